@@ -1,0 +1,99 @@
+# `make` lists what there is. Everything happens in a virtual environment at .venv and in build/, both made on demand;
+# after the first run no network is needed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+PYTHON_IN_VENV := $(CURDIR)/$(VENV)/bin/python
+TOOLS := $(VENV)/.tools-installed
+PACKAGE := $(VENV)/.package-installed
+BUNDLE_PYTHONS ?= 3.11 3.12 3.13
+
+# Folders too, so that a deleted file counts as a change.
+SOURCES := pyproject.toml CMakeLists.txt LICENSE README.md $(shell find src native -not -name '__pycache__' -not -name '*.pyc' 2>/dev/null)
+PYTHON_FOLDERS := $(wildcard src tests bench packaging native/codegen)
+CPP_FILES := $(shell find $(wildcard native tests bench) \( -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.inc' \) 2>/dev/null)
+
+.PHONY: help
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 32
+
+$(TOOLS): pyproject.toml packaging/prerequisites.sh
+	@python=$$(packaging/prerequisites.sh)
+	[ -x $(PYTHON_IN_VENV) ] || { echo "making $(VENV) with $$($$python --version)"; $$python -m venv $(VENV); }
+	echo "installing the tools into $(VENV)"
+	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check 'pip>=25.1'
+	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --group dev
+	touch $@
+
+$(PACKAGE): $(TOOLS) $(SOURCES)
+	@echo "building and installing the package"
+	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --no-build-isolation \
+	    --config-settings=build-dir=build/native '.[demo]'
+	touch $@
+
+.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bundle clean
+
+venv: $(TOOLS)  ## make .venv with the tools
+	@:
+
+build: $(PACKAGE)  ## build the package and install it into .venv
+	@:
+
+demo: $(PACKAGE)  ## share one GPU between two jobs, and show what it does to latency
+	@$(VENV)/bin/cotenant demo --output demo-report
+
+test: lint $(PACKAGE)  ## lint, and all tests that need no GPU
+	@$(PYTHON_IN_VENV) -m pytest --quiet
+
+lint: lint-python lint-cpp lint-warnings  ## formats, types and compiler warnings
+
+lint-python: $(PACKAGE)
+	@echo "lint: ruff"
+	$(VENV)/bin/ruff check --quiet $(PYTHON_FOLDERS)
+	$(VENV)/bin/ruff format --quiet --check $(PYTHON_FOLDERS) || { echo "error: run 'make format'" >&2; exit 1; }
+	echo "lint: mypy --strict"
+	$(VENV)/bin/mypy --no-error-summary $(filter-out bench,$(PYTHON_FOLDERS))
+	for bench in $(wildcard bench/*); do
+	    MYPYPATH=$$bench $(VENV)/bin/mypy --no-error-summary $$bench
+	done
+
+lint-cpp: $(TOOLS)
+	@echo "lint: clang-format"
+	if ! wrong=$$($(VENV)/bin/clang-format --dry-run -Werror $(CPP_FILES) 2>&1); then
+	    grep -oE '^[^ :]+:[0-9]+:[0-9]+: error: .*' <<<"$$wrong" | sort -u -t: -k1,1 >&2 || echo "$$wrong" >&2
+	    echo "error: run 'make format'" >&2
+	    exit 1
+	fi
+
+lint-warnings: $(TOOLS)
+	@echo "lint: C++ warnings as errors"
+	$(VENV)/bin/cmake -S . -B build/lint -G Ninja --log-level=WARNING -DCOTENANT_WERROR=ON \
+	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython3_EXECUTABLE=$(PYTHON_IN_VENV) >/dev/null
+	$(VENV)/bin/cmake --build build/lint -- --quiet
+
+format: $(TOOLS)  ## rewrite the sources in the project's format
+	@$(VENV)/bin/ruff check --quiet --fix-only $(PYTHON_FOLDERS)
+	$(VENV)/bin/ruff format --quiet $(PYTHON_FOLDERS)
+	$(VENV)/bin/clang-format -i $(CPP_FILES)
+
+interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shim/hooks.list
+	@include=$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu*/include)
+	$(PYTHON_IN_VENV) native/codegen/shim.py --compiler $${CXX:-g++} --include $$include --list native/shim/hooks.list \
+	    --exports native/facts/driver-580.exports.txt --report docs/interposition.md --check
+
+bench-launch: $(PACKAGE)  ## what the interposer adds to a launch: instructions, and nanoseconds on a GPU
+	@$(PYTHON_IN_VENV) bench/launch/run.py
+
+bench-coverage: $(PACKAGE)  ## real programs with and without the interposer, compared bit for bit (needs a GPU)
+	@$(PYTHON_IN_VENV) bench/coverage/run.py
+
+bundle: $(PACKAGE)  ## one archive for a machine without a network (BUNDLE_PYTHONS="3.12" narrows it)
+	@$(PYTHON_IN_VENV) packaging/bundle.py $(BUNDLE_PYTHONS)
+
+clean:  ## remove all that make made
+	@rm -rf $(VENV) build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,9 @@
+"""PyTorch, DataLoader: workers by spawn, pinned memory, asynchronous copies"""
+
+import evidence
+
+evidence.need("torch")
+import loading
+
+if __name__ == "__main__":
+    loading.train_from_workers("spawn")

@@ -1,0 +1,110 @@
+"""Expands native/shim/hooks.list against cuda.h: the C++ list of hooks, and the report of how each function is treated."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from declarations import Function
+
+STREAM = re.compile(r"\bCUstream\b(?! \*)")
+PUTS_WORK_OR_TAKES_MEMORY = re.compile(
+    r"^cu(Launch|GraphLaunch|Memcpy|Memset"
+    r"|MemAlloc|MemCreate|MemHost(Alloc|Register)$|Array(3D)?Create|MipmappedArrayCreate|MemPool(Create|Import)"
+    r"|IpcOpenMemHandle|MemImport|ImportExternalMemory|ExternalMemoryGetMapped|MulticastCreate|GraphAddMemAllocNode"
+    r"|(Green)?CtxCreate|DevicePrimaryCtxRetain|ModuleLoad|LibraryLoad)"
+)
+
+
+@dataclass(frozen=True)
+class Treatment:
+    handler: str | None  # None: passed to the driver
+    reason: str
+
+
+def read_list(path: Path) -> dict[str, Treatment]:
+    """Treatment by base name."""
+    treatments: dict[str, Treatment] = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] not in ("hook", "pass") or len(words) < 3:
+            raise SystemExit(f"error: {path.name}:{number}: expected 'hook HANDLER names' or 'pass \"reason\" names'")
+        for name in words[2:]:
+            if name in treatments:
+                raise SystemExit(f"error: {path.name}:{number}: {name} is listed twice")
+            treatments[name] = Treatment(words[1], "") if words[0] == "hook" else Treatment(None, words[1])
+    return treatments
+
+
+def expand(treatments: Mapping[str, Treatment], functions: Mapping[str, Function]) -> Iterator[tuple[str, Function]]:
+    """(handler, function) for every declared variant of every hooked name."""
+    for function in functions.values():
+        treatment = treatments.get(function.base)
+        if treatment and treatment.handler:
+            yield treatment.handler, function
+
+
+def hook_lines(treatments: Mapping[str, Treatment], functions: Mapping[str, Function]) -> str:
+    lines = [
+        f"HOOK({handler}, {function.name}, {'true' if function.per_thread else 'false'})"
+        for handler, function in expand(treatments, functions)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def needs_treatment(function: Function) -> bool:
+    takes_stream = any(STREAM.search(parameter.type) for parameter in function.parameters)
+    return takes_stream or bool(PUTS_WORK_OR_TAKES_MEMORY.match(function.base))
+
+
+def untreated(treatments: Mapping[str, Treatment], functions: Mapping[str, Function]) -> list[str]:
+    return sorted(f.name for f in functions.values() if needs_treatment(f) and f.base not in treatments)
+
+
+HANDLED = {
+    "Kernel": "counted and gated",
+    "Graph": "counted and gated as a whole",
+    "Copy": "counted and gated",
+    "Fill": "counted and gated",
+    "StreamOp": "counted; no load on the GPU, so no gate",
+    "HostCall": "counted; no load on the GPU, so no gate",
+    "BeginCapture": "watched: nothing is put into a stream that captures",
+    "EndCapture": "watched: nothing is put into a stream that captures",
+    "DestroyStream": "watched: a destroyed stream is forgotten first",
+    "DestroyContext": "watched: a destroyed context's streams are forgotten first",
+    "ResetPrimary": "watched: a reset context's streams are forgotten first",
+    "ProcAddress": "answers with a hook where the driver answered with a hooked function",
+}
+
+
+def report(treatments: Mapping[str, Treatment], functions: Mapping[str, Function], version: str) -> str:
+    """A Markdown table of every function that takes a stream or memory, and every other hooked one."""
+    rows: dict[str, list[str]] = {}
+    for function in functions.values():
+        if needs_treatment(function) or function.base in treatments:
+            rows.setdefault(function.base, []).append(function.name[len(function.base) :])
+    lines = [
+        "# What the interposer does with each driver function",
+        "",
+        f"Generated from `native/shim/hooks.list` and cuda.h {version} by `make interposition-report`; do not edit.",
+        "Every function of cuda.h that takes a stream or allocates memory is here; all others go straight to the driver.",
+        "",
+        "| function | variants | treatment |",
+        "| --- | --- | --- |",
+    ]
+    for base in sorted(rows):
+        variants = " ".join(f"`{v}`" if v else "plain" for v in sorted(rows[base]))
+        treatment = treatments.get(base)
+        if treatment is None:
+            text = "**not treated**"
+        elif treatment.handler:
+            text = HANDLED[treatment.handler]
+        else:
+            text = f"passed: {treatment.reason}"
+        lines.append(f"| `{base}` | {variants} | {text} |")
+    return "\n".join(lines) + "\n"

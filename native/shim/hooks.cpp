@@ -1,0 +1,165 @@
+// Our side of each hooked function: a few lines around the driver's. Which functions these are says hooks.list; the
+// build has expanded it into hooks.inc, one HOOK(handler, function, per_thread) a line.
+#include "shim/hooks.h"
+
+#include <type_traits>
+
+#include "shim/driver.h"
+#include "tenant/notice.h"
+#include "tenant/tenant.h"
+
+namespace shim {
+
+namespace {
+
+using tenant::Kind;
+using Load = tenant::Work::Load;
+
+template <int index, class... Arguments>
+CUresult call_real(Arguments... arguments) {
+    return reinterpret_cast<CUresult (*)(Arguments...)>(real[index])(arguments...);
+}
+
+// The stream among a call's arguments; the default stream where it has none.
+inline CUstream stream_in() { return nullptr; }
+template <class First, class... Rest>
+CUstream stream_in(First first, Rest... rest) {
+    if constexpr (std::is_same_v<First, CUstream>)
+        return first;
+    else if constexpr (std::is_same_v<First, const CUlaunchConfig*>)
+        return first ? first->hStream : nullptr;
+    else if constexpr (std::is_same_v<First, CUDA_LAUNCH_PARAMS*>)
+        return first ? first->hStream : nullptr;  // one launch a device: the first stands for all
+    else
+        return stream_in(rest...);
+}
+
+template <Kind kind, Load load, int index, bool per_thread, class Function>
+struct Enqueue;
+template <Kind kind, Load load, int index, bool per_thread, class... Arguments>
+struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        tenant::Work work(kind, load, stream_in(arguments...), per_thread);
+        return call_real<index>(arguments...);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct Kernel : Enqueue<Kind::kernel, Load::gpu, index, per_thread, Function> {};
+template <int index, bool per_thread, class Function>
+struct Graph : Enqueue<Kind::graph, Load::gpu, index, per_thread, Function> {};
+template <int index, bool per_thread, class Function>
+struct Copy : Enqueue<Kind::copy, Load::gpu, index, per_thread, Function> {};
+template <int index, bool per_thread, class Function>
+struct Fill : Enqueue<Kind::memory_op, Load::gpu, index, per_thread, Function> {};
+template <int index, bool per_thread, class Function>
+struct StreamOp : Enqueue<Kind::memory_op, Load::none, index, per_thread, Function> {};
+template <int index, bool per_thread, class Function>
+struct HostCall : Enqueue<Kind::host_call, Load::none, index, per_thread, Function> {};
+
+template <int index, bool per_thread, class Function>
+struct BeginCapture;
+template <int index, bool per_thread, class... Arguments>
+struct BeginCapture<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        tenant::OpeningCapture opening;
+        return opening.result(call_real<index>(arguments...));
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct EndCapture;
+template <int index, bool per_thread, class... Arguments>
+struct EndCapture<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        CUresult result = call_real<index>(arguments...);
+        tenant::ended_capture(stream_in(arguments...), per_thread);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DestroyStream {
+    static CUresult call(CUstream stream) {
+        tenant::forget_stream(stream);
+        return call_real<index>(stream);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DestroyContext {
+    static CUresult call(CUcontext context) {
+        tenant::forget_context(context);
+        return call_real<index>(context);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct ResetPrimary {
+    static CUresult call(CUdevice device) {
+        tenant::ReleasingPrimary releasing(device);
+        return call_real<index>(device);
+    }
+};
+
+// The driver decides which version a caller gets; we only swap its function for ours. So name, version and flags are
+// right whenever the driver is.
+template <int index, bool per_thread, class Function>
+struct ProcAddress;
+template <int index, bool per_thread, class... Rest>
+struct ProcAddress<index, per_thread, CUresult(const char*, void**, Rest...)> {
+    static CUresult call(const char* name, void** function, Rest... rest) {
+        CUresult result = call_real<index>(name, function, rest...);
+        if (result != CUDA_SUCCESS || !function || !*function) return result;
+        int known = index_of(*function);
+        if (known < 0)
+            tenant::count_unknown_function();
+        else if (void* ours = hook_for(known))
+            *function = ours;
+        return result;
+    }
+};
+
+struct Hook {
+    int index;
+    void* function;
+};
+
+#define HOOK(handler, function, per_thread) \
+    {Index::function, reinterpret_cast<void*>(&handler<Index::function, per_thread, decltype(::function)>::call)},
+const Hook hooks[] = {
+#include "hooks.inc"
+};
+#undef HOOK
+
+void* hook_by_index[Index::count];
+
+// The first function that the tenant cannot do without and this driver does not have.
+const char* missing_call() {
+#define CALL(function) \
+    if (!driver_has(Index::function)) return #function;
+    TENANT_DRIVER_CALLS(CALL)
+#undef CALL
+    return nullptr;
+}
+
+}  // namespace
+
+void* hook_for(int index) { return hook_by_index[index]; }
+
+void install_hooks() {
+    if (const char* missing = missing_call()) {
+        tenant::notice_once("this driver has no %s", missing);
+        return;
+    }
+#define CALL(function) \
+    tenant::driver.function = reinterpret_cast<decltype(&::function)>(real[Index::function]);
+    TENANT_DRIVER_CALLS(CALL)
+#undef CALL
+    for (const Hook& hook : hooks) {
+        hook_by_index[hook.index] = hook.function;
+        __atomic_store_n(&shim_slots[hook.index], hook.function, __ATOMIC_RELEASE);
+    }
+}
+
+}  // namespace shim

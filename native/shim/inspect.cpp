@@ -1,0 +1,23 @@
+// For measurement and tests: what stands behind a function that a program holds.
+#include <string.h>
+
+#include "shim/driver.h"
+#include "shim/hooks.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT const char* cotenant_interposer_version() { return COTENANT_VERSION; }
+
+// The driver's own function of this name, past our hook.
+EXPORT void* cotenant_driver_function(const char* name) {
+    for (int i = 0; i < shim::Index::count; ++i)
+        if (!strcmp(shim::names[i], name)) return shim::real[i];
+    return nullptr;
+}
+
+// The name of the driver function whose hook this is; null: not a hook of ours.
+EXPORT const char* cotenant_hook_name(const void* function) {
+    for (int i = 0; i < shim::Index::count; ++i)
+        if (shim::hook_for(i) && shim::hook_for(i) == function) return shim::names[i];
+    return nullptr;
+}

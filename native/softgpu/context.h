@@ -1,0 +1,64 @@
+// Contexts, and each thread's stack of them.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "softgpu/driver.h"
+#include "softgpu/registry.h"
+
+namespace softgpu {
+
+struct Stream;
+using StreamRef = std::shared_ptr<Stream>;
+
+struct Context {
+    CUcontext handle = nullptr;
+    CUdevice device = 0;
+    bool primary = false;
+    unsigned api_version = 0;
+    unsigned long long id = 0;
+    std::atomic<unsigned> flags{0};
+    std::atomic<bool> destroyed{false};
+    StreamRef legacy;  // set once, when the context is made
+
+    std::mutex mutex;  // guards what follows; never held while waiting
+    std::vector<StreamRef> streams;  // all open ones but the legacy one
+    std::vector<OpId> closing;       // the newest operation of each destroyed stream, while it may still run
+    std::map<CUlimit, size_t> limits;
+    CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
+    CUsharedconfig shared_banks = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+
+    // Last, so that it goes first: what it still runs refers to the rest.
+    std::unique_ptr<Engine> engine;
+};
+
+// CUDA_SUCCESS for a live context without a sticky error.
+CUresult check_context(Context& context);
+CUresult make_context(CUdevice device, unsigned flags, bool primary, CUcontext handle, ContextRef* out);
+// Ends all that belongs to it; threads that wait on it return with an error.
+void retire(const ContextRef& context);
+Registry<Context, CUcontext>& contexts();
+
+// The calling thread's stack. Holds handles, so that a context destroyed elsewhere is found out when it is used.
+bool push_context(CUcontext context);
+CUcontext pop_context();
+CUcontext top_context();
+void set_context(CUcontext context);  // replaces the top; null pops
+
+// Another context is current within a scope; null leaves it as it is.
+class ScopedContext {
+   public:
+    explicit ScopedContext(CUcontext context) : pushed_(context && push_context(context)) {}
+    ~ScopedContext() {
+        if (pushed_) pop_context();
+    }
+    ScopedContext(const ScopedContext&) = delete;
+    ScopedContext& operator=(const ScopedContext&) = delete;
+
+   private:
+    bool pushed_;
+};
+
+}  // namespace softgpu

@@ -1,0 +1,185 @@
+#include "softgpu/event.h"
+
+#include "softgpu/capture.h"
+#include "softgpu/stream.h"
+
+namespace softgpu {
+namespace {
+
+Registry<Event, CUevent>& events() {
+    static auto& registry = *new Registry<Event, CUevent>(3);
+    return registry;
+}
+
+CUresult find_event(CUevent handle, EventRef* event) {
+    *event = event_from(handle);
+    if (!*event) return CUDA_ERROR_INVALID_HANDLE;
+    const ContextRef context = (*event)->context.lock();
+    return context ? check_context(*context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+std::shared_ptr<Recording> recording_of(Event& event) {
+    const std::lock_guard<std::mutex> lock(event.mutex);
+    return event.recording;
+}
+
+CUresult create(CUevent* out, unsigned flags) {
+    constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (!out || flags & ~known) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_VALUE;
+    ContextRef context;
+    TRY(current_context(&context));
+    auto event = std::make_shared<Event>();
+    event->flags = flags;
+    event->context = context;
+    event->handle = events().issue();
+    events().put(event->handle, event);
+    *out = event->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult record(CUevent handle, CUstream stream_handle, unsigned flags, DefaultStream which) {
+    if (flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
+    EventRef event;
+    TRY(find_event(handle, &event));
+    StreamRef stream;
+    ContextRef context;
+    TRY(find_stream(stream_handle, which, &stream, &context));
+    if (event->context.lock() != context) return CUDA_ERROR_INVALID_HANDLE;
+    bool captured = false;
+    TRY(capture_record(*context, *stream, event, flags & CU_EVENT_RECORD_EXTERNAL, &captured));
+    if (captured) return CUDA_SUCCESS;
+    if (flags & CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard<std::mutex> lock(stream->order);
+    record_event(context, stream->queue, *event, implicit_order(*context, *stream));
+    return CUDA_SUCCESS;
+}
+
+CUresult wait(CUstream stream_handle, CUevent handle, unsigned flags, DefaultStream which) {
+    if (flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
+    StreamRef stream;
+    ContextRef context;
+    TRY(find_stream(stream_handle, which, &stream, &context));
+    EventRef event;
+    TRY(find_event(handle, &event));
+    bool captured = false;
+    TRY(capture_wait(*context, stream, event, flags & CU_EVENT_WAIT_EXTERNAL, &captured));
+    if (captured) return CUDA_SUCCESS;
+    if (flags & CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard<std::mutex> lock(stream->order);
+    wait_event(context, stream->queue, *event, implicit_order(*context, *stream));
+    return CUDA_SUCCESS;
+}
+
+CUresult query(CUevent handle) {
+    EventRef event;
+    TRY(find_event(handle, &event));
+    TRY(forbid_captured(*event));
+    TRY(unsafe_during_capture());
+    const auto recording = recording_of(*event);
+    if (!recording) return CUDA_SUCCESS;
+    const bool done = recording->done();
+    TRY(check_context(*recording->context));
+    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult wait_here(CUevent handle) {
+    EventRef event;
+    TRY(find_event(handle, &event));
+    TRY(forbid_captured(*event));
+    TRY(unsafe_during_capture());
+    const auto recording = recording_of(*event);
+    if (!recording) return CUDA_SUCCESS;
+    recording->context->engine->wait(recording->op);
+    trim_pools(*recording->context);
+    return check_context(*recording->context);
+}
+
+CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) {
+    if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
+    EventRef start, end;
+    TRY(find_event(start_handle, &start));
+    TRY(find_event(end_handle, &end));
+    if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_HANDLE;
+    if (start->context.lock() != end->context.lock()) return CUDA_ERROR_INVALID_HANDLE;
+    TRY(forbid_captured(*start));
+    TRY(forbid_captured(*end));
+    const auto from = recording_of(*start), to = recording_of(*end);
+    if (!from || !to) return CUDA_ERROR_INVALID_HANDLE;
+    if (!from->done() || !to->done()) return CUDA_ERROR_NOT_READY;
+    *milliseconds = static_cast<float>((to->at_us.load() - from->at_us.load()) / 1000);
+    return CUDA_SUCCESS;
+}
+
+CUresult destroy(CUevent handle) {
+    return events().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // namespace
+
+EventRef event_from(CUevent handle) {
+    return events().find(handle);
+}
+
+OpId record_event(const ContextRef& context, QueueId queue, Event& event, const std::vector<OpId>& after) {
+    auto recording = std::make_shared<Recording>();
+    recording->context = context;
+    // The engine holds the effect, and the context the engine: a recording of its own here would be a circle.
+    const std::weak_ptr<Recording> target = recording;
+    recording->op = context->engine->submit(queue, model::Work{}, [target](const Timing& timing) {
+        if (const auto record = target.lock()) record->at_us.store(timing.end_us);
+        return 0;
+    }, after);
+    const OpId op = recording->op;
+    const std::lock_guard<std::mutex> lock(event.mutex);
+    event.recording = std::move(recording);
+    event.capture = nullptr;
+    return op;
+}
+
+OpId wait_event(const ContextRef& context, QueueId queue, Event& event, std::vector<OpId> after) {
+    const auto recording = recording_of(event);
+    if (!recording || recording->done()) {
+        return after.empty() ? 0 : context->engine->submit(queue, model::Work{}, nullptr, after);
+    }
+    if (recording->context != context) {
+        return context->engine->submit_wait(queue, [recording] { return recording->done(); }, after);
+    }
+    after.push_back(recording->op);
+    return context->engine->submit(queue, model::Work{}, nullptr, after);
+}
+
+void forget_events_of(Context& context) {
+    events().remove_if([&](const Event& event) { return event.context.lock().get() == &context; });
+}
+
+}  // namespace softgpu
+
+using namespace softgpu;
+
+DRIVER_API cuEventCreate(CUevent* event, unsigned int flags) {
+    return entry([&] { return create(event, flags); });
+}
+PLAIN_AND_PTSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, 0, which))
+PLAIN_AND_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
+               record(event, stream, flags, which))
+PLAIN_AND_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
+               wait(stream, event, flags, which))
+DRIVER_API cuEventQuery(CUevent event) {
+    return entry([&] { return query(event); });
+}
+DRIVER_API cuEventSynchronize(CUevent event) {
+    return entry([&] { return wait_here(event); });
+}
+DRIVER_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+    return entry([&] { return elapsed(milliseconds, start, end); });
+}
+DRIVER_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+    return entry([&] { return elapsed(milliseconds, start, end); });
+}
+DRIVER_API cuEventDestroy(CUevent event) {
+    return entry([&] { return destroy(event); });
+}
+DRIVER_API cuEventDestroy_v2(CUevent event) {
+    return entry([&] { return destroy(event); });
+}

@@ -1,0 +1,164 @@
+// cuGraphInstantiate*, cuGraphLaunch and cuGraphExec*.
+#include "softgpu/graph_exec.h"
+#include "softgpu/graph_nodes.h"
+#include "softgpu/stream.h"
+
+namespace softgpu {
+namespace {
+
+CUresult instantiate_logged(CUgraphExec* out, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_bytes) {
+    Refusal refusal;
+    const CUresult result = instantiate(graph, 0, out, &refusal);
+    if (error_node) *error_node = refusal.node;
+    if (log && log_bytes > 0) log[0] = '\0';
+    return result;
+}
+
+CUresult upload(CUgraphExec handle, CUstream stream_handle, DefaultStream which) {
+    GraphExecRef exec;
+    TRY(find_exec(handle, &exec));
+    StreamRef stream;
+    ContextRef context;
+    return find_stream(stream_handle, which, &stream, &context);
+}
+
+CUresult instantiate_with(CUgraphExec* out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters,
+                          DefaultStream which) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    Refusal refusal;
+    const CUresult result = instantiate(graph, parameters->flags, out, &refusal);
+    parameters->hErrNode_out = refusal.node;
+    parameters->result_out = result == CUDA_SUCCESS || refusal.reason != CUDA_GRAPH_INSTANTIATE_SUCCESS
+                                 ? refusal.reason
+                                 : CUDA_GRAPH_INSTANTIATE_ERROR;
+    TRY(result);
+    return parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD ? upload(*out, parameters->hUploadStream, which)
+                                                                  : CUDA_SUCCESS;
+}
+
+template <class Make>
+CUresult set_made(CUgraphExec handle, CUgraphNode node, Make&& make) {
+    GraphExecRef exec;
+    TRY(find_exec(handle, &exec));
+    NodeBody body;
+    TRY(make(&body));
+    return set_node(*exec, node, std::move(body));
+}
+
+CUresult update_exec(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
+    GraphExecRef exec;
+    TRY(find_exec(handle, &exec));
+    return update(*exec, graph, info);
+}
+
+}  // namespace
+}  // namespace softgpu
+
+using namespace softgpu;
+
+DRIVER_API cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_bytes) {
+    return entry([&] { return instantiate_logged(exec, graph, error_node, log, log_bytes); });
+}
+DRIVER_API cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
+                                 size_t log_bytes) {
+    return entry([&] { return instantiate_logged(exec, graph, error_node, log, log_bytes); });
+}
+DRIVER_API cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+    return entry([&] {
+        Refusal refusal;
+        return instantiate(graph, flags, exec, &refusal);
+    });
+}
+PLAIN_AND_PTSZ(cuGraphInstantiateWithParams,
+               (CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
+               instantiate_with(exec, graph, parameters, which))
+PLAIN_AND_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), launch(exec, stream, which))
+PLAIN_AND_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), upload(exec, stream, which))
+DRIVER_API cuGraphExecDestroy(CUgraphExec exec) {
+    return entry([&] { return destroy_exec(exec); });
+}
+DRIVER_API cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
+    return entry([&] {
+        if (!flags) return CUDA_ERROR_INVALID_VALUE;
+        GraphExecRef exec;
+        TRY(find_exec(handle, &exec));
+        *flags = exec->flags;
+        return CUDA_SUCCESS;
+    });
+}
+
+DRIVER_API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
+                             CUgraphExecUpdateResult* result) {
+    return entry([&] {
+        if (!error_node || !result) return CUDA_ERROR_INVALID_VALUE;
+        CUgraphExecUpdateResultInfo info{CU_GRAPH_EXEC_UPDATE_ERROR, nullptr, nullptr};
+        const CUresult outcome = update_exec(exec, graph, &info);
+        *error_node = info.errorNode;
+        *result = info.result;
+        return outcome;
+    });
+}
+DRIVER_API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
+    return entry([&] {
+        if (!info) return CUDA_ERROR_INVALID_VALUE;
+        *info = {CU_GRAPH_EXEC_UPDATE_ERROR, nullptr, nullptr};
+        return update_exec(exec, graph, info);
+    });
+}
+
+DRIVER_API cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* parameters) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return any_node(parameters, body); }); });
+}
+DRIVER_API cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                          const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return kernel_node(parameters, body); }); });
+}
+DRIVER_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                             const CUDA_KERNEL_NODE_PARAMS* parameters) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return kernel_node(parameters, body); }); });
+}
+DRIVER_API cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* parameters,
+                                          CUcontext context) {
+    return entry(
+        [&] { return set_made(exec, node, [&](NodeBody* body) { return copy_node(parameters, context, body); }); });
+}
+DRIVER_API cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                          const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context) {
+    return entry(
+        [&] { return set_made(exec, node, [&](NodeBody* body) { return memset_node(parameters, context, body); }); });
+}
+DRIVER_API cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* parameters) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return host_node(parameters, body); }); });
+}
+DRIVER_API cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                              const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return value_node(parameters, body); }); });
+}
+DRIVER_API cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return child_node(child, body); }); });
+}
+DRIVER_API cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return record_node(event, body); }); });
+}
+DRIVER_API cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
+    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return wait_node(event, body); }); });
+}
+
+DRIVER_API cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode node, unsigned int enabled) {
+    return entry([&] {
+        GraphExecRef exec;
+        TRY(find_exec(handle, &exec));
+        return set_enabled(*exec, node, enabled != 0);
+    });
+}
+DRIVER_API cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode node, unsigned int* enabled) {
+    return entry([&] {
+        if (!enabled) return CUDA_ERROR_INVALID_VALUE;
+        GraphExecRef exec;
+        TRY(find_exec(handle, &exec));
+        bool on = false;
+        TRY(get_enabled(*exec, node, &on));
+        *enabled = on ? 1 : 0;
+        return CUDA_SUCCESS;
+    });
+}

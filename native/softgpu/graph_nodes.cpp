@@ -1,0 +1,152 @@
+#include "softgpu/graph_nodes.h"
+
+#include "softgpu/context.h"
+#include "softgpu/event.h"
+#include "softgpu/launch.h"
+
+namespace softgpu {
+namespace {
+
+template <class Parameters>
+CUresult kernel_from(const Parameters& wanted, CUfunction function, CUcontext context, NodeBody* out) {
+    const ScopedContext current(context);
+    LaunchRef launch;
+    TRY(make_launch({function,
+                     {wanted.gridDimX, wanted.gridDimY, wanted.gridDimZ},
+                     {wanted.blockDimX, wanted.blockDimY, wanted.blockDimZ},
+                     wanted.sharedMemBytes,
+                     false,
+                     wanted.kernelParams,
+                     wanted.extra},
+                    &launch));
+    *out = KernelNode{std::move(launch)};
+    return CUDA_SUCCESS;
+}
+
+CUresult check_given(CUcontext context) {
+    if (!context) return CUDA_SUCCESS;
+    return context_from(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUcontext given_or_current(CUcontext context) {
+    return context ? context : top_context();
+}
+
+}  // namespace
+
+CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS* parameters, NodeBody* out) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    TRY(check_given(parameters->ctx));
+    const CUfunction function = parameters->func ? parameters->func : reinterpret_cast<CUfunction>(parameters->kern);
+    return kernel_from(*parameters, function, parameters->ctx, out);
+}
+
+CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS_v1* parameters, NodeBody* out) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    return kernel_from(*parameters, parameters->func, nullptr, out);
+}
+
+CUresult copy_node(const CUDA_MEMCPY3D* parameters, CUcontext context, NodeBody* out) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    TRY(check_given(context));
+    context = given_or_current(context);
+    const ScopedContext current(context);
+    Operation checked;
+    TRY(make_copy(*parameters, &checked));
+    *out = CopyNode{*parameters, context};
+    return CUDA_SUCCESS;
+}
+
+CUresult memset_node(const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context, NodeBody* out) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    TRY(check_given(context));
+    context = given_or_current(context);
+    const ScopedContext current(context);
+    Operation checked;
+    TRY(make_memset(*parameters, &checked));
+    *out = MemsetNode{*parameters, context};
+    return CUDA_SUCCESS;
+}
+
+CUresult host_node(const CUDA_HOST_NODE_PARAMS* parameters, NodeBody* out) {
+    if (!parameters || !parameters->fn) return CUDA_ERROR_INVALID_VALUE;
+    *out = HostNode{parameters->fn, parameters->userData};
+    return CUDA_SUCCESS;
+}
+
+CUresult value_node(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, NodeBody* out) {
+    if (!parameters || !parameters->paramArray || parameters->count == 0 || parameters->flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    TRY(check_given(parameters->ctx));
+    *out = ValueNode{given_or_current(parameters->ctx),
+                     {parameters->paramArray, parameters->paramArray + parameters->count},
+                     parameters->flags};
+    return CUDA_SUCCESS;
+}
+
+CUresult child_node(CUgraph handle, NodeBody* out) {
+    const std::lock_guard<std::mutex> lock(graph_lock());
+    const GraphRef graph = graph_from(handle);
+    if (!graph) return CUDA_ERROR_INVALID_VALUE;
+    const GraphRef copy = copy_graph(*graph);
+    copy->owned = true;
+    *out = ChildNode{copy};
+    return CUDA_SUCCESS;
+}
+
+CUresult record_node(CUevent handle, NodeBody* out) {
+    EventRef event = event_from(handle);
+    if (!event) return CUDA_ERROR_INVALID_HANDLE;
+    *out = RecordNode{std::move(event)};
+    return CUDA_SUCCESS;
+}
+
+CUresult wait_node(CUevent handle, NodeBody* out) {
+    EventRef event = event_from(handle);
+    if (!event) return CUDA_ERROR_INVALID_HANDLE;
+    *out = WaitNode{std::move(event)};
+    return CUDA_SUCCESS;
+}
+
+CUresult any_node(const CUgraphNodeParams* parameters, NodeBody* out) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    switch (parameters->type) {
+        case CU_GRAPH_NODE_TYPE_EMPTY:
+            *out = EmptyNode{};
+            return CUDA_SUCCESS;
+        case CU_GRAPH_NODE_TYPE_KERNEL: {
+            const CUDA_KERNEL_NODE_PARAMS_v3& wanted = parameters->kernel;
+            TRY(check_given(wanted.ctx));
+            return kernel_from(wanted, wanted.func ? wanted.func : reinterpret_cast<CUfunction>(wanted.kern), wanted.ctx,
+                               out);
+        }
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+            return copy_node(&parameters->memcpy.copyParams, parameters->memcpy.copyCtx, out);
+        case CU_GRAPH_NODE_TYPE_MEMSET: {
+            const CUDA_MEMSET_NODE_PARAMS_v2& wanted = parameters->memset;
+            const CUDA_MEMSET_NODE_PARAMS fill{wanted.dst,         wanted.pitch, wanted.value,
+                                               wanted.elementSize, wanted.width, wanted.height};
+            return memset_node(&fill, wanted.ctx, out);
+        }
+        case CU_GRAPH_NODE_TYPE_HOST: {
+            const CUDA_HOST_NODE_PARAMS call{parameters->host.fn, parameters->host.userData};
+            return host_node(&call, out);
+        }
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+            return child_node(parameters->graph.graph, out);
+        case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+            return wait_node(parameters->eventWait.event, out);
+        case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+            return record_node(parameters->eventRecord.event, out);
+        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+            const CUDA_BATCH_MEM_OP_NODE_PARAMS batch{parameters->memOp.ctx, parameters->memOp.count,
+                                                      parameters->memOp.paramArray, parameters->memOp.flags};
+            return value_node(&batch, out);
+        }
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+}  // namespace softgpu

@@ -1,0 +1,145 @@
+// Host memory that the device can reach: allocated here, or the caller's own, registered.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <mutex>
+
+#include "softgpu/memory.h"
+
+namespace softgpu {
+namespace {
+
+constexpr unsigned alloc_flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+constexpr unsigned register_flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                    CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+
+uint64_t page_bytes() {
+    static const uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    return bytes;
+}
+
+CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
+    return in_context([&](const ContextRef& context) -> CUresult {
+        if (!out || bytes == 0 || (flags & ~alloc_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
+        TRY(unsafe_during_capture());
+        if (bytes > UINT64_MAX - page_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
+        void* const pages =
+            mmap(nullptr, round_up(bytes, page_bytes()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+        Allocation allocation = made_in(context, MemoryKind::host);
+        allocation.host_flags = flags;
+        Memory& all = memory();
+        const std::unique_lock<std::shared_mutex> lock(all.mutex);
+        allocation.id = ++all.last_id;
+        all.allocations.insert(reinterpret_cast<uint64_t>(pages), bytes, std::move(allocation));
+        *out = pages;
+        return CUDA_SUCCESS;
+    });
+}
+
+// Takes host memory of one kind out of the table, after what is queued on it has run.
+CUresult remove_host(void* pointer, MemoryKind kind, CUresult if_missing) {
+    Memory& all = memory();
+    const uint64_t base = reinterpret_cast<uint64_t>(pointer);
+    ContextRef owner;
+    const auto find = [&]() -> Allocations::Entry* {
+        Allocations::Entry* const entry = all.allocations.starting_at(base);
+        return entry && entry->value.kind == kind ? entry : nullptr;
+    };
+    {
+        const std::shared_lock<std::shared_mutex> lock(all.mutex);
+        const Allocations::Entry* const entry = find();
+        if (!entry) return if_missing;
+        owner = entry->value.owner_ref.lock();
+    }
+    if (owner) TRY(synchronize(*owner));
+    const std::unique_lock<std::shared_mutex> lock(all.mutex);
+    const Allocations::Entry* const entry = find();
+    if (!entry) return if_missing;
+    if (kind == MemoryKind::host) unmap_pages({base, round_up(entry->size, page_bytes())});
+    all.allocations.take(base);
+    return CUDA_SUCCESS;
+}
+
+CUresult register_host(void* pointer, size_t bytes, unsigned flags) {
+    return in_context([&](const ContextRef& context) -> CUresult {
+        const uint64_t base = reinterpret_cast<uint64_t>(pointer);
+        if (base == 0 || bytes == 0 || base + bytes < base || (flags & ~register_flags) != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        TRY(unsafe_during_capture());
+        Memory& all = memory();
+        const std::unique_lock<std::shared_mutex> lock(all.mutex);
+        if (all.allocations.overlaps(base, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+        if (!has_pages(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
+        Allocation allocation = made_in(context, MemoryKind::registered);
+        allocation.host_flags = flags;
+        allocation.id = ++all.last_id;
+        all.allocations.insert(base, bytes, std::move(allocation));
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // namespace
+
+bool has_pages(uint64_t address, uint64_t bytes) {
+    const uint64_t start = address / page_bytes() * page_bytes();
+    const uint64_t pages = (round_up(address + bytes, page_bytes()) - start) / page_bytes();
+    std::vector<unsigned char> resident(pages);
+    return mincore(reinterpret_cast<void*>(start), pages * page_bytes(), resident.data()) == 0;
+}
+
+}  // namespace softgpu
+
+using namespace softgpu;
+
+DRIVER_API cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) { return allocate_host(pointer, bytes, flags); }
+
+DRIVER_API cuMemAllocHost_v2(void** pointer, size_t bytes) { return allocate_host(pointer, bytes, 0); }
+
+DRIVER_API cuMemFreeHost(void* pointer) {
+    return in_context([&](const ContextRef&) -> CUresult {
+        TRY(unsafe_during_capture());
+        return remove_host(pointer, MemoryKind::host, CUDA_ERROR_INVALID_VALUE);
+    });
+}
+
+DRIVER_API cuMemHostRegister(void* pointer, size_t bytes, unsigned flags) {
+    return register_host(pointer, bytes, flags);
+}
+
+DRIVER_API cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
+    return register_host(pointer, bytes, flags);
+}
+
+DRIVER_API cuMemHostUnregister(void* pointer) {
+    return in_context([&](const ContextRef&) -> CUresult {
+        if (!pointer) return CUDA_ERROR_INVALID_VALUE;
+        TRY(unsafe_during_capture());
+        return remove_host(pointer, MemoryKind::registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    });
+}
+
+DRIVER_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* pointer, unsigned flags) {
+    return in_context([&](const ContextRef&) -> CUresult {
+        if (!out || !pointer || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        const uint64_t address = reinterpret_cast<uint64_t>(pointer);
+        const std::shared_lock<std::shared_mutex> lock(memory().mutex);
+        const Allocations::Entry* const entry = memory().allocations.containing(address);
+        if (!entry || !entry->value.on_host()) return CUDA_ERROR_INVALID_VALUE;
+        *out = address;
+        return CUDA_SUCCESS;
+    });
+}
+
+DRIVER_API cuMemHostGetFlags(unsigned* flags, void* pointer) {
+    return in_context([&](const ContextRef&) -> CUresult {
+        if (!flags || !pointer) return CUDA_ERROR_INVALID_VALUE;
+        const std::shared_lock<std::shared_mutex> lock(memory().mutex);
+        const Allocations::Entry* const entry = memory().allocations.containing(reinterpret_cast<uint64_t>(pointer));
+        if (!entry || entry->value.kind != MemoryKind::host) return CUDA_ERROR_INVALID_VALUE;
+        // With one address space for all, every allocation is mapped.
+        *flags = entry->value.host_flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        return CUDA_SUCCESS;
+    });
+}

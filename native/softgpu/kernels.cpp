@@ -1,0 +1,186 @@
+#include "softgpu/kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "softgpu/memory.h"
+
+namespace softgpu {
+namespace {
+
+// What one SM computes: 128 lanes, a multiply and an add each, at 1.5 GHz.
+constexpr double flops_per_sm_us = 128 * 2 * 1500;
+
+model::Work streaming(const model::DeviceSpec& device, double bytes) {
+    return {model::WorkKind::kernel, bytes / (device.memory_gbps * 1e3), device.sms, device.memory_gbps, 0};
+}
+
+CUdeviceptr address(const Arguments& arguments, size_t index) {
+    return static_cast<CUdeviceptr>(arguments.whole(index));
+}
+
+float* floats(const Arguments& arguments, size_t index) {
+    return reinterpret_cast<float*>(address(arguments, index));
+}
+
+// With the lock of memory() held, as for all that follows: what is accessible stays so while the function runs.
+// A count that a caller made up must not wrap round into a small range.
+bool accessible(const Context& context, CUdeviceptr pointer, uint64_t count, uint64_t size, bool for_writing) {
+    if (count == 0) return true;
+    return count <= UINT64_MAX / size && reachable(device_of(context), pointer, count * size, for_writing);
+}
+
+// Every function writes through its first pointer and reads through the others.
+bool all_accessible(const Context& context, const Arguments& arguments, size_t pointers, uint64_t count) {
+    for (size_t i = 0; i < pointers; ++i) {
+        if (!accessible(context, address(arguments, i), count, sizeof(float), i == 0)) return false;
+    }
+    return true;
+}
+
+CUresult fill(const Context& context, const Arguments& arguments) {
+    const uint64_t n = arguments.whole(2);
+    if (!all_accessible(context, arguments, 1, n)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::fill_n(floats(arguments, 0), n, arguments.real(1));
+    return CUDA_SUCCESS;
+}
+
+CUresult add(const Context& context, const Arguments& arguments) {
+    const uint64_t n = arguments.whole(3);
+    if (!all_accessible(context, arguments, 3, n)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    float* out = floats(arguments, 0);
+    const float *a = floats(arguments, 1), *b = floats(arguments, 2);
+    for (uint64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+    return CUDA_SUCCESS;
+}
+
+CUresult scale(const Context& context, const Arguments& arguments) {
+    const uint64_t n = arguments.whole(3);
+    if (!all_accessible(context, arguments, 2, n)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    float* out = floats(arguments, 0);
+    const float* a = floats(arguments, 1);
+    const float factor = arguments.real(2);
+    for (uint64_t i = 0; i < n; ++i) out[i] = a[i] * factor;
+    return CUDA_SUCCESS;
+}
+
+// Row-major: out[m x n] = a[m x k] * b[k x n], summed in the order of k.
+CUresult matmul(const Context& context, const Arguments& arguments) {
+    const uint64_t m = arguments.whole(3), n = arguments.whole(4), k = arguments.whole(5);
+    if (!accessible(context, address(arguments, 0), m * n, sizeof(float), true) ||
+        !accessible(context, address(arguments, 1), m * k, sizeof(float), false) ||
+        !accessible(context, address(arguments, 2), k * n, sizeof(float), false)) {
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    float* out = floats(arguments, 0);
+    const float *a = floats(arguments, 1), *b = floats(arguments, 2);
+    std::vector<float> row(n);
+    for (uint64_t i = 0; i < m; ++i) {
+        std::fill(row.begin(), row.end(), 0.0f);
+        for (uint64_t l = 0; l < k; ++l) {
+            const float factor = a[i * k + l];
+            for (uint64_t j = 0; j < n; ++j) row[j] += factor * b[l * n + j];
+        }
+        std::copy(row.begin(), row.end(), out + i * n);
+    }
+    return CUDA_SUCCESS;
+}
+
+// FNV-1a, 64 bits.
+CUresult checksum(const Context& context, const Arguments& arguments) {
+    const uint64_t bytes = arguments.whole(2);
+    if (!accessible(context, address(arguments, 0), 1, sizeof(uint64_t), true) ||
+        !accessible(context, address(arguments, 1), bytes, 1, false)) {
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    const auto* data = reinterpret_cast<const unsigned char*>(address(arguments, 1));
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (uint64_t i = 0; i < bytes; ++i) hash = (hash ^ data[i]) * 0x100000001b3u;
+    std::memcpy(reinterpret_cast<void*>(address(arguments, 0)), &hash, sizeof hash);
+    return CUDA_SUCCESS;
+}
+
+model::Work fill_cost(const model::DeviceSpec& device, const Arguments& arguments) {
+    return streaming(device, 4 * arguments.number(2));
+}
+model::Work add_cost(const model::DeviceSpec& device, const Arguments& arguments) {
+    return streaming(device, 12 * arguments.number(3));
+}
+model::Work scale_cost(const model::DeviceSpec& device, const Arguments& arguments) {
+    return streaming(device, 8 * arguments.number(3));
+}
+model::Work matmul_cost(const model::DeviceSpec& device, const Arguments& arguments) {
+    const double m = arguments.number(3), n = arguments.number(4), k = arguments.number(5);
+    const double compute_us = 2 * m * n * k / (flops_per_sm_us * device.sms);
+    const double bytes = 4 * (m * k + k * n + m * n);
+    const double time_us = std::max(compute_us, bytes / (device.memory_gbps * 1e3));
+    return {model::WorkKind::kernel, time_us, device.sms, time_us > 0 ? bytes / (time_us * 1e3) : 0, 0};
+}
+model::Work checksum_cost(const model::DeviceSpec& device, const Arguments& arguments) {
+    return streaming(device, arguments.number(2));
+}
+
+constexpr BuiltIn built_ins[] = {
+    {"fill", "u64,f32,u64", fill_cost, fill},
+    {"add", "u64,u64,u64,u64", add_cost, add},
+    {"scale", "u64,u64,f32,u64", scale_cost, scale},
+    {"matmul", "u64,u64,u64,u32,u32,u32", matmul_cost, matmul},
+    {"checksum", "u64,u64,u64", checksum_cost, checksum},
+};
+
+}  // namespace
+
+const BuiltIn* built_in(const std::string& name) {
+    for (const BuiltIn& candidate : built_ins) {
+        if (name == candidate.name) return &candidate;
+    }
+    return nullptr;
+}
+
+uint64_t Arguments::whole(size_t index) const {
+    const Parameter& parameter = (*layout_)[index];
+    uint64_t value = 0;
+    std::memcpy(&value, bytes_.data() + parameter.offset, std::min<size_t>(parameter.bytes, sizeof value));
+    return value;
+}
+
+float Arguments::real(size_t index) const {
+    float value = 0;
+    std::memcpy(&value, bytes_.data() + (*layout_)[index].offset, sizeof value);
+    return value;
+}
+
+double Arguments::number(size_t index) const {
+    const Parameter& parameter = (*layout_)[index];
+    if (parameter.kind == 'f' && parameter.bytes == 4) return real(index);
+    if (parameter.kind == 'f') {
+        double value = 0;
+        std::memcpy(&value, bytes_.data() + parameter.offset, sizeof value);
+        return value;
+    }
+    return static_cast<double>(whole(index));
+}
+
+CUresult KernelText::run(const Context& context, const Arguments& arguments) const {
+    const std::shared_lock<std::shared_mutex> lock(memory().mutex);
+    return function->run(context, arguments);
+}
+
+size_t KernelText::parameter_bytes() const {
+    return parameters.empty() ? 0 : parameters.back().offset + parameters.back().bytes;
+}
+
+model::Work KernelText::cost(const model::DeviceSpec& device, const Arguments& arguments) const {
+    model::Work work{model::WorkKind::kernel, 0, device.sms, 0, 0};
+    if (function) work = function->cost(device, arguments);
+    if (has_time) {
+        work.time_us = time_us;
+        if (time_parameter >= 0) work.time_us *= arguments.number(static_cast<size_t>(time_parameter));
+        work.time_us = std::max(work.time_us, 0.0);
+    }
+    if (sms > 0) work.sms = std::min(sms, device.sms);
+    if (gbps > 0) work.gbps = gbps;
+    return work;
+}
+
+}  // namespace softgpu

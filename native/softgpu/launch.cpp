@@ -1,0 +1,198 @@
+#include "softgpu/launch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "softgpu/capture.h"
+
+namespace softgpu {
+namespace {
+
+CUresult check_shape(const LaunchRequest& request, CUdevice device) {
+    constexpr CUdevice_attribute grid_limits[] = {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+                                                  CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z};
+    constexpr CUdevice_attribute block_limits[] = {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+                                                   CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+                                                   CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z};
+    uint64_t threads = 1;
+    for (int i = 0; i < 3; ++i) {
+        if (request.grid[i] == 0 || request.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
+        const int grid = device_attribute(device, grid_limits[i]), block = device_attribute(device, block_limits[i]);
+        if (grid > 0 && request.grid[i] > static_cast<unsigned>(grid)) return CUDA_ERROR_INVALID_VALUE;
+        if (block > 0 && request.block[i] > static_cast<unsigned>(block)) return CUDA_ERROR_INVALID_VALUE;
+        threads *= request.block[i];
+    }
+    const int most = device_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    return most > 0 && threads > static_cast<uint64_t>(most) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult from_pointers(const KernelText& kernel, void** pointers, std::vector<unsigned char>* bytes) {
+    for (size_t i = 0; i < kernel.parameters.size(); ++i) {
+        if (!pointers[i]) return CUDA_ERROR_INVALID_VALUE;
+        std::memcpy(bytes->data() + kernel.parameters[i].offset, pointers[i], kernel.parameters[i].bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult from_buffer(void** extra, std::vector<unsigned char>* bytes) {
+    const void* buffer = nullptr;
+    size_t size = 0;
+    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            buffer = extra[1];
+        } else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+            if (!extra[1]) return CUDA_ERROR_INVALID_VALUE;
+            size = *static_cast<size_t*>(extra[1]);
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (!buffer || size < bytes->size()) return CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(bytes->data(), buffer, bytes->size());
+    return CUDA_SUCCESS;
+}
+
+uint64_t blocks_of(const unsigned grid[3]) {
+    return static_cast<uint64_t>(grid[0]) * grid[1] * grid[2];
+}
+
+CUresult launch(const LaunchRequest& request, CUstream stream_handle, DefaultStream which) {
+    StreamRef stream;
+    ContextRef context;
+    TRY(find_stream(stream_handle, which, &stream, &context));
+    LaunchRef launch;
+    {
+        const ScopedContext current(context->handle);
+        TRY(make_launch(request, &launch));
+    }
+    if (launch->function->context.lock() != context) return CUDA_ERROR_INVALID_HANDLE;
+    StreamWork work;
+    work.steps.push_back(operation_of(*context, launch));
+    work.node = KernelNode{std::move(launch)};
+    return enqueue_work(stream_handle, which, std::move(work));
+}
+
+CUresult launch_with_attributes(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra,
+                                DefaultStream which) {
+    if (!config || (config->numAttrs > 0 && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
+    LaunchRequest request{function,
+                          {config->gridDimX, config->gridDimY, config->gridDimZ},
+                          {config->blockDimX, config->blockDimY, config->blockDimZ},
+                          config->sharedMemBytes,
+                          false,
+                          parameters,
+                          extra};
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+        const CUlaunchAttribute& attribute = config->attrs[i];
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) request.cooperative = attribute.value.cooperative != 0;
+    }
+    return launch(request, config->hStream, which);
+}
+
+CUresult call_host(CUstream stream, CUhostFn function, void* data, DefaultStream which) {
+    if (!function) return CUDA_ERROR_INVALID_VALUE;
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_HOST;
+    operation.host_call = [function, data] { function(data); };
+    StreamWork work;
+    work.steps.push_back(std::move(operation));
+    work.node = HostNode{function, data};
+    return enqueue_work(stream, which, std::move(work));
+}
+
+CUresult add_callback(CUstream handle, CUstreamCallback callback, void* data, unsigned flags, DefaultStream which) {
+    if (!callback || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    StreamRef stream;
+    ContextRef context;
+    TRY(find_stream(handle, which, &stream, &context));
+    TRY(forbid_while_capturing(*context, *stream));
+    Operation operation;
+    // Not a reference that counts: the engine holds this call, and the context holds the engine.
+    Context* of = context.get();
+    operation.host_call = [=] { callback(handle, check_context(*of), data); };
+    return enqueue(handle, which, std::move(operation));
+}
+
+}  // namespace
+
+CUresult make_launch(const LaunchRequest& request, LaunchRef* out) {
+    FunctionRef function;
+    TRY(find_function(request.function, &function));
+    const ContextRef context = function->context.lock();
+    if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    TRY(check_shape(request, context->device));
+    const KernelText& kernel = *function->text;
+    if (request.parameters && request.extra) return CUDA_ERROR_INVALID_VALUE;
+
+    auto launch = std::make_shared<Launch>();
+    std::vector<unsigned char> bytes(kernel.parameter_bytes());
+    if (!kernel.parameters.empty()) {
+        if (!request.parameters && !request.extra) return CUDA_ERROR_INVALID_VALUE;
+        if (request.parameters) TRY(from_pointers(kernel, request.parameters, &bytes));
+        if (request.extra) TRY(from_buffer(request.extra, &bytes));
+    }
+    const unsigned threads = request.block[0] * request.block[1] * request.block[2];
+    const size_t shared_limit =
+        static_cast<size_t>(function_attribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES));
+    if (request.shared_bytes > shared_limit) return CUDA_ERROR_INVALID_VALUE;
+    const int resident = blocks_per_sm(context->device, threads, request.shared_bytes);
+    if (resident == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    const uint64_t at_once = static_cast<uint64_t>(resident) * static_cast<uint64_t>(device_spec(context->device)->sms);
+    if (request.cooperative && blocks_of(request.grid) > at_once) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+
+    launch->function = std::move(function);
+    std::copy(request.grid, request.grid + 3, launch->grid);
+    std::copy(request.block, request.block + 3, launch->block);
+    launch->shared_bytes = request.shared_bytes;
+    launch->cooperative = request.cooperative;
+    launch->arguments = Arguments(kernel.parameters, std::move(bytes));
+    auto* data = const_cast<unsigned char*>(launch->arguments.bytes().data());
+    for (const Parameter& parameter : kernel.parameters) launch->argument_pointers.push_back(data + parameter.offset);
+    *out = std::move(launch);
+    return CUDA_SUCCESS;
+}
+
+Operation operation_of(Context& context, const LaunchRef& launch) {
+    const KernelText& kernel = *launch->function->text;
+    const model::DeviceSpec& device = *device_spec(context.device);
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    operation.work = kernel.cost(device, launch->arguments);
+    const unsigned threads = launch->block[0] * launch->block[1] * launch->block[2];
+    const auto resident = static_cast<uint64_t>(std::max(1, blocks_per_sm(context.device, threads, launch->shared_bytes)));
+    const uint64_t wanted = (blocks_of(launch->grid) + resident - 1) / resident;
+    operation.work.sms = static_cast<int>(std::min(wanted, static_cast<uint64_t>(operation.work.sms)));
+    if (kernel.function) {
+        operation.effect = [launch, &context](const Timing&) -> int {
+            const MemoryHold hold;
+            return launch->function->text->run(context, launch->arguments);
+        };
+    }
+    return operation;
+}
+
+}  // namespace softgpu
+
+using namespace softgpu;
+
+PLAIN_AND_PTSZ(cuLaunchKernel,
+               (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                CUstream stream, void** parameters, void** extra),
+               launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, false, parameters,
+                       extra},
+                      stream, which))
+PLAIN_AND_PTSZ(cuLaunchCooperativeKernel,
+               (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+                CUstream stream, void** parameters),
+               launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, true, parameters,
+                       nullptr},
+                      stream, which))
+PLAIN_AND_PTSZ(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra),
+               launch_with_attributes(config, function, parameters, extra, which))
+PLAIN_AND_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
+               call_host(stream, function, data, which))
+PLAIN_AND_PTSZ(cuStreamAddCallback,
+               (CUstream stream, CUstreamCallback callback, void* data, unsigned int flags),
+               add_callback(stream, callback, data, flags, which))

@@ -1,0 +1,125 @@
+// CUDA arrays: plain rows of memory behind an opaque handle. There are no textures here to make more of them.
+#include <mutex>
+
+#include "softgpu/memory.h"
+#include "softgpu/registry.h"
+
+namespace softgpu {
+namespace {
+
+Registry<Array, CUarray>& arrays() {
+    static auto* const instance = new Registry<Array, CUarray>(0x61);
+    return *instance;
+}
+
+unsigned bytes_of(CUarray_format format) {
+    switch (format) {
+        case CU_AD_FORMAT_UNSIGNED_INT8:
+        case CU_AD_FORMAT_SIGNED_INT8:
+            return 1;
+        case CU_AD_FORMAT_UNSIGNED_INT16:
+        case CU_AD_FORMAT_SIGNED_INT16:
+        case CU_AD_FORMAT_HALF:
+            return 2;
+        case CU_AD_FORMAT_UNSIGNED_INT32:
+        case CU_AD_FORMAT_SIGNED_INT32:
+        case CU_AD_FORMAT_FLOAT:
+            return 4;
+        default:
+            return 0;
+    }
+}
+
+CUresult create(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
+    return in_context([&](const ContextRef& context) -> CUresult {
+        const unsigned element = bytes_of(descriptor.Format);
+        const unsigned channels = descriptor.NumChannels;
+        if (!out || element == 0 || descriptor.Width == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (channels != 1 && channels != 2 && channels != 4) return CUDA_ERROR_INVALID_VALUE;
+        if (descriptor.Depth != 0 && descriptor.Height == 0 && (descriptor.Flags & CUDA_ARRAY3D_LAYERED) == 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        TRY(unsafe_during_capture());
+        auto array = std::make_shared<Array>();
+        array->descriptor = descriptor;
+        array->owner = context.get();
+        array->device = device_of(*context);
+        array->row_bytes = descriptor.Width * element * channels;
+        array->rows = descriptor.Height == 0 ? 1 : descriptor.Height;
+        array->slices = descriptor.Depth == 0 ? 1 : descriptor.Depth;
+        uint64_t bytes;
+        if (__builtin_mul_overflow(array->row_bytes, array->rows, &bytes) ||
+            __builtin_mul_overflow(bytes, array->slices, &bytes) || bytes > UINT64_MAX - granularity) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        bytes = round_up(bytes, granularity);
+        if (!reserve_on(array->device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+        array->bytes = bytes;
+        array->base = map_pages(bytes);
+        if (array->base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+        *out = arrays().issue();
+        arrays().put(*out, std::move(array));
+        return CUDA_SUCCESS;
+    });
+}
+
+template <typename Body>
+CUresult describe(CUarray handle, Body&& body) {
+    return in_context([&](const ContextRef&) -> CUresult {
+        const std::shared_ptr<Array> array = array_from(handle);
+        return array ? body(array->descriptor) : CUDA_ERROR_INVALID_HANDLE;
+    });
+}
+
+}  // namespace
+
+// An effect may be the last to hold an array, but none runs with the memory's lock held by its own thread.
+Array::~Array() {
+    if (base != 0) unmap_pages({base, bytes});
+    release_on(device, bytes);
+}
+
+std::shared_ptr<Array> array_from(CUarray handle) { return arrays().find(handle); }
+
+void release_arrays_of(const Context& context) {
+    arrays().remove_if([&](const Array& array) { return array.owner == &context; });
+}
+
+}  // namespace softgpu
+
+using namespace softgpu;
+
+DRIVER_API cuArrayCreate_v2(CUarray* out, const CUDA_ARRAY_DESCRIPTOR* wanted) {
+    if (!wanted) return CUDA_ERROR_INVALID_VALUE;
+    return create(out, {wanted->Width, wanted->Height, 0, wanted->Format, wanted->NumChannels, 0});
+}
+
+DRIVER_API cuArray3DCreate_v2(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* wanted) {
+    if (!wanted) return CUDA_ERROR_INVALID_VALUE;
+    return create(out, *wanted);
+}
+
+DRIVER_API cuArrayDestroy(CUarray handle) {
+    return in_context([&](const ContextRef& context) -> CUresult {
+        if (!array_from(handle)) return CUDA_ERROR_INVALID_HANDLE;
+        TRY(unsafe_during_capture());
+        TRY(synchronize(*context));
+        return arrays().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    });
+}
+
+DRIVER_API cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* out, CUarray handle) {
+    return describe(handle, [&](const CUDA_ARRAY3D_DESCRIPTOR& full) {
+        if (!out) return CUDA_ERROR_INVALID_VALUE;
+        *out = {full.Width, full.Height, full.Format, full.NumChannels};
+        return CUDA_SUCCESS;
+    });
+}
+
+DRIVER_API cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* out, CUarray handle) {
+    return describe(handle, [&](const CUDA_ARRAY3D_DESCRIPTOR& full) {
+        if (!out) return CUDA_ERROR_INVALID_VALUE;
+        *out = full;
+        return CUDA_SUCCESS;
+    });
+}

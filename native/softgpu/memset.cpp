@@ -1,0 +1,117 @@
+// Memsets of every width and shape.
+#include <algorithm>
+#include <cstring>
+
+#include "softgpu/memory.h"
+
+namespace softgpu {
+namespace {
+
+uint64_t span_of(const CUDA_MEMSET_NODE_PARAMS& fill) {
+    return (fill.height - 1) * fill.pitch + fill.width * fill.elementSize;
+}
+
+void fill_row(uint64_t row, const CUDA_MEMSET_NODE_PARAMS& fill) {
+    switch (fill.elementSize) {
+        case 1:
+            std::memset(reinterpret_cast<void*>(row), static_cast<int>(fill.value & 0xff), fill.width);
+            break;
+        case 2:
+            std::fill_n(reinterpret_cast<uint16_t*>(row), fill.width, static_cast<uint16_t>(fill.value));
+            break;
+        default:
+            std::fill_n(reinterpret_cast<uint32_t*>(row), fill.width, fill.value);
+    }
+}
+
+CUresult memset_in(CUstream stream, DefaultStream which, CUdeviceptr pointer, size_t pitch, unsigned value,
+                   unsigned element, size_t width, size_t height) {
+    CUDA_MEMSET_NODE_PARAMS fill{};
+    fill.dst = pointer;
+    fill.pitch = pitch;
+    fill.value = value;
+    fill.elementSize = element;
+    fill.width = width;
+    fill.height = height;
+    Operation operation;
+    TRY(make_memset(fill, &operation));
+    // The forms without a stream do not wait either: the memory is the device's.
+    return enqueue(stream, which, std::move(operation));
+}
+
+}  // namespace
+
+CUresult make_memset(const CUDA_MEMSET_NODE_PARAMS& fill, Operation* out) {
+    ContextRef context;
+    TRY(current_context(&context));
+    const unsigned element = fill.elementSize;
+    if (element != 1 && element != 2 && element != 4) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_multiple(fill.dst, element)) return CUDA_ERROR_INVALID_VALUE;
+    CUDA_MEMSET_NODE_PARAMS normal = fill;
+    if (normal.height == 1) normal.pitch = 0;
+    const bool nothing = fill.width == 0 || fill.height == 0;
+    if (!nothing) {
+        uint64_t bytes;
+        if (__builtin_mul_overflow(fill.width, element, &bytes) || __builtin_mul_overflow(bytes, fill.height, &bytes)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (fill.height > 1 && (fill.pitch < fill.width * element || !is_multiple(fill.pitch, element))) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const std::shared_lock<std::shared_mutex> lock(memory().mutex);
+        if (!reachable(device_of(*context), fill.dst, span_of(normal), true)) return CUDA_ERROR_INVALID_VALUE;
+    }
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_MEMSET;
+    operation.node_params = std::make_shared<const CUDA_MEMSET_NODE_PARAMS>(fill);
+    if (!nothing) {
+        operation.work.kind = model::WorkKind::copy_on_device;
+        operation.work.bytes = fill.width * element * fill.height;
+        operation.effect = [normal, device = device_of(*context)](const Timing&) -> int {
+            const MemoryHold hold;
+            if (!reachable(device, normal.dst, span_of(normal), true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+            for (size_t row = 0; row < normal.height; ++row) fill_row(normal.dst + row * normal.pitch, normal);
+            return 0;
+        };
+    }
+    *out = std::move(operation);
+    return CUDA_SUCCESS;
+}
+
+}  // namespace softgpu
+
+using namespace softgpu;
+
+#define MEMSET(name, Element)                                                                                          \
+    DRIVER_API name##_v2(CUdeviceptr pointer, Element value, size_t count) {                                           \
+        return entry(                                                                                                  \
+            [&] { return memset_in(nullptr, DefaultStream::legacy, pointer, 0, value, sizeof value, count, 1); });     \
+    }                                                                                                                  \
+    DRIVER_API name##_v2_ptds(CUdeviceptr pointer, Element value, size_t count) {                                      \
+        return entry(                                                                                                  \
+            [&] { return memset_in(nullptr, DefaultStream::per_thread, pointer, 0, value, sizeof value, count, 1); }); \
+    }                                                                                                                  \
+    PLAIN_AND_PTSZ(name##Async, (CUdeviceptr pointer, Element value, size_t count, CUstream stream),                   \
+                   memset_in(stream, which, pointer, 0, value, sizeof value, count, 1))
+
+#define MEMSET_2D(name, Element)                                                                                      \
+    DRIVER_API name##_v2(CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height) {             \
+        return entry([&] {                                                                                            \
+            return memset_in(nullptr, DefaultStream::legacy, pointer, pitch, value, sizeof value, width, height);     \
+        });                                                                                                           \
+    }                                                                                                                 \
+    DRIVER_API name##_v2_ptds(CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height) {        \
+        return entry([&] {                                                                                            \
+            return memset_in(nullptr, DefaultStream::per_thread, pointer, pitch, value, sizeof value, width, height); \
+        });                                                                                                           \
+    }                                                                                                                 \
+    PLAIN_AND_PTSZ(name##Async,                                                                                       \
+                   (CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height, CUstream stream),  \
+                   memset_in(stream, which, pointer, pitch, value, sizeof value, width, height))
+
+MEMSET(cuMemsetD8, unsigned char)
+MEMSET(cuMemsetD16, unsigned short)
+MEMSET(cuMemsetD32, unsigned int)
+MEMSET_2D(cuMemsetD2D8, unsigned char)
+MEMSET_2D(cuMemsetD2D16, unsigned short)
+MEMSET_2D(cuMemsetD2D32, unsigned int)

@@ -1,0 +1,573 @@
+#include "softgpu/module.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace softgpu {
+namespace {
+
+struct Library;
+
+struct Kernel {
+    CUkernel handle = nullptr;
+    std::shared_ptr<const KernelText> text;
+    CUlibrary library = nullptr;
+};
+using KernelRef = std::shared_ptr<Kernel>;
+
+struct Library {
+    CUlibrary handle = nullptr;
+    std::vector<std::shared_ptr<const KernelText>> texts;
+    std::vector<KernelRef> kernels;
+    std::mutex mutex;
+    std::map<CUcontext, ModuleRef> modules;  // one for each context that asked
+};
+using LibraryRef = std::shared_ptr<Library>;
+
+Registry<Module, CUmodule>& modules() {
+    static auto& registry = *new Registry<Module, CUmodule>(6);
+    return registry;
+}
+Registry<Function, CUfunction>& functions() {
+    static auto& registry = *new Registry<Function, CUfunction>(7);
+    return registry;
+}
+Registry<Library, CUlibrary>& libraries() {
+    static auto& registry = *new Registry<Library, CUlibrary>(8);
+    return registry;
+}
+Registry<Kernel, CUkernel>& kernels() {
+    static auto& registry = *new Registry<Kernel, CUkernel>(9);
+    return registry;
+}
+
+struct JitOptions {
+    CUjit_option* names = nullptr;
+    void** values = nullptr;
+    unsigned count = 0;
+
+    void report(const std::string& message) const;
+};
+
+// As the driver does it: the size is given by value, and is replaced by what was written.
+void JitOptions::report(const std::string& message) const {
+    char* buffer = nullptr;
+    void** size = nullptr;
+    for (unsigned i = 0; i < count; ++i) {
+        if (names[i] == CU_JIT_ERROR_LOG_BUFFER) buffer = static_cast<char*>(values[i]);
+        if (names[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = &values[i];
+    }
+    if (!buffer || !size) return;
+    const size_t room = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(*size));
+    if (room == 0) return;
+    const size_t bytes = std::min(message.size(), room - 1);
+    std::memcpy(buffer, message.data(), bytes);
+    buffer[bytes] = '\0';
+    *size = reinterpret_cast<void*>(static_cast<uintptr_t>(bytes));
+}
+
+// What a real GPU would take: machine code in its containers, or PTX.
+bool is_gpu_code(const char* image) {
+    if (std::memcmp(image, "\x7f" "ELF", 4) == 0) return true;
+    uint32_t magic = 0;
+    std::memcpy(&magic, image, sizeof magic);
+    if (magic == 0x466243b1u || magic == 0xba55ed50u) return true;
+    if (!std::strchr(" \t\r\n./", image[0])) return false;
+    return std::strstr(image, ".version") != nullptr;
+}
+
+CUresult read_image(const void* image, const JitOptions& options,
+                    std::vector<std::shared_ptr<const KernelText>>* out) {
+    if (!image) return CUDA_ERROR_INVALID_VALUE;
+    const auto* text = static_cast<const char*>(image);
+    if (text[0] == '\0') return CUDA_ERROR_INVALID_IMAGE;
+    if (std::strncmp(text, "softgpu", 7) != 0) {
+        const bool gpu_code = is_gpu_code(text);
+        options.report(gpu_code ? "the software GPU runs no GPU code, only its own text modules"
+                                : "not a module: a text module starts with 'softgpu 1'");
+        return gpu_code ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE;
+    }
+    try {
+        *out = parse_module(text);
+        return CUDA_SUCCESS;
+    } catch (const std::runtime_error& error) {
+        options.report(error.what());
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+}
+
+CUresult read_file(const char* path, std::string* out) {
+    if (!path) return CUDA_ERROR_INVALID_VALUE;
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+    std::ostringstream content;
+    content << file.rdbuf();
+    *out = content.str();
+    return CUDA_SUCCESS;
+}
+
+ModuleRef make_module(const ContextRef& context, const std::vector<std::shared_ptr<const KernelText>>& texts) {
+    auto module = std::make_shared<Module>();
+    module->handle = modules().issue();
+    module->context = context;
+    for (const auto& text : texts) {
+        auto function = std::make_shared<Function>();
+        function->handle = functions().issue();
+        function->text = text;
+        function->module = module->handle;
+        function->context = context;
+        module->functions.push_back(function);
+        functions().put(function->handle, function);
+    }
+    modules().put(module->handle, module);
+    return module;
+}
+
+void drop_module(const ModuleRef& module) {
+    modules().remove(module->handle);
+    for (const FunctionRef& function : module->functions) functions().remove(function->handle);
+}
+
+CUresult load_module(CUmodule* out, const void* image, const JitOptions& options) {
+    if (!out || (options.count > 0 && (!options.names || !options.values))) return CUDA_ERROR_INVALID_VALUE;
+    ContextRef context;
+    TRY(current_context(&context));
+    TRY(unsafe_during_capture());
+    std::vector<std::shared_ptr<const KernelText>> texts;
+    TRY(read_image(image, options, &texts));
+    *out = make_module(context, texts)->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult find_module(CUmodule handle, ModuleRef* out) {
+    *out = modules().find(handle);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult load_library(CUlibrary* out, const void* image, const JitOptions& options) {
+    if (!out || (options.count > 0 && (!options.names || !options.values))) return CUDA_ERROR_INVALID_VALUE;
+    auto library = std::make_shared<Library>();
+    TRY(read_image(image, options, &library->texts));
+    library->handle = libraries().issue();
+    for (const auto& text : library->texts) {
+        auto kernel = std::make_shared<Kernel>();
+        kernel->handle = kernels().issue();
+        kernel->text = text;
+        kernel->library = library->handle;
+        library->kernels.push_back(kernel);
+        kernels().put(kernel->handle, kernel);
+    }
+    libraries().put(library->handle, library);
+    *out = library->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult find_library(CUlibrary handle, LibraryRef* out) {
+    *out = libraries().find(handle);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult find_kernel(CUkernel handle, KernelRef* out) {
+    *out = kernels().find(handle);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult unload_library(CUlibrary handle) {
+    const LibraryRef library = libraries().remove(handle);
+    if (!library) return CUDA_ERROR_INVALID_HANDLE;
+    for (const KernelRef& kernel : library->kernels) kernels().remove(kernel->handle);
+    const std::lock_guard<std::mutex> lock(library->mutex);
+    for (const auto& [context, module] : library->modules) drop_module(module);
+    return CUDA_SUCCESS;
+}
+
+// The library's module in the current context, loaded when first asked for.
+CUresult module_of(Library& library, ModuleRef* out) {
+    ContextRef context;
+    TRY(current_context(&context));
+    const std::lock_guard<std::mutex> lock(library.mutex);
+    ModuleRef& module = library.modules[context->handle];
+    if (!module || module->context.lock() != context) {
+        module = make_module(context, library.texts);
+        module->of_library = true;
+    }
+    *out = module;
+    return CUDA_SUCCESS;
+}
+
+CUresult function_of(const Kernel& kernel, FunctionRef* out) {
+    LibraryRef library;
+    TRY(find_library(kernel.library, &library));
+    ModuleRef module;
+    TRY(module_of(*library, &module));
+    *out = module->find(kernel.text->name);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult parameter_info(const KernelText& text, size_t index, size_t* offset, size_t* size) {
+    if (!offset || index >= text.parameters.size()) return CUDA_ERROR_INVALID_VALUE;
+    *offset = text.parameters[index].offset;
+    if (size) *size = text.parameters[index].bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult check_attribute(CUfunction_attribute attribute) {
+    return attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult set_attribute(Function& function, CUfunction_attribute attribute, int value) {
+    TRY(check_attribute(attribute));
+    const ContextRef context = function.context.lock();
+    if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    switch (attribute) {
+        case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
+            const int most = device_attribute(context->device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+            if (value < 0 || value > most) return CUDA_ERROR_INVALID_VALUE;
+            break;
+        }
+        case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
+            break;
+        case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+        case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+            break;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    const std::lock_guard<std::mutex> lock(function.mutex);
+    function.attributes[attribute] = value;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+FunctionRef Module::find(const std::string& name) const {
+    for (const FunctionRef& function : functions) {
+        if (function->text->name == name) return function;
+    }
+    return nullptr;
+}
+
+CUresult find_function(CUfunction handle, FunctionRef* out) {
+    *out = functions().find(handle);
+    if (*out) return CUDA_SUCCESS;
+    KernelRef kernel;
+    TRY(find_kernel(reinterpret_cast<CUkernel>(handle), &kernel));
+    return function_of(*kernel, out);
+}
+
+int function_attribute(const Function& function, CUfunction_attribute attribute) {
+    const ContextRef context = function.context.lock();
+    const CUdevice device = context ? context->device : 0;
+    {
+        auto& mutex = const_cast<std::mutex&>(function.mutex);
+        const std::lock_guard<std::mutex> lock(mutex);
+        const auto found = function.attributes.find(attribute);
+        if (found != function.attributes.end()) return found->second;
+    }
+    const int capability = device_spec(device)->compute_major * 10 + device_spec(device)->compute_minor;
+    switch (attribute) {
+        case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+            return device_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+        case CU_FUNC_ATTRIBUTE_NUM_REGS:
+            return 32;
+        case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+            return capability;
+        case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+            return device_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+        case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            return -1;
+        default:
+            return 0;
+    }
+}
+
+void forget_modules_of(Context& context) {
+    const auto here = [&](const auto& object) { return object.context.lock().get() == &context; };
+    modules().remove_if(here);
+    functions().remove_if(here);
+}
+
+}  // namespace softgpu
+
+using namespace softgpu;
+
+DRIVER_API cuModuleLoadData(CUmodule* module, const void* image) {
+    return entry([&] { return load_module(module, image, {}); });
+}
+DRIVER_API cuModuleLoadFatBinary(CUmodule* module, const void* image) {
+    return entry([&] { return load_module(module, image, {}); });
+}
+DRIVER_API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int count, CUjit_option* options,
+                              void** values) {
+    return entry([&] { return load_module(module, image, {options, values, count}); });
+}
+DRIVER_API cuModuleLoad(CUmodule* module, const char* path) {
+    return entry([&] {
+        std::string content;
+        TRY(read_file(path, &content));
+        return load_module(module, content.c_str(), {});
+    });
+}
+DRIVER_API cuModuleUnload(CUmodule handle) {
+    return entry([&] {
+        ModuleRef module;
+        TRY(find_module(handle, &module));
+        if (module->of_library) return CUDA_ERROR_NOT_PERMITTED;
+        drop_module(module);
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
+    return entry([&] {
+        if (!mode) return CUDA_ERROR_INVALID_VALUE;
+        *mode = CU_MODULE_LAZY_LOADING;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
+    return entry([&] {
+        if (!function || !name || !*name) return CUDA_ERROR_INVALID_VALUE;
+        ModuleRef module;
+        TRY(find_module(handle, &module));
+        const FunctionRef found = module->find(name);
+        if (!found) return CUDA_ERROR_NOT_FOUND;
+        *function = found->handle;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuModuleGetFunctionCount(unsigned int* count, CUmodule handle) {
+    return entry([&] {
+        if (!count) return CUDA_ERROR_INVALID_VALUE;
+        ModuleRef module;
+        TRY(find_module(handle, &module));
+        *count = static_cast<unsigned>(module->functions.size());
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuModuleEnumerateFunctions(CUfunction* out, unsigned int count, CUmodule handle) {
+    return entry([&] {
+        if (!out) return CUDA_ERROR_INVALID_VALUE;
+        ModuleRef module;
+        TRY(find_module(handle, &module));
+        for (size_t i = 0; i < std::min<size_t>(count, module->functions.size()); ++i) out[i] = module->functions[i]->handle;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuModuleGetGlobal_v2(CUdeviceptr*, size_t*, CUmodule handle, const char* name) {
+    return entry([&] {
+        if (!name) return CUDA_ERROR_INVALID_VALUE;
+        ModuleRef module;
+        TRY(find_module(handle, &module));
+        return CUDA_ERROR_NOT_FOUND;  // text modules have no variables
+    });
+}
+
+DRIVER_API cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* options, void** values,
+                             unsigned int count, CUlibraryOption*, void**, unsigned int) {
+    return entry([&] { return load_library(library, code, {options, values, count}); });
+}
+DRIVER_API cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options, void** values,
+                                 unsigned int count, CUlibraryOption*, void**, unsigned int) {
+    return entry([&] {
+        std::string content;
+        TRY(read_file(path, &content));
+        return load_library(library, content.c_str(), {options, values, count});
+    });
+}
+DRIVER_API cuLibraryUnload(CUlibrary library) {
+    return entry([&] { return unload_library(library); });
+}
+DRIVER_API cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
+    return entry([&] {
+        if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
+        LibraryRef library;
+        TRY(find_library(handle, &library));
+        for (const KernelRef& kernel : library->kernels) {
+            if (kernel->text->name != name) continue;
+            *out = kernel->handle;
+            return CUDA_SUCCESS;
+        }
+        return CUDA_ERROR_NOT_FOUND;
+    });
+}
+DRIVER_API cuLibraryGetKernelCount(unsigned int* count, CUlibrary handle) {
+    return entry([&] {
+        if (!count) return CUDA_ERROR_INVALID_VALUE;
+        LibraryRef library;
+        TRY(find_library(handle, &library));
+        *count = static_cast<unsigned>(library->kernels.size());
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuLibraryEnumerateKernels(CUkernel* out, unsigned int count, CUlibrary handle) {
+    return entry([&] {
+        if (!out) return CUDA_ERROR_INVALID_VALUE;
+        LibraryRef library;
+        TRY(find_library(handle, &library));
+        for (size_t i = 0; i < std::min<size_t>(count, library->kernels.size()); ++i) out[i] = library->kernels[i]->handle;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
+    return entry([&] {
+        if (!out) return CUDA_ERROR_INVALID_VALUE;
+        LibraryRef library;
+        TRY(find_library(handle, &library));
+        ModuleRef module;
+        TRY(module_of(*library, &module));
+        *out = module->handle;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuLibraryGetGlobal(CUdeviceptr*, size_t*, CUlibrary handle, const char* name) {
+    return entry([&] {
+        if (!name) return CUDA_ERROR_INVALID_VALUE;
+        LibraryRef library;
+        TRY(find_library(handle, &library));
+        return CUDA_ERROR_NOT_FOUND;
+    });
+}
+DRIVER_API cuKernelGetFunction(CUfunction* out, CUkernel handle) {
+    return entry([&] {
+        if (!out) return CUDA_ERROR_INVALID_VALUE;
+        KernelRef kernel;
+        TRY(find_kernel(handle, &kernel));
+        FunctionRef function;
+        TRY(function_of(*kernel, &function));
+        *out = function->handle;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuKernelGetLibrary(CUlibrary* out, CUkernel handle) {
+    return entry([&] {
+        if (!out) return CUDA_ERROR_INVALID_VALUE;
+        KernelRef kernel;
+        TRY(find_kernel(handle, &kernel));
+        *out = kernel->library;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuKernelGetName(const char** name, CUkernel handle) {
+    return entry([&] {
+        if (!name) return CUDA_ERROR_INVALID_VALUE;
+        KernelRef kernel;
+        TRY(find_kernel(handle, &kernel));
+        *name = kernel->text->name.c_str();
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuKernelGetParamInfo(CUkernel handle, size_t index, size_t* offset, size_t* size) {
+    return entry([&] {
+        KernelRef kernel;
+        TRY(find_kernel(handle, &kernel));
+        return parameter_info(*kernel->text, index, offset, size);
+    });
+}
+DRIVER_API cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel handle, CUdevice device) {
+    return entry([&] {
+        if (!value) return CUDA_ERROR_INVALID_VALUE;
+        TRY(check_attribute(attribute));
+        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
+        KernelRef kernel;
+        TRY(find_kernel(handle, &kernel));
+        FunctionRef function;
+        TRY(function_of(*kernel, &function));
+        *value = function_attribute(*function, attribute);
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice device) {
+    return entry([&] {
+        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
+        KernelRef kernel;
+        TRY(find_kernel(handle, &kernel));
+        FunctionRef function;
+        TRY(function_of(*kernel, &function));
+        return set_attribute(*function, attribute, value);
+    });
+}
+DRIVER_API cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache, CUdevice device) {
+    return entry([&] {
+        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
+        KernelRef kernel;
+        return find_kernel(handle, &kernel);
+    });
+}
+
+DRIVER_API cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
+    return entry([&] {
+        if (!value) return CUDA_ERROR_INVALID_VALUE;
+        TRY(check_attribute(attribute));
+        FunctionRef function;
+        TRY(find_function(handle, &function));
+        *value = function_attribute(*function, attribute);
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
+    return entry([&] {
+        FunctionRef function;
+        TRY(find_function(handle, &function));
+        return set_attribute(*function, attribute, value);
+    });
+}
+DRIVER_API cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache) {
+    return entry([&] {
+        FunctionRef function;
+        return find_function(handle, &function);
+    });
+}
+DRIVER_API cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig) {
+    return entry([&] {
+        FunctionRef function;
+        return find_function(handle, &function);
+    });
+}
+DRIVER_API cuFuncGetModule(CUmodule* module, CUfunction handle) {
+    return entry([&] {
+        if (!module) return CUDA_ERROR_INVALID_VALUE;
+        FunctionRef function;
+        TRY(find_function(handle, &function));
+        *module = function->module;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuFuncGetName(const char** name, CUfunction handle) {
+    return entry([&] {
+        if (!name) return CUDA_ERROR_INVALID_VALUE;
+        FunctionRef function;
+        TRY(find_function(handle, &function));
+        *name = function->text->name.c_str();
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset, size_t* size) {
+    return entry([&] {
+        FunctionRef function;
+        TRY(find_function(handle, &function));
+        return parameter_info(*function->text, index, offset, size);
+    });
+}
+DRIVER_API cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction handle) {
+    return entry([&] {
+        if (!state) return CUDA_ERROR_INVALID_VALUE;
+        FunctionRef function;
+        TRY(find_function(handle, &function));
+        *state = CU_FUNCTION_LOADING_STATE_LOADED;
+        return CUDA_SUCCESS;
+    });
+}
+DRIVER_API cuFuncLoad(CUfunction handle) {
+    return entry([&] {
+        FunctionRef function;
+        return find_function(handle, &function);
+    });
+}

@@ -1,0 +1,363 @@
+// NVML for the software GPU: what tools ask to find devices, their memory and the processes on them. NVML's header is
+// not part of the CUDA headers this builds from, so the few types it takes are declared here.
+#include <strings.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "softgpu/engine.h"
+#include "softgpu/identity.h"
+
+#define NVML_API extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+enum nvmlReturn_t : int {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_UNINITIALIZED = 1,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
+    NVML_ERROR_GPU_IS_LOST = 15,
+    NVML_ERROR_MEMORY = 20,
+    NVML_ERROR_UNKNOWN = 999,
+};
+
+struct Device {
+    int index;
+    std::unique_ptr<softgpu::Engine> connection;  // opened when first needed
+};
+using nvmlDevice_t = Device*;
+
+struct nvmlMemory_t {
+    unsigned long long total, free, used;
+};
+
+struct nvmlMemory_v2_t {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+
+struct nvmlUtilization_t {
+    unsigned gpu, memory;
+};
+
+struct nvmlProcessInfo_t {
+    unsigned pid;
+    unsigned long long usedGpuMemory;
+    unsigned gpuInstanceId, computeInstanceId;
+};
+
+struct nvmlPciInfo_t {
+    char busIdLegacy[16];
+    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+};
+
+constexpr unsigned memory_v2 = sizeof(nvmlMemory_v2_t) | 2u << 24;
+constexpr int cuda_version = 13000;
+constexpr unsigned no_instance = 0xffffffff;
+constexpr char driver_text[] = "580.00 (software)";
+constexpr char nvml_text[] = "13.580.00";
+
+struct State {
+    std::mutex mutex;
+    int users = 0;
+    std::vector<std::unique_ptr<Device>> devices;
+};
+
+State& state() {
+    static State* const instance = new State;
+    return *instance;
+}
+
+// Runs an entry point's body with the lock held, once nvmlInit was called; nothing is thrown out of the library.
+template <typename Body>
+nvmlReturn_t initialised(Body&& body) noexcept {
+    try {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        return state().users == 0 ? NVML_ERROR_UNINITIALIZED : body();
+    } catch (const std::bad_alloc&) {
+        return NVML_ERROR_MEMORY;
+    } catch (...) {
+        return NVML_ERROR_UNKNOWN;
+    }
+}
+
+// The same for a device that exists: body(Device&, const DeviceSpec&).
+template <typename Body>
+nvmlReturn_t with_device(nvmlDevice_t handle, Body&& body) noexcept {
+    return initialised([&] {
+        for (const auto& device : state().devices) {
+            if (device.get() == handle) return body(*device, softgpu::machine()[static_cast<size_t>(device->index)]);
+        }
+        return NVML_ERROR_INVALID_ARGUMENT;
+    });
+}
+
+// The same with a connection to the device's process: body(Engine&).
+template <typename Body>
+nvmlReturn_t connected(nvmlDevice_t handle, Body&& body) noexcept {
+    return with_device(handle, [&](Device& device, const model::DeviceSpec&) {
+        if (device.connection && device.connection->error() != 0) device.connection.reset();
+        std::string why;
+        if (!device.connection) device.connection = softgpu::Engine::connect(device.index, &why);
+        return device.connection ? body(*device.connection) : NVML_ERROR_GPU_IS_LOST;
+    });
+}
+
+nvmlReturn_t say(const std::string& text, char* out, unsigned length) {
+    if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+    if (length <= text.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
+    std::memcpy(out, text.c_str(), text.size() + 1);
+    return NVML_SUCCESS;
+}
+
+template <typename Value, typename From>
+nvmlReturn_t say(Value* out, From value) {
+    if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+    *out = static_cast<Value>(value);
+    return NVML_SUCCESS;
+}
+
+std::string uuid_of(int index) {
+    return softgpu::uuid_text(softgpu::device_uuid(softgpu::machine()[static_cast<size_t>(index)], index));
+}
+
+// "0000:01:00.0" and "00000000:01:00.0" name the same device.
+bool same_place(const std::string& wanted, int index) {
+    const std::string own = softgpu::pci_bus_id(index);
+    const std::string tail = own.substr(own.find(':'));
+    const size_t colon = wanted.find(':');
+    const bool domain_is_zero = colon != std::string::npos && wanted.find_first_not_of('0') >= colon;
+    return domain_is_zero && strcasecmp(wanted.c_str() + colon, tail.c_str()) == 0;
+}
+
+template <typename Predicate>
+nvmlReturn_t find_device(nvmlDevice_t* out, Predicate&& is_it) {
+    return initialised([&] {
+        if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+        for (const auto& device : state().devices) {
+            if (!is_it(device->index)) continue;
+            *out = device.get();
+            return NVML_SUCCESS;
+        }
+        return NVML_ERROR_NOT_FOUND;
+    });
+}
+
+nvmlReturn_t list_processes(nvmlDevice_t handle, unsigned* count, nvmlProcessInfo_t* out) {
+    return connected(handle, [&](softgpu::Engine& engine) {
+        if (!count) return NVML_ERROR_INVALID_ARGUMENT;
+        std::vector<softgpu::ProcessUse> processes = engine.processes();
+        // Who only looks on, like this process, is not on the device.
+        processes.erase(std::remove_if(processes.begin(), processes.end(), [](const auto& p) { return p.bytes == 0; }),
+                        processes.end());
+        const unsigned room = *count;
+        *count = static_cast<unsigned>(processes.size());
+        if (room < processes.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
+        if (!out && !processes.empty()) return NVML_ERROR_INVALID_ARGUMENT;
+        for (size_t i = 0; i < processes.size(); ++i) {
+            out[i] = {static_cast<unsigned>(processes[i].pid), processes[i].bytes, no_instance, no_instance};
+        }
+        return NVML_SUCCESS;
+    });
+}
+
+nvmlReturn_t initialise() noexcept {
+    try {
+        const std::lock_guard<std::mutex> lock(state().mutex);
+        if (softgpu::machine().empty()) return NVML_ERROR_DRIVER_NOT_LOADED;
+        while (state().devices.size() < softgpu::machine().size()) {
+            state().devices.push_back(
+                std::make_unique<Device>(Device{static_cast<int>(state().devices.size()), nullptr}));
+        }
+        ++state().users;
+        return NVML_SUCCESS;
+    } catch (...) {
+        return NVML_ERROR_UNKNOWN;
+    }
+}
+
+}  // namespace
+
+NVML_API nvmlReturn_t nvmlInit_v2() { return initialise(); }
+
+NVML_API nvmlReturn_t nvmlInit() { return initialise(); }
+
+NVML_API nvmlReturn_t nvmlInitWithFlags(unsigned) { return initialise(); }
+
+NVML_API nvmlReturn_t nvmlShutdown() {
+    return initialised([] {
+        if (--state().users == 0) {
+            for (const auto& device : state().devices) device->connection.reset();
+        }
+        return NVML_SUCCESS;
+    });
+}
+
+NVML_API const char* nvmlErrorString(nvmlReturn_t result) {
+    switch (result) {
+        case NVML_SUCCESS:
+            return "Success";
+        case NVML_ERROR_UNINITIALIZED:
+            return "Uninitialized";
+        case NVML_ERROR_INVALID_ARGUMENT:
+            return "Invalid Argument";
+        case NVML_ERROR_NOT_SUPPORTED:
+            return "Not Supported";
+        case NVML_ERROR_NO_PERMISSION:
+            return "Insufficient Permissions";
+        case NVML_ERROR_NOT_FOUND:
+            return "Not Found";
+        case NVML_ERROR_INSUFFICIENT_SIZE:
+            return "Insufficient Size";
+        case NVML_ERROR_DRIVER_NOT_LOADED:
+            return "Driver Not Loaded";
+        case NVML_ERROR_FUNCTION_NOT_FOUND:
+            return "Function Not Found";
+        case NVML_ERROR_GPU_IS_LOST:
+            return "GPU is lost";
+        case NVML_ERROR_MEMORY:
+            return "Insufficient Memory";
+        default:
+            return "Unknown Error";
+    }
+}
+
+NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char* out, unsigned length) {
+    return initialised([&] { return say(driver_text, out, length); });
+}
+
+NVML_API nvmlReturn_t nvmlSystemGetNVMLVersion(char* out, unsigned length) { return say(nvml_text, out, length); }
+
+NVML_API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int* out) { return say(out, cuda_version); }
+
+NVML_API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* out) { return say(out, cuda_version); }
+
+NVML_API nvmlReturn_t nvmlDeviceGetCount(unsigned* out) {
+    return initialised([&] { return say(out, softgpu::machine().size()); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* out) { return nvmlDeviceGetCount(out); }
+
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* out) {
+    const nvmlReturn_t result = find_device(out, [&](int i) { return static_cast<unsigned>(i) == index; });
+    return result == NVML_ERROR_NOT_FOUND ? NVML_ERROR_INVALID_ARGUMENT : result;
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* out) {
+    return nvmlDeviceGetHandleByIndex(index, out);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* out) {
+    return find_device(out, [&](int index) { return uuid && uuid_of(index) == uuid; });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char* place, nvmlDevice_t* out) {
+    return find_device(out, [&](int index) { return place && same_place(place, index); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* place, nvmlDevice_t* out) {
+    return nvmlDeviceGetHandleByPciBusId(place, out);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned* out) {
+    return with_device(handle, [&](Device& device, const model::DeviceSpec&) { return say(out, device.index); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned* out) {
+    return nvmlDeviceGetIndex(handle, out);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char* out, unsigned length) {
+    return with_device(handle, [&](Device&, const model::DeviceSpec& spec) { return say(spec.name, out, length); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t handle, char* out, unsigned length) {
+    return with_device(
+        handle, [&](Device& device, const model::DeviceSpec&) { return say(uuid_of(device.index), out, length); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t* out) {
+    return with_device(handle, [&](Device& device, const model::DeviceSpec&) {
+        if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+        *out = {};
+        out->bus = static_cast<unsigned>(softgpu::pci_bus(device.index));
+        const std::string place = softgpu::pci_bus_id(device.index);
+        say(place, out->busIdLegacy, sizeof out->busIdLegacy);
+        return say("0000" + place, out->busId, sizeof out->busId);
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t handle, nvmlPciInfo_t* out) {
+    return nvmlDeviceGetPciInfo_v3(handle, out);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t* out) {
+    return connected(handle, [&](softgpu::Engine& engine) {
+        if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+        const softgpu::MemoryInfo info = engine.memory();
+        *out = {info.total_bytes, info.free_bytes, info.total_bytes - info.free_bytes};
+        return NVML_SUCCESS;
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t* out) {
+    return connected(handle, [&](softgpu::Engine& engine) {
+        if (!out || out->version != memory_v2) return NVML_ERROR_INVALID_ARGUMENT;
+        const softgpu::MemoryInfo info = engine.memory();
+        *out = {memory_v2, info.total_bytes, 0, info.free_bytes, info.total_bytes - info.free_bytes};
+        return NVML_SUCCESS;
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count,
+                                                              nvmlProcessInfo_t* out) {
+    return list_processes(handle, count, out);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count,
+                                                              nvmlProcessInfo_t* out) {
+    return list_processes(handle, count, out);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned* count,
+                                                               nvmlProcessInfo_t*) {
+    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(count, 0); });
+}
+
+// How busy it was lately is not kept. Tools expect an answer, so it is always idle.
+NVML_API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t* out) {
+    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(out, nvmlUtilization_t{0, 0}); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* current, unsigned* pending) {
+    return with_device(handle, [&](Device&, const model::DeviceSpec&) {
+        const nvmlReturn_t result = say(current, 0);
+        return result == NVML_SUCCESS ? say(pending, 0) : result;
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t handle, unsigned* out) {
+    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(out, 0); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t handle, unsigned* out) {
+    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(out, 0); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t handle, int* major, int* minor) {
+    return with_device(handle, [&](Device&, const model::DeviceSpec& spec) {
+        const nvmlReturn_t result = say(major, spec.compute_major);
+        return result == NVML_SUCCESS ? say(minor, spec.compute_minor) : result;
+    });
+}

@@ -1,0 +1,53 @@
+// Streams: queues of the device with CUDA's ordering rules on top.
+#pragma once
+
+#include "softgpu/context.h"
+#include "softgpu/graph.h"
+
+namespace softgpu {
+
+constexpr int lowest_priority = 0, highest_priority = -5;
+
+enum class StreamKind { legacy, per_thread, created };
+
+struct Stream {
+    CUstream handle = nullptr;
+    StreamKind kind = StreamKind::created;
+    unsigned flags = 0;
+    int priority = 0;
+    unsigned long long id = 0;
+    QueueId queue = 0;
+    std::weak_ptr<Context> context;
+
+    std::mutex order;  // held over submissions that must stay together: only submitters to this stream need it
+
+    // The graph being captured here, and what the next captured operation comes after. Guarded by graph_lock().
+    std::shared_ptr<Capture> capture;
+    std::vector<Edge> frontier;
+    std::vector<CUgraphNode> reported_nodes;     // what cuStreamGetCaptureInfo last pointed at
+    std::vector<CUgraphEdgeData> reported_edges;
+
+    std::map<int, CUstreamAttrValue> attributes;  // guarded by the context's mutex
+};
+
+// What goes into a stream in one call: what runs, one after another, and the graph node that would stand for it.
+struct StreamWork {
+    std::vector<Operation> steps;
+    NodeBody node;
+};
+
+StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority);
+// The stream that a caller means, and its context, alive and well.
+CUresult find_stream(CUstream handle, DefaultStream which, StreamRef* stream, ContextRef* context);
+CUresult enqueue_work(CUstream stream, DefaultStream which, StreamWork work, OpId* done = nullptr);
+// Submits to a stream that does not capture; `stream.order` is held by the caller.
+OpId submit(Context& context, Stream& stream, const Operation& operation, std::vector<OpId> after = {});
+OpId submit_to(Engine& engine, QueueId queue, const Operation& operation, const std::vector<OpId>& after);
+// What an operation put into the stream now has to come after, in other streams: the legacy stream's rule.
+std::vector<OpId> implicit_order(Context& context, Stream& stream);
+// The operations to wait for so that all that was put into the stream is done.
+std::vector<OpId> unfinished_in(Context& context, Stream& stream);
+CUresult destroy_stream(CUstream handle);
+void forget_streams_of(Context& context);
+
+}  // namespace softgpu

@@ -1,0 +1,40 @@
+// The driver functions that the tenant itself calls, past the hooks. All are in every driver since CUDA 11.7; one
+// without them is passed through.
+#pragma once
+
+#ifndef __CUDA_API_VERSION_INTERNAL
+#define __CUDA_API_VERSION_INTERNAL
+#endif
+#include <cuda.h>
+
+#define TENANT_DRIVER_CALLS(CALL)        \
+    CALL(cuCtxGetCurrent)                \
+    CALL(cuCtxSetCurrent)                \
+    CALL(cuCtxGetDevice)                 \
+    CALL(cuDeviceGetUuid_v2)             \
+    CALL(cuDevicePrimaryCtxGetState)     \
+    CALL(cuDevicePrimaryCtxRetain)       \
+    CALL(cuDevicePrimaryCtxRelease_v2)   \
+    CALL(cuEventCreate)                  \
+    CALL(cuEventDestroy_v2)              \
+    CALL(cuEventQuery)                   \
+    CALL(cuEventRecord)                  \
+    CALL(cuMemHostGetDevicePointer_v2)   \
+    CALL(cuMemHostRegister_v2)           \
+    CALL(cuStreamGetCtx)                 \
+    CALL(cuStreamIsCapturing)            \
+    CALL(cuStreamQuery)                  \
+    CALL(cuStreamWaitValue32_v2)         \
+    CALL(cuThreadExchangeStreamCaptureMode)
+
+namespace tenant {
+
+struct DriverCalls {
+#define CALL(function) decltype(&::function) function;
+    TENANT_DRIVER_CALLS(CALL)
+#undef CALL
+};
+
+extern DriverCalls driver;
+
+}  // namespace tenant

@@ -1,0 +1,251 @@
+#include "tenant/membership.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "tenant/notice.h"
+
+namespace tenant {
+
+std::atomic<Membership*> Membership::joined_{nullptr};
+
+namespace {
+
+enum Phase : uint32_t { starting, holding, refused, left };
+
+pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
+std::atomic<bool> given_up{false};
+// A forked child builds its own over it: the parent's, as inherited, belongs to nobody there.
+alignas(Membership) char storage[sizeof(Membership)];
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t timeout_ns) {
+    timespec timeout{static_cast<time_t>(timeout_ns / 1000000000), static_cast<long>(timeout_ns % 1000000000)};
+    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_equal, &timeout, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+wire::Class class_from_environment() {
+    const char* text = getenv("COTENANT_CLASS");
+    if (text && !strcmp(text, "production")) return wire::production;
+    if (text && !strcmp(text, "opportunistic")) return wire::opportunistic;
+    return wire::standard;
+}
+
+void read_tenant_id(uint8_t out[16]) {
+    const char* text = getenv("COTENANT_TENANT");
+    if (!text || strlen(text) != 32) return;
+    for (int i = 0; i < 16; ++i) {
+        unsigned int byte = 0;
+        if (sscanf(text + 2 * i, "%2x", &byte) == 1) out[i] = static_cast<uint8_t>(byte);
+    }
+}
+
+uint64_t start_time() {
+    char text[1024];
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (got <= 0) return 0;
+    text[got] = 0;
+    const char* at = strrchr(text, ')');  // the name before it may hold anything
+    for (int field = 2; at && field < 22; ++field) at = strchr(at + 1, ' ');
+    return at ? strtoull(at, nullptr, 10) : 0;
+}
+
+void read_program_name(char* out, size_t room) {
+    int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ssize_t got = read(fd, out, room - 1);
+    close(fd);
+    out[got > 0 ? got : 0] = 0;
+    out[strcspn(out, "\n")] = 0;
+}
+
+}  // namespace
+
+Membership* Membership::join() {
+    if (given_up.load(std::memory_order_relaxed)) return nullptr;
+    // A process without a context (a forked child of a CUDA program, say) has no work to share.
+    CUcontext context = nullptr;
+    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return nullptr;
+
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) {
+        pthread_atfork(nullptr, nullptr, forget_in_child);
+        atexit(leave_at_exit);
+    }
+    pthread_mutex_lock(&join_lock);
+    if (!joined_.load() && !given_up.load()) {
+        auto* membership = new (storage) Membership;
+        std::string why;
+        const char* path = getenv("COTENANT_SEGMENT");
+        if (!path || !*path)
+            why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
+        else if ((membership->segment_ = wire::open_segment(path, &why)) && !membership->start())
+            why = std::string(path) + " has no free slot";
+        if (why.empty())
+            joined_.store(membership, std::memory_order_release);
+        else {
+            given_up.store(true);
+            notice_once("%s", why.c_str());
+        }
+    }
+    pthread_mutex_unlock(&join_lock);
+    return joined_.load();
+}
+
+bool Membership::start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    int failed = pthread_create(&thread, &attributes, watcher_main, this);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (failed) return false;
+    while (phase_.load() == starting) futex_wait(phase_, starting, 100000000);
+    return phase_.load() == holding;
+}
+
+void Membership::forget_in_child() {
+    joined_.store(nullptr);
+    given_up.store(false);
+    pthread_mutex_init(&join_lock, nullptr);
+}
+
+void Membership::leave_at_exit() {
+    Membership* membership = joined_.exchange(nullptr);
+    if (!membership) return;
+    membership->write_report();
+    membership->leaving_.store(1);
+    membership->wake();
+    // The watcher leaves the slot by itself; if it is stuck in the driver, the kernel frees the slot when we end.
+    for (int tries = 0; tries < 20 && membership->phase_.load() == holding; ++tries)
+        futex_wait(membership->phase_, holding, 10000000);
+    given_up.store(true);
+}
+
+void Membership::introduce() {
+    slot_ = &segment_->slot(index_);
+    slot_->pid = static_cast<uint32_t>(getpid());
+    slot_->uid = getuid();
+    slot_->started = start_time();
+    slot_->weight.store(1000);
+    slot_->unknown_functions.store(unknown_function_count());
+    read_tenant_id(slot_->tenant);
+    read_program_name(slot_->name, sizeof slot_->name);
+    wire::join_class(*segment_, index_, class_from_environment());
+}
+
+void* Membership::watcher_main(void* self) {
+    auto* membership = static_cast<Membership*>(self);
+    pthread_setname_np(pthread_self(), "cotenant");
+    membership->index_ = wire::take_slot(*membership->segment_);
+    if (membership->index_ >= 0) membership->introduce();
+    membership->phase_.store(membership->index_ >= 0 ? holding : refused);
+    futex_wake_all(membership->phase_);
+    if (membership->index_ < 0) return nullptr;
+    membership->watch();
+    wire::leave_slot(*membership->segment_, membership->index_);
+    membership->phase_.store(left);
+    futex_wake_all(membership->phase_);
+    return nullptr;
+}
+
+void Membership::become_busy(int gpu) {
+    wire::OnGpu& here = slot_->gpus[gpu];
+    if (here.busy.exchange(1) == 0) here.figures.bursts.fetch_add(1, std::memory_order_relaxed);
+    if (segment_->header.knobs.rule.load(std::memory_order_relaxed) == wire::rule_strict)
+        wire::close_gates_below(*segment_, slot_->tenant_class.load(std::memory_order_relaxed), gpu);
+    if (asleep_.load()) wake();
+}
+
+CUdeviceptr Membership::gate_address(int gpu) {
+    size_t offset = offsetof(wire::Slot, gpus) + sizeof(wire::OnGpu) * gpu + offsetof(wire::OnGpu, gate);
+    CUdeviceptr page = slot_page_.load(std::memory_order_acquire);
+    if (page) return page + offset;
+    // Mapping memory is forbidden to a thread while a capture is open, unless it declares itself relaxed.
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+    CUresult mapped = driver.cuMemHostRegister_v2(slot_, wire::kPage,
+                                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (mapped == CUDA_SUCCESS || mapped == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+        if (driver.cuMemHostGetDevicePointer_v2(&page, slot_, 0) != CUDA_SUCCESS) page = 0;
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+    slot_page_.store(page, std::memory_order_release);
+    return page ? page + offset : 0;
+}
+
+int Membership::gpu_of(CUcontext context) {
+    CUcontext before = nullptr;
+    CUdevice device = 0;
+    CUuuid uuid;
+    if (driver.cuCtxGetCurrent(&before) != CUDA_SUCCESS) return -1;
+    if (before != context && driver.cuCtxSetCurrent(context) != CUDA_SUCCESS) return -1;
+    bool known = driver.cuCtxGetDevice(&device) == CUDA_SUCCESS;
+    if (before != context) driver.cuCtxSetCurrent(before);
+    // The second version tells MIG instances apart.
+    if (!known || driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return -1;
+    int gpu = wire::gpu_number(*segment_, reinterpret_cast<const uint8_t*>(uuid.bytes));
+    if (gpu >= 0) used_gpus_.fetch_or(1u << gpu);
+    return gpu;
+}
+
+void Membership::mark_end_of_work(StreamState& state) {
+    if (captures_open.load(std::memory_order_acquire)) return;
+    if (!state.last_work && driver.cuEventCreate(&state.last_work, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        state.last_work = nullptr;
+        return;
+    }
+    driver.cuEventRecord(state.last_work, state.handle);
+}
+
+void Membership::wake() {
+    asleep_.store(0);
+    futex_wake_all(asleep_);
+}
+
+void Membership::write_report() {
+    const char* path = getenv("COTENANT_REPORT");
+    if (!path || !*path) return;
+    static const char* const kClassNames[] = {"production", "standard", "opportunistic"};
+    uint64_t sums[sizeof(wire::Figures) / sizeof(wire::Count)] = {};
+    for (wire::OnGpu& gpu : slot_->gpus) {
+        auto* figures = reinterpret_cast<wire::Count*>(&gpu.figures);
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; ++i) sums[i] += figures[i].load();
+    }
+    char program[sizeof slot_->name];
+    memcpy(program, slot_->name, sizeof program);
+    for (char& c : program)
+        if (c == '"' || c == '\\' || (c > 0 && c < ' ')) c = '_';
+    char line[512];
+    int used = snprintf(line, sizeof line,
+                        "{\"pid\": %u, \"class\": \"%s\", \"program\": \"%s\", \"kernels\": %lu, \"graphs\": %lu, "
+                        "\"copies\": %lu, \"memory_ops\": %lu, \"host_calls\": %lu, \"gates\": %lu, \"escaped\": %lu, "
+                        "\"bursts\": %lu, \"unknown_functions\": %lu}\n",
+                        slot_->pid, kClassNames[slot_->tenant_class.load() % wire::kClasses], program, sums[0], sums[1],
+                        sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], slot_->unknown_functions.load());
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return;
+    if (write(fd, line, used) < 0) errno = 0;
+    close(fd);
+}
+
+}  // namespace tenant

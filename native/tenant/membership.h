@@ -1,0 +1,91 @@
+// One process's place in the segment: its slot, its streams, its gates, and the watcher thread that holds the slot for
+// as long as the process lives and tells when its streams have run empty.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "tenant/streams.h"
+#include "wire/segment.h"
+
+namespace tenant {
+
+class Membership {
+   public:
+    // Null: not joined. The first work of a process with a context joins; what cannot join passes through for good.
+    static Membership* current() {
+        Membership* joined = joined_.load(std::memory_order_acquire);
+        return __builtin_expect(joined != nullptr, 1) ? joined : join();
+    }
+    static Membership* current_if_joined() { return joined_.load(std::memory_order_acquire); }
+
+    wire::Segment& segment() { return *segment_; }
+    wire::Slot& slot() { return *slot_; }
+
+    // The edge from idle to busy on a GPU: closes the gates of the classes below.
+    void become_busy(int gpu);
+    // Where a stream finds this tenant's gate on a GPU; 0: the driver would not map it.
+    CUdeviceptr gate_address(int gpu);
+    // The segment's number of a context's GPU; -1: unknown.
+    int gpu_of(CUcontext context);
+    void mark_end_of_work(StreamState& state);
+    // Under the lock. The gates' mapping may have gone with the context; the next gate maps them again.
+    void forget_context(CUcontext context) {
+        streams.remove_if([&](const StreamState& state) { return state.context == context; });
+        slot_page_.store(0);
+    }
+
+    void lock() { pthread_mutex_lock(&lock_); }
+    bool try_lock() { return pthread_mutex_trylock(&lock_) == 0; }
+    void unlock() { pthread_mutex_unlock(&lock_); }
+
+    StreamTable streams;
+    std::atomic<uint32_t> captures_open{0};
+
+   private:
+    static Membership* join();
+    static void forget_in_child();
+    static void leave_at_exit();
+    static void* watcher_main(void* self);
+
+    bool start();
+    void introduce();
+    void watch();
+    bool is_busy() const;
+    void look_for_idleness(int gpu, uint64_t now_ns);
+    bool has_unfinished(int gpu, bool* changed);
+    bool is_empty(StreamState& state);
+    void nap(uint64_t ns);
+    void sleep_until_busy();
+    void wake();
+    void write_report();
+
+    static std::atomic<Membership*> joined_;
+
+    wire::Segment* segment_ = nullptr;
+    wire::Slot* slot_ = nullptr;
+    int index_ = -1;
+    pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
+    std::atomic<CUdeviceptr> slot_page_{0};
+    std::atomic<uint32_t> used_gpus_{0};  // bit: some stream of ours is there
+    std::atomic<uint32_t> phase_{0};      // of the watcher: see membership.cpp; also its futex
+    std::atomic<uint32_t> asleep_{0};
+    std::atomic<uint32_t> leaving_{0};
+    uint64_t quiet_since_ns_[wire::kGpus]{};
+};
+
+class Locked {
+   public:
+    explicit Locked(Membership& membership) : membership_(membership) { membership_.lock(); }
+    ~Locked() { membership_.unlock(); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+   private:
+    Membership& membership_;
+};
+
+uint64_t unknown_function_count();
+
+}  // namespace tenant

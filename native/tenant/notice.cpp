@@ -1,0 +1,31 @@
+#include "tenant/notice.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cerrno>
+
+namespace tenant {
+
+void notice_once(const char* format, ...) {
+    static std::atomic_flag said = ATOMIC_FLAG_INIT;
+    if (said.test_and_set()) return;
+    int saved = errno;
+    char line[512];
+    int used = snprintf(line, sizeof line, "cotenant: ");
+    va_list arguments;
+    va_start(arguments, format);
+    int body = vsnprintf(line + used, sizeof line - used, format, arguments);
+    va_end(arguments);
+    if (body > 0) used += body;
+    constexpr char kEnd[] = "; running without sharing\n";
+    if (used > static_cast<int>(sizeof line - sizeof kEnd)) used = sizeof line - sizeof kEnd;
+    used += snprintf(line + used, sizeof line - used, "%s", kEnd);
+    // A closed or full stderr is the guest's business.
+    if (write(STDERR_FILENO, line, used) < 0) errno = saved;
+    errno = saved;
+}
+
+}  // namespace tenant

@@ -1,0 +1,8 @@
+// The only way we speak inside a guest: one line on stderr, once a process.
+#pragma once
+
+namespace tenant {
+
+__attribute__((format(printf, 1, 2))) void notice_once(const char* format, ...);
+
+}  // namespace tenant

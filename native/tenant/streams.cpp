@@ -1,0 +1,44 @@
+#include "tenant/streams.h"
+
+#include <new>
+
+namespace tenant {
+
+StreamState StreamTable::removed_;
+
+StreamState* StreamTable::enter(const StreamKey& key) {
+    // A table three quarters full is full: look-ups must meet an empty place soon.
+    if (used_places_ >= kPlaces / 4 * 3) return nullptr;
+    StreamState* state = spares_ ? spare_[--spares_] : new (std::nothrow) StreamState;
+    if (!state) return nullptr;
+    state->key = key;
+    state->issued.store(0, std::memory_order_relaxed);
+    state->finished = 0;
+    state->last_work = nullptr;
+    for (uint32_t i = hash(key);; ++i) {
+        StreamState* there = places_[i % kPlaces].load(std::memory_order_relaxed);
+        if (there && there != &removed_) continue;
+        places_[i % kPlaces].store(state, std::memory_order_release);
+        used_[used_places_++] = state;
+        return state;
+    }
+}
+
+void StreamTable::recycle(StreamState* state) {
+    for (uint32_t i = 0; i < used_places_; ++i) {
+        if (used_[i] != state) continue;
+        used_[i] = used_[--used_places_];
+        break;
+    }
+    spare_[spares_++] = state;
+    if (used_places_ == 0)
+        for (auto& place : places_) place.store(nullptr, std::memory_order_release);
+}
+
+void StreamTable::forget_all() {
+    for (auto& place : places_) place.store(nullptr, std::memory_order_relaxed);
+    used_places_ = 0;
+    spares_ = 0;
+}
+
+}  // namespace tenant

@@ -1,0 +1,202 @@
+#include "tenant/tenant.h"
+
+#include "admission/admission.h"
+#include "tenant/membership.h"
+
+namespace tenant {
+
+DriverCalls driver;
+
+namespace {
+
+std::atomic<uint64_t> unknown_functions{0};
+
+// Small numbers for threads, given back when a thread ends, so that per-thread streams do not pile up. 0 and 1 mean
+// something else in a StreamKey.
+class ThreadNumber {
+   public:
+    ThreadNumber() {
+        for (uint32_t i = 2; i < kMost; ++i)
+            if (!taken_[i].exchange(true)) {
+                number_ = i;
+                return;
+            }
+    }
+    ~ThreadNumber() {
+        if (number_) taken_[number_].store(false);
+    }
+    uint32_t value() const { return number_; }  // 0: too many threads
+
+   private:
+    static constexpr uint32_t kMost = 1024;
+    static std::atomic<bool> taken_[kMost];
+    uint32_t number_ = 0;
+};
+std::atomic<bool> ThreadNumber::taken_[kMost];
+
+uint32_t thread_number() {
+    thread_local ThreadNumber mine;
+    return mine.value();
+}
+
+// Null: there is no current context, so the driver will refuse the call by itself.
+CUcontext current_context() {
+    CUcontext context = nullptr;
+    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+StreamState* enter_stream(Membership& membership, const StreamKey& key, CUstream handle) {
+    CUcontext context = nullptr;
+    if (key.which != 0)
+        context = reinterpret_cast<CUcontext>(key.handle);
+    else if (driver.cuStreamGetCtx(handle, &context) != CUDA_SUCCESS)
+        return nullptr;
+    int gpu = membership.gpu_of(context);
+    if (gpu < 0) return nullptr;
+    Locked locked(membership);
+    if (StreamState* state = membership.streams.find(key)) return state;
+    StreamState* state = membership.streams.enter(key);
+    if (!state) return nullptr;
+    state->handle = handle;
+    state->context = context;
+    state->gpu = gpu;
+    return state;
+}
+
+StreamState* state_of(Membership& membership, CUstream stream, bool per_thread_default) {
+    StreamKey key{reinterpret_cast<uintptr_t>(stream), 0};
+    if (key.handle <= 2) {
+        bool per_thread = stream == CU_STREAM_PER_THREAD || (!stream && per_thread_default);
+        CUcontext context = current_context();
+        if (!context) return nullptr;
+        key = {reinterpret_cast<uintptr_t>(context), per_thread ? thread_number() : 1};
+        if (key.which == 0) return nullptr;
+        stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    }
+    StreamState* state = membership.streams.find(key);
+    return state ? state : enter_stream(membership, key, stream);
+}
+
+bool is_capturing(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+wire::Count& figure(wire::Figures& figures, Kind kind) {
+    switch (kind) {
+        case Kind::kernel: return figures.kernels;
+        case Kind::graph: return figures.graphs;
+        case Kind::copy: return figures.copies;
+        case Kind::memory_op: return figures.memory_ops;
+        case Kind::host_call: return figures.host_calls;
+    }
+    return figures.kernels;
+}
+
+void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
+
+void put_gate(Membership& membership, const StreamState& state) {
+    wire::OnGpu& here = membership.slot().gpus[state.gpu];
+    CUdeviceptr gate = membership.gate_address(state.gpu);
+    if (gate && driver.cuStreamWaitValue32_v2(state.handle, gate, wire::open, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
+        add_one(here.figures.gates);
+    else
+        add_one(here.figures.escaped);
+}
+
+}  // namespace
+
+Work::Work(Kind kind, Load load, CUstream stream, bool per_thread_default) : state_(nullptr) {
+    Membership* membership = Membership::current();
+    if (!membership) return;
+    StreamState* state = state_of(*membership, stream, per_thread_default);
+    if (!state) return;
+    if (membership->captures_open.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
+
+    wire::Slot& slot = membership->slot();
+    wire::OnGpu& here = slot.gpus[state->gpu];
+    uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
+    uint32_t rule = membership->segment().header.knobs.rule.load(std::memory_order_relaxed);
+    add_one(figure(here.figures, kind));
+    if (load == Load::gpu && admission::admit(rule, tenant_class) == admission::Verdict::gate)
+        put_gate(*membership, *state);
+    if (tenant_class + 1 < wire::kClasses) {
+        // A full barrier: either the watcher sees this operation, or we see that it has called us idle.
+        state->issued.fetch_add(1, std::memory_order_seq_cst);
+        if (!here.busy.load(std::memory_order_seq_cst)) membership->become_busy(state->gpu);
+        state_ = state;
+    }
+}
+
+Work::~Work() {
+    if (!state_) return;
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    if (state_->key.which > 1) membership->mark_end_of_work(*state_);
+    // The watcher may have found the stream empty while the driver was still taking the operation.
+    if (!membership->slot().gpus[state_->gpu].busy.load(std::memory_order_relaxed)) membership->become_busy(state_->gpu);
+}
+
+OpeningCapture::OpeningCapture() : membership_(Membership::current()) {
+    if (membership_) membership_->lock();
+}
+
+CUresult OpeningCapture::result(CUresult result) {
+    if (membership_ && result == CUDA_SUCCESS) membership_->captures_open.fetch_add(1, std::memory_order_release);
+    return result;
+}
+
+OpeningCapture::~OpeningCapture() {
+    if (membership_) membership_->unlock();
+}
+
+void ended_capture(CUstream stream, bool per_thread_default) {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership || !membership->captures_open.load()) return;
+    if (!stream && per_thread_default) stream = CU_STREAM_PER_THREAD;
+    if (!is_capturing(stream)) membership->captures_open.fetch_sub(1, std::memory_order_release);
+}
+
+void forget_stream(CUstream stream) {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    Locked locked(*membership);
+    StreamKey key{reinterpret_cast<uintptr_t>(stream), 0};
+    membership->streams.remove_if([&](const StreamState& state) { return state.key == key; });
+}
+
+void forget_context(CUcontext context) {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    Locked locked(*membership);
+    membership->forget_context(context);
+}
+
+ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
+    if (!membership_) return;
+    unsigned int flags = 0;
+    int active = 0;
+    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
+        driver.cuDevicePrimaryCtxRetain(&context_, device) == CUDA_SUCCESS)
+        driver.cuDevicePrimaryCtxRelease_v2(device);
+    membership_->lock();
+}
+
+ReleasingPrimary::~ReleasingPrimary() {
+    if (!membership_) return;
+    unsigned int flags = 0;
+    int active = 0;
+    if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active)
+        membership_->forget_context(context_);
+    membership_->unlock();
+}
+
+void count_unknown_function() {
+    unknown_functions.fetch_add(1, std::memory_order_relaxed);
+    if (Membership* membership = Membership::current_if_joined())
+        membership->slot().unknown_functions.store(unknown_functions.load(std::memory_order_relaxed));
+}
+
+uint64_t unknown_function_count() { return unknown_functions.load(std::memory_order_relaxed); }
+
+}  // namespace tenant

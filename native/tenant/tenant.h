@@ -1,0 +1,64 @@
+// What the hooks call. One tenant a process: it joins the segment at the first work it sees, counts, marks itself busy,
+// and puts gates into its streams. On the launch path: no lock, no system call, no allocation.
+#pragma once
+
+#include <atomic>
+
+#include "tenant/streams.h"
+#include "wire/segment.h"
+
+namespace tenant {
+
+class Membership;
+
+enum class Kind : uint8_t { kernel, graph, copy, memory_op, host_call };
+
+// Around every operation: construct before the driver is called, destroy after.
+class Work {
+   public:
+    enum class Load : uint8_t { gpu, none };  // whether it occupies the GPU, and so needs the gate
+
+    Work(Kind kind, Load load, CUstream stream, bool per_thread_default);
+    ~Work();
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    StreamState* state_;
+};
+
+// Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.
+class OpeningCapture {
+   public:
+    OpeningCapture();
+    ~OpeningCapture();
+    OpeningCapture(const OpeningCapture&) = delete;
+    OpeningCapture& operator=(const OpeningCapture&) = delete;
+
+    CUresult result(CUresult result);
+
+   private:
+    Membership* membership_;
+};
+void ended_capture(CUstream stream, bool per_thread_default);
+
+void forget_stream(CUstream stream);
+void forget_context(CUcontext context);
+
+// Around the driver's call that gives a primary context back: its streams are forgotten if that ended it.
+class ReleasingPrimary {
+   public:
+    explicit ReleasingPrimary(CUdevice device);
+    ~ReleasingPrimary();
+    ReleasingPrimary(const ReleasingPrimary&) = delete;
+    ReleasingPrimary& operator=(const ReleasingPrimary&) = delete;
+
+   private:
+    Membership* membership_;
+    CUdevice device_;
+    CUcontext context_ = nullptr;
+};
+
+void count_unknown_function();
+
+}  // namespace tenant

@@ -1,0 +1,128 @@
+// The watcher's loop: when have our streams run empty, and has somebody above us died with our gates closed?
+//
+//   busy           every quarter of the grace period: are the streams empty, and have they been for the whole of it?
+//   below others   every 20 ms: bury the dead, look at our gates again
+//   idle           a little longer at the fast pace (a burst seldom comes alone), then asleep until the next one
+#include <linux/futex.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tenant/membership.h"
+
+namespace tenant {
+
+namespace {
+
+constexpr uint64_t kMillisecond = 1000000;
+constexpr uint64_t kCareNs = 20 * kMillisecond;
+constexpr uint64_t kLingerNs = 20 * kMillisecond;
+constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
+
+uint64_t now_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+void Membership::watch() {
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
+    CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver.cuThreadExchangeStreamCaptureMode(&relaxed);
+    uint64_t last_busy = 0, last_care = 0;
+    while (!leaving_.load()) {
+        uint64_t now = now_ns();
+        bool has_classes_above = slot_->tenant_class.load() != wire::production;
+        if (has_classes_above && now - last_care >= kCareNs) {
+            last_care = now;
+            wire::bury_the_dead(*segment_);
+            for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+                if (used_gpus_.load() >> gpu & 1) wire::refresh_gate(*segment_, index_, gpu);
+        }
+        uint64_t grace_ns = uint64_t{segment_->header.knobs.grace_us.load()} * 1000;
+        uint64_t short_nap = std::clamp(grace_ns / 4, kShortestNap, kLongestNap);
+        if (is_busy()) {
+            last_busy = now;
+            for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+                if (slot_->gpus[gpu].busy.load()) look_for_idleness(gpu, now);
+            nap(short_nap);
+        } else if (now - last_busy < kLingerNs) {
+            nap(short_nap);
+        } else if (has_classes_above) {
+            nap(kCareNs);
+        } else {
+            sleep_until_busy();
+        }
+    }
+}
+
+bool Membership::is_busy() const {
+    for (const wire::OnGpu& gpu : slot_->gpus)
+        if (gpu.busy.load(std::memory_order_relaxed)) return true;
+    return false;
+}
+
+bool Membership::is_empty(StreamState& state) {
+    if (state.key.which > 1)
+        return !state.last_work || driver.cuEventQuery(state.last_work) != CUDA_ERROR_NOT_READY;
+    CUcontext current = nullptr;
+    driver.cuCtxGetCurrent(&current);
+    if (current != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return true;
+    // An error (a context that has failed) is an end too.
+    return driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
+}
+
+// `changed`: something was put into a stream since the last look, finished or not.
+bool Membership::has_unfinished(int gpu, bool* changed) {
+    // Never waits for the lock: its holder may be in the driver, waiting for a gate that only we can see to.
+    if (!try_lock()) return true;
+    bool unfinished = captures_open.load() != 0;
+    streams.for_each([&](StreamState& state) {
+        uint64_t issued = state.issued.load();
+        if (unfinished || state.gpu != gpu || issued == state.finished) return;
+        *changed = true;
+        if (is_empty(state))
+            state.finished = issued;
+        else
+            unfinished = true;
+    });
+    unlock();
+    return unfinished;
+}
+
+void Membership::look_for_idleness(int gpu, uint64_t now) {
+    bool changed = false;
+    if (has_unfinished(gpu, &changed) || changed) {
+        quiet_since_ns_[gpu] = now;
+        return;
+    }
+    if (now - quiet_since_ns_[gpu] < uint64_t{segment_->header.knobs.grace_us.load()} * 1000) return;
+    slot_->gpus[gpu].busy.store(0);
+    // Either a launch in this moment sees that we are idle, or we see the launch.
+    if (has_unfinished(gpu, &changed) || changed) {
+        become_busy(gpu);
+        return;
+    }
+    wire::reopen_gates_below(*segment_, slot_->tenant_class.load(), gpu);
+}
+
+void Membership::nap(uint64_t ns) {
+    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+    if (ns < kMillisecond || leaving_.load()) {
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
+        return;
+    }
+    asleep_.store(1);
+    if (!leaving_.load() && !is_busy())
+        syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &length, nullptr, 0);
+    asleep_.store(0);
+}
+
+void Membership::sleep_until_busy() { nap(3600ull * 1000 * kMillisecond); }
+
+}  // namespace tenant

@@ -1,0 +1,117 @@
+"""The command line: finds a subcommand's file when it is called, and prints what went wrong once.
+
+A file NAME.py in cotenant/commands with an object `command` is the subcommand NAME.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cotenant import __version__
+from cotenant.errors import FAILED, USAGE, Problem, narrate, nearest, unknown
+
+INTERRUPTED = 130
+
+
+class Subcommands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        files = (Path(__file__).parent / "commands").glob("[a-z]*.py")
+        return sorted(file.stem.replace("_", "-") for file in files)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module("cotenant.commands." + name.replace("-", "_"))
+        found = module.command
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word[:1] != "-" and word not in self.list_commands(ctx) and not ctx.resilient_parsing:
+            raise unknown("subcommand", args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+
+class OneOf(click.Choice[str]):
+    """A word out of a few; for a wrong one the nearest right one is the hint."""
+
+    def __init__(self, kind: str, words: Sequence[str]) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            raise unknown(self.kind, str(value), self.choices)
+        return str(value)
+
+
+@click.group(
+    cls=Subcommands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Shell completion and all environment variables: docs/commands.md.",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Several jobs share one GPU, and the job that matters does not notice.
+
+    \b
+    cotenant run --class production -- python serve.py
+    cotenant run --class opportunistic -- python finetune.py
+    cotenant status
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        status = cli.main(arguments, prog_name="cotenant", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except Problem as problem:
+        return report(problem.message, problem.hint, problem.status)
+    except click.exceptions.NoArgsIsHelpError as no_arguments:
+        narrate(no_arguments.format_message())
+        return USAGE
+    except click.UsageError as error:
+        return report(*explain(error), status=USAGE)
+    except click.ClickException as error:
+        return report(error.format_message(), "", error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output has gone (`cotenant status | head`); the flush at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+
+
+def explain(error: click.UsageError) -> tuple[str, str]:
+    """Click's message in our form, with the nearest right word where it is about an option."""
+    path = error.ctx.command_path if error.ctx else "cotenant"
+    help_hint = f"see {path} --help"
+    if isinstance(error, click.NoSuchOption):
+        options = [
+            name
+            for parameter in (error.ctx.command.get_params(error.ctx) if error.ctx else ())
+            for name in (*parameter.opts, *parameter.secondary_opts)
+            if name.startswith("-")
+        ]
+        return f"unknown option '{error.option_name}'", nearest(error.option_name, options) or help_hint
+    message = error.format_message().rstrip(".")
+    return message[:1].lower() + message[1:], help_hint
+
+
+def report(message: str, hint: str, status: int) -> int:
+    narrate(f"error: {message}")
+    if hint:
+        narrate(f"hint: {hint}")
+    return status

@@ -1,0 +1,105 @@
+"""`cotenant demo`: what sharing costs a production job on this machine, without Cotenant and with it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from cotenant.errors import USAGE, Problem
+
+DEFAULT_SECONDS = 60.0
+MINIMUM_SECONDS = 2.0
+NEEDED = {"cuda.bindings": "cuda-bindings", "matplotlib": "matplotlib"}
+
+
+@click.command(
+    "demo",
+    short_help="Measure two jobs that share the GPU, without Cotenant and with it.",
+    epilog="""\b
+Examples:
+  cotenant demo
+  cotenant demo --seconds 20 --output /tmp/report
+  cotenant demo --software-gpu""",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-report"),
+    show_default=True,
+    envvar="COTENANT_DEMO_OUTPUT",
+    show_envvar=True,
+    help="The folder for summary.json and latency.png.",
+)
+@click.option(
+    "--seconds",
+    type=float,
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    envvar="COTENANT_DEMO_SECONDS",
+    show_envvar=True,
+    help="How long to measure, all phases together; starting takes some seconds more.",
+)
+@click.option(
+    "--software-gpu",
+    is_flag=True,
+    envvar="COTENANT_DEMO_SOFTWARE_GPU",
+    show_envvar=True,
+    help="Use the software GPU even where there is an NVIDIA GPU.",
+)
+def command(output: Path, seconds: float, software_gpu: bool) -> None:
+    """A production job and an opportunistic job share one GPU.
+
+    Three phases, interleaved in rounds: production alone; both, shared as the GPU does it by itself; both
+    under `cotenant run`. Prints a table and leaves summary.json and latency.png. Where there is no NVIDIA
+    GPU it uses the software GPU.
+    """
+    if not MINIMUM_SECONDS <= seconds < float("inf"):
+        raise Problem(f"--seconds {seconds:g} is too short", f"give at least {MINIMUM_SECONDS:g}", USAGE)
+    for module, package in NEEDED.items():
+        if not _installed(module):
+            raise Problem(f"the demo needs {package}, which is not installed", "pip install 'cotenant[demo]'")
+
+    from rich.console import Console
+
+    from cotenant.demo.report import headline, leave, table
+    from cotenant.demo.rounds import measure
+
+    with _narration(seconds) as narrate:
+        measurement = measure(seconds, True if software_gpu else None, narrate)
+        narrate("drawing", seconds)
+        leave(measurement, output)
+    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    console.print(table(measurement))
+    console.print(f"\n{headline(measurement)}", soft_wrap=True)
+    console.print(f"{output / 'summary.json'}\n{output / 'latency.png'}", soft_wrap=True)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _narration(seconds: float) -> Iterator[Callable[[str, float], None]]:
+    """On a terminal one line that moves; elsewhere a line for each thing that begins. On stderr."""
+    if not sys.stderr.isatty():
+        yield lambda what, behind: click.echo(f"{behind:5.1f} of {seconds:g} s  {what}", err=True)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(30), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=seconds)
+
+        def narrate(what: str, behind: float) -> None:
+            progress.update(task, description=what, completed=behind)
+
+        yield narrate

@@ -1,0 +1,72 @@
+"""`cotenant doctor`: what is well and what is not, each with cause and fix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from cotenant.cli import OneOf
+from cotenant.errors import FAILED, narrate
+
+if TYPE_CHECKING:
+    from cotenant.checks import Finding
+
+
+@click.command(
+    "doctor",
+    short_help="Check whether this machine can share its GPUs.",
+    epilog="""\b
+Examples:
+  cotenant doctor
+  cotenant doctor -o json | jq '.checks[] | select(.verdict != "ok")'
+  cotenant softgpu -- cotenant doctor""",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=OneOf("output", ("table", "json")),
+    default="table",
+    show_default=True,
+    envvar="COTENANT_DOCTOR_OUTPUT",
+    show_envvar=True,
+    help="How to print it.",
+)
+def command(output: str) -> int:
+    """Check whether this machine can share its GPUs, and say cause and fix of what is wrong.
+
+    Looks at the package, the driver, GPUs, MPS, MIG, preloads, shared memory and symbols, and launches
+    kernels through the interposer to measure what that costs. Exit status 1 when something is broken.
+    """
+    from cotenant.checks import Machine, all_findings
+
+    findings = []
+    for finding in all_findings(Machine.look(os.environ)):
+        findings.append(finding)
+        if output == "table":
+            print_finding(finding)
+    if output == "json":
+        print_json(findings)
+    verdicts = [finding.verdict for finding in findings]
+    failed, warned = verdicts.count("fail"), verdicts.count("warn")
+    narrate(f"{len(verdicts)} checks: {failed} failed, {warned} with a warning")
+    return FAILED if failed else 0
+
+
+def print_json(findings: Sequence[Finding]) -> None:
+    import json
+
+    ok = all(finding.verdict != "fail" for finding in findings)
+    print(json.dumps({"ok": ok, "checks": [vars(finding) for finding in findings]}, indent=2))
+
+
+def print_finding(finding: Finding) -> None:
+    colour = {"ok": "green", "warn": "yellow", "fail": "red"}[finding.verdict]
+    plain = not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR"))
+    verdict = f"{finding.verdict:<5}" if plain else click.style(f"{finding.verdict:<5}", fg=colour, bold=True)
+    print(f"{verdict} {finding.name:<14} {finding.cause}", flush=True)
+    if finding.fix:
+        print(f"      {'fix:':>14} {finding.fix}", flush=True)

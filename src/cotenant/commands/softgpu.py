@@ -1,0 +1,88 @@
+"""`cotenant softgpu`: the command finds a software GPU where the driver would be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from cotenant import execute, parts, preload
+from cotenant.cli import OneOf
+from cotenant.errors import USAGE, Problem, unknown
+
+SHARINGS = ("timeslice", "all-at-once")
+
+
+@click.command(
+    "softgpu",
+    short_help="Run a command on a software GPU.",
+    context_settings={"allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  cotenant softgpu -- python -c "from cuda.bindings import driver; print(driver.cuInit(0))"
+  cotenant softgpu --device h200,h200 -- cotenant run --gpu 1 -- ./my-program
+  cotenant softgpu --list""",
+)
+@click.option(
+    "--device",
+    default="small",
+    show_default=True,
+    envvar="COTENANT_SOFTGPU",
+    show_envvar=True,
+    metavar="NAME|FILE[,...]",
+    help="Its GPUs: shipped devices by name (see --list), or device files.",
+)
+@click.option(
+    "--sharing",
+    type=OneOf("sharing", SHARINGS),
+    envvar="COTENANT_SOFTGPU_SHARING",
+    show_envvar=True,
+    help="Processes take turns, or run side by side as under MPS.  [default: what the device file says]",
+)
+@click.option(
+    "--list",
+    "list_devices",
+    is_flag=True,
+    envvar="COTENANT_SOFTGPU_LIST",
+    show_envvar=True,
+    help="List the shipped devices, and stop.",
+)
+@click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def command(device: str, sharing: str | None, list_devices: bool, words: tuple[str, ...]) -> None:
+    """Run COMMAND with a software GPU in the place of the NVIDIA driver.
+
+    All processes of one user share it. It starts with its first client and ends after its last. It composes:
+    `cotenant softgpu -- cotenant run -- ...` shares the software GPU through Cotenant.
+    """
+    if list_devices:
+        for name, path in parts.device_files().items():
+            print(f"{name}\t{path}")
+        return
+    if not words:
+        raise Problem("no command given", "cotenant softgpu [options] [--] command...", USAGE)
+    library = parts.require(parts.softgpu() / "libcuda.so.1")
+    environment = execute.inherited()
+    program = execute.find_program(words[0], environment)
+    environment["COTENANT_SOFTGPU"] = ",".join(device_named(item.strip()) for item in device.split(","))
+    if sharing:
+        environment["COTENANT_SOFTGPU_SHARING"] = sharing
+    environment["LD_LIBRARY_PATH"] = ":".join(
+        [str(library.parent), *filter(None, [environment.get("LD_LIBRARY_PATH")])]
+    )
+    # An outer `run` has set these for another driver.
+    environment.pop("COTENANT_DRIVER", None)
+    preload.drop_shims(environment)
+    execute.become(program, words, environment)
+
+
+def device_named(item: str) -> str:
+    shipped = parts.device_files()
+    if item in shipped:
+        return item
+    if os.sep in item or item.endswith(".gpu"):
+        path = Path(item).absolute()
+        if not path.is_file():
+            raise Problem(f"no device file '{item}'", f"shipped devices: {', '.join(shipped)}", USAGE)
+        return str(path)
+    raise unknown("device", item, shipped)

@@ -1,0 +1,91 @@
+"""From samples to the figures of the report. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+PHASES = ("alone", "shared", "cotenant")
+
+
+def percentile(samples: Sequence[float], percent: float) -> float:
+    """Linear between the two nearest samples, as numpy's default is."""
+    if not samples:
+        raise ValueError("no samples")
+    ordered = sorted(samples)
+    position = (len(ordered) - 1) * percent / 100.0
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+@dataclasses.dataclass
+class Samples:
+    """Everything measured in one phase, all rounds together."""
+
+    latencies_ms: list[float] = dataclasses.field(default_factory=list)
+    services_ms: list[float] = dataclasses.field(default_factory=list)
+    steps: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def steps_per_second(self) -> float:
+        return self.steps / self.seconds if self.seconds else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """One phase of the report; the field names are those of summary.json."""
+
+    p50_ms: float
+    p99_ms: float
+    opportunistic_share: float  # of the rate that the same job reached alone in the same run
+    p95_ms: float
+    max_ms: float
+    service_p50_ms: float  # from the request's start, without its wait for the one before it
+    requests: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What the rounds found."""
+
+    gpu: str
+    software_gpu: bool
+    driver_version: int
+    phases: dict[str, Samples]  # by the names in PHASES
+    opportunistic_alone: Samples
+    rounds: int
+
+    def figures(self, phase: str) -> Figures:
+        samples = self.phases[phase]
+        solo = self.opportunistic_alone.steps_per_second
+        return Figures(
+            p50_ms=percentile(samples.latencies_ms, 50),
+            p99_ms=percentile(samples.latencies_ms, 99),
+            opportunistic_share=samples.steps_per_second / solo if solo else 0.0,
+            p95_ms=percentile(samples.latencies_ms, 95),
+            max_ms=max(samples.latencies_ms),
+            service_p50_ms=percentile(samples.services_ms, 50),
+            requests=len(samples.latencies_ms),
+            seconds=samples.seconds,
+        )
+
+    @property
+    def production_busy_share(self) -> float:
+        """The part of the time in which the production job, alone, needs the GPU."""
+        alone = self.phases["alone"]
+        return sum(alone.services_ms) / 1000.0 / alone.seconds
+
+
+def conclusion(alone: Figures, shared: Figures, cotenant: Figures) -> str:
+    """The result in a sentence, as the figures have it."""
+    without, with_it = shared.p99_ms / alone.p99_ms, cotenant.p99_ms / alone.p99_ms
+    if with_it >= without:
+        return (
+            f"Cotenant did not help: {with_it:.1f} times the p99 of running alone, {without:.1f} without it"
+        )
+    return (
+        f"Sharing makes the slowest 1 % of requests {without:.1f} times as slow; with Cotenant, {with_it:.1f}"
+    )

@@ -1,0 +1,103 @@
+"""What the demo leaves: summary.json and latency.png, both or neither, and the table that it prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cotenant.demo.figures import PHASES, Measurement, conclusion
+from cotenant.errors import Problem
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TITLES = {"alone": "alone", "shared": "shared", "cotenant": "with Cotenant"}
+
+
+def summary(measurement: Measurement) -> dict[str, Any]:
+    figures = {phase: dataclasses.asdict(measurement.figures(phase)) for phase in PHASES}
+    return {
+        "gpu": measurement.gpu,
+        "software_gpu": measurement.software_gpu,
+        **{phase: _rounded(values) for phase, values in figures.items()},
+        "opportunistic_alone": {
+            "steps_per_second": round(measurement.opportunistic_alone.steps_per_second, 3),
+            "seconds": round(measurement.opportunistic_alone.seconds, 3),
+        },
+        "production_busy_share": round(measurement.production_busy_share, 4),
+        "rounds": measurement.rounds,
+        "seconds": round(_measured_seconds(measurement), 3),
+        "versions": _versions(measurement),
+    }
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(value, 4) if isinstance(value, float) else value for key, value in values.items()}
+
+
+def _measured_seconds(measurement: Measurement) -> float:
+    return sum(s.seconds for s in measurement.phases.values()) + measurement.opportunistic_alone.seconds
+
+
+def _versions(measurement: Measurement) -> dict[str, str]:
+    cuda = measurement.driver_version
+    versions = {"python": platform.python_version(), "cuda_driver_api": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+    for package in ("cotenant", "cuda-bindings"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
+def table(measurement: Measurement) -> Table:
+    from rich.table import Table
+
+    kind = "software GPU, modelled on " if measurement.software_gpu else ""
+    made = Table(title=f"Two jobs on one GPU ({kind}{measurement.gpu})", title_justify="left")
+    made.add_column("production job")
+    for heading in ("requests", "p50 ms", "p99 ms", "p99 / alone", "other job's work"):
+        made.add_column(heading, justify="right")
+    alone = measurement.figures("alone")
+    for phase in PHASES:
+        figures = measurement.figures(phase)
+        made.add_row(
+            TITLES[phase],
+            str(figures.requests),
+            f"{figures.p50_ms:.2f}",
+            f"{figures.p99_ms:.2f}",
+            f"{figures.p99_ms / alone.p99_ms:.2f}",
+            "-" if phase == "alone" else f"{figures.opportunistic_share:.0%}",
+        )
+    made.caption = (
+        f"other job's work: share of what it does alone; "
+        f"production leaves {1 - measurement.production_busy_share:.0%} of the time"
+    )
+    made.caption_justify = "left"
+    return made
+
+
+def headline(measurement: Measurement) -> str:
+    return conclusion(*(measurement.figures(phase) for phase in PHASES)) + "."
+
+
+def leave(measurement: Measurement, folder: Path) -> None:
+    """Writes the report beside its final place first, so that a failure leaves the last report as it was."""
+    from cotenant.demo.picture import draw
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as workshop:
+            made = Path(workshop)
+            (made / "summary.json").write_text(json.dumps(summary(measurement), indent=2) + "\n")
+            draw(measurement, made / "latency.png")
+            for name in ("latency.png", "summary.json"):
+                os.replace(made / name, folder / name)
+    except OSError as failure:
+        raise Problem(f"cannot write the report: {failure}", "--output names another folder") from failure

@@ -1,0 +1,99 @@
+"""Finding the file of the real driver library, the way the loader would, without loading it.
+
+The order: COTENANT_DRIVER, LD_LIBRARY_PATH, the loader's cache, the usual folders and container mounts.
+Passed over: our own interposer, the toolkit's link-time stubs, and what is no 64-bit x86 shared object.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cotenant.parts import is_shim
+
+LIBRARY = "libcuda.so.1"
+LOADER_CACHE = Path("/etc/ld.so.cache")
+FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/lib/wsl/lib",
+    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+    "/run/nvidia/driver/usr/lib64",
+    "/usr/local/cuda/compat",
+)
+
+
+class NoDriver(Exception):
+    """No usable driver library; the text says why."""
+
+
+def find(
+    environment: Mapping[str, str],
+    cache: Path = LOADER_CACHE,
+    folders: tuple[str, ...] = FOLDERS,
+) -> Path:
+    if given := environment.get("COTENANT_DRIVER"):
+        path = Path(given).absolute()
+        if reason := unusable(path):
+            raise NoDriver(f"COTENANT_DRIVER={given} {reason}")
+        return path
+    for candidate in candidates(environment, cache, folders):
+        if not unusable(candidate):
+            return candidate
+    raise NoDriver("no NVIDIA driver found")
+
+
+def candidates(environment: Mapping[str, str], cache: Path, folders: tuple[str, ...]) -> Iterator[Path]:
+    for folder in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")):
+        if folder:
+            yield Path(folder).absolute() / LIBRARY
+    yield from cached(LIBRARY, cache)
+    for folder in folders:
+        yield Path(folder) / LIBRARY
+        # A driver mounted into a container may come without its links.
+        yield from sorted(Path(folder).glob("libcuda.so.[0-9]*.[0-9]*"))
+
+
+def unusable(path: Path) -> str:
+    """Why this file cannot be the driver, or nothing."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(20)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    # e_ident: magic, 64-bit, little-endian; then e_type ET_DYN and e_machine EM_X86_64.
+    if head[:6] != b"\x7fELF\x02\x01" or head[16:20] != struct.pack("<HH", 3, 62):
+        return "is not a 64-bit x86 shared library"
+    if "stubs" in (path.parent.name, path.resolve().parent.name):
+        return "is a stub for linking, not a driver"
+    if is_shim(path):
+        return "is Cotenant's own interposer"
+    return ""
+
+
+def cached(library: str, cache: Path) -> list[Path]:
+    """What the loader's cache has under this name for x86-64 (the format of sysdeps/generic/dl-cache.h)."""
+    try:
+        data = cache.read_bytes()
+    except OSError:
+        return []
+    start = data.find(b"glibc-ld.so.cache1.1")  # an older format may come before it
+    if start < 0:
+        return []
+    data = data[start:]
+    header, entry, x86_64_libc6 = 48, struct.Struct("<iIIIQ"), 0x0303
+    wanted, found = library.encode(), []
+    try:
+        (count,) = struct.unpack_from("<I", data, 20)
+        for flags, key, value, _, _ in entry.iter_unpack(data[header : header + count * entry.size]):
+            if flags == x86_64_libc6 and data[key : data.index(b"\0", key)] == wanted:
+                found.append(Path(data[value : data.index(b"\0", value)].decode(errors="surrogateescape")))
+    except (struct.error, ValueError):
+        return []
+    return found

@@ -1,0 +1,206 @@
+"""The memory that all tenants of one user share, as Python reads it.
+
+The structures mirror native/wire/wire.h; tests/test_wire.py holds them equal to what the compiler says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from ctypes import c_char, c_int, c_size_t, c_uint8, c_uint32, c_uint64
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotenant import parts
+
+MAGIC = b"cotenant"
+VERSION = 1
+PAGE = 4096
+SLOTS = 256
+GPUS = 16
+CLASSES = 3
+OWNER_DIED = 0x40000000
+OWNER_MASK = 0x3FFFFFFF
+GATE_CLOSED = 0
+GPU_VALID = 2
+
+
+class Knobs(ctypes.Structure):
+    _fields_ = [("rule", c_uint32), ("grace_us", c_uint32)]
+
+
+class Gpu(ctypes.Structure):
+    _fields_ = [("known", c_uint32), ("unused", c_uint32), ("uuid", c_uint8 * 16), ("unused_b", c_uint8 * 8)]
+
+
+class Header(ctypes.Structure):
+    _fields_ = [
+        ("magic", c_char * 8),
+        ("version", c_uint32),
+        ("header_bytes", c_uint32),
+        ("slot_bytes", c_uint32),
+        ("slots", c_uint32),
+        ("knobs", Knobs),
+        ("unused_a", c_uint8 * 32),
+        ("members", c_uint64 * (SLOTS // 64) * CLASSES),
+        ("unused_b", c_uint8 * 32),
+        ("gpus", Gpu * GPUS),
+    ]
+
+
+class Figures(ctypes.Structure):
+    _fields_ = [
+        (name, c_uint64)
+        for name in ("kernels", "graphs", "copies", "memory_ops", "host_calls", "gates", "escaped", "bursts")
+    ]
+
+
+FIGURES = tuple(field[0] for field in Figures._fields_)
+
+
+class OnGpu(ctypes.Structure):
+    _fields_ = [
+        ("gate", c_uint32),
+        ("gate_line", c_uint8 * 60),
+        ("busy", c_uint32),
+        ("unused", c_uint32),
+        ("figures", Figures),
+        ("busy_line", c_uint8 * 56),
+    ]
+
+
+class Slot(ctypes.Structure):
+    _fields_ = [
+        ("owner", c_uint32 * 10),
+        ("pid", c_uint32),
+        ("uid", c_uint32),
+        ("started", c_uint64),
+        ("tenant_class", c_uint32),
+        ("weight", c_uint32),
+        ("unknown_functions", c_uint64),
+        ("tenant", c_uint8 * 16),
+        ("name", c_char * 64),
+        ("unused", c_uint8 * 104),
+        ("gpus", OnGpu * GPUS),
+    ]
+
+
+SEGMENT_BYTES = PAGE * (1 + SLOTS)
+
+
+class BadSegment(Exception):
+    """The segment cannot be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one tenant does on one GPU."""
+
+    gpu: int
+    uuid: str
+    busy: bool
+    gated: bool
+    figures: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Tenant:
+    pid: int
+    uid: int
+    started: int
+    program: str
+    tenant: str
+    tenant_class: int
+    unknown_functions: int
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    gpus: dict[int, str]
+    tenants: tuple[Tenant, ...]
+    lost: int  # slots whose owner died and that nobody has cleared yet
+
+
+def path_for(environment: Mapping[str, str]) -> Path:
+    given = environment.get("COTENANT_SEGMENT")
+    return Path(given).absolute() if given else Path(f"/dev/shm/cotenant-{os.getuid()}.v{VERSION}")
+
+
+def ensure(path: Path) -> None:
+    """Makes the segment if there is none, and checks that it is one that our tenants can use."""
+    try:
+        library = ctypes.CDLL(str(parts.require(parts.wire())))
+    except OSError as error:
+        raise BadSegment(str(error)) from error
+    library.cotenant_segment_open.argtypes = [ctypes.c_char_p, c_int, ctypes.c_char_p, c_size_t]
+    library.cotenant_segment_open.restype = ctypes.c_void_p
+    library.cotenant_segment_close.argtypes = [ctypes.c_void_p]
+    library.cotenant_segment_close.restype = None
+    why = ctypes.create_string_buffer(512)
+    segment = library.cotenant_segment_open(os.fsencode(path), 1, why, len(why))
+    if not segment:
+        raise BadSegment(why.value.decode(errors="replace"))
+    library.cotenant_segment_close(segment)
+
+
+def read(path: Path) -> Snapshot:
+    """Raises FileNotFoundError where there is none, BadSegment where it is not one of ours."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+            return snapshot(memory, path)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: an empty file
+        raise BadSegment(f"{path} cannot be read: {error}") from error
+
+
+def snapshot(memory: mmap.mmap | bytes, path: Path) -> Snapshot:
+    if memory[: len(MAGIC)] != MAGIC or len(memory) < ctypes.sizeof(Header):
+        raise BadSegment(f"{path} is not a Cotenant segment")
+    header = Header.from_buffer_copy(memory[: ctypes.sizeof(Header)])
+    if (header.version, header.slots, len(memory)) != (VERSION, SLOTS, SEGMENT_BYTES):
+        raise BadSegment(f"{path} has layout version {header.version}, this Cotenant uses {VERSION}")
+    gpus = {i: uuid_text(bytes(gpu.uuid)) for i, gpu in enumerate(header.gpus) if gpu.known == GPU_VALID}
+    tenants, lost = [], 0
+    for i in range(SLOTS):
+        at = PAGE * (1 + i)
+        word = int.from_bytes(memory[at : at + 4], "little")
+        if word & OWNER_DIED:
+            lost += 1
+        elif word & OWNER_MASK:
+            tenants.append(tenant_in(Slot.from_buffer_copy(memory[at : at + ctypes.sizeof(Slot)]), gpus))
+    return Snapshot(gpus, tuple(tenants), lost)
+
+
+def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
+    return Tenant(
+        pid=slot.pid,
+        uid=slot.uid,
+        started=slot.started,
+        program=printable(slot.name.decode(errors="replace")),
+        tenant=bytes(slot.tenant).hex(),
+        tenant_class=slot.tenant_class,
+        unknown_functions=slot.unknown_functions,
+        uses=tuple(uses_of(slot, gpus)),
+    )
+
+
+def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
+    for number, uuid in gpus.items():
+        on = slot.gpus[number]
+        figures = {name: int(getattr(on.figures, name)) for name in FIGURES}
+        if on.busy or any(figures.values()):
+            yield Use(number, uuid, bool(on.busy), on.gate == GATE_CLOSED, figures)
+
+
+def uuid_text(uuid: bytes) -> str:
+    digits = uuid.hex()
+    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def printable(text: str) -> str:
+    """The guest chooses its name: no escape sequence of it may reach a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,112 @@
+"""Programs under the interposer, on the software GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from cotenant import segment
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class Compile(Protocol):
+    def __call__(self, name: str, *options: str) -> Path: ...
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    """`compiled("name", "-shared", ...)`: tests/interposer/programs/name.c as a program or a library."""
+    folder = tmp_path_factory.mktemp("programs")
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if not compiler:
+        pytest.skip("no C compiler")
+
+    def build(name: str, *options: str) -> Path:
+        output = folder / (name + "".join(o.strip("-").replace("/", "_") for o in options))
+        if not output.exists():
+            command = [compiler, "-O1", "-fPIC", *options, str(PROGRAMS / f"{name}.c"), "-o", str(output), "-ldl"]
+            subprocess.run(command, check=True)
+        return output
+
+    return build
+
+
+class Tenant:
+    """A program under `cotenant run`; its figures come from the report that the interposer writes at its end."""
+
+    def __init__(self, env: dict[str, str], folder: Path, number: int) -> None:
+        self.report = folder / f"report-{number}"
+        self.env = env | {"COTENANT_REPORT": str(self.report)}
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, command: list[str], tenant_class: str = "standard") -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "cotenant", "run", "--require", "--class", tenant_class, "--", *command],
+            env=self.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return self.process
+
+    def say(self, line: str) -> None:
+        assert self.process and self.process.stdin
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> str:
+        assert self.process and self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            _, errors = self.process.communicate(timeout=30)
+            pytest.fail(f"the program ended with {self.process.returncode}: {errors}")
+        return line.strip()
+
+    def finish(self, timeout: float = 60) -> str:
+        assert self.process
+        out, errors = self.process.communicate(timeout=timeout)
+        assert self.process.returncode == 0, f"exit {self.process.returncode}\n{out}\n{errors}"
+        assert "cotenant:" not in errors
+        return out
+
+    def figures(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.report.read_text().splitlines()]
+
+    def total(self, figure: str) -> int:
+        return sum(int(line[figure]) for line in self.figures())
+
+
+@pytest.fixture
+def tenant(softgpu_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Tenant]]:
+    """`tenant("production", source)`: a Python program (with `soft` importable) that runs as a tenant."""
+    started: list[Tenant] = []
+    env = softgpu_env | {"PYTHONPATH": os.pathsep.join([str(PROGRAMS), softgpu_env["PYTHONPATH"]])}
+
+    def start(tenant_class: str, source: str | list[str], **extra: str) -> Tenant:
+        one = Tenant(env | extra, tmp_path, len(started))
+        started.append(one)
+        command = source if isinstance(source, list) else [sys.executable, "-u", "-c", source]
+        one.start(command, tenant_class)
+        return one
+
+    yield start
+    for one in started:
+        if one.process and one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+@pytest.fixture
+def tenants_now(softgpu_env: dict[str, str]) -> Callable[[], tuple[segment.Tenant, ...]]:
+    return lambda: segment.read(Path(softgpu_env["COTENANT_SEGMENT"])).tenants
+

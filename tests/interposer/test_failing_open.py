@@ -1,0 +1,130 @@
+"""What the interposer cannot use, it does without: the program runs, and one line on stderr says why."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+
+if TYPE_CHECKING:
+    from tests.conftest import RunPython
+
+PROGRAM = "from soft import Gpu\ngpu = Gpu()\nfor _ in range(3): gpu.launch(gpu.kernel('empty'))\ngpu.synchronize()\nprint('ran')"
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.fixture
+def env(softgpu_env: dict[str, str], native: Path) -> dict[str, str]:
+    """Preloaded by hand, as `run` would after its own checks: the interposer meets the trouble itself."""
+    segment.ensure(Path(softgpu_env["COTENANT_SEGMENT"]))
+    return softgpu_env | {
+        "LD_PRELOAD": str(native / "shim" / "libcuda.so.1"),
+        "COTENANT_DRIVER": str(native / "softgpu" / "libcuda.so.1"),
+        "PYTHONPATH": os.pathsep.join([str(PROGRAMS), softgpu_env["PYTHONPATH"]]),
+    }
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def foreign(path: Path) -> None:
+    path.write_bytes(b"not a segment " * 1000)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 8192)
+
+
+def of_another_version(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(8)
+        file.write(struct.pack("<I", 99))
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("trouble", [missing, foreign, empty, truncated, of_another_version, a_folder])
+def test_an_unusable_segment(env: dict[str, str], run_python: RunPython, trouble: Callable[[Path], None]) -> None:
+    trouble(Path(env["COTENANT_SEGMENT"]))
+    done = run_python(PROGRAM, env)
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cotenant: ") and line.endswith("running without sharing")
+    assert env["COTENANT_SEGMENT"] in line
+
+
+def test_a_full_segment(env: dict[str, str], run_python: RunPython) -> None:
+    path = Path(env["COTENANT_SEGMENT"])
+    with path.open("r+b") as file:
+        for slot in range(segment.SLOTS):
+            file.seek(segment.PAGE * (1 + slot))
+            file.write(struct.pack("<I", 1))  # the futex word: held by a thread
+    done = run_python(PROGRAM, env)
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    assert done.stderr == f"cotenant: {path} has no free slot; running without sharing\n"
+
+
+def test_a_read_only_segment(env: dict[str, str], run_python: RunPython) -> None:
+    path = Path(env["COTENANT_SEGMENT"])
+    path.chmod(0o400)
+    if os.access(path, os.W_OK):
+        pytest.skip("this user may write everything")
+    done = run_python(PROGRAM, env)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_segment_named(env: dict[str, str], run_python: RunPython) -> None:
+    del env["COTENANT_SEGMENT"]
+    done = run_python(PROGRAM, env)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    (line,) = done.stderr.splitlines()
+    assert "COTENANT_SEGMENT" in line
+
+
+def test_a_driver_that_cannot_be_opened_is_no_device(env: dict[str, str], run_python: RunPython, tmp_path: Path) -> None:
+    env["COTENANT_DRIVER"] = str(tmp_path / "libcuda.so.1")
+    done = run_python("import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))", env)
+    assert (done.returncode, done.stdout) == (0, "100\n")
+    (line,) = done.stderr.splitlines()
+    assert str(tmp_path) in line
+
+
+def test_a_stderr_that_is_closed(env: dict[str, str], run_python: RunPython) -> None:
+    Path(env["COTENANT_SEGMENT"]).unlink()
+    done = run_python("import os; os.close(2)\n" + PROGRAM, env)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+
+
+def test_a_segment_that_vanishes_under_a_running_program(env: dict[str, str], run_python: RunPython) -> None:
+    source = PROGRAM.replace("gpu.synchronize()", "import os; os.unlink(os.environ['COTENANT_SEGMENT']); gpu.synchronize()")
+    done = run_python(source + "\ngpu.launch(gpu.kernel('empty')); gpu.synchronize()", env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+
+
+def test_a_driver_without_what_we_need_is_passed_through(
+    env: dict[str, str], run_python: RunPython, tmp_path: Path
+) -> None:
+    source, old = tmp_path / "old.c", tmp_path / "libcuda.so.1"
+    source.write_text("int cuInit(unsigned f) { return f; }\nint cuLaunchKernel(void) { return 7; }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(old)], check=True)
+    env["COTENANT_DRIVER"] = str(old)
+    done = run_python("import ctypes; l = ctypes.CDLL('libcuda.so.1'); print(l.cuInit(0), l.cuLaunchKernel())", env)
+    assert (done.returncode, done.stdout) == (0, "0 7\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cotenant: this driver has no cu")

@@ -1,0 +1,204 @@
+"""Who runs when: a class goes only while every class above it is idle, and nobody stays shut out by the dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from cotenant import segment
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+# Does as it is told, a line at a time: "work N" launches N kernels and waits, "begin" keeps the GPU busy until "end".
+OBEDIENT = """
+import ctypes, sys
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream()
+word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP))
+held = ctypes.c_uint32.from_address(int(word)); address = check(driver.cuMemHostGetDevicePointer(word, 0))
+gpu.launch(kernel, stream); check(driver.cuStreamSynchronize(stream))
+print('ready')
+for line in sys.stdin:
+    order, *rest = line.split()
+    if order == 'work':
+        for _ in range(int(rest[0])): gpu.launch(kernel, stream)
+        check(driver.cuStreamSynchronize(stream))
+    elif order == 'queue':
+        for _ in range(int(rest[0])): gpu.launch(kernel, stream)
+    elif order == 'begin':
+        held.value = 0
+        gpu.launch(kernel, stream)
+        check(driver.cuStreamWaitValue32(stream, address, 1, 0))
+    elif order == 'end':
+        held.value = 1
+        check(driver.cuStreamSynchronize(stream))
+    elif order == 'done?':
+        print(driver.cuStreamQuery(stream)[0] == driver.CUresult.CUDA_SUCCESS); continue
+    elif order == 'quit':
+        break
+    print('did', order)
+"""
+
+
+def ready(one: Tenant) -> Tenant:
+    assert one.hear() == "ready"
+    return one
+
+
+def order(one: Tenant, text: str) -> str:
+    one.say(text)
+    return one.hear()
+
+
+def use(tenants: tuple[segment.Tenant, ...], one: Tenant) -> segment.Use:
+    assert one.process
+    (found,) = [t for t in tenants if t.pid == one.process.pid]
+    (only,) = found.uses
+    return only
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [("production", "opportunistic"), ("production", "standard"), ("standard", "opportunistic")],
+)
+def test_the_lower_class_waits_while_the_higher_is_busy(
+    tenant: Start, tenants_now: TenantsNow, above: str, below: str
+) -> None:
+    high, low = ready(tenant(above, OBEDIENT)), ready(tenant(below, OBEDIENT))
+    wait_for(lambda: not use(tenants_now(), high).busy)
+    assert order(low, "work 5") == "did work"
+
+    assert order(high, "begin") == "did begin"
+    assert use(tenants_now(), high).busy and use(tenants_now(), low).gated
+    assert order(low, "queue 5") == "did queue"
+    for _ in range(20):
+        assert order(low, "done?") == "False"
+
+    assert order(high, "end") == "did end"
+    wait_for(lambda: not use(tenants_now(), low).gated)
+    wait_for(lambda: order(low, "done?") == "True")
+
+
+def test_equals_do_not_wait_for_each_other(tenant: Start, tenants_now: TenantsNow) -> None:
+    one, other = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    assert order(one, "begin") == "did begin"
+    assert order(other, "work 5") == "did work"
+    assert not use(tenants_now(), other).gated
+    order(one, "end")
+
+
+def test_production_never_waits_for_the_lower_classes(tenant: Start) -> None:
+    low, high = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("production", OBEDIENT))
+    assert order(low, "begin") == "did begin"
+    assert order(high, "work 50") == "did work"
+    order(low, "end")
+
+
+def test_a_gate_stays_shut_until_the_last_of_several_is_idle(tenant: Start, tenants_now: TenantsNow) -> None:
+    first, second = ready(tenant("production", OBEDIENT)), ready(tenant("production", OBEDIENT))
+    low = ready(tenant("opportunistic", OBEDIENT))
+    order(first, "begin")
+    order(second, "begin")
+    order(low, "queue 1")
+    order(first, "end")
+    wait_for(lambda: not use(tenants_now(), first).busy)
+    assert use(tenants_now(), low).gated
+    assert order(low, "done?") == "False"
+    order(second, "end")
+    wait_for(lambda: order(low, "done?") == "True")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_dead_production_job_releases_the_others(
+    tenant: Start, tenants_now: TenantsNow, number: signal.Signals
+) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    order(high, "begin")
+    order(low, "queue 3")
+    assert high.process
+    os.kill(high.process.pid, number)
+    assert high.process.wait(timeout=60) == -number
+    wait_for(lambda: order(low, "done?") == "True")
+    assert [t.tenant_class for t in tenants_now()] == [2]
+
+
+def test_an_opportunistic_job_that_ends_behind_a_closed_gate_does_end(tenant: Start) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    order(high, "begin")
+    order(low, "queue 3")
+    low.say("quit")
+    low.finish()
+    order(high, "end")
+
+
+CAPTURE = """
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('empty'); stream, other = gpu.stream(), gpu.stream()
+gpu.launch(kernel, stream); gpu.launch(kernel, other); gpu.synchronize()
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+for _ in range(10): gpu.launch(kernel, stream)
+graph = check(driver.cuStreamEndCapture(stream))
+_, count = check(driver.cuGraphGetNodes(graph, 0))
+graph_exec = check(driver.cuGraphInstantiate(graph, 0))
+for _ in range(3): check(driver.cuGraphLaunch(graph_exec, stream))
+gpu.launch(kernel, other)
+gpu.synchronize()
+print(count)
+"""
+
+
+@pytest.mark.parametrize("tenant_class", ["production", "standard", "opportunistic"])
+def test_a_captured_graph_is_what_the_program_made_it(tenant: Start, tenant_class: str) -> None:
+    one = tenant(tenant_class, CAPTURE)
+    assert one.finish() == "10\n"
+    gates = 0 if tenant_class == "production" else 6
+    assert (one.total("kernels"), one.total("graphs"), one.total("gates")) == (3, 3, gates)
+    assert one.total("escaped") == 0
+
+
+def test_capturing_again_and_again_while_the_watcher_looks(tenant: Start) -> None:
+    # The watcher asks for busy streams; asking for one that captures would end the capture.
+    one = tenant(
+        "production",
+        """
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream()
+for _ in range(300):
+    gpu.launch(kernel, stream)
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    gpu.launch(kernel, stream)
+    graph = check(driver.cuStreamEndCapture(stream))
+    check(driver.cuGraphDestroy(graph))
+gpu.synchronize()
+""",
+    )
+    one.finish()
+    assert one.total("kernels") == 300
+
+
+def test_streams_come_and_go(tenant: Start) -> None:
+    one = tenant(
+        "production",
+        """
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('empty')
+for _ in range(3000):
+    stream = gpu.stream(); gpu.launch(kernel, stream); check(driver.cuStreamDestroy(stream))
+gpu.synchronize()
+""",
+    )
+    one.finish()
+    assert (one.total("kernels"), one.total("escaped")) == (3000, 0)

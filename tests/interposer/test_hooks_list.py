@@ -1,0 +1,70 @@
+"""No function that puts work on a GPU or takes its memory goes untreated, whichever cuda.h the build has seen."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TREE = Path(__file__).parents[2]
+LIST = TREE / "native" / "shim" / "hooks.list"
+
+
+def headers() -> list[Path]:
+    found = [Path("/usr/local/cuda/include")]
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        found += [path.parent for path in Path(folder).glob("cu*/include/cuda.h")]
+    return [path for path in found if (path / "cuda.h").exists()]
+
+
+def check(include: Path, hooks: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TREE / "native" / "codegen" / "shim.py"), "--compiler", shutil.which("g++") or "c++"]
+    command += ["--include", str(include), "--list", str(hooks), "--check", *more]
+    command += ["--exports", str(TREE / "native" / "facts" / "driver-580.exports.txt")]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(params=headers(), ids=str)
+def include(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_every_function_is_hooked_or_passed_with_a_reason(include: Path) -> None:
+    done = check(include, LIST)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["cuLaunchKernelEx", "cuMemAllocAsync", "cuMemcpyDtoH", "cuStreamGetPriority", "cuMemCreate"])
+def test_a_missing_one_is_noticed(include: Path, tmp_path: Path, name: str) -> None:
+    changed = tmp_path / "hooks.list"
+    lines = (line.split(" ") for line in LIST.read_text().splitlines())
+    changed.write_text("\n".join(" ".join(word for word in words if word != name) for words in lines))
+    done = check(include, changed)
+    assert done.returncode == 1
+    assert name in done.stderr
+
+
+def test_the_report_shows_each_with_its_treatment(include: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.md"
+    assert check(include, LIST, "--report", str(report)).returncode == 0
+    text = report.read_text()
+    assert "| `cuLaunchKernel` | plain `_ptsz` | counted and gated |" in text
+    assert "not treated" not in text
+
+
+def test_the_shipped_report_is_the_lists(tmp_path: Path) -> None:
+    shipped = (TREE / "docs" / "interposition.md").read_text()
+    for include in headers():
+        report = tmp_path / "report.md"
+        check(include, LIST, "--report", str(report))
+        fresh = report.read_text()
+        if fresh.splitlines()[2] == shipped.splitlines()[2]:
+            assert fresh == shipped, "run 'make interposition-report'"
+            return
+    pytest.skip("docs/interposition.md was made from another version of cuda.h")

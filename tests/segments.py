@@ -1,0 +1,49 @@
+"""Segments written by hand, for tests of their readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cotenant import segment
+
+UUID = bytes(range(16))
+UUID_TEXT = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+class Written:
+    def __init__(self) -> None:
+        self.header = segment.Header(
+            magic=segment.MAGIC,
+            version=segment.VERSION,
+            header_bytes=segment.PAGE,
+            slot_bytes=segment.PAGE,
+            slots=segment.SLOTS,
+        )
+        self.slots: dict[int, segment.Slot] = {}
+
+    def gpu(self, number: int, uuid: bytes) -> None:
+        self.header.gpus[number].known = segment.GPU_VALID
+        self.header.gpus[number].uuid[:] = uuid
+
+    def tenant(
+        self, index: int, pid: int, name: bytes = b"program", tenant_class: int = 1, owner: int | None = None
+    ) -> segment.Slot:
+        slot = segment.Slot(pid=pid, uid=1000, tenant_class=tenant_class, name=name)
+        slot.owner[0] = pid if owner is None else owner
+        for on_gpu in slot.gpus:
+            on_gpu.gate = 1
+        self.slots[index] = slot
+        return slot
+
+    def bytes(self) -> bytes:
+        memory = bytearray(segment.SEGMENT_BYTES)
+        header = bytes(self.header)
+        memory[: len(header)] = header
+        for index, slot in self.slots.items():
+            at = segment.PAGE * (1 + index)
+            memory[at : at + len(bytes(slot))] = bytes(slot)
+        return bytes(memory)
+
+    def to(self, path: Path) -> Path:
+        path.write_bytes(self.bytes())
+        return path

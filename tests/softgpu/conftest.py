@@ -1,0 +1,98 @@
+"""What the driver tests share. All of it works on a real GPU too, but for text modules."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.softgpu.calls import value
+
+KERNELS = b"""softgpu 1
+kernel nothing  time=0us
+kernel burn     time=1ms
+kernel narrow   time=1ms sms=1
+kernel spin     time=@0us params=u64
+kernel mixed    time=0us params=u8,u64,f32,u16
+kernel fill     function=fill
+kernel add      function=add
+kernel scale    function=scale
+kernel matmul   function=matmul
+kernel checksum function=checksum
+"""
+
+
+class Gate:
+    """Holds a stream until it is opened, so that work behind it is surely unfinished."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
+        self.page = value(cuda.cuMemHostAlloc(4096, cuda.CU_MEMHOSTALLOC_DEVICEMAP))
+        self.word = ctypes.c_uint32.from_address(int(self.page))
+        self.word.value = 0
+        self.address = value(cuda.cuMemHostGetDevicePointer(self.page, 0))
+
+    def hold(self, stream: Any) -> None:
+        equal = self.cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+        value(self.cuda.cuStreamWaitValue32(stream, self.address, 1, equal))
+
+    def open(self) -> None:
+        self.word.value = 1
+
+
+@pytest.fixture
+def gate(cuda: Any, context: Any) -> Iterator[Gate]:
+    made = Gate(cuda)
+    yield made
+    made.open()
+    cuda.cuCtxSynchronize()
+    cuda.cuMemFreeHost(made.page)
+
+
+@pytest.fixture
+def new_stream(cuda: Any, context: Any) -> Iterator[Callable[..., Any]]:
+    """Makes streams that go with the test."""
+    made = []
+
+    def make(flags: int = 0, priority: int = 0) -> Any:
+        made.append(value(cuda.cuStreamCreateWithPriority(flags, priority)))
+        return made[-1]
+
+    yield make
+    for stream in made:
+        cuda.cuStreamDestroy(stream)
+
+
+@pytest.fixture
+def new_event(cuda: Any, context: Any) -> Iterator[Callable[..., Any]]:
+    made = []
+
+    def make(flags: int = 0) -> Any:
+        made.append(value(cuda.cuEventCreate(flags)))
+        return made[-1]
+
+    yield make
+    for event in made:
+        cuda.cuEventDestroy(event)
+
+
+@pytest.fixture
+def buffer(cuda: Any, context: Any) -> Iterator[Any]:
+    """A page of device memory, all zero."""
+    pointer = value(cuda.cuMemAlloc(4096))
+    value(cuda.cuMemsetD8(pointer, 0, 4096))
+    yield pointer
+    cuda.cuMemFree(pointer)
+
+
+@pytest.fixture
+def kernels(cuda: Any, context: Any) -> Iterator[Callable[[str], Any]]:
+    """`kernels(name)`: a function of the text module above, which only the software GPU loads."""
+    if os.environ.get("COTENANT_TEST_REAL_GPU") == "1":
+        pytest.skip("text modules are the software GPU's")
+    module = value(cuda.cuModuleLoadData(KERNELS + b"\0"))
+    yield lambda name: value(cuda.cuModuleGetFunction(module, name.encode()))
+    cuda.cuModuleUnload(module)

@@ -1,0 +1,166 @@
+"""Kernel launches: shapes, parameters, results, and faults that stick."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.softgpu.calls import code, download, upload, value
+from tests.softgpu.launching import launch, parameters, try_launch
+
+INVALID_VALUE, INVALID_HANDLE, ILLEGAL_ADDRESS, LAUNCH_TOO_LARGE = 1, 400, 700, 720
+
+
+def floats(*numbers: float) -> bytes:
+    return struct.pack(f"{len(numbers)}f", *numbers)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [((0, 1, 1), (1, 1, 1)), ((1, 1, 1), (0, 1, 1)), ((1, 65536, 1), (1, 1, 1)), ((1, 1, 1), (1025, 1, 1)),
+     ((1, 1, 1), (32, 32, 2)), ((1, 1, 1), (1, 1, 65))],
+)  # fmt: skip
+def test_impossible_shapes_are_refused(
+    cuda: Any, kernels: Callable[[str], Any], grid: tuple[int, ...], block: tuple[int, ...]
+) -> None:
+    assert code(cuda.cuLaunchKernel(kernels("nothing"), *grid, *block, 0, 0, 0, 0)) == INVALID_VALUE
+
+
+def test_missing_parameters_are_refused(cuda: Any, kernels: Callable[[str], Any]) -> None:
+    assert code(try_launch(cuda, kernels("spin"), 0)) == INVALID_VALUE
+    assert code(try_launch(cuda, cuda.CUfunction(12345), 0)) == INVALID_HANDLE
+
+
+def test_built_ins_compute(
+    cuda: Any, kernels: Callable[[str], Any], new_stream: Callable[..., Any], buffer: Any
+) -> None:
+    stream, base = new_stream(), int(buffer)
+    a, b, out = base, base + 1024, base + 2048
+    upload(cuda, a, floats(1.5, -2.0, 0.1, 4.0))
+    launch(cuda, kernels("fill"), stream, parameters("fill", b, 0.25, 4))
+    launch(cuda, kernels("add"), stream, parameters("add", out, a, b, 4))
+    launch(cuda, kernels("scale"), stream, parameters("scale", out, out, 3.0, 4))
+    value(cuda.cuStreamSynchronize(stream))
+    got = struct.unpack("4f", download(cuda, out, 16))
+    single = [struct.unpack("f", floats(x))[0] for x in (1.5, -2.0, 0.1, 4.0)]
+    summed = [struct.unpack("f", floats(x + 0.25))[0] for x in single]
+    assert got == struct.unpack("4f", floats(*(x * 3.0 for x in summed)))
+
+
+def test_a_matrix_product(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
+    a, b, out = int(buffer), int(buffer) + 1024, int(buffer) + 2048
+    upload(cuda, a, floats(1, 2, 3, 4, 5, 6))
+    upload(cuda, b, floats(7, 8, 9, 10, 11, 12))
+    launch(cuda, kernels("matmul"), 0, parameters("matmul", out, a, b, 2, 2, 3))
+    assert struct.unpack("4f", download(cuda, out, 16)) == (58, 64, 139, 154)
+
+
+def test_a_checksum_sees_every_byte(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
+    def checksum(data: bytes) -> bytes:
+        upload(cuda, int(buffer) + 64, data)
+        launch(cuda, kernels("checksum"), 0, parameters("checksum", buffer, int(buffer) + 64, len(data)))
+        return download(cuda, buffer, 8)
+
+    expected = 0xCBF29CE484222325
+    for byte in b"hello":
+        expected = (expected ^ byte) * 0x100000001B3 % 2**64
+    assert checksum(b"hello") == struct.pack("Q", expected)
+    assert checksum(b"hellp") != checksum(b"hello") == checksum(b"hello")
+
+
+def test_parameters_are_read_at_the_call(
+    cuda: Any, kernels: Callable[[str], Any], new_stream: Callable[..., Any], buffer: Any, gate: Any
+) -> None:
+    stream = new_stream()
+    gate.hold(stream)
+    pointer, number, count = ctypes.c_uint64(int(buffer)), ctypes.c_float(1.0), ctypes.c_uint64(1)
+    array = (ctypes.c_void_p * 3)(*(ctypes.addressof(x) for x in (pointer, number, count)))
+    launch(cuda, kernels("fill"), stream, ctypes.addressof(array))
+    number.value = 2.0
+    pointer.value = 0
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, buffer, 4) == floats(1.0)
+
+
+def test_parameters_may_come_in_one_buffer(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
+    packed = ctypes.create_string_buffer(struct.pack("Qf4xQ", int(buffer), 6.0, 2))
+    size = ctypes.c_size_t(len(packed))
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(packed), 2, ctypes.addressof(size), 0)
+    fill = kernels("fill")
+    value(cuda.cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, 0, ctypes.addressof(extra)))
+    assert download(cuda, buffer, 8) == floats(6.0, 6.0)
+    size.value = 8
+    assert code(cuda.cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, 0, ctypes.addressof(extra))) == INVALID_VALUE
+
+
+def test_a_launch_with_attributes(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
+    config = cuda.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = 32, 1, 1
+    priority = cuda.CUlaunchAttribute()
+    priority.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PRIORITY
+    priority.value.priority = -1
+    config.attrs, config.numAttrs = [priority], 1
+    value(cuda.cuLaunchKernelEx(config, kernels("fill"), parameters("fill", buffer, 8.0, 1), 0))
+    assert download(cuda, buffer, 4) == floats(8.0)
+
+
+def test_a_cooperative_launch_must_fit(cuda: Any, kernels: Callable[[str], Any]) -> None:
+    burn = kernels("nothing")
+    sms = value(cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
+    fits = sms * value(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(burn, 256, 0))
+    value(cuda.cuLaunchCooperativeKernel(burn, fits, 1, 1, 256, 1, 1, 0, 0, 0))
+    assert code(cuda.cuLaunchCooperativeKernel(burn, fits + 1, 1, 1, 256, 1, 1, 0, 0, 0)) == LAUNCH_TOO_LARGE
+
+
+def test_a_bad_address_breaks_the_context_until_it_is_gone(cuda: Any) -> None:
+    device = value(cuda.cuDeviceGet(0))
+    made = value(cuda.cuCtxCreate(None, 0, device))
+    module = value(cuda.cuModuleLoadData(b"softgpu 1\nkernel fill function=fill\n\0"))
+    fill = value(cuda.cuModuleGetFunction(module, b"fill"))
+    pointer = value(cuda.cuMemAlloc(4 << 20))
+    launch(cuda, fill, 0, parameters("fill", pointer, 1.0, (4 << 20) // 4))
+    value(cuda.cuCtxSynchronize())
+    launch(cuda, fill, 0, parameters("fill", 64, 1.0, 4))
+    assert code(cuda.cuCtxSynchronize()) == ILLEGAL_ADDRESS
+    assert code(cuda.cuMemAlloc(4096)) == ILLEGAL_ADDRESS
+    assert code(try_launch(cuda, fill, 0, parameters("fill", pointer, 1.0, 1))) == ILLEGAL_ADDRESS
+    assert code(cuda.cuStreamSynchronize(0)) == ILLEGAL_ADDRESS
+    value(cuda.cuCtxDestroy(made))
+    fresh = value(cuda.cuCtxCreate(None, 0, device))
+    value(cuda.cuMemFree(value(cuda.cuMemAlloc(4096))))
+    value(cuda.cuCtxDestroy(fresh))
+
+
+def test_the_run_time_comes_from_a_parameter(
+    cuda: Any, kernels: Callable[[str], Any], new_stream: Callable[..., Any], new_event: Callable[..., Any]
+) -> None:
+    stream = new_stream()
+    marks = [new_event() for _ in range(3)]
+    value(cuda.cuEventRecord(marks[0], stream))
+    for mark, microseconds in zip(marks[1:], (1000, 20000), strict=True):
+        launch(cuda, kernels("spin"), stream, parameters("spin", microseconds))
+        value(cuda.cuEventRecord(mark, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    assert value(cuda.cuEventElapsedTime(marks[1], marks[2])) == pytest.approx(20, rel=0.02)
+
+
+def test_kernels_that_need_few_sms_run_side_by_side(
+    cuda: Any, kernels: Callable[[str], Any], new_stream: Callable[..., Any], new_event: Callable[..., Any], gate: Any
+) -> None:
+    streams = [new_stream() for _ in range(2)]
+    first, second = new_event(), new_event()
+    for stream in streams:
+        gate.hold(stream)
+        for _ in range(20):
+            launch(cuda, kernels("narrow"), stream)
+    value(cuda.cuEventRecord(first, streams[0]))
+    value(cuda.cuEventRecord(second, streams[1]))
+    gate.open()
+    value(cuda.cuCtxSynchronize())
+    assert abs(value(cuda.cuEventElapsedTime(first, second))) < 15

@@ -1,0 +1,123 @@
+"""Text modules: what they may say, what is refused, and what functions answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.softgpu.calls import code, value
+from tests.softgpu.launching import launch
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("COTENANT_TEST_REAL_GPU") == "1", reason="text modules are the software GPU's"
+)
+
+INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, FILE_NOT_FOUND, INVALID_HANDLE, NOT_FOUND = 1, 200, 209, 301, 400, 500
+
+
+def test_functions_are_found_by_name(cuda: Any, kernels: Callable[[str], Any]) -> None:
+    burn = kernels("burn")
+    assert value(cuda.cuFuncGetName(burn)) == b"burn"
+    module = value(cuda.cuFuncGetModule(burn))
+    assert code(cuda.cuModuleGetFunction(module, b"absent")) == NOT_FOUND
+    assert code(cuda.cuModuleGetGlobal(module, b"burn")) == NOT_FOUND
+    count = value(cuda.cuModuleGetFunctionCount(module))
+    names = {value(cuda.cuFuncGetName(f)) for f in value(cuda.cuModuleEnumerateFunctions(count, module))}
+    assert {b"burn", b"fill", b"matmul"} <= names
+
+
+def test_parameters_are_laid_out_as_in_c(cuda: Any, kernels: Callable[[str], Any]) -> None:
+    mixed = kernels("mixed")
+    assert [value(cuda.cuFuncGetParamInfo(mixed, i)) for i in range(4)] == [(0, 1), (8, 8), (16, 4), (20, 2)]
+    assert code(cuda.cuFuncGetParamInfo(mixed, 4)) == INVALID_VALUE
+
+
+@pytest.mark.parametrize(
+    ("image", "error"),
+    [
+        (b".version 8.0\n.target sm_90\n", NO_BINARY_FOR_GPU),
+        (b"// a comment\n.version 8.0\n", NO_BINARY_FOR_GPU),
+        (b"\x7fELF\x02\x01", NO_BINARY_FOR_GPU),
+        (b"garbage", INVALID_IMAGE),
+        (b"", INVALID_IMAGE),
+        (b"softgpu 2\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a time=1\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a time=-1us\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a time=1us sms=0\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a time=@1us params=u64\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a function=conjure\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a function=fill params=u64\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a time=1us\nkernel a time=2us\n", INVALID_IMAGE),
+        (b"softgpu 1\nkernel a time=1us colour=red\n", INVALID_IMAGE),
+        (b"softgpu 1\nfunction a\n", INVALID_IMAGE),
+    ],
+)
+def test_what_is_no_module_is_refused(cuda: Any, context: Any, image: bytes, error: int) -> None:
+    assert code(cuda.cuModuleLoadData(image + b"\0")) == error
+    assert code(cuda.cuLibraryLoadData(image + b"\0", [], [], 0, [], [], 0)) == error
+
+
+def test_the_error_log_names_the_line(cuda: Any, context: Any) -> None:
+    log = bytearray(200)
+    option = cuda.CUjit_option
+    answer = cuda.cuModuleLoadDataEx(
+        b"softgpu 1\n\nkernel a time=1parsec\n\0",
+        2,
+        [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES],
+        [log, len(log)],
+    )
+    assert code(answer) == INVALID_IMAGE
+    assert log.split(b"\0")[0] == b"line 3: 'parsec' is not a unit of time: use ns, us, ms or s"
+
+
+def test_a_module_comes_from_a_file(cuda: Any, context: Any, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.softgpu"
+    path.write_text("softgpu 1\n# remark\nkernel one time=1us sms=4 bandwidth=10  # another\n")
+    module = value(cuda.cuModuleLoad(str(path).encode()))
+    value(cuda.cuModuleGetFunction(module, b"one"))
+    value(cuda.cuModuleUnload(module))
+    assert code(cuda.cuModuleGetFunction(module, b"one")) == INVALID_HANDLE
+    assert code(cuda.cuModuleUnload(module)) == INVALID_HANDLE
+    assert code(cuda.cuModuleLoad(str(tmp_path / "absent").encode())) == FILE_NOT_FOUND
+
+
+def test_a_library_serves_every_context(cuda: Any, context: Any, new_stream: Callable[..., Any]) -> None:
+    library = value(cuda.cuLibraryLoadData(b"softgpu 1\nkernel one time=1us\n\0", [], [], 0, [], [], 0))
+    kernel = value(cuda.cuLibraryGetKernel(library, b"one"))
+    here = value(cuda.cuKernelGetFunction(kernel))
+    stream = new_stream()
+    launch(cuda, here, stream)
+    launch(cuda, cuda.CUfunction(int(kernel)), stream)
+    value(cuda.cuStreamSynchronize(stream))
+    made = value(cuda.cuCtxCreate(None, 0, 0))
+    there = value(cuda.cuKernelGetFunction(kernel))
+    assert int(there) != int(here)
+    launch(cuda, there, 0)
+    assert code(cuda.cuLaunchKernel(here, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)) == INVALID_HANDLE
+    value(cuda.cuCtxDestroy(made))
+    value(cuda.cuLibraryUnload(library))
+    assert code(cuda.cuKernelGetFunction(kernel)) == INVALID_HANDLE
+
+
+def test_function_attributes(cuda: Any, kernels: Callable[[str], Any]) -> None:
+    burn, attribute = kernels("burn"), cuda.CUfunction_attribute
+    assert value(cuda.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, burn)) == 1024
+    shared = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    value(cuda.cuFuncSetAttribute(burn, shared, 65536))
+    assert value(cuda.cuFuncGetAttribute(shared, burn)) == 65536
+    assert code(cuda.cuFuncSetAttribute(burn, shared, 1 << 30)) == INVALID_VALUE
+    registers = attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
+    assert code(cuda.cuFuncSetAttribute(burn, registers, 1)) == INVALID_VALUE
+
+
+def test_occupancy_follows_block_size(cuda: Any, kernels: Callable[[str], Any]) -> None:
+    burn = kernels("burn")
+    blocks = [value(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(burn, size, 0)) for size in (32, 256, 1024)]
+    assert blocks == sorted(blocks, reverse=True) and blocks[-1] >= 1
+    threads = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
+    assert blocks[-1] * 1024 <= value(cuda.cuDeviceGetAttribute(threads, 0))

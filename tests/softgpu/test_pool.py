@@ -1,0 +1,164 @@
+"""Stream-ordered allocation and pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.softgpu.calls import code, download, upload, value
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def stream(cuda: Any, context: Any) -> Any:
+    made = value(cuda.cuStreamCreate(0))
+    yield made
+    value(cuda.cuStreamDestroy(made))
+
+
+@pytest.fixture
+def pool(cuda: Any, context: Any) -> Any:
+    wanted = cuda.CUmemPoolProps()
+    wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id = 0
+    made = value(cuda.cuMemPoolCreate(wanted))
+    yield made
+    value(cuda.cuMemPoolDestroy(made))
+
+
+def attribute(cuda: Any, pool: Any, name: str) -> int:
+    return int(
+        value(cuda.cuMemPoolGetAttribute(pool, getattr(cuda.CUmemPool_attribute, f"CU_MEMPOOL_ATTR_{name}")))
+    )
+
+
+def set_attribute(cuda: Any, pool: Any, name: str, number: int) -> None:
+    which = getattr(cuda.CUmemPool_attribute, f"CU_MEMPOOL_ATTR_{name}")
+    value(cuda.cuMemPoolSetAttribute(pool, which, cuda.cuuint64_t(number)))
+
+
+def free_bytes(cuda: Any) -> int:
+    return int(value(cuda.cuMemGetInfo())[0])
+
+
+def test_memory_allocated_in_a_stream_can_be_used(cuda: Any, stream: Any) -> None:
+    pointer = value(cuda.cuMemAllocAsync(10_000, stream))
+    value(cuda.cuMemsetD8Async(pointer, 9, 10_000, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, pointer, 10_000) == b"\x09" * 10_000
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuStreamSynchronize(stream))
+
+
+def test_a_synchronisation_returns_what_is_unused(cuda: Any, stream: Any) -> None:
+    value(cuda.cuStreamSynchronize(stream))
+    before = free_bytes(cuda)
+    pointer = value(cuda.cuMemAllocAsync(64 * MIB, stream))
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    assert free_bytes(cuda) == before
+
+
+def test_a_pool_keeps_what_its_release_threshold_says(cuda: Any, stream: Any, pool: Any) -> None:
+    set_attribute(cuda, pool, "RELEASE_THRESHOLD", 1 << 40)
+    pointer = value(cuda.cuMemAllocFromPoolAsync(64 * MIB, pool, stream))
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    assert attribute(cuda, pool, "RESERVED_MEM_CURRENT") >= 64 * MIB
+    assert attribute(cuda, pool, "USED_MEM_CURRENT") == 0
+    before = free_bytes(cuda)
+    value(cuda.cuMemPoolTrimTo(pool, 0))
+    assert attribute(cuda, pool, "RESERVED_MEM_CURRENT") == 0
+    assert free_bytes(cuda) - before >= 64 * MIB
+
+
+def test_figures_of_a_pool(cuda: Any, stream: Any, pool: Any) -> None:
+    pointers = [value(cuda.cuMemAllocFromPoolAsync(3 * MIB, pool, stream)) for _ in range(4)]
+    assert attribute(cuda, pool, "USED_MEM_CURRENT") == 12 * MIB
+    for pointer in pointers:
+        value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    assert attribute(cuda, pool, "USED_MEM_CURRENT") == 0
+    assert attribute(cuda, pool, "USED_MEM_HIGH") == 12 * MIB
+    set_attribute(cuda, pool, "USED_MEM_HIGH", 0)
+    assert attribute(cuda, pool, "USED_MEM_HIGH") == 0
+
+
+def test_a_stream_reuses_what_it_freed_without_waiting(cuda: Any, stream: Any) -> None:
+    """More than the device has, if nothing were reused before the frees are reached."""
+    half = free_bytes(cuda) // 2
+    for _ in range(8):
+        pointer = value(cuda.cuMemAllocAsync(half, stream))
+        value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuStreamSynchronize(stream))
+
+
+def test_allocations_in_several_streams_do_not_overlap(cuda: Any, context: Any) -> None:
+    streams = [value(cuda.cuStreamCreate(0)) for _ in range(3)]
+    live = []
+    for number in range(60):
+        stream = streams[number % 3]
+        pointer = value(cuda.cuMemAllocAsync(5000, stream))
+        value(cuda.cuMemsetD8Async(pointer, number, 5000, stream))
+        live.append((number, pointer))
+        if number % 4 == 3:
+            _, oldest = live.pop(0)
+            value(cuda.cuMemFreeAsync(oldest, stream))
+    value(cuda.cuCtxSynchronize())
+    for number, pointer in live:
+        assert download(cuda, pointer, 5000) == bytes([number]) * 5000
+        value(cuda.cuMemFree(pointer))
+    for stream in streams:
+        value(cuda.cuStreamDestroy(stream))
+
+
+def test_out_of_memory_in_a_stream(cuda: Any, stream: Any) -> None:
+    _, total = value(cuda.cuMemGetInfo())
+    assert code(cuda.cuMemAllocAsync(2 * total, stream)) == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+
+
+def test_unused_memory_of_a_pool_makes_room_for_others(cuda: Any, stream: Any, pool: Any) -> None:
+    set_attribute(cuda, pool, "RELEASE_THRESHOLD", 1 << 40)
+    most = free_bytes(cuda) * 3 // 4
+    held = value(cuda.cuMemAllocFromPoolAsync(most, pool, stream))
+    value(cuda.cuMemFreeAsync(held, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    pointer = value(cuda.cuMemAlloc(most))
+    value(cuda.cuMemFree(pointer))
+
+
+def test_the_current_pool_is_the_one_chosen(cuda: Any, stream: Any, pool: Any) -> None:
+    default = value(cuda.cuDeviceGetDefaultMemPool(0))
+    assert int(value(cuda.cuDeviceGetMemPool(0))) == int(default)
+    value(cuda.cuDeviceSetMemPool(0, pool))
+    pointer = value(cuda.cuMemAllocAsync(1 * MIB, stream))
+    which = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
+    assert int(value(cuda.cuPointerGetAttribute(which, pointer))) == int(pool)
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuDeviceSetMemPool(0, default))
+    value(cuda.cuStreamSynchronize(stream))
+
+
+def test_what_a_destroyed_pool_handed_out_stays_usable(cuda: Any, stream: Any) -> None:
+    wanted = cuda.CUmemPoolProps()
+    wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    pool = value(cuda.cuMemPoolCreate(wanted))
+    before = free_bytes(cuda)
+    pointer = value(cuda.cuMemAllocFromPoolAsync(MIB, pool, stream))
+    value(cuda.cuMemPoolDestroy(pool))
+    upload(cuda, pointer, b"still here")
+    assert download(cuda, pointer, 10) == b"still here"
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    assert free_bytes(cuda) == before
+
+
+def test_the_device_of_a_pool_has_access_to_it(cuda: Any, pool: Any) -> None:
+    location = cuda.CUmemLocation()
+    location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    flags = value(cuda.cuMemPoolGetAccess(pool, location))
+    assert flags == cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE

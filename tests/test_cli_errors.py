@@ -1,0 +1,121 @@
+"""A mistake on the command line: one line `error:`, one line `hint:` with the nearest right word, status 2."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from cotenant import __version__
+from cotenant.cli import cli
+from cotenant.errors import nearest
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "commands.md"
+COMMANDS = cli.list_commands(click.Context(cli))
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["rum"], "unknown subcommand 'rum'", "did you mean 'run'?"),
+        (["stauts"], "unknown subcommand 'stauts'", "did you mean 'status'?"),
+        (["zzz"], "unknown subcommand 'zzz'", "known: "),
+        (["--verson"], "unknown option '--verson'", "did you mean '--version'?"),
+        (["run", "--clas", "x"], "unknown option '--clas'", "did you mean '--class'?"),
+        (["run", "--requir", "true"], "unknown option '--requir'", "did you mean '--require'?"),
+        (["run", "--zzz", "true"], "unknown option '--zzz'", "see cotenant run --help"),
+        (["run", "--class", "prodution", "true"], "unknown class 'prodution'", "did you mean 'production'?"),
+        (["run", "--class", "opp", "true"], "unknown class 'opp'", "did you mean 'opportunistic'?"),
+        (
+            ["run", "--class", "Production", "true"],
+            "unknown class 'Production'",
+            "did you mean 'production'?",
+        ),
+        (["run", "--class"], "requires an argument", "see cotenant --help"),
+        (["run"], "no command given", "cotenant run [options] [--] command..."),
+        (["run", "--"], "no command given", "cotenant run [options] [--] command..."),
+        (["status", "-o", "jsn"], "unknown output 'jsn'", "did you mean 'json'?"),
+        (["status", "extra"], "unexpected extra argument", "see cotenant status --help"),
+        (["doctor", "-o", "csv"], "unknown output 'csv'", "known: json, table"),
+        (["softgpu"], "no command given", "cotenant softgpu [options] [--] command..."),
+        (["softgpu", "--sharing", "timeslices", "true"], "unknown sharing", "did you mean 'timeslice'?"),
+    ],
+)
+def test_a_mistake_is_an_error_and_a_hint(cotenant: Run, arguments: list[str], error: str, hint: str) -> None:
+    done = cotenant(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: ") and error in first
+    assert second.startswith("hint: ") and hint in second
+
+
+def test_a_mistake_in_a_variable_is_one_too(cotenant: Run, plain_env: dict[str, str]) -> None:
+    done = cotenant("run", "true", env=plain_env | {"COTENANT_CLASS": "standart"})
+    assert done.returncode == 2
+    assert "did you mean 'standard'?" in done.stderr
+
+
+def test_without_arguments_the_help_is_narration(cotenant: Run) -> None:
+    done = cotenant()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Commands:" in done.stderr
+
+
+def test_version(cotenant: Run) -> None:
+    assert cotenant("--version").stdout == f"cotenant {__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples(cotenant: Run, name: str) -> None:
+    for flag in ("--help", "-h"):
+        done = cotenant(name, flag)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "Examples:" in done.stdout
+        assert f"cotenant {name}" in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_flag_has_a_variable_and_both_are_documented(name: str) -> None:
+    table = DOCUMENT.read_text()
+    for option in command(name).params:
+        if isinstance(option, click.Option):
+            assert isinstance(option.envvar, str) and option.envvar.startswith("COTENANT_"), option.name
+            row = rf"^\| `{name}` \| .*`{re.escape(option.opts[-1])}[` =].* \| `{option.envvar}` \|"
+            assert re.search(row, table, re.MULTILINE), (
+                f"{option.opts[-1]} of {name} is not in {DOCUMENT.name}"
+            )
+
+
+def test_shell_completion_knows_commands_and_classes(cotenant: Run, plain_env: dict[str, str]) -> None:
+    asking = plain_env | {"_COTENANT_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    names = cotenant(env=asking | {"COMP_WORDS": "cotenant "}).stdout
+    assert {line.split(",")[1] for line in names.splitlines()} == set(COMMANDS)
+    asking |= {"COMP_WORDS": "cotenant run --class o", "COMP_CWORD": "3"}
+    assert cotenant(env=asking).stdout == "plain,opportunistic\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("prod", "production"),
+        ("OPPORTUNISTIC", "opportunistic"),
+        ("stnadard", "standard"),
+        ("", ""),
+        ("q", ""),
+    ],
+)
+def test_the_nearest_word(word: str, answer: str) -> None:
+    hint = nearest(word, ["production", "standard", "opportunistic"])
+    assert hint == (f"did you mean '{answer}'?" if answer else "")

@@ -1,0 +1,296 @@
+"""The demo: its arithmetic exactly, its processes' manners with stand-ins, and the whole on the software GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import Run, clean_environment
+
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+from cotenant.demo.arrivals import poisson_arrivals
+from cotenant.demo.figures import PHASES, Measurement, Samples, conclusion, percentile
+from cotenant.demo.opportunistic import steps_within
+from cotenant.demo.orders import Order
+from cotenant.demo.report import headline, leave, summary, table
+from cotenant.demo.rounds import plan
+from cotenant.demo.workers import Worker, worker_command
+from cotenant.errors import Problem
+
+FIGURES = {"p50_ms", "p99_ms", "opportunistic_share"}
+
+
+def measurement(shared_factor: float = 3.0, cotenant_factor: float = 1.1) -> Measurement:
+    """Known latencies: 1 to 100 ms alone, and multiples of that."""
+    factors = {"alone": 1.0, "shared": shared_factor, "cotenant": cotenant_factor}
+    steps = {"alone": 0.0, "shared": 300.0, "cotenant": 350.0}
+    phases = {}
+    for phase in PHASES:
+        latencies = [factors[phase] * ms for ms in range(1, 101)]
+        phases[phase] = Samples(latencies, [2.5] * 100, steps[phase], 10.0)
+    return Measurement("a GPU", True, 13000, phases, Samples(steps=100.0, seconds=2.0), rounds=2)
+
+
+class TestArrivals:
+    def test_the_same_seed_gives_the_same_arrivals_and_another_seed_others(self) -> None:
+        assert poisson_arrivals(50, 10, seed=3) == poisson_arrivals(50, 10, seed=3)
+        assert poisson_arrivals(50, 10, seed=3) != poisson_arrivals(50, 10, seed=4)
+
+    @given(st.floats(0.1, 500), st.floats(0, 5), st.integers(0, 1000))
+    def test_they_are_in_order_and_inside_the_window(self, rate: float, seconds: float, seed: int) -> None:
+        arrivals = poisson_arrivals(rate, seconds, seed)
+        assert arrivals == sorted(arrivals)
+        assert all(0 <= arrival < seconds for arrival in arrivals)
+
+    def test_there_are_as_many_as_the_rate_says(self) -> None:
+        # The deviation of a Poisson count is its root: 10,000 is within 5 % by far.
+        assert len(poisson_arrivals(100, 100, seed=1)) == pytest.approx(10_000, rel=0.05)
+
+    def test_a_rate_of_nothing_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="positive"):
+            poisson_arrivals(0, 1, seed=1)
+
+
+class TestFigures:
+    def test_percentiles_of_known_samples(self) -> None:
+        samples = [float(n) for n in range(101, 0, -1)]
+        assert percentile(samples, 0) == 1
+        assert percentile(samples, 50) == 51
+        assert percentile(samples, 99) == 100
+        assert percentile([1.0, 2.0], 25) == 1.25
+
+    @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 100))
+    def test_a_percentile_lies_within_the_samples(self, samples: list[float], percent: float) -> None:
+        assert min(samples) <= percentile(samples, percent) <= max(samples)
+
+    def test_the_share_is_of_the_solo_rate_of_the_same_run(self) -> None:
+        made = measurement()
+        assert made.figures("alone").opportunistic_share == 0.0
+        assert made.figures("shared").opportunistic_share == pytest.approx(30 / 50)
+        assert made.figures("cotenant").opportunistic_share == pytest.approx(35 / 50)
+
+    def test_production_is_busy_while_it_serves(self) -> None:
+        assert measurement().production_busy_share == pytest.approx(100 * 0.0025 / 10)
+
+    def test_the_conclusion_follows_the_figures_even_when_they_are_bad(self) -> None:
+        good, bad = measurement(), measurement(shared_factor=1.5, cotenant_factor=2.0)
+        assert "3.0 times as slow; with Cotenant, 1.1" in conclusion(*(good.figures(p) for p in PHASES))
+        assert "did not help: 2.0 times" in headline(bad)
+
+
+class TestSteps:
+    def test_whole_steps_inside_the_window_count(self) -> None:
+        assert steps_within([0, 1, 2, 3, 4], 1, 3) == 2
+
+    def test_a_step_over_an_edge_counts_by_its_part_inside(self) -> None:
+        assert steps_within([0, 1, 2, 3], 0.5, 2.25) == pytest.approx(1.75)
+
+    def test_nothing_is_done_before_the_beginning_or_after_the_end(self) -> None:
+        assert steps_within([10, 11, 12], 0, 100) == 2
+        assert steps_within([10, 11, 12], 20, 30) == 0
+
+    @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=50), st.floats(0, 1), st.floats(0, 1))
+    def test_two_halves_make_the_whole(self, lengths: list[float], one: float, other: float) -> None:
+        times = [0.0]
+        for length in lengths:
+            times.append(times[-1] + length)
+        begin, middle = sorted((one * times[-1], other * times[-1]))
+        whole = steps_within(times, begin, times[-1])
+        assert steps_within(times, begin, middle) + steps_within(times, middle, times[-1]) == pytest.approx(
+            whole
+        )
+
+
+class TestPlan:
+    @given(st.floats(2, 600))
+    def test_the_windows_add_up_and_every_round_has_all_phases(self, seconds: float) -> None:
+        rounds = plan(seconds)
+        assert sum(window.seconds for windows in rounds for window in windows) == pytest.approx(seconds)
+        assert all({*PHASES, "solo"} == {window.phase for window in windows} for windows in rounds)
+
+    def test_within_a_round_all_meet_the_same_arrivals_and_the_order_turns(self) -> None:
+        rounds = plan(60)
+        assert len(rounds) > 2
+        assert all(len({window.seed for window in windows}) == 1 for windows in rounds)
+        assert len({windows[0].seed for windows in rounds}) == len(rounds)
+        assert rounds[0][0].phase != rounds[1][0].phase
+
+
+class TestReport:
+    def test_the_summary_has_what_others_rely_on(self) -> None:
+        made = summary(measurement())
+        assert (made["gpu"], made["software_gpu"]) == ("a GPU", True)
+        for phase in PHASES:
+            assert made[phase].keys() >= FIGURES
+            assert made[phase]["requests"] == 100
+        assert made["alone"]["p50_ms"] == 50.5
+        assert made["versions"]["cuda_driver_api"] == "13.0"
+        assert json.loads(json.dumps(made)) == made
+
+    def test_the_table_shows_every_phase(self) -> None:
+        from rich.console import Console
+
+        console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        console.print(table(measurement()))
+        text = console.export_text()
+        for words in ("alone", "shared", "with Cotenant", "50.50", "60%", "70%"):
+            assert words in text
+
+    def test_the_picture_is_a_png_of_some_size(self, tmp_path: Path) -> None:
+        leave(measurement(), tmp_path / "deep" / "report")
+        picture = (tmp_path / "deep" / "report" / "latency.png").read_bytes()
+        assert picture.startswith(b"\x89PNG")
+        width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
+        assert width >= 1000 and height >= 500
+
+    def test_a_report_that_cannot_be_made_leaves_the_last_one_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        leave(measurement(), tmp_path)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+        def broken(*_: object) -> None:
+            raise OSError("disk full")
+
+        monkeypatch.setattr("cotenant.demo.picture.draw", broken)
+        with pytest.raises(Problem, match="disk full"):
+            leave(measurement(shared_factor=9), tmp_path)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+class TestWorkers:
+    """With stand-ins for the jobs: small Python programs."""
+
+    def start(self, source: str, folder: Path) -> Worker:
+        return Worker("toy", [sys.executable, "-c", source], clean_environment(), folder)
+
+    def test_orders_arrive_and_answers_come_back(self, tmp_path: Path) -> None:
+        worker = self.start("for line in __import__('sys').stdin: print(line, end='', flush=True)", tmp_path)
+        try:
+            order = Order(1.5, 2.0, 3)
+            worker.order(order)
+            assert Order(**worker.answer()) == order == Order.parse(order.line())
+        finally:
+            worker.end()
+
+    def test_one_that_dies_is_quoted(self, tmp_path: Path) -> None:
+        worker = self.start("import sys; sys.exit('the driver is on fire')", tmp_path)
+        with pytest.raises(
+            Problem, match=r"(?s)toy job ended early \(exit status 1\).*the driver is on fire"
+        ):
+            worker.answer()
+        worker.order(Order(0, 0, 0))
+        worker.end()
+
+    def test_one_killed_by_a_signal_is_named_by_it(self, tmp_path: Path) -> None:
+        worker = self.start("import os; os.kill(os.getpid(), 9)", tmp_path)
+        with pytest.raises(Problem, match="SIGKILL"):
+            worker.answer()
+        worker.end()
+
+    def test_nonsense_is_no_answer(self, tmp_path: Path) -> None:
+        worker = self.start("print('hello')", tmp_path)
+        with pytest.raises(Problem, match="no answer: hello"):
+            worker.answer()
+        worker.end()
+
+    def test_one_that_will_not_end_is_made_to(self, tmp_path: Path) -> None:
+        worker = self.start("print('{}', flush=True)\nwhile True: __import__('time').sleep(60)", tmp_path)
+        worker.answer()
+        worker.end(within_seconds=0.1)
+        with pytest.raises(Problem, match="SIGKILL"):
+            worker.answer()
+
+    def test_jobs_are_started_as_a_user_would(self) -> None:
+        words = worker_command("a.module", "production", "h200", "--option")
+        text = " ".join(words)
+        assert text.index("softgpu --device h200") < text.index("run --require --class production --")
+        assert words[-3:] == ["-m", "a.module", "--option"]
+        assert worker_command("a.module", None, None) == [sys.executable, "-m", "a.module"]
+
+
+class TestCommand:
+    @pytest.mark.parametrize("seconds", ["0", "1.9", "-5", "inf", "nan"])
+    def test_too_short_a_time_is_a_usage_error(self, cotenant: Run, seconds: str, tmp_path: Path) -> None:
+        done = cotenant("demo", "--seconds", seconds, "--output", tmp_path / "report")
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: ")
+        assert not (tmp_path / "report").exists()
+
+    def test_a_job_that_fails_is_one_error_and_no_report(self, cotenant: Run, tmp_path: Path) -> None:
+        env = clean_environment() | {"COTENANT_NATIVE": str(tmp_path / "nothing here")}
+        done = cotenant("demo", "--software-gpu", "--seconds", "2", "--output", tmp_path / "report", env=env)
+        assert done.returncode == 1
+        assert done.stderr.count("Traceback") == 0
+        assert "error: the production job ended early" in done.stderr
+        assert not (tmp_path / "report").exists()
+
+
+def softgpu_is_built(native: Path) -> None:
+    for part in ("shim/libcuda.so.1", "softgpu/libcuda.so.1", "softgpu/softgpud"):
+        if not (native / part).exists():
+            pytest.skip(f"{part} is not built")
+
+
+def test_the_whole_demo_on_the_software_gpu(native: Path, cotenant: Run, tmp_path: Path) -> None:
+    """Structure, not speed: a machine under test is too noisy to promise latencies."""
+    softgpu_is_built(native)
+    report = tmp_path / "report"
+    done = cotenant("demo", "--software-gpu", "--seconds", "6", "--output", report, timeout=150)
+    assert done.returncode == 0, done.stderr
+    made = json.loads((report / "summary.json").read_text())
+    assert made["software_gpu"] is True
+    for phase in PHASES:
+        assert made[phase].keys() >= FIGURES
+        assert 0 < made[phase]["p50_ms"] <= made[phase]["p99_ms"]
+    assert made["alone"]["opportunistic_share"] == 0.0
+    assert made["shared"]["opportunistic_share"] > 0
+    assert made["cotenant"]["opportunistic_share"] > 0
+    assert "with Cotenant" in done.stdout
+    assert (report / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_ends_the_jobs_and_leaves_no_report(native: Path, tmp_path: Path) -> None:
+    softgpu_is_built(native)
+    mark = f"COTENANT_DEMO_OUTPUT={tmp_path / 'report'}"
+    env = clean_environment() | dict([mark.split("=", 1)])
+    command = [sys.executable, "-m", "cotenant", "demo", "--software-gpu", "--seconds", "300"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, process_group=0) as demo:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "round 1" in line:
+                break
+        demo.send_signal(signal.SIGINT)
+        try:
+            assert demo.wait(60) == 130
+        finally:
+            demo.kill()
+    deadline = time.monotonic() + 30
+    while (left := processes_with(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+    assert not (tmp_path / "report").exists()
+
+
+def processes_with(setting: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if setting.encode() in environment:
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,177 @@
+"""`cotenant doctor`: each finding has a verdict, a cause and, where it is not well, a fix."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cotenant import checks, gpus, parts, segment
+from tests.segments import Written
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+NAMES = ["package", "driver", "gpu", "mps", "mig", "preload", "shared-memory", "symbols", "self-test"]
+
+
+def machine(environment: dict[str, str] | None = None, **about: Any) -> checks.Machine:
+    found: dict[str, Any] = {"driver_file": None, "no_driver": "no NVIDIA driver found", "listed": None}
+    return checks.Machine(environment or {}, **(found | about))
+
+
+def test_without_a_driver_it_fails_and_says_what_to_do(cotenant: Run, plain_env: dict[str, str]) -> None:
+    done = cotenant("doctor", "-o", "json", env=plain_env | {"COTENANT_DRIVER": "/no/such/libcuda.so.1"})
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert report["ok"] is False
+    assert [check["name"] for check in report["checks"]] == NAMES
+    by_name = {check["name"]: check for check in report["checks"]}
+    assert by_name["driver"]["verdict"] == "fail"
+    assert "/no/such/libcuda.so.1" in by_name["driver"]["cause"]
+    assert all(check["fix"] for check in report["checks"] if check["verdict"] != "ok")
+    assert all(check["cause"] for check in report["checks"])
+
+
+def test_the_table_has_a_fix_below_each_failure(cotenant: Run, plain_env: dict[str, str]) -> None:
+    done = cotenant("doctor", env=plain_env | {"COTENANT_DRIVER": "/no/such/libcuda.so.1"})
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert "\x1b" not in done.stdout
+    for at, line in enumerate(lines):
+        if line.startswith(("fail", "warn")):
+            assert "fix:" in lines[at + 1]
+    failed = sum(line.startswith("fail") for line in lines)
+    assert done.stderr.startswith(f"{len(NAMES)} checks: {failed} failed")
+
+
+def test_the_software_gpu_passes(cotenant: Run, softgpu_env: dict[str, str]) -> None:
+    done = cotenant("doctor", "-o", "json", env=softgpu_env, timeout=200)
+    report = json.loads(done.stdout)
+    broken = [check for check in report["checks"] if check["verdict"] == "fail"]
+    assert (broken, done.returncode) == ([], 0)
+    by_name = {check["name"]: check for check in report["checks"]}
+    assert by_name["driver"]["facts"]["cuda_version"] >= 12000
+    assert by_name["gpu"]["facts"]["gpus"][0]["uuid"].startswith("GPU-")
+    measured = by_name["self-test"]["facts"]
+    assert measured["plain"]["interposed"] is False
+    assert measured["interposed"]["interposed"] is True
+    assert measured["interposed"]["launches"] > 0
+    assert f"{measured['interposed']['ns_added']:.0f} ns" in by_name["self-test"]["cause"]
+    assert not list(Path(softgpu_env["COTENANT_SEGMENT"]).parent.glob("cotenant-doctor-*"))
+
+
+def test_it_composes_with_softgpu_and_run(cotenant: Run, softgpu_env: dict[str, str]) -> None:
+    del softgpu_env["LD_LIBRARY_PATH"]
+    inside = (sys.executable, "-m", "cotenant")
+    done = cotenant("softgpu", "--", *inside, "run", "--", *inside, "doctor", env=softgpu_env, timeout=200)
+    assert done.returncode == 0, done.stdout
+
+
+def test_another_preloaded_cuda_library_is_a_failure() -> None:
+    finding = checks.preloads(machine({"LD_PRELOAD": "/opt/rival/libcuda.so.1"}))
+    assert finding.verdict == "fail"
+    assert "/opt/rival/libcuda.so.1" in finding.cause
+
+
+def test_other_preloads_are_named(tmp_path: Path) -> None:
+    allocator = tmp_path / "libjemalloc.so"
+    allocator.touch()
+    finding = checks.preloads(machine({"LD_PRELOAD": f"libtcmalloc.so {allocator}"}))
+    assert finding.verdict == "ok"
+    assert finding.facts["LD_PRELOAD"] == ["libtcmalloc.so", str(allocator)]
+    finding = checks.preloads(machine({"LD_PRELOAD": f"{tmp_path}/gone.so"}))
+    assert finding.verdict == "warn"
+
+
+def test_a_foreign_segment_is_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"somebody's file")
+    finding = checks.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
+    assert finding.verdict == "fail"
+    assert str(path) in finding.fix
+
+
+def test_a_missing_folder_is_a_failure_and_a_missing_segment_is_not(tmp_path: Path) -> None:
+    assert checks.shared_memory(machine({"COTENANT_SEGMENT": "/no/such/folder/segment"})).verdict == "fail"
+    assert checks.shared_memory(machine({"COTENANT_SEGMENT": str(tmp_path / "segment")})).verdict == "ok"
+
+
+def test_slots_in_use_and_of_dead_owners_are_counted(tmp_path: Path) -> None:
+    written = Written()
+    written.tenant(0, pid=1)
+    written.tenant(1, pid=2, owner=segment.OWNER_DIED | 2)
+    path = written.to(tmp_path / "segment")
+    finding = checks.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
+    assert finding.verdict == "ok"
+    assert (finding.facts["in_use"], finding.facts["lost"]) == (1, 1)
+
+
+def test_a_full_segment_is_a_failure(tmp_path: Path) -> None:
+    written = Written()
+    for index in range(segment.SLOTS):
+        written.tenant(index, pid=index + 1)
+    path = written.to(tmp_path / "segment")
+    assert checks.shared_memory(machine({"COTENANT_SEGMENT": str(path)})).verdict == "fail"
+
+
+def test_a_divided_gpu_is_a_warning() -> None:
+    whole = gpus.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
+    divided = gpus.Gpu(1, "GPU-1", "0000:02:00.0", "H200", mig=True)
+    assert checks.mig(machine(listed=[whole])).verdict == "ok"
+    assert checks.mig(machine(listed=[whole, divided])).verdict == "warn"
+
+
+def test_hidden_gpus_are_a_failure() -> None:
+    gpu = gpus.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
+    found = machine({"CUDA_VISIBLE_DEVICES": ""}, driver_file=Path("/x"), listed=[gpu])
+    assert checks.gpu_list(found).verdict == "fail"
+
+
+def test_a_pipe_of_mps_without_its_daemon_is_a_warning(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "control")
+    finding = checks.mps(machine({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}))
+    assert finding.verdict == "warn"
+
+
+def test_functions_that_only_the_driver_has_are_named(
+    native: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the segment's library as the driver: the interposer exports none of its functions."""
+    if not (native / "shim" / "libcuda.so.1").exists():
+        pytest.skip("the interposer is not built")
+    monkeypatch.setenv("COTENANT_NATIVE", str(native))
+    finding = checks.symbols(machine(driver_file=native / "libcotenant_wire.so"))
+    assert finding.verdict == "warn"
+    assert "cotenant_segment_open" in finding.facts["missing"]
+    assert checks.symbols(machine(driver_file=parts.shim())).verdict == "ok"
+
+
+def test_a_probe_that_fails_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTENANT_NATIVE", str(tmp_path))
+    probe = tmp_path / "cotenant-probe"
+    for script, reason in [
+        ("echo 'cuInit answered 100' >&2; exit 1", "cuInit answered 100"),
+        ("exit 3", "status 3"),
+        ("echo nonsense", "Expecting value"),
+    ]:
+        probe.write_text(f"#!/bin/sh\n{script}\n")
+        probe.chmod(0o755)
+        measured, why = checks.run_probe(dict(os.environ))
+        assert measured is None
+        assert reason in why
+
+
+def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(machine: checks.Machine) -> checks.Finding:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(checks, "CHECKS", (broken, checks.mig))
+    first, second = checks.all_findings(machine())
+    assert (first.verdict, first.name) == ("fail", "broken")
+    assert "unforeseen" in first.cause
+    assert second.verdict == "ok"

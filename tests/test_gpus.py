@@ -1,0 +1,117 @@
+"""What `--gpu` says becomes what CUDA_VISIBLE_DEVICES must say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant.errors import Problem
+from cotenant.gpus import Gpu, visible_devices
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+H200 = Gpu(0, "GPU-aaaa0000-0000-0000-0000-000000000000", "00000000:01:00.0", "H200")
+OTHER = Gpu(1, "GPU-aabb0000-0000-0000-0000-000000000000", "00000000:65:00.0", "H200")
+DIVIDED = Gpu(
+    2, "GPU-cccc0000-0000-0000-0000-000000000000", "00000001:01:00.0", "H200", 0, True, ("MIG-dddd",)
+)
+GPUS = [H200, OTHER, DIVIDED]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "visible", "expected"),
+    [
+        ("1", None, "1"),
+        ("2,0", None, "2,0"),
+        ("1", "5,7", "7"),
+        ("0", "GPU-aabb", "GPU-aabb"),
+        ("1", "2, 0", "0"),
+        ("GPU-aabb", None, OTHER.uuid),
+        ("gpu-AABB", None, OTHER.uuid),
+        (OTHER.uuid, "1", OTHER.uuid),
+        (OTHER.uuid, "GPU-aabb", OTHER.uuid),
+        ("MIG-dddd", None, "MIG-dddd"),
+        ("00000000:65:00.0", None, OTHER.uuid),
+        ("0000:65:00.0", None, OTHER.uuid),
+        ("65:00.0", None, OTHER.uuid),
+        ("65:00", "0,1", OTHER.uuid),
+        ("00000001:01:00.0", None, DIVIDED.uuid),
+        ("0,GPU-aabb", None, f"0,{OTHER.uuid}"),
+    ],
+)
+def test_known_gpus(wanted: str, visible: str | None, expected: str) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert visible_devices(wanted, environment, GPUS) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "visible", "hint"),
+    [
+        ("3", None, "2 H200"),
+        ("2", "5,7", "1 (7)"),
+        ("1", "0,-1,2", "0 (0)"),
+        ("0", "", "index"),
+        ("0", "NoDevFiles", "index"),
+        ("GPU-aa", None, "exactly one"),
+        ("GPU-ffff", None, OTHER.uuid),
+        ("MIG-eeee", None, H200.uuid),
+        (OTHER.uuid, "0", "CUDA_VISIBLE_DEVICES shows 0"),
+        ("65:00.0", "GPU-aaaa", "GPU-aaaa"),
+        ("66:00.0", None, "00000000:65:00.0"),
+        ("first", None, H200.uuid),
+        ("-1", None, H200.uuid),
+        ("", None, H200.uuid),
+        ("0,", None, H200.uuid),
+    ],
+)
+def test_unknown_gpus_are_usage_errors_that_say_what_exists(
+    wanted: str, visible: str | None, hint: str
+) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    with pytest.raises(Problem) as caught:
+        visible_devices(wanted, environment, GPUS)
+    assert caught.value.status == 2
+    assert "unknown GPU" in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_gpu_named_twice_is_an_error() -> None:
+    with pytest.raises(Problem, match="twice"):
+        visible_devices("0,0", {}, GPUS)
+
+
+def test_without_nvml_an_index_or_uuid_is_passed_on() -> None:
+    assert visible_devices("9,GPU-12", {}, None) == "9,GPU-12"
+
+
+def test_without_nvml_a_pci_id_cannot_be_looked_up() -> None:
+    with pytest.raises(Problem, match="NVML"):
+        visible_devices("65:00.0", {}, None)
+
+
+def test_between_different_gpus_cudas_numbers_are_not_nvmls() -> None:
+    """CUDA puts the fastest first, so index 0 in CUDA_VISIBLE_DEVICES may be any of them."""
+    mixed = [H200, Gpu(1, OTHER.uuid, OTHER.pci_id, "L4")]
+    assert visible_devices(OTHER.uuid, {"CUDA_VISIBLE_DEVICES": "0"}, mixed) == OTHER.uuid
+    with pytest.raises(Problem):
+        visible_devices(OTHER.uuid, {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, mixed)
+
+
+def test_what_nvml_of_the_driver_in_use_lists_is_what_counts(
+    cotenant: Run, softgpu_env: dict[str, str]
+) -> None:
+    if "COTENANT_SOFTGPU" not in softgpu_env:
+        pytest.skip("needs a machine with two GPUs of known place")
+    two = softgpu_env | {"COTENANT_SOFTGPU": "small,small"}
+    by_place = cotenant(
+        "run", "--require", "--gpu", "0000:02:00.0", "printenv", "CUDA_VISIBLE_DEVICES", env=two
+    )
+    assert by_place.returncode == 0, by_place.stderr
+    uuid = by_place.stdout.strip()
+    by_uuid = cotenant("run", "--gpu", uuid, "printenv", "CUDA_VISIBLE_DEVICES", env=two)
+    assert by_uuid.stdout.strip() == uuid
+    unknown = cotenant("run", "--gpu", "2", "true", env=two)
+    assert unknown.returncode == 2
+    assert uuid in unknown.stderr.splitlines()[1]

@@ -1,0 +1,140 @@
+"""What is shipped, and what the scripts around it say when a machine does not fit."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+import cotenant
+
+TREE = Path(__file__).resolve().parent.parent
+C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+PAGES = [TREE / "README.md", *sorted((TREE / "docs").glob("*.md"))]
+THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+MARKDOWN_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def elf_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.read_bytes()[:4] == b"\x7fELF":
+            yield path
+
+
+def needed_libraries(path: Path) -> set[str]:
+    with path.open("rb") as file:
+        dynamic = ELFFile(file).get_section_by_name(".dynamic")
+        assert isinstance(dynamic, DynamicSection)
+        return {tag.needed for tag in dynamic.iter_tags("DT_NEEDED")}  # type: ignore[attr-defined]
+
+
+def exported_names(path: Path) -> set[str]:
+    with path.open("rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".dynsym")
+        assert isinstance(symbols, SymbolTableSection)
+        return {symbol.name for symbol in symbols.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"}
+
+
+def test_native_files_need_only_the_c_library(native: Path) -> None:
+    needed = {path.name: needed_libraries(path) - C_LIBRARY for path in elf_files(native)}
+    assert needed
+    assert {name: libraries for name, libraries in needed.items() if libraries} == {}
+
+
+def test_the_interposer_exports_nothing_that_a_guest_could_mistake_for_its_own(native: Path) -> None:
+    # A C++ symbol here would take the place of the one in the guest's C++ library: the interposer is preloaded.
+    exported = exported_names(native / "shim" / "libcuda.so.1")
+    assert "cuLaunchKernel" in exported
+    assert {name for name in exported if not re.match(r"cu[A-Z]|cudbg|cotenant_|dlopen$", name)} == set()
+
+
+def test_types_are_shipped() -> None:
+    assert (Path(cotenant.__file__).parent / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = MARKDOWN_LINK.findall(page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """An unpacked bundle for this Python, but without wheels: nothing that checks the machine may need them."""
+    (tmp_path / "wheels").mkdir()
+    shutil.copy(TREE / "packaging" / "install.sh", tmp_path)
+    write_contents(tmp_path)
+    return tmp_path
+
+
+def write_contents(bundle: Path, pythons: str = THIS_PYTHON, glibc: str = "2.17") -> None:
+    (bundle / "CONTENTS").write_text(f"version=1.2.3\npythons={pythons}\nglibc={glibc}\n")
+
+
+def install(bundle: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [bundle / "install.sh", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_install_names_the_pythons_it_has_wheels_for(bundle: Path) -> None:
+    write_contents(bundle, pythons="3.7 3.8")
+    result = install(bundle, "--python", sys.executable, str(bundle / "new"))
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: no wheels for Python 3.1")
+    assert "serves 3.7 3.8" in result.stderr
+    assert not (bundle / "new").exists()
+
+
+def test_install_refuses_a_machine_with_too_old_a_c_library(bundle: Path) -> None:
+    write_contents(bundle, glibc="2.999")
+    result = install(bundle, "--python", sys.executable, str(bundle / "new"))
+    assert result.returncode == 1
+    assert "error: this bundle needs glibc 2.999; this machine has 2." in result.stderr
+    assert not (bundle / "new").exists()
+
+
+def test_install_leaves_a_folder_that_is_no_environment_alone(bundle: Path) -> None:
+    taken = bundle / "taken"
+    taken.mkdir()
+    (taken / "thesis.txt").write_text("years of work")
+    result = install(bundle, "--python", sys.executable, str(taken))
+    assert result.returncode == 1
+    assert "is no virtual environment" in result.stderr
+    assert [path.name for path in taken.iterdir()] == ["thesis.txt"]
+
+
+def test_install_without_a_destination_says_how(bundle: Path) -> None:
+    result = install(bundle)
+    assert result.returncode == 2
+    assert result.stderr.startswith("usage: install.sh FOLDER")
+
+
+def prerequisites(**changes: str) -> subprocess.CompletedProcess[str]:
+    script = TREE / "packaging" / "prerequisites.sh"
+    return subprocess.run(
+        [script], env=os.environ | changes, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_prerequisites_pick_the_python_asked_for() -> None:
+    result = prerequisites(PYTHON=sys.executable)
+    assert (result.returncode, result.stdout.strip()) == (0, sys.executable)
+
+
+def test_prerequisites_name_all_that_is_missing_in_one_line() -> None:
+    result = prerequisites(PYTHON="no-such-python", CXX="no-such-compiler")
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
+    assert "no-such-python" in line
+    assert "no-such-compiler" in line
+    assert "apt install python3 python3-venv g++" in line

@@ -1,0 +1,122 @@
+"""Reading a segment: only live tenants, only what is ours."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant import segment
+from tests.segments import UUID, UUID_TEXT, Written
+
+
+def test_a_segment_just_made_has_no_tenants(native: Path, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    segment.ensure(path)
+    assert segment.read(path) == segment.Snapshot({}, (), 0)
+
+
+def test_live_tenants_are_read_and_free_and_lost_slots_are_not(tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    written.tenant(3, pid=100, name=b"serve", tenant_class=0)
+    written.tenant(4, pid=200, name=b"free", owner=0)
+    written.tenant(5, pid=300, name=b"lost", owner=segment.OWNER_DIED | 300)
+    written.tenant(255, pid=400, name=b"waited-for", tenant_class=2, owner=0x80000000 | 400)
+    seen = segment.read(written.to(tmp_path / "segment"))
+    assert [(tenant.pid, tenant.program, tenant.tenant_class) for tenant in seen.tenants] == [
+        (100, "serve", 0),
+        (400, "waited-for", 2),
+    ]
+    assert seen.lost == 1
+    assert seen.gpus == {0: UUID_TEXT}
+
+
+def test_a_gpu_being_entered_is_not_shown(tmp_path: Path) -> None:
+    written = Written()
+    written.header.gpus[0].known = 1
+    written.gpu(1, UUID)
+    assert segment.read(written.to(tmp_path / "segment")).gpus == {1: UUID_TEXT}
+
+
+def test_a_tenant_is_shown_on_the_gpus_it_has_used(tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    written.gpu(2, bytes(16))
+    slot = written.tenant(0, pid=1)
+    slot.gpus[2].figures.kernels = 7
+    slot.gpus[2].figures.escaped = 1
+    slot.gpus[2].gate = 1
+    (tenant,) = segment.read(written.to(tmp_path / "segment")).tenants
+    (use,) = tenant.uses
+    assert (use.gpu, use.busy, use.gated) == (2, False, False)
+    assert use.figures["kernels"] == 7
+    assert use.figures["escaped"] == 1
+
+
+def test_a_slot_held_by_a_living_thread_is_live_and_is_lost_after_its_death(
+    native: Path, tmp_path: Path
+) -> None:
+    """With the kernel's own robust mutex, as a tenant holds it."""
+    path = tmp_path / "segment"
+    segment.ensure(path)
+    source = (
+        "import ctypes, mmap, sys\n"
+        f"file = open({str(path)!r}, 'r+b')\n"
+        "memory = mmap.mmap(file.fileno(), 0)\n"
+        f"mutex = ctypes.addressof(ctypes.c_char.from_buffer(memory, {segment.PAGE}))\n"
+        "assert ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(mutex)) == 0\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+        "import os; os.kill(os.getpid(), 9)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
+        alive = segment.read(path)
+        holder.communicate(timeout=60)
+    assert (len(alive.tenants), alive.lost) == (1, 0)
+    dead = segment.read(path)
+    assert (len(dead.tenants), dead.lost) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "cannot be read"),
+        (b"cotenant", "is not a Cotenant segment"),
+        (b"x" * 10000, "is not a Cotenant segment"),
+        (b"cotenant" + (7).to_bytes(4, "little") + bytes(10000), "layout version 7"),
+    ],
+)
+def test_what_is_not_ours_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    with pytest.raises(segment.BadSegment, match=reason):
+        segment.read(path)
+
+
+def test_a_missing_segment_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        segment.read(tmp_path / "segment")
+
+
+@given(
+    st.binary(min_size=ctypes.sizeof(segment.Slot), max_size=ctypes.sizeof(segment.Slot)),
+    st.binary(max_size=600),
+)
+def test_whatever_a_guest_writes_into_its_slot_can_be_read(slot: bytes, header: bytes) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    memory = bytearray(written.bytes())
+    memory[segment.PAGE : segment.PAGE + len(slot)] = slot
+    at = segment.Header.knobs.offset
+    memory[at : at + len(header)] = header
+    seen = segment.snapshot(bytes(memory), Path("segment"))
+    assert len(seen.tenants) + seen.lost <= 1

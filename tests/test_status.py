@@ -1,0 +1,158 @@
+"""`cotenant status`: data on stdout in the form asked for, narration on stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from tests.segments import UUID, UUID_TEXT, Written
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+
+@pytest.fixture
+def two_tenants(plain_env: dict[str, str]) -> dict[str, str]:
+    written = Written()
+    written.gpu(0, UUID)
+    serve = written.tenant(0, pid=100, name=b"serve.py", tenant_class=0)
+    serve.gpus[0].busy = 1
+    serve.gpus[0].figures.kernels = 5
+    train = written.tenant(1, pid=200, name=b"train.py", tenant_class=2)
+    train.gpus[0].gate = segment.GATE_CLOSED
+    train.gpus[0].figures = segment.Figures(kernels=1, graphs=2, copies=3, gates=4, escaped=6)
+    train.unknown_functions = 9
+    written.tenant(2, pid=300, name=b"lost", owner=segment.OWNER_DIED | 300)
+    written.to(Path(plain_env["COTENANT_SEGMENT"]))
+    return plain_env
+
+
+def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) -> None:
+    done = cotenant("status", "-o", "json", env=two_tenants)
+    assert (done.returncode, done.stderr) == (0, "")
+    seen = json.loads(done.stdout)
+    assert seen["gpus"] == [{"gpu": 0, "uuid": UUID_TEXT}]
+    serve, train = seen["tenants"]
+    assert (serve["pid"], serve["program"], serve["class"]) == (100, "serve.py", "production")
+    assert serve["gpus"][0] | {"kernels": 5, "busy": True, "gated": False} == serve["gpus"][0]
+    assert train["class"] == "opportunistic"
+    assert train["unknown_functions"] == 9
+    on_gpu = train["gpus"][0]
+    assert (
+        on_gpu | {"busy": False, "gated": True, "graphs": 2, "copies": 3, "gates": 4, "escaped": 6} == on_gpu
+    )
+
+
+def test_csv_has_a_row_for_each_tenant_on_each_gpu(cotenant: Run, two_tenants: dict[str, str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(cotenant("status", "-o", "csv", env=two_tenants).stdout)))
+    assert [(row["gpu"], row["pid"], row["class"], row["state"]) for row in rows] == [
+        ("0", "100", "production", "busy"),
+        ("0", "200", "opportunistic", "gated"),
+    ]
+    assert rows[1]["unknown"] == "9"
+    assert rows[0]["uuid"] == UUID_TEXT
+
+
+@pytest.mark.parametrize("form", ["table", "wide"])
+def test_tables_are_whole_and_uncoloured_in_a_pipe(
+    cotenant: Run, two_tenants: dict[str, str], form: str
+) -> None:
+    head, *rows = cotenant("status", "-o", form, env=two_tenants).stdout.splitlines()
+    assert head.split()[:5] == ["GPU", "PID", "PROGRAM", "CLASS", "STATE"]
+    assert [row.split()[:5] for row in rows] == [
+        ["0", "100", "serve.py", "production", "busy"],
+        ["0", "200", "train.py", "opportunistic", "gated"],
+    ]
+    assert "\x1b" not in head + "".join(rows)
+    assert (UUID_TEXT in rows[0]) == (form == "wide")
+
+
+def test_without_a_segment_there_are_no_tenants(cotenant: Run, plain_env: dict[str, str]) -> None:
+    for form in ("table", "wide", "json", "csv"):
+        done = cotenant("status", "-o", form, env=plain_env)
+        assert (done.returncode, done.stderr) == (0, "no tenants\n")
+        if form == "json":
+            assert json.loads(done.stdout)["tenants"] == []
+        elif form == "csv":
+            assert list(csv.DictReader(io.StringIO(done.stdout))) == []
+            assert done.stdout.startswith("gpu,pid,")
+        else:
+            assert done.stdout == ""
+
+
+def test_a_program_name_is_only_text(cotenant: Run, plain_env: dict[str, str]) -> None:
+    """It is the guest's: neither markup nor an escape sequence of it may reach the terminal."""
+    written = Written()
+    written.gpu(0, UUID)
+    written.tenant(0, pid=1, name=b"[red]\x1b]0;x\x07\xff[/nope]")
+    written.to(Path(plain_env["COTENANT_SEGMENT"]))
+    done = cotenant("status", env=plain_env)
+    assert done.returncode == 0
+    assert "[red]" in done.stdout
+    assert "\x1b" not in done.stdout and "\x07" not in done.stdout
+
+
+TENANT = """
+import sys
+from cuda.bindings import driver
+
+def check(result, *values):
+    assert result == driver.CUresult.CUDA_SUCCESS, result
+    return values[0] if values else None
+
+check(*driver.cuInit(0))
+device = check(*driver.cuDeviceGet(0))
+check(*driver.cuCtxSetCurrent(check(*driver.cuDevicePrimaryCtxRetain(device))))
+memory = check(*driver.cuMemAlloc(1024))
+stream = check(*driver.cuStreamCreate(0))
+for _ in range(3):
+    check(*driver.cuMemcpyHtoDAsync(memory, bytes(1024), 1024, stream))
+check(*driver.cuStreamSynchronize(stream))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_running_tenant_is_shown_until_it_ends(cotenant: Run, softgpu_env: dict[str, str]) -> None:
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    run = [sys.executable, "-m", "cotenant", "run", "--require", "--class", "production"]
+    command = [*run, sys.executable, "-c", TENANT]
+    with subprocess.Popen(
+        command, env=softgpu_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        during = json.loads(cotenant("status", "-o", "json", env=softgpu_env).stdout)
+        child.communicate(timeout=60)
+    assert child.returncode == 0
+    (tenant,) = during["tenants"]
+    assert (tenant["pid"], tenant["class"]) == (child.pid, "production")
+    assert tenant["program"].startswith("python")
+    assert re.fullmatch("[0-9a-f]{32}", tenant["tenant"])
+    (on_gpu,) = tenant["gpus"]
+    assert on_gpu["copies"] == 3
+    assert on_gpu["uuid"] == during["gpus"][0]["uuid"]
+    assert json.loads(cotenant("status", "-o", "json", env=softgpu_env).stdout)["tenants"] == []
+
+
+def test_a_foreign_segment_is_an_error(cotenant: Run, plain_env: dict[str, str]) -> None:
+    Path(plain_env["COTENANT_SEGMENT"]).write_bytes(b"somebody's file")
+    done = cotenant("status", env=plain_env)
+    assert (done.returncode, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert "is not a Cotenant segment" in error
+    assert hint.startswith("hint: ")
+
+
+def test_a_reader_that_goes_away_is_no_traceback(two_tenants: dict[str, str]) -> None:
+    command = f"{sys.executable} -m cotenant status -o json | true"
+    done = subprocess.run(["sh", "-c", command], check=False, env=two_tenants, capture_output=True, text=True)
+    assert done.stderr == ""
