@@ -96,7 +96,7 @@ def test_the_runner_tells_the_same_from_the_different_the_failing_and_the_skippe
         "--programs",
         str(programs),
         "--limit",
-        "20",
+        "12",
         "--jobs",
         "2",
     ]
@@ -120,3 +120,35 @@ def test_the_runner_tells_the_same_from_the_different_the_failing_and_the_skippe
     assert "no_such_library" in table["missing"]["runs"]["plain"]["evidence"]["skipped"]
     assert table["hanging"]["verdicts"]["production"] == "same"
     assert "ran past 12 s" in table["hanging"]["verdicts"]["opportunistic"]
+
+
+ON_A_GPU = """
+import ctypes
+import evidence
+from cotenant.demo.spin import SpinGpu
+
+gpu = SpinGpu()
+for _ in range(5):
+    gpu.submit_burst(4, 50.0)
+evidence.report({"count": str(gpu.count())}, "cuda-bindings")
+"""
+
+
+def test_a_program_on_the_software_gpu_is_the_same_as_a_tenant(
+    native: Path, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    if not (native / "shim" / "libcuda.so.1").exists():
+        pytest.skip("the interposer is not built")
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "bursts.py").write_text(f'"""Bursts"""\n{ON_A_GPU}')
+    command = [sys.executable, str(BENCH / "run.py"), "--programs", str(tmp_path / "programs")]
+    command += ["--output", str(tmp_path / "t.json")]
+    done = subprocess.run(command, env=softgpu_env, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = json.loads((tmp_path / "t.json").read_text())["programs"]
+    assert row["runs"]["plain"]["evidence"]["digests"] == {"count": "5"}
+    for name in ("production", "opportunistic"):
+        assert row["verdicts"][name] == "same"
+        assert row["runs"][name]["counts"]["kernels"] == 5 * (4 + 1)
+        assert row["runs"][name]["counts"]["escaped"] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -23,7 +24,8 @@ from cotenant.demo.arrivals import poisson_arrivals
 from cotenant.demo.figures import PHASES, Measurement, Samples, conclusion, percentile
 from cotenant.demo.opportunistic import steps_within
 from cotenant.demo.orders import Order
-from cotenant.demo.report import headline, leave, summary, table
+from cotenant.demo.picture import compose
+from cotenant.demo.report import doubts, headline, leave, summary, table
 from cotenant.demo.rounds import plan
 from cotenant.demo.workers import Worker, worker_command
 from cotenant.errors import Problem
@@ -39,7 +41,9 @@ def measurement(shared_factor: float = 3.0, cotenant_factor: float = 1.1) -> Mea
     for phase in PHASES:
         latencies = [factors[phase] * ms for ms in range(1, 101)]
         phases[phase] = Samples(latencies, [2.5] * 100, steps[phase], 10.0)
-    return Measurement("a GPU", True, 13000, phases, Samples(steps=100.0, seconds=2.0), rounds=2)
+    return Measurement(
+        "a GPU", True, 13000, phases, Samples(steps=100.0, seconds=2.0), rounds=2, load_average=0.5
+    )
 
 
 class TestArrivals:
@@ -85,8 +89,13 @@ class TestFigures:
 
     def test_the_conclusion_follows_the_figures_even_when_they_are_bad(self) -> None:
         good, bad = measurement(), measurement(shared_factor=1.5, cotenant_factor=2.0)
-        assert "3.0 times as slow; with Cotenant, 1.1" in conclusion(*(good.figures(p) for p in PHASES))
+        assert "3.0 times as slow; with Cotenant, 1.1 times" in conclusion(*(good.figures(p) for p in PHASES))
         assert "did not help: 2.0 times" in headline(bad)
+        assert headline(measurement(cotenant_factor=1.0)).endswith("not so with Cotenant.")
+
+    def test_a_busy_machine_is_mentioned(self) -> None:
+        assert doubts(measurement()) == ""
+        assert "busy (load 1000.0" in doubts(dataclasses.replace(measurement(), load_average=1000.0))
 
 
 class TestSteps:
@@ -153,6 +162,16 @@ class TestReport:
         assert picture.startswith(b"\x89PNG")
         width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
         assert width >= 1000 and height >= 500
+
+    @pytest.mark.parametrize("factors", [(3.0, 1.1), (123.4, 1.0), (1.5, 123.4)])
+    def test_the_title_fits_into_the_picture(self, factors: tuple[float, float]) -> None:
+        figure = compose(measurement(*factors))
+        figure.draw_without_rendering()
+        (title,) = (text for text in figure.texts if "otenant" in text.get_text())
+        extent = title.get_window_extent()
+        assert extent.x0 >= 0 and extent.x1 <= figure.bbox.width and extent.y1 <= figure.bbox.height
+        heads = [axes.title.get_window_extent().y1 for axes in figure.axes]
+        assert extent.y0 >= max(heads)
 
     def test_a_report_that_cannot_be_made_leaves_the_last_one_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

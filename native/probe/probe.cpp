@@ -70,18 +70,20 @@ double median_bound(std::vector<double> values, int side) {
 
 }  // namespace
 
-// The two loops have names of their own so that a profiler can count each by itself.
-extern "C" __attribute__((noinline)) int probe_through(Launch* launch, CUfunction kernel, CUstream stream) {
-    int result = 0;
-    for (int i = 0; i < kBatch; ++i) result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
-    return result;
-}
-
-extern "C" __attribute__((noinline)) int probe_direct(Launch* launch, CUfunction kernel, CUstream stream) {
-    int result = 1;
-    for (int i = 0; i < kBatch; ++i) result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) << 1;
-    return result >> 1;
-}
+// Loops with names of their own, so that a profiler can count each by itself. The label keeps the compiler from merging
+// them.
+#define LAUNCH_LOOP(name)                                                                                  \
+    extern "C" __attribute__((noinline)) int name(Launch* launch, CUfunction kernel, CUstream stream) {    \
+        int result = 0;                                                                                    \
+        for (int i = 0; i < kBatch; ++i) {                                                                 \
+            asm volatile("# " #name);                                                                      \
+            result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);                       \
+        }                                                                                                  \
+        return result;                                                                                     \
+    }
+LAUNCH_LOOP(probe_warm_up)
+LAUNCH_LOOP(probe_through)
+LAUNCH_LOOP(probe_direct)
 
 int main(int argc, char** argv) {
     int batches = 40;
@@ -131,12 +133,13 @@ int main(int argc, char** argv) {
         for (int turn = 0; turn < (direct ? 2 : 1); ++turn) {
             bool past = direct && (turn + batch) % 2 != 0;
             double start = now_ns();
-            int result = past ? probe_direct(direct, kernel, stream) : probe_through(through, kernel, stream);
+            auto* loop = past ? probe_direct : batch < 0 ? probe_warm_up : probe_through;
+            int result = loop(past ? direct : through, kernel, stream);
             times[past] = (now_ns() - start) / kBatch;
             if (result) fail("cuLaunchKernel", result);
             check("cuCtxSynchronize", DRIVER(cuCtxSynchronize)());
         }
-        if (batch < 0) continue;  // warm-up
+        if (batch < 0) continue;
         through_ns.push_back(times[0]);
         direct_ns.push_back(times[1]);
         added_ns.push_back(times[0] - times[1]);

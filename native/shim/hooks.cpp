@@ -34,13 +34,46 @@ CUstream stream_in(First first, Rest... rest) {
         return stream_in(rest...);
 }
 
+// What makes two calls alike, so that they take the same time: the kernel or graph, its dimensions, the bytes (to an
+// eighth of their size).
+inline uint64_t rounded(size_t bytes) {
+    int digits = bytes ? 63 - __builtin_clzll(bytes) : 0;
+    return digits > 3 ? bytes >> (digits - 3) << (digits - 3) : bytes;
+}
+template <class Argument>
+tenant::Shape add_to_shape(tenant::Shape shape, Argument argument) {
+    if constexpr (std::is_same_v<Argument, CUfunction> || std::is_same_v<Argument, CUgraphExec>)
+        return tenant::mix(shape, reinterpret_cast<uintptr_t>(argument));
+    else if constexpr (std::is_same_v<Argument, size_t>)
+        return tenant::mix(shape, rounded(argument));
+    else if constexpr (std::is_integral_v<Argument>)
+        return tenant::mix(shape, static_cast<uint64_t>(argument));
+    else if constexpr (std::is_same_v<Argument, const CUlaunchConfig*>)
+        return !argument ? shape
+                         : tenant::mix(tenant::mix(shape, uint64_t{argument->gridDimX} << 32 | argument->gridDimY),
+                                       uint64_t{argument->gridDimZ} << 48 ^ uint64_t{argument->blockDimX} << 32 ^
+                                           uint64_t{argument->blockDimY} << 24 ^ uint64_t{argument->blockDimZ} << 16 ^
+                                           argument->sharedMemBytes);
+    else if constexpr (std::is_same_v<Argument, const CUDA_MEMCPY2D*> || std::is_same_v<Argument, const CUDA_MEMCPY3D*>)
+        return argument ? tenant::mix(shape, rounded(argument->WidthInBytes * argument->Height)) : shape;
+    else
+        return shape;
+}
+template <int index, class... Arguments>
+tenant::Shape shape_of(Arguments... arguments) {
+    tenant::Shape shape = index + 1;
+    ((shape = add_to_shape(shape, arguments)), ...);
+    return shape;
+}
+
 template <Kind kind, Load load, int index, bool per_thread, class Function>
 struct Enqueue;
 template <Kind kind, Load load, int index, bool per_thread, class... Arguments>
 struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
-        tenant::Work work(kind, load, stream_in(arguments...), per_thread);
-        return call_real<index>(arguments...);
+        tenant::Work work(kind, load, load == Load::gpu ? shape_of<index>(arguments...) : 0, stream_in(arguments...),
+                          per_thread);
+        return work.result(call_real<index>(arguments...));
     }
 };
 

@@ -196,7 +196,7 @@ CUresult capture_info(CUstream handle, const CaptureInfo& out, DefaultStream whi
     if (out.id) *out.id = stream->capture->id;
     if (out.graph) *out.graph = stream->capture->graph->handle;
     if (out.nodes) *out.nodes = stream->reported_nodes.data();
-    if (out.edges) *out.edges = plain ? nullptr : stream->reported_edges.data();
+    if (out.edges) *out.edges = stream->reported_edges.data();
     if (out.count) *out.count = stream->reported_nodes.size();
     return CUDA_SUCCESS;
 }
@@ -261,8 +261,7 @@ CUresult capture_record(Context& context, Stream& stream, const EventRef& event,
     return CUDA_SUCCESS;
 }
 
-CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef& event, bool external,
-                      bool* captured) {
+CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef& event, bool external, bool* captured) {
     *captured = false;
     const Lock lock(graph_lock());
     const Lock event_lock(event->mutex);

@@ -36,13 +36,9 @@ bool push_context(CUcontext context) {
     return true;
 }
 
-CUcontext pop_context() {
-    return depth == 0 ? nullptr : stack[--depth];
-}
+CUcontext pop_context() { return depth == 0 ? nullptr : stack[--depth]; }
 
-CUcontext top_context() {
-    return depth == 0 ? nullptr : stack[depth - 1];
-}
+CUcontext top_context() { return depth == 0 ? nullptr : stack[depth - 1]; }
 
 void set_context(CUcontext context) {
     if (depth > 0) --depth;
@@ -63,21 +59,13 @@ CUresult current_context(ContextRef* out) {
     return check_context(**out);
 }
 
-ContextRef context_from(CUcontext handle) {
-    return contexts().find(handle);
-}
+ContextRef context_from(CUcontext handle) { return contexts().find(handle); }
 
-CUcontext handle_of(const Context& context) {
-    return context.handle;
-}
+CUcontext handle_of(const Context& context) { return context.handle; }
 
-Engine& engine_of(Context& context) {
-    return *context.engine;
-}
+Engine& engine_of(Context& context) { return *context.engine; }
 
-int device_of(const Context& context) {
-    return context.device;
-}
+int device_of(const Context& context) { return context.device; }
 
 CUresult make_context(CUdevice device, unsigned flags, bool primary, CUcontext handle, ContextRef* out) {
     static std::atomic<unsigned long long> next_id{1};

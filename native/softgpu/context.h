@@ -23,7 +23,7 @@ struct Context {
     std::atomic<bool> destroyed{false};
     StreamRef legacy;  // set once, when the context is made
 
-    std::mutex mutex;  // guards what follows; never held while waiting
+    std::mutex mutex;                // guards what follows; never held while waiting
     std::vector<StreamRef> streams;  // all open ones but the legacy one
     std::vector<OpId> closing;       // the newest operation of each destroyed stream, while it may still run
     std::map<CUlimit, size_t> limits;
@@ -49,7 +49,7 @@ void set_context(CUcontext context);  // replaces the top; null pops
 
 // Another context is current within a scope; null leaves it as it is.
 class ScopedContext {
-   public:
+ public:
     explicit ScopedContext(CUcontext context) : pushed_(context && push_context(context)) {}
     ~ScopedContext() {
         if (pushed_) pop_context();
@@ -57,7 +57,7 @@ class ScopedContext {
     ScopedContext(const ScopedContext&) = delete;
     ScopedContext& operator=(const ScopedContext&) = delete;
 
-   private:
+ private:
     bool pushed_;
 };
 

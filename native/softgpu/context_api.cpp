@@ -21,9 +21,7 @@ Primary& primary_of(CUdevice device) {
     return all[static_cast<size_t>(device)];
 }
 
-CUresult check_device(CUdevice device) {
-    return device_spec(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
+CUresult check_device(CUdevice device) { return device_spec(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; }
 
 CUresult check_flags(unsigned flags) {
     if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) return CUDA_ERROR_INVALID_VALUE;

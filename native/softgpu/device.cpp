@@ -32,9 +32,7 @@ int device_attribute(CUdevice device, CUdevice_attribute attribute) {
 
 namespace {
 
-CUresult check_device(CUdevice device) {
-    return device_spec(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
+CUresult check_device(CUdevice device) { return device_spec(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; }
 
 CUresult copy_text(const std::string& text, char* out, int length) {
     if (!out || length <= 0) return CUDA_ERROR_INVALID_VALUE;

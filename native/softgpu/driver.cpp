@@ -89,9 +89,7 @@ CUresult check_initialised() {
     return state.load(std::memory_order_acquire) == State::initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-int device_count() {
-    return static_cast<int>(visible().size());
-}
+int device_count() { return static_cast<int>(visible().size()); }
 
 int machine_index(CUdevice device) {
     return device < 0 || device >= device_count() ? -1 : visible()[static_cast<size_t>(device)];

@@ -17,9 +17,9 @@ namespace {
 using protocol::Kind;
 using protocol::Message;
 
-constexpr int out_of_memory = 2, unknown_error = 999;  // CUresults
-constexpr size_t queue_depth = 1024;                   // operations in flight; a submission beyond it sleeps
-constexpr size_t queue_room = 768;                     // until so few are left
+constexpr int out_of_memory = 2, not_initialized = 3, unknown_error = 999;  // CUresults
+constexpr size_t queue_depth = 1024;  // operations in flight; a submission beyond it sleeps
+constexpr size_t queue_room = 768;    // until so few are left
 
 Message message_of(Kind kind, int device, uint32_t context, uint32_t queue, uint64_t argument) {
     return {sizeof(Message), kind, static_cast<uint16_t>(device), context, queue, argument, now_us()};
@@ -414,7 +414,7 @@ class EngineHandle : public Engine {
         if (!forked_child) state_->wait(op);
     }
     OpId last(QueueId queue) override { return forked_child ? 0 : state_->last(queue); }
-    int error() override { return forked_child ? unknown_error : state_->error(); }
+    int error() override { return forked_child ? not_initialized : state_->error(); }
     void fail(int result) override {
         if (!forked_child) state_->fail(result);
     }

@@ -32,7 +32,6 @@ struct Current {
     std::mutex mutex;
     std::shared_ptr<Connection> connection;
     std::atomic<int> descriptors[2]{{-1}, {-1}};
-    bool prepared = false;
 };
 
 Current& current() {
@@ -88,6 +87,13 @@ std::shared_ptr<Connection> Connection::get(std::string* why) {
         return nullptr;
     }
     Current& here = current();
+    // Before the lock: a child that is forked while it is held must know not to take it.
+    static const bool prepared =
+        pthread_atfork(nullptr, nullptr, after_fork_in_child) == 0 && std::atexit(at_exit) == 0;
+    if (!prepared) {
+        if (why) *why = "there is no memory for the software GPU's handlers";
+        return nullptr;
+    }
     std::lock_guard<std::mutex> lock(here.mutex);
     if (here.connection && !here.connection->lost_) return here.connection;
     int operations = connect_to_machine(why);
@@ -98,11 +104,6 @@ std::shared_ptr<Connection> Connection::get(std::string* why) {
         return nullptr;
     }
     std::shared_ptr<Connection> connection(new Connection(operations, calls));
-    if (!here.prepared) {
-        pthread_atfork(nullptr, nullptr, after_fork_in_child);
-        std::atexit(at_exit);
-        here.prepared = true;
-    }
     try {
         connection->start_threads(connection);
     } catch (const std::exception& error) {

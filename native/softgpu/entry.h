@@ -13,14 +13,14 @@
 #define DRIVER_API extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI
 
 // One body for the two entry points that differ in what the null stream means; the body sees `which`.
-#define PLAIN_AND_PTSZ(name, parameters, body)                       \
-    DRIVER_API name parameters {                                     \
-        constexpr DefaultStream which = DefaultStream::legacy;       \
-        return entry([&]() -> CUresult { return body; });            \
-    }                                                                \
-    DRIVER_API name##_ptsz parameters {                              \
-        constexpr DefaultStream which = DefaultStream::per_thread;   \
-        return entry([&]() -> CUresult { return body; });            \
+#define PLAIN_AND_PTSZ(name, parameters, body)                     \
+    DRIVER_API name parameters {                                   \
+        constexpr DefaultStream which = DefaultStream::legacy;     \
+        return entry([&]() -> CUresult { return body; });          \
+    }                                                              \
+    DRIVER_API name##_ptsz parameters {                            \
+        constexpr DefaultStream which = DefaultStream::per_thread; \
+        return entry([&]() -> CUresult { return body; });          \
     }
 
 // Leaves the function when a step of it fails.

@@ -111,38 +111,39 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
     return CUDA_SUCCESS;
 }
 
-CUresult destroy(CUevent handle) {
-    return events().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
+CUresult destroy(CUevent handle) { return events().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
 
 }  // namespace
 
-EventRef event_from(CUevent handle) {
-    return events().find(handle);
-}
+EventRef event_from(CUevent handle) { return events().find(handle); }
 
 OpId record_event(const ContextRef& context, QueueId queue, Event& event, const std::vector<OpId>& after) {
     auto recording = std::make_shared<Recording>();
     recording->context = context;
     // The engine holds the effect, and the context the engine: a recording of its own here would be a circle.
     const std::weak_ptr<Recording> target = recording;
-    recording->op = context->engine->submit(queue, model::Work{}, [target](const Timing& timing) {
-        if (const auto record = target.lock()) record->at_us.store(timing.end_us);
-        return 0;
-    }, after);
+    recording->op = context->engine->submit(
+        queue, model::Work{},
+        [target](const Timing& timing) {
+            if (const auto record = target.lock()) record->at_us.store(timing.end_us);
+            return 0;
+        },
+        after);
     const OpId op = recording->op;
     const std::lock_guard<std::mutex> lock(event.mutex);
     event.recording = std::move(recording);
     event.capture = nullptr;
+    event.captured_after.clear();
     return op;
 }
 
 OpId wait_event(const ContextRef& context, QueueId queue, Event& event, std::vector<OpId> after) {
     const auto recording = recording_of(event);
-    if (!recording || recording->done()) {
+    const bool elsewhere = recording && recording->context != context;
+    if (!recording || (elsewhere && recording->done())) {
         return after.empty() ? 0 : context->engine->submit(queue, model::Work{}, nullptr, after);
     }
-    if (recording->context != context) {
+    if (elsewhere) {
         return context->engine->submit_wait(queue, [recording] { return recording->done(); }, after);
     }
     after.push_back(recording->op);

@@ -22,7 +22,7 @@ struct Event {
 
     std::mutex mutex;  // guards the rest
     std::shared_ptr<Recording> recording;
-    // Set instead when it was last recorded in a capture. Guarded by graph_lock() as well.
+    // Set instead when it was last recorded in a capture.
     std::shared_ptr<Capture> capture;
     std::vector<Edge> captured_after;
 };

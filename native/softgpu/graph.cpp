@@ -80,13 +80,9 @@ void publish(const GraphRef& graph) {
     }
 }
 
-GraphRef graph_from(CUgraph handle) {
-    return graphs().find(handle);
-}
+GraphRef graph_from(CUgraph handle) { return graphs().find(handle); }
 
-NodeRef node_from_handle(CUgraphNode handle) {
-    return nodes().find(handle);
-}
+NodeRef node_from_handle(CUgraphNode handle) { return nodes().find(handle); }
 
 NodeRef add_node(Graph& graph, NodeBody body, std::vector<Edge> after) {
     auto node = std::make_shared<Node>();
@@ -194,8 +190,6 @@ CUresult edges_from(const Graph& graph, const CUgraphNode* handles, const CUgrap
     return CUDA_SUCCESS;
 }
 
-bool same_edge(const CUgraphEdgeData& a, const CUgraphEdgeData& b) {
-    return std::memcmp(&a, &b, sizeof a) == 0;
-}
+bool same_edge(const CUgraphEdgeData& a, const CUgraphEdgeData& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 }  // namespace softgpu

@@ -75,9 +75,9 @@ struct Node {
 struct Graph {
     CUgraph handle = nullptr;
     unsigned id = 0;
-    bool owned = false;          // belongs to a child node: not to be destroyed by its handle
+    bool owned = false;  // belongs to a child node: not to be destroyed by its handle
     CUgraph origin = nullptr;
-    std::vector<NodeRef> nodes;  // in the order they were added
+    std::vector<NodeRef> nodes;             // in the order they were added
     std::map<CUuserObject, unsigned> kept;  // references to user objects
 
     Graph() = default;
@@ -98,7 +98,7 @@ void publish(const GraphRef& graph);  // makes it and its child graphs known by 
 GraphRef graph_from(CUgraph handle);
 NodeRef node_from_handle(CUgraphNode handle);
 NodeRef add_node(Graph& graph, NodeBody body, std::vector<Edge> after);
-GraphRef copy_graph(const Graph& graph);  // not published: it goes with its last reference
+GraphRef copy_graph(const Graph& graph);                     // not published: it goes with its last reference
 NodeRef find_copy(const Graph& copy, CUgraphNode original);  // also within child graphs
 void remove_node(const NodeRef& node);
 void remove_graph(const GraphRef& graph);

@@ -265,7 +265,8 @@ DRIVER_API cuGraphDestroyNode(CUgraphNode handle) {
         node = node_from_handle(handle);
         if (!node) return CUDA_ERROR_INVALID_VALUE;
         const CUgraphNodeType type = type_of(node->body);
-        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE) return CUDA_ERROR_NOT_SUPPORTED;
+        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+            return CUDA_ERROR_NOT_SUPPORTED;
         remove_node(node);
         return CUDA_SUCCESS;
     });
@@ -282,8 +283,7 @@ DRIVER_API cuGraphGetRootNodes(CUgraph graph, CUgraphNode* nodes, size_t* count)
 DRIVER_API cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, size_t* count) {
     return entry([&] { return edges_of_graph(graph, {from, to, nullptr, false}, count); });
 }
-DRIVER_API cuGraphGetEdges_v2(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
-                              size_t* count) {
+DRIVER_API cuGraphGetEdges_v2(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data, size_t* count) {
     return entry([&] { return edges_of_graph(graph, {from, to, data, true}, count); });
 }
 DRIVER_API cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
@@ -295,8 +295,7 @@ DRIVER_API cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* nodes, C
 DRIVER_API cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
     return entry([&] { return edges_behind(node, {nullptr, nodes, nullptr, false}, count); });
 }
-DRIVER_API cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* data,
-                                           size_t* count) {
+DRIVER_API cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* data, size_t* count) {
     return entry([&] { return edges_behind(node, {nullptr, nodes, data, true}, count); });
 }
 DRIVER_API cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) {

@@ -161,7 +161,7 @@ OpId submit_node(const ContextRef& context, QueueId queue, const Planned& planne
 void submit_plan(GraphExec& exec, const ContextRef& context, Stream& stream) {
     Engine& engine = *context->engine;
     std::vector<OpId> before = implicit_order(*context, stream);
-    if (!engine.done(exec.last)) before.push_back(exec.last);
+    if (exec.last) before.push_back(exec.last);
     OpId start = 0;
     if (exec.lanes > 1 || exec.plan.empty()) {
         start = engine.submit(stream.queue, model::Work{}, nullptr, before);
@@ -195,9 +195,7 @@ bool same_kind_of_copy(const CUDA_MEMCPY3D& a, const CUDA_MEMCPY3D& b) {
     return a.srcMemoryType == b.srcMemoryType && a.dstMemoryType == b.dstMemoryType;
 }
 
-bool same_type(const NodeBody& a, const NodeBody& b) {
-    return a.index() == b.index() && type_of(a) == type_of(b);
-}
+bool same_type(const NodeBody& a, const NodeBody& b) { return a.index() == b.index() && type_of(a) == type_of(b); }
 
 CUgraphExecUpdateResult compare_bodies(const NodeBody& have, const NodeBody& wanted) {
     if (const auto* copy = std::get_if<CopyNode>(&have)) {
@@ -213,8 +211,8 @@ CUgraphExecUpdateResult compare_bodies(const NodeBody& have, const NodeBody& wan
 }
 
 size_t place_in(const Graph& graph, const Node* node) {
-    const auto found = std::find_if(graph.nodes.begin(), graph.nodes.end(),
-                                    [&](const NodeRef& other) { return other.get() == node; });
+    const auto found =
+        std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const NodeRef& other) { return other.get() == node; });
     return static_cast<size_t>(found - graph.nodes.begin());
 }
 
@@ -230,7 +228,8 @@ bool same_dependencies(const Graph& a, const Node& in_a, const Graph& b, const N
 
 // Nodes are paired in the order they were added, as a program that builds the same graph again adds them.
 CUgraphExecUpdateResultInfo compare(const Graph& have, const Graph& wanted) {
-    if (have.nodes.size() != wanted.nodes.size()) return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, nullptr, nullptr};
+    if (have.nodes.size() != wanted.nodes.size())
+        return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, nullptr, nullptr};
     for (size_t i = 0; i < have.nodes.size(); ++i) {
         const Node &old_node = *have.nodes[i], &new_node = *wanted.nodes[i];
         if (!same_type(old_node.body, new_node.body)) {

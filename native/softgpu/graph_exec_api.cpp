@@ -70,7 +70,7 @@ DRIVER_API cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigne
     });
 }
 PLAIN_AND_PTSZ(cuGraphInstantiateWithParams,
-               (CUgraphExec* exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
+               (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
                instantiate_with(exec, graph, parameters, which))
 PLAIN_AND_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), launch(exec, stream, which))
 PLAIN_AND_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), upload(exec, stream, which))
@@ -122,8 +122,8 @@ DRIVER_API cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, co
     return entry(
         [&] { return set_made(exec, node, [&](NodeBody* body) { return copy_node(parameters, context, body); }); });
 }
-DRIVER_API cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                          const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context) {
+DRIVER_API cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters,
+                                          CUcontext context) {
     return entry(
         [&] { return set_made(exec, node, [&](NodeBody* body) { return memset_node(parameters, context, body); }); });
 }

@@ -28,9 +28,7 @@ CUresult check_given(CUcontext context) {
     return context_from(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUcontext given_or_current(CUcontext context) {
-    return context ? context : top_context();
-}
+CUcontext given_or_current(CUcontext context) { return context ? context : top_context(); }
 
 }  // namespace
 
@@ -118,8 +116,8 @@ CUresult any_node(const CUgraphNodeParams* parameters, NodeBody* out) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
             const CUDA_KERNEL_NODE_PARAMS_v3& wanted = parameters->kernel;
             TRY(check_given(wanted.ctx));
-            return kernel_from(wanted, wanted.func ? wanted.func : reinterpret_cast<CUfunction>(wanted.kern), wanted.ctx,
-                               out);
+            return kernel_from(wanted, wanted.func ? wanted.func : reinterpret_cast<CUfunction>(wanted.kern),
+                               wanted.ctx, out);
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY:
             return copy_node(&parameters->memcpy.copyParams, parameters->memcpy.copyCtx, out);

@@ -153,21 +153,18 @@ DRIVER_API cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode
 }
 DRIVER_API cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                     CUgraph child) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return child_node(child, body); });
-    });
+    return entry(
+        [&] { return add_made({out, graph, after, count}, [&](NodeBody* body) { return child_node(child, body); }); });
 }
 DRIVER_API cuGraphAddEventRecordNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                      CUevent event) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return record_node(event, body); });
-    });
+    return entry(
+        [&] { return add_made({out, graph, after, count}, [&](NodeBody* body) { return record_node(event, body); }); });
 }
 DRIVER_API cuGraphAddEventWaitNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                    CUevent event) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return wait_node(event, body); });
-    });
+    return entry(
+        [&] { return add_made({out, graph, after, count}, [&](NodeBody* body) { return wait_node(event, body); }); });
 }
 DRIVER_API cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                     const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
@@ -218,9 +215,8 @@ DRIVER_API cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
 }
 
 DRIVER_API cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* out) {
-    return entry([&] {
-        return with<KernelNode>(node, out, [&](const KernelNode& body) { describe(*body.launch, out); });
-    });
+    return entry(
+        [&] { return with<KernelNode>(node, out, [&](const KernelNode& body) { describe(*body.launch, out); }); });
 }
 DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* out) {
     return entry([&] {
@@ -260,7 +256,8 @@ DRIVER_API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
     return entry([&] { return with<ChildNode>(node, out, [&](const ChildNode& body) { *out = body.graph->handle; }); });
 }
 DRIVER_API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* out) {
-    return entry([&] { return with<RecordNode>(node, out, [&](const RecordNode& body) { *out = body.event->handle; }); });
+    return entry(
+        [&] { return with<RecordNode>(node, out, [&](const RecordNode& body) { *out = body.event->handle; }); });
 }
 DRIVER_API cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
     return entry([&] { return with<WaitNode>(node, out, [&](const WaitNode& body) { *out = body.event->handle; }); });

@@ -37,9 +37,7 @@ inline std::string uuid_text(const Uuid& uuid) {
     return text;
 }
 
-inline int pci_bus(int machine_index) {
-    return machine_index + 1;
-}
+inline int pci_bus(int machine_index) { return machine_index + 1; }
 
 inline std::string pci_bus_id(int machine_index) {
     char text[16];

@@ -19,9 +19,7 @@ CUdeviceptr address(const Arguments& arguments, size_t index) {
     return static_cast<CUdeviceptr>(arguments.whole(index));
 }
 
-float* floats(const Arguments& arguments, size_t index) {
-    return reinterpret_cast<float*>(address(arguments, index));
-}
+float* floats(const Arguments& arguments, size_t index) { return reinterpret_cast<float*>(address(arguments, index)); }
 
 // With the lock of memory() held, as for all that follows: what is accessible stays so while the function runs.
 // A count that a caller made up must not wrap round into a small range.

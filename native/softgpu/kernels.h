@@ -22,7 +22,7 @@ struct Parameter {
 
 // What a kernel was given. Reads are by parameter, widened.
 class Arguments {
-   public:
+ public:
     Arguments() = default;
     Arguments(const std::vector<Parameter>& layout, std::vector<unsigned char> bytes)
         : layout_(&layout), bytes_(std::move(bytes)) {}
@@ -31,7 +31,7 @@ class Arguments {
     float real(size_t index) const;
     const std::vector<unsigned char>& bytes() const { return bytes_; }
 
-   private:
+ private:
     const std::vector<Parameter>* layout_ = nullptr;
     std::vector<unsigned char> bytes_;
 };
@@ -47,10 +47,10 @@ struct KernelText {
     std::string name;
     std::vector<Parameter> parameters;
     const BuiltIn* function = nullptr;
-    bool has_time = false;      // else the built-in's own cost
+    bool has_time = false;  // else the built-in's own cost
     double time_us = 0;
-    int time_parameter = -1;    // the run time is this argument times time_us
-    int sms = 0;                // 0: all of them
+    int time_parameter = -1;  // the run time is this argument times time_us
+    int sms = 0;              // 0: all of them
     double gbps = 0;
 
     CUresult run(const Context& context, const Arguments& arguments) const;  // its built-in function

@@ -90,7 +90,8 @@ KernelText read_kernel(std::istringstream& words, int line) {
     }
     if (!kernel.function && !kernel.has_time) refuse(line, "a kernel needs time= or function=");
     if (kernel.time_parameter >= static_cast<int>(kernel.parameters.size())) {
-        refuse(line, "time=@" + std::to_string(kernel.time_parameter) + " names a parameter that params= does not have");
+        refuse(line,
+               "time=@" + std::to_string(kernel.time_parameter) + " names a parameter that params= does not have");
     }
     return kernel;
 }
@@ -103,7 +104,8 @@ std::vector<Parameter> parse_parameters(const std::string& list) {
     size_t offset = 0;
     for (std::string name; std::getline(names, name, ',');) {
         static const std::set<std::string> known = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "u64", "i64", "f64"};
-        if (!known.count(name)) throw std::runtime_error("'" + name + "' is no parameter type: u8 to u64, i8 to i64, f32, f64");
+        if (!known.count(name))
+            throw std::runtime_error("'" + name + "' is no parameter type: u8 to u64, i8 to i64, f32, f64");
         const size_t bytes = std::stoul(name.substr(1)) / 8;
         offset = (offset + bytes - 1) / bytes * bytes;
         parameters.push_back({name[0], offset, bytes});

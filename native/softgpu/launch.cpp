@@ -9,11 +9,10 @@ namespace softgpu {
 namespace {
 
 CUresult check_shape(const LaunchRequest& request, CUdevice device) {
-    constexpr CUdevice_attribute grid_limits[] = {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                                                  CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z};
-    constexpr CUdevice_attribute block_limits[] = {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-                                                   CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                                                   CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z};
+    constexpr CUdevice_attribute grid_limits[] = {
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z};
+    constexpr CUdevice_attribute block_limits[] = {
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z};
     uint64_t threads = 1;
     for (int i = 0; i < 3; ++i) {
         if (request.grid[i] == 0 || request.block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -52,9 +51,7 @@ CUresult from_buffer(void** extra, std::vector<unsigned char>* bytes) {
     return CUDA_SUCCESS;
 }
 
-uint64_t blocks_of(const unsigned grid[3]) {
-    return static_cast<uint64_t>(grid[0]) * grid[1] * grid[2];
-}
+uint64_t blocks_of(const unsigned grid[3]) { return static_cast<uint64_t>(grid[0]) * grid[1] * grid[2]; }
 
 CUresult launch(const LaunchRequest& request, CUstream stream_handle, DefaultStream which) {
     StreamRef stream;
@@ -159,7 +156,8 @@ Operation operation_of(Context& context, const LaunchRef& launch) {
     operation.type = CU_GRAPH_NODE_TYPE_KERNEL;
     operation.work = kernel.cost(device, launch->arguments);
     const unsigned threads = launch->block[0] * launch->block[1] * launch->block[2];
-    const auto resident = static_cast<uint64_t>(std::max(1, blocks_per_sm(context.device, threads, launch->shared_bytes)));
+    const auto resident =
+        static_cast<uint64_t>(std::max(1, blocks_per_sm(context.device, threads, launch->shared_bytes)));
     const uint64_t wanted = (blocks_of(launch->grid) + resident - 1) / resident;
     operation.work.sms = static_cast<int>(std::min(wanted, static_cast<uint64_t>(operation.work.sms)));
     if (kernel.function) {
@@ -175,24 +173,22 @@ Operation operation_of(Context& context, const LaunchRef& launch) {
 
 using namespace softgpu;
 
-PLAIN_AND_PTSZ(cuLaunchKernel,
-               (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                CUstream stream, void** parameters, void** extra),
-               launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, false, parameters,
-                       extra},
-                      stream, which))
-PLAIN_AND_PTSZ(cuLaunchCooperativeKernel,
-               (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-                unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-                CUstream stream, void** parameters),
-               launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, true, parameters,
-                       nullptr},
-                      stream, which))
+PLAIN_AND_PTSZ(
+    cuLaunchKernel,
+    (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+     unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** parameters,
+     void** extra),
+    launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, false, parameters, extra},
+           stream, which))
+PLAIN_AND_PTSZ(
+    cuLaunchCooperativeKernel,
+    (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+     unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** parameters),
+    launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, true, parameters, nullptr},
+           stream, which))
 PLAIN_AND_PTSZ(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra),
                launch_with_attributes(config, function, parameters, extra, which))
 PLAIN_AND_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
                call_host(stream, function, data, which))
-PLAIN_AND_PTSZ(cuStreamAddCallback,
-               (CUstream stream, CUstreamCallback callback, void* data, unsigned int flags),
+PLAIN_AND_PTSZ(cuStreamAddCallback, (CUstream stream, CUstreamCallback callback, void* data, unsigned int flags),
                add_callback(stream, callback, data, flags, which))

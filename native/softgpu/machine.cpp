@@ -27,8 +27,8 @@ std::string shipped_devices(const std::string& folder) {
     if (DIR* listing = opendir(folder.c_str())) {
         while (const dirent* entry = readdir(listing)) {
             std::string name = entry->d_name;
-            if (name.size() > 4 && name.compare(name.size() - 4, 4, ".gpu") == 0)
-                names.push_back(name.substr(0, name.size() - 4));
+            size_t dot = name.rfind(".gpu");
+            if (dot != std::string::npos && dot + 4 == name.size()) names.push_back(name.substr(0, dot));
         }
         closedir(listing);
     }

@@ -9,24 +9,6 @@
 namespace softgpu {
 namespace {
 
-struct Library;
-
-struct Kernel {
-    CUkernel handle = nullptr;
-    std::shared_ptr<const KernelText> text;
-    CUlibrary library = nullptr;
-};
-using KernelRef = std::shared_ptr<Kernel>;
-
-struct Library {
-    CUlibrary handle = nullptr;
-    std::vector<std::shared_ptr<const KernelText>> texts;
-    std::vector<KernelRef> kernels;
-    std::mutex mutex;
-    std::map<CUcontext, ModuleRef> modules;  // one for each context that asked
-};
-using LibraryRef = std::shared_ptr<Library>;
-
 Registry<Module, CUmodule>& modules() {
     static auto& registry = *new Registry<Module, CUmodule>(6);
     return registry;
@@ -35,22 +17,37 @@ Registry<Function, CUfunction>& functions() {
     static auto& registry = *new Registry<Function, CUfunction>(7);
     return registry;
 }
-Registry<Library, CUlibrary>& libraries() {
-    static auto& registry = *new Registry<Library, CUlibrary>(8);
-    return registry;
-}
-Registry<Kernel, CUkernel>& kernels() {
-    static auto& registry = *new Registry<Kernel, CUkernel>(9);
-    return registry;
+// What a real GPU would take: machine code in its containers, or PTX.
+bool is_gpu_code(const char* image) {
+    if (std::memcmp(image,
+                    "\x7f"
+                    "ELF",
+                    4) == 0)
+        return true;
+    uint32_t magic = 0;
+    std::memcpy(&magic, image, sizeof magic);
+    if (magic == 0x466243b1u || magic == 0xba55ed50u) return true;
+    if (!std::strchr(" \t\r\n./", image[0])) return false;
+    return std::strstr(image, ".version") != nullptr;
 }
 
-struct JitOptions {
-    CUjit_option* names = nullptr;
-    void** values = nullptr;
-    unsigned count = 0;
+CUresult load_module(CUmodule* out, const void* image, const JitOptions& options) {
+    if (!out || (options.count > 0 && (!options.names || !options.values))) return CUDA_ERROR_INVALID_VALUE;
+    ContextRef context;
+    TRY(current_context(&context));
+    TRY(unsafe_during_capture());
+    KernelTexts texts;
+    TRY(read_image(image, options, &texts));
+    *out = make_module(context, texts)->handle;
+    return CUDA_SUCCESS;
+}
 
-    void report(const std::string& message) const;
-};
+CUresult find_module(CUmodule handle, ModuleRef* out) {
+    *out = modules().find(handle);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // namespace
 
 // As the driver does it: the size is given by value, and is replaced by what was written.
 void JitOptions::report(const std::string& message) const {
@@ -69,18 +66,7 @@ void JitOptions::report(const std::string& message) const {
     *size = reinterpret_cast<void*>(static_cast<uintptr_t>(bytes));
 }
 
-// What a real GPU would take: machine code in its containers, or PTX.
-bool is_gpu_code(const char* image) {
-    if (std::memcmp(image, "\x7f" "ELF", 4) == 0) return true;
-    uint32_t magic = 0;
-    std::memcpy(&magic, image, sizeof magic);
-    if (magic == 0x466243b1u || magic == 0xba55ed50u) return true;
-    if (!std::strchr(" \t\r\n./", image[0])) return false;
-    return std::strstr(image, ".version") != nullptr;
-}
-
-CUresult read_image(const void* image, const JitOptions& options,
-                    std::vector<std::shared_ptr<const KernelText>>* out) {
+CUresult read_image(const void* image, const JitOptions& options, KernelTexts* out) {
     if (!image) return CUDA_ERROR_INVALID_VALUE;
     const auto* text = static_cast<const char*>(image);
     if (text[0] == '\0') return CUDA_ERROR_INVALID_IMAGE;
@@ -109,7 +95,7 @@ CUresult read_file(const char* path, std::string* out) {
     return CUDA_SUCCESS;
 }
 
-ModuleRef make_module(const ContextRef& context, const std::vector<std::shared_ptr<const KernelText>>& texts) {
+ModuleRef make_module(const ContextRef& context, const KernelTexts& texts) {
     auto module = std::make_shared<Module>();
     module->handle = modules().issue();
     module->context = context;
@@ -129,82 +115,6 @@ ModuleRef make_module(const ContextRef& context, const std::vector<std::shared_p
 void drop_module(const ModuleRef& module) {
     modules().remove(module->handle);
     for (const FunctionRef& function : module->functions) functions().remove(function->handle);
-}
-
-CUresult load_module(CUmodule* out, const void* image, const JitOptions& options) {
-    if (!out || (options.count > 0 && (!options.names || !options.values))) return CUDA_ERROR_INVALID_VALUE;
-    ContextRef context;
-    TRY(current_context(&context));
-    TRY(unsafe_during_capture());
-    std::vector<std::shared_ptr<const KernelText>> texts;
-    TRY(read_image(image, options, &texts));
-    *out = make_module(context, texts)->handle;
-    return CUDA_SUCCESS;
-}
-
-CUresult find_module(CUmodule handle, ModuleRef* out) {
-    *out = modules().find(handle);
-    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult load_library(CUlibrary* out, const void* image, const JitOptions& options) {
-    if (!out || (options.count > 0 && (!options.names || !options.values))) return CUDA_ERROR_INVALID_VALUE;
-    auto library = std::make_shared<Library>();
-    TRY(read_image(image, options, &library->texts));
-    library->handle = libraries().issue();
-    for (const auto& text : library->texts) {
-        auto kernel = std::make_shared<Kernel>();
-        kernel->handle = kernels().issue();
-        kernel->text = text;
-        kernel->library = library->handle;
-        library->kernels.push_back(kernel);
-        kernels().put(kernel->handle, kernel);
-    }
-    libraries().put(library->handle, library);
-    *out = library->handle;
-    return CUDA_SUCCESS;
-}
-
-CUresult find_library(CUlibrary handle, LibraryRef* out) {
-    *out = libraries().find(handle);
-    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult find_kernel(CUkernel handle, KernelRef* out) {
-    *out = kernels().find(handle);
-    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult unload_library(CUlibrary handle) {
-    const LibraryRef library = libraries().remove(handle);
-    if (!library) return CUDA_ERROR_INVALID_HANDLE;
-    for (const KernelRef& kernel : library->kernels) kernels().remove(kernel->handle);
-    const std::lock_guard<std::mutex> lock(library->mutex);
-    for (const auto& [context, module] : library->modules) drop_module(module);
-    return CUDA_SUCCESS;
-}
-
-// The library's module in the current context, loaded when first asked for.
-CUresult module_of(Library& library, ModuleRef* out) {
-    ContextRef context;
-    TRY(current_context(&context));
-    const std::lock_guard<std::mutex> lock(library.mutex);
-    ModuleRef& module = library.modules[context->handle];
-    if (!module || module->context.lock() != context) {
-        module = make_module(context, library.texts);
-        module->of_library = true;
-    }
-    *out = module;
-    return CUDA_SUCCESS;
-}
-
-CUresult function_of(const Kernel& kernel, FunctionRef* out) {
-    LibraryRef library;
-    TRY(find_library(kernel.library, &library));
-    ModuleRef module;
-    TRY(module_of(*library, &module));
-    *out = module->find(kernel.text->name);
-    return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult parameter_info(const KernelText& text, size_t index, size_t* offset, size_t* size) {
@@ -245,8 +155,6 @@ CUresult set_attribute(Function& function, CUfunction_attribute attribute, int v
     return CUDA_SUCCESS;
 }
 
-}  // namespace
-
 FunctionRef Module::find(const std::string& name) const {
     for (const FunctionRef& function : functions) {
         if (function->text->name == name) return function;
@@ -257,17 +165,14 @@ FunctionRef Module::find(const std::string& name) const {
 CUresult find_function(CUfunction handle, FunctionRef* out) {
     *out = functions().find(handle);
     if (*out) return CUDA_SUCCESS;
-    KernelRef kernel;
-    TRY(find_kernel(reinterpret_cast<CUkernel>(handle), &kernel));
-    return function_of(*kernel, out);
+    return find_kernel_function(reinterpret_cast<CUkernel>(handle), out);
 }
 
 int function_attribute(const Function& function, CUfunction_attribute attribute) {
     const ContextRef context = function.context.lock();
     const CUdevice device = context ? context->device : 0;
     {
-        auto& mutex = const_cast<std::mutex&>(function.mutex);
-        const std::lock_guard<std::mutex> lock(mutex);
+        const std::lock_guard<std::mutex> lock(function.mutex);
         const auto found = function.attributes.find(attribute);
         if (found != function.attributes.end()) return found->second;
     }
@@ -357,7 +262,8 @@ DRIVER_API cuModuleEnumerateFunctions(CUfunction* out, unsigned int count, CUmod
         if (!out) return CUDA_ERROR_INVALID_VALUE;
         ModuleRef module;
         TRY(find_module(handle, &module));
-        for (size_t i = 0; i < std::min<size_t>(count, module->functions.size()); ++i) out[i] = module->functions[i]->handle;
+        for (size_t i = 0; i < std::min<size_t>(count, module->functions.size()); ++i)
+            out[i] = module->functions[i]->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -367,138 +273,6 @@ DRIVER_API cuModuleGetGlobal_v2(CUdeviceptr*, size_t*, CUmodule handle, const ch
         ModuleRef module;
         TRY(find_module(handle, &module));
         return CUDA_ERROR_NOT_FOUND;  // text modules have no variables
-    });
-}
-
-DRIVER_API cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* options, void** values,
-                             unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    return entry([&] { return load_library(library, code, {options, values, count}); });
-}
-DRIVER_API cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options, void** values,
-                                 unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    return entry([&] {
-        std::string content;
-        TRY(read_file(path, &content));
-        return load_library(library, content.c_str(), {options, values, count});
-    });
-}
-DRIVER_API cuLibraryUnload(CUlibrary library) {
-    return entry([&] { return unload_library(library); });
-}
-DRIVER_API cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
-    return entry([&] {
-        if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        for (const KernelRef& kernel : library->kernels) {
-            if (kernel->text->name != name) continue;
-            *out = kernel->handle;
-            return CUDA_SUCCESS;
-        }
-        return CUDA_ERROR_NOT_FOUND;
-    });
-}
-DRIVER_API cuLibraryGetKernelCount(unsigned int* count, CUlibrary handle) {
-    return entry([&] {
-        if (!count) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        *count = static_cast<unsigned>(library->kernels.size());
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuLibraryEnumerateKernels(CUkernel* out, unsigned int count, CUlibrary handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        for (size_t i = 0; i < std::min<size_t>(count, library->kernels.size()); ++i) out[i] = library->kernels[i]->handle;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        ModuleRef module;
-        TRY(module_of(*library, &module));
-        *out = module->handle;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuLibraryGetGlobal(CUdeviceptr*, size_t*, CUlibrary handle, const char* name) {
-    return entry([&] {
-        if (!name) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        return CUDA_ERROR_NOT_FOUND;
-    });
-}
-DRIVER_API cuKernelGetFunction(CUfunction* out, CUkernel handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        FunctionRef function;
-        TRY(function_of(*kernel, &function));
-        *out = function->handle;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuKernelGetLibrary(CUlibrary* out, CUkernel handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        *out = kernel->library;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuKernelGetName(const char** name, CUkernel handle) {
-    return entry([&] {
-        if (!name) return CUDA_ERROR_INVALID_VALUE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        *name = kernel->text->name.c_str();
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuKernelGetParamInfo(CUkernel handle, size_t index, size_t* offset, size_t* size) {
-    return entry([&] {
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        return parameter_info(*kernel->text, index, offset, size);
-    });
-}
-DRIVER_API cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel handle, CUdevice device) {
-    return entry([&] {
-        if (!value) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_attribute(attribute));
-        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        FunctionRef function;
-        TRY(function_of(*kernel, &function));
-        *value = function_attribute(*function, attribute);
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice device) {
-    return entry([&] {
-        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        FunctionRef function;
-        TRY(function_of(*kernel, &function));
-        return set_attribute(*function, attribute, value);
-    });
-}
-DRIVER_API cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache, CUdevice device) {
-    return entry([&] {
-        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
-        KernelRef kernel;
-        return find_kernel(handle, &kernel);
     });
 }
 

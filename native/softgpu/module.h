@@ -13,7 +13,7 @@ struct Function {
     std::shared_ptr<const KernelText> text;
     CUmodule module = nullptr;
     std::weak_ptr<Context> context;
-    std::mutex mutex;  // guards the attributes
+    mutable std::mutex mutex;  // guards the attributes
     std::map<int, int> attributes;
 };
 using FunctionRef = std::shared_ptr<Function>;
@@ -28,10 +28,29 @@ struct Module {
 };
 using ModuleRef = std::shared_ptr<Module>;
 
+using KernelTexts = std::vector<std::shared_ptr<const KernelText>>;
+
+struct JitOptions {
+    CUjit_option* names = nullptr;
+    void** values = nullptr;
+    unsigned count = 0;
+
+    void report(const std::string& message) const;
+};
+
+CUresult read_image(const void* image, const JitOptions& options, KernelTexts* out);
+CUresult read_file(const char* path, std::string* out);
+ModuleRef make_module(const ContextRef& context, const KernelTexts& texts);
+void drop_module(const ModuleRef& module);
+
 // For a CUfunction, or a CUkernel in its place, which then means its function in the current context.
 CUresult find_function(CUfunction handle, FunctionRef* out);
+CUresult find_kernel_function(CUkernel handle, FunctionRef* out);  // in the current context
 // Blocks of this size that fit one SM at once; 0: such a block cannot run.
 int blocks_per_sm(CUdevice device, unsigned threads, size_t shared_bytes);
+CUresult parameter_info(const KernelText& text, size_t index, size_t* offset, size_t* size);
+CUresult check_attribute(CUfunction_attribute attribute);
+CUresult set_attribute(Function& function, CUfunction_attribute attribute, int value);
 int function_attribute(const Function& function, CUfunction_attribute attribute);
 void forget_modules_of(Context& context);
 

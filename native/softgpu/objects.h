@@ -20,7 +20,8 @@ struct Operation {
     std::function<bool()> until;      // instead of work and effect: ends when this is true (Engine::submit_wait)
     std::function<void()> host_call;  // instead of work and effect: runs in stream order (Engine::submit_host)
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    // How a graph describes it: a CUDA_MEMCPY3D for MEMCPY, a CUDA_MEMSET_NODE_PARAMS for MEMSET; empty for other types.
+    // How a graph describes it: a CUDA_MEMCPY3D for MEMCPY, a CUDA_MEMSET_NODE_PARAMS for MEMSET, a
+    // CUDA_MEM_ALLOC_NODE_PARAMS for MEM_ALLOC, a CUdeviceptr for MEM_FREE; empty for other types.
     std::shared_ptr<const void> node_params;
 };
 

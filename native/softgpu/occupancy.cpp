@@ -91,9 +91,9 @@ DRIVER_API cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction han
         const auto attribute = [&](CUdevice_attribute which) {
             return static_cast<size_t>(device_attribute(context->device, which));
         };
-        *bytes = std::min(attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-                          attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) /
-                              static_cast<size_t>(blocks));
+        *bytes =
+            std::min(attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+                     attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) / static_cast<size_t>(blocks));
         return CUDA_SUCCESS;
     });
 }

@@ -12,7 +12,7 @@ namespace softgpu {
 
 template <class Object, class Handle>
 class Registry {
-   public:
+ public:
     using Ref = std::shared_ptr<Object>;
 
     explicit Registry(uint64_t kind) : next_(kind << 40 | 1u << 12) {}
@@ -55,7 +55,7 @@ class Registry {
         return removed;
     }
 
-   private:
+ private:
     mutable std::mutex mutex_;
     uintptr_t next_;
     std::unordered_map<Handle, Ref> objects_;

@@ -32,7 +32,8 @@ double clock_us() {
 
 }  // namespace
 
-Server::Server(const std::vector<model::DeviceSpec>& devices, int listener) : listener_(listener) {
+Server::Server(const std::vector<model::DeviceSpec>& devices, int listener)
+    : listener_(listener), received_(read_bytes) {
     for (const model::DeviceSpec& spec : devices) devices_.emplace_back(spec);
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
@@ -115,10 +116,8 @@ void Server::drop(Client& client) {
 }
 
 void Server::read_from(Client& client) {
-    size_t had = client.incoming.size();
-    client.incoming.resize(had + read_bytes);
-    ssize_t got = recv(client.fd, client.incoming.data() + had, read_bytes, 0);
-    client.incoming.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    ssize_t got = recv(client.fd, received_.data(), received_.size(), 0);
+    if (got > 0) client.incoming.insert(client.incoming.end(), received_.begin(), received_.begin() + got);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) client.dead = true;
     for (size_t at = 0; client.incoming.size() - at >= sizeof(Message);) {
         Message message;

@@ -91,6 +91,7 @@ class Server {
     int epoll_ = -1, timer_ = -1;
     double timer_at_us_ = model::never;
     std::unordered_map<int, std::unique_ptr<Client>> clients_;
+    std::vector<char> received_;
     std::vector<Arrived> arrived_;
     std::vector<Queue*> watched_queues_;  // those with watched operations
     std::vector<model::Notice> notices_;

@@ -25,7 +25,8 @@ void close(Stream& stream) {
     if (found == open.end()) return;
     auto& closing = context->closing;
     Engine& engine = *context->engine;
-    closing.erase(std::remove_if(closing.begin(), closing.end(), [&](OpId op) { return engine.done(op); }), closing.end());
+    closing.erase(std::remove_if(closing.begin(), closing.end(), [&](OpId op) { return engine.done(op); }),
+                  closing.end());
     closing.push_back(engine.last(stream.queue));
     engine.close_queue(stream.queue);
     open.erase(found);
@@ -90,7 +91,7 @@ std::vector<OpId> implicit_order(Context& context, Stream& stream) {
     Engine& engine = *context.engine;
     std::vector<OpId> after;
     const auto add = [&](const Stream& other) {
-        if (const OpId op = engine.last(other.queue); !engine.done(op)) after.push_back(op);
+        if (const OpId op = engine.last(other.queue)) after.push_back(op);
     };
     if (stream.kind == StreamKind::legacy) {
         const std::lock_guard<std::mutex> lock(context.mutex);

@@ -24,7 +24,7 @@ struct Stream {
     // The graph being captured here, and what the next captured operation comes after. Guarded by graph_lock().
     std::shared_ptr<Capture> capture;
     std::vector<Edge> frontier;
-    std::vector<CUgraphNode> reported_nodes;     // what cuStreamGetCaptureInfo last pointed at
+    std::vector<CUgraphNode> reported_nodes;  // what cuStreamGetCaptureInfo last pointed at
     std::vector<CUgraphEdgeData> reported_edges;
 
     std::map<int, CUstreamAttrValue> attributes;  // guarded by the context's mutex

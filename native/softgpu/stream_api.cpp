@@ -47,9 +47,7 @@ CUresult ask(CUstream handle, DefaultStream which, Answer* answer, Read&& read) 
     return CUDA_SUCCESS;
 }
 
-CUcontext context_handle(const Stream&, const Context& context) {
-    return context.handle;
-}
+CUcontext context_handle(const Stream&, const Context& context) { return context.handle; }
 
 CUresult context_and_green(CUstream handle, CUcontext* context, CUgreenCtx* green, DefaultStream which) {
     if (green) *green = nullptr;
@@ -69,8 +67,7 @@ CUresult check_attribute(CUstreamAttrID attribute) {
     }
 }
 
-CUresult set_attribute(CUstream handle, CUstreamAttrID attribute, const CUstreamAttrValue* value,
-                       DefaultStream which) {
+CUresult set_attribute(CUstream handle, CUstreamAttrID attribute, const CUstreamAttrValue* value, DefaultStream which) {
     if (!value) return CUDA_ERROR_INVALID_VALUE;
     TRY(check_attribute(attribute));
     StreamRef stream;

@@ -70,7 +70,8 @@ CUresult make_one(Context& context, const CUstreamBatchMemOpParams& one, Operati
         case CU_STREAM_MEM_OP_WAIT_VALUE_64:
             return make_wait<uint64_t>(context, one.waitValue.address, one.waitValue.value64, one.waitValue.flags, out);
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-            return make_write<uint32_t>(context, one.writeValue.address, one.writeValue.value, one.writeValue.flags, out);
+            return make_write<uint32_t>(context, one.writeValue.address, one.writeValue.value, one.writeValue.flags,
+                                        out);
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
             return make_write<uint64_t>(context, one.writeValue.address, one.writeValue.value64, one.writeValue.flags,
                                         out);
@@ -131,20 +132,20 @@ CUresult make_value_operations(Context& context, const CUstreamBatchMemOpParams*
 
 using namespace softgpu;
 
-#define VALUE_ENTRY_POINTS(suffix)                                                                                 \
-    PLAIN_AND_PTSZ(cuStreamWaitValue32##suffix,                                                                    \
-                   (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags),                   \
-                   wait(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags, which))                     \
-    PLAIN_AND_PTSZ(cuStreamWaitValue64##suffix,                                                                    \
-                   (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags),                   \
-                   wait(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags, which))                     \
-    PLAIN_AND_PTSZ(cuStreamWriteValue32##suffix,                                                                   \
-                   (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags),                   \
-                   write(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags, which))                   \
-    PLAIN_AND_PTSZ(cuStreamWriteValue64##suffix,                                                                   \
-                   (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags),                   \
-                   write(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags, which))                   \
-    PLAIN_AND_PTSZ(cuStreamBatchMemOp##suffix,                                                                     \
+#define VALUE_ENTRY_POINTS(suffix)                                                                                  \
+    PLAIN_AND_PTSZ(cuStreamWaitValue32##suffix,                                                                     \
+                   (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags),                    \
+                   wait(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags, which))                      \
+    PLAIN_AND_PTSZ(cuStreamWaitValue64##suffix,                                                                     \
+                   (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags),                    \
+                   wait(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags, which))                      \
+    PLAIN_AND_PTSZ(cuStreamWriteValue32##suffix,                                                                    \
+                   (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags),                    \
+                   write(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags, which))                    \
+    PLAIN_AND_PTSZ(cuStreamWriteValue64##suffix,                                                                    \
+                   (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags),                    \
+                   write(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags, which))                    \
+    PLAIN_AND_PTSZ(cuStreamBatchMemOp##suffix,                                                                      \
                    (CUstream stream, unsigned int count, CUstreamBatchMemOpParams* parameters, unsigned int flags), \
                    batch(stream, count, parameters, flags, which))
 

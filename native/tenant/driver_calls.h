@@ -17,6 +17,7 @@
     CALL(cuDevicePrimaryCtxRelease_v2)   \
     CALL(cuEventCreate)                  \
     CALL(cuEventDestroy_v2)              \
+    CALL(cuEventElapsedTime)             \
     CALL(cuEventQuery)                   \
     CALL(cuEventRecord)                  \
     CALL(cuMemHostGetDevicePointer_v2)   \

@@ -13,7 +13,9 @@
 #include <cstring>
 #include <new>
 
+#include "tenant/class_name.h"
 #include "tenant/notice.h"
+#include "tenant/time_slice.h"
 
 namespace tenant {
 
@@ -35,13 +37,6 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t time
 
 void futex_wake_all(std::atomic<uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
-}
-
-wire::Class class_from_environment() {
-    const char* text = getenv("COTENANT_CLASS");
-    if (text && !strcmp(text, "production")) return wire::production;
-    if (text && !strcmp(text, "opportunistic")) return wire::opportunistic;
-    return wire::standard;
 }
 
 void read_tenant_id(uint8_t out[16]) {
@@ -149,6 +144,9 @@ void Membership::introduce() {
     slot_->started = start_time();
     slot_->weight.store(1000);
     slot_->unknown_functions.store(unknown_function_count());
+    // The context that brought us here has its channels already.
+    slot_->time_slice_us.store(time_slice().granted_us);
+    slot_->time_slice_refused.store(time_slice().refused);
     read_tenant_id(slot_->tenant);
     read_program_name(slot_->name, sizeof slot_->name);
     wire::join_class(*segment_, index_, class_from_environment());
@@ -225,7 +223,6 @@ void Membership::wake() {
 void Membership::write_report() {
     const char* path = getenv("COTENANT_REPORT");
     if (!path || !*path) return;
-    static const char* const kClassNames[] = {"production", "standard", "opportunistic"};
     uint64_t sums[sizeof(wire::Figures) / sizeof(wire::Count)] = {};
     for (wire::OnGpu& gpu : slot_->gpus) {
         auto* figures = reinterpret_cast<wire::Count*>(&gpu.figures);

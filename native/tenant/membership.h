@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "tenant/durations.h"
 #include "tenant/streams.h"
 #include "wire/segment.h"
 
@@ -33,6 +34,7 @@ class Membership {
     // Under the lock. The gates' mapping may have gone with the context; the next gate maps them again.
     void forget_context(CUcontext context) {
         streams.remove_if([&](const StreamState& state) { return state.context == context; });
+        samples.forget_context(context);
         slot_page_.store(0);
     }
 
@@ -41,6 +43,8 @@ class Membership {
     void unlock() { pthread_mutex_unlock(&lock_); }
 
     StreamTable streams;
+    Durations durations;
+    Samples samples;
     std::atomic<uint32_t> captures_open{0};
 
    private:

@@ -13,6 +13,7 @@ StreamState* StreamTable::enter(const StreamKey& key) {
     if (!state) return nullptr;
     state->key = key;
     state->issued.store(0, std::memory_order_relaxed);
+    state->since_gate_us.store(0, std::memory_order_relaxed);
     state->finished = 0;
     state->last_work = nullptr;
     for (uint32_t i = hash(key);; ++i) {

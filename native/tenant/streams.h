@@ -25,6 +25,7 @@ struct StreamState {
     CUcontext context = nullptr;
     int gpu = -1;                     // its number in the segment
     CUevent last_work = nullptr;      // per-thread streams only: others cannot ask for them by handle
+    std::atomic<float> since_gate_us{0};  // work queued since the last gate
     std::atomic<uint64_t> issued{0};  // operations put into the stream
     uint64_t finished = 0;            // `issued` when the watcher last saw the stream empty
 };

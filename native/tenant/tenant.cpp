@@ -106,7 +106,28 @@ void put_gate(Membership& membership, const StreamState& state) {
 
 }  // namespace
 
-Work::Work(Kind kind, Load load, CUstream stream, bool per_thread_default) : state_(nullptr) {
+void Work::pass_gate(Membership& membership, StreamState& state, Shape shape) {
+    wire::Knobs& knobs = membership.segment().header.knobs;
+    wire::OnGpu& here = membership.slot().gpus[state.gpu];
+    admission::Seen seen{membership.slot().tenant_class.load(std::memory_order_relaxed),
+                         here.gate.load(std::memory_order_relaxed) == wire::open,
+                         state.since_gate_us.load(std::memory_order_relaxed), membership.durations.estimate(shape)};
+    float gate_every_us = static_cast<float>(knobs.gate_every_us.load(std::memory_order_relaxed));
+    float queued_us = seen.since_gate_us;
+    if (admission::admit({knobs.rule.load(std::memory_order_relaxed), gate_every_us}, seen) ==
+        admission::Verdict::gate) {
+        put_gate(membership, state);
+        queued_us = 0;
+    }
+    // What was never measured counts as enough for a gate behind it.
+    queued_us += seen.operation_us < 0 ? gate_every_us : seen.operation_us;
+    state.since_gate_us.store(queued_us, std::memory_order_relaxed);
+    if (!membership.durations.wants_sample(shape)) return;
+    sample_ = membership.samples.begin(shape, state.context, state.handle);
+    timed_in_ = &state;
+}
+
+Work::Work(Kind kind, Load load, Shape shape, CUstream stream, bool per_thread_default) {
     Membership* membership = Membership::current();
     if (!membership) return;
     StreamState* state = state_of(*membership, stream, per_thread_default);
@@ -116,10 +137,10 @@ Work::Work(Kind kind, Load load, CUstream stream, bool per_thread_default) : sta
     wire::Slot& slot = membership->slot();
     wire::OnGpu& here = slot.gpus[state->gpu];
     uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
-    uint32_t rule = membership->segment().header.knobs.rule.load(std::memory_order_relaxed);
     add_one(figure(here.figures, kind));
-    if (load == Load::gpu && admission::admit(rule, tenant_class) == admission::Verdict::gate)
-        put_gate(*membership, *state);
+    if (load == Load::gpu &&
+        admission::is_gated(membership->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class))
+        pass_gate(*membership, *state, shape);
     if (tenant_class + 1 < wire::kClasses) {
         // A full barrier: either the watcher sees this operation, or we see that it has called us idle.
         state->issued.fetch_add(1, std::memory_order_seq_cst);
@@ -128,13 +149,19 @@ Work::Work(Kind kind, Load load, CUstream stream, bool per_thread_default) : sta
     }
 }
 
+CUresult Work::result(CUresult result) {
+    if (sample_) Samples::end(sample_, timed_in_->handle, result == CUDA_SUCCESS);
+    return result;
+}
+
 Work::~Work() {
     if (!state_) return;
     Membership* membership = Membership::current_if_joined();
     if (!membership) return;
     if (state_->key.which > 1) membership->mark_end_of_work(*state_);
     // The watcher may have found the stream empty while the driver was still taking the operation.
-    if (!membership->slot().gpus[state_->gpu].busy.load(std::memory_order_relaxed)) membership->become_busy(state_->gpu);
+    if (!membership->slot().gpus[state_->gpu].busy.load(std::memory_order_relaxed))
+        membership->become_busy(state_->gpu);
 }
 
 OpeningCapture::OpeningCapture() : membership_(Membership::current()) {

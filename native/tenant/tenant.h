@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "tenant/durations.h"
 #include "tenant/streams.h"
 #include "wire/segment.h"
 
@@ -18,13 +19,18 @@ class Work {
    public:
     enum class Load : uint8_t { gpu, none };  // whether it occupies the GPU, and so needs the gate
 
-    Work(Kind kind, Load load, CUstream stream, bool per_thread_default);
+    Work(Kind kind, Load load, Shape shape, CUstream stream, bool per_thread_default);
     ~Work();
+    CUresult result(CUresult result);  // what the driver said
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
 
    private:
-    StreamState* state_;
+    void pass_gate(Membership& membership, StreamState& state, Shape shape);
+
+    StreamState* state_ = nullptr;  // set while a class below has to wait for this
+    StreamState* timed_in_ = nullptr;
+    Samples::Sample* sample_ = nullptr;
 };
 
 // Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.

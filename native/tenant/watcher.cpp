@@ -1,7 +1,7 @@
 // The watcher's loop: when have our streams run empty, and has somebody above us died with our gates closed?
 //
 //   busy           every quarter of the grace period: are the streams empty, and have they been for the whole of it?
-//   below others   every 20 ms: bury the dead, look at our gates again
+//   below others   every 20 ms: bury the dead, look at our gates again; while operations are being timed, every 2 ms
 //   idle           a little longer at the fast pace (a burst seldom comes alone), then asleep until the next one
 #include <linux/futex.h>
 #include <sys/prctl.h>
@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kCareNs = 20 * kMillisecond;
+constexpr uint64_t kTimingNs = 2 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
 constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
 
@@ -44,6 +45,11 @@ void Membership::watch() {
             for (int gpu = 0; gpu < wire::kGpus; ++gpu)
                 if (used_gpus_.load() >> gpu & 1) wire::refresh_gate(*segment_, index_, gpu);
         }
+        bool timing = samples.any_on_its_way();
+        if (timing && try_lock()) {
+            samples.collect(durations);
+            unlock();
+        }
         uint64_t grace_ns = uint64_t{segment_->header.knobs.grace_us.load()} * 1000;
         uint64_t short_nap = std::clamp(grace_ns / 4, kShortestNap, kLongestNap);
         if (is_busy()) {
@@ -54,7 +60,7 @@ void Membership::watch() {
         } else if (now - last_busy < kLingerNs) {
             nap(short_nap);
         } else if (has_classes_above) {
-            nap(kCareNs);
+            nap(timing ? kTimingNs : kCareNs);
         } else {
             sleep_until_busy();
         }

@@ -56,6 +56,7 @@ bool create(const char* path, std::string* why) {
         header.slots = kSlots;
         header.knobs.rule = rule_strict;
         header.knobs.grace_us = 300;
+        header.knobs.gate_every_us = 100;
         done = prepare_owner_mutexes(*segment) && (::link(beside.c_str(), path) == 0 || errno == EEXIST);
         if (!done) *why = because("cannot create", path);
         munmap(segment, kSegmentBytes);

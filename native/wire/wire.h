@@ -44,7 +44,8 @@ using Count = std::atomic<uint64_t>;
 
 struct Knobs {
     Flag rule;
-    Flag grace_us;  // how long a tenant's streams must have been empty before it counts as idle
+    Flag grace_us;       // how long a tenant's streams must have been empty before it counts as idle
+    Flag gate_every_us;  // how much work may be queued between two gates
 };
 
 struct Header {
@@ -54,7 +55,7 @@ struct Header {
     uint32_t slot_bytes;
     uint32_t slots;
     Knobs knobs;
-    uint8_t unused_a[32];
+    uint8_t unused_a[28];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
     uint8_t unused_b[32];
     struct Gpu {
@@ -94,7 +95,9 @@ struct Slot {
     Count unknown_functions;  // names that the driver knew and we did not, handed out uncounted
     uint8_t tenant[16];      // the `run` it belongs to
     char name[64];           // of the program, zero-terminated
-    uint8_t unused[104];
+    Flag time_slice_us;      // that the hardware gives it; 0: not known
+    Flag time_slice_refused;  // the driver did not take the one of its class
+    uint8_t unused[96];
     OnGpu gpus[kGpus];
 };
 

@@ -49,6 +49,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Header, gpus);
         FIELD(Knobs, rule);
         FIELD(Knobs, grace_us);
+        FIELD(Knobs, gate_every_us);
         FIELD(Header::Gpu, known);
         FIELD(Header::Gpu, uuid);
         FIELD(Slot, owner);
@@ -60,6 +61,8 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot, unknown_functions);
         FIELD(Slot, tenant);
         FIELD(Slot, name);
+        FIELD(Slot, time_slice_us);
+        FIELD(Slot, time_slice_refused);
         FIELD(Slot, gpus);
         FIELD(OnGpu, gate);
         FIELD(OnGpu, busy);

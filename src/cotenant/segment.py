@@ -28,7 +28,7 @@ GPU_VALID = 2
 
 
 class Knobs(ctypes.Structure):
-    _fields_ = [("rule", c_uint32), ("grace_us", c_uint32)]
+    _fields_ = [("rule", c_uint32), ("grace_us", c_uint32), ("gate_every_us", c_uint32)]
 
 
 class Gpu(ctypes.Structure):
@@ -43,7 +43,7 @@ class Header(ctypes.Structure):
         ("slot_bytes", c_uint32),
         ("slots", c_uint32),
         ("knobs", Knobs),
-        ("unused_a", c_uint8 * 32),
+        ("unused_a", c_uint8 * 28),
         ("members", c_uint64 * (SLOTS // 64) * CLASSES),
         ("unused_b", c_uint8 * 32),
         ("gpus", Gpu * GPUS),
@@ -82,7 +82,9 @@ class Slot(ctypes.Structure):
         ("unknown_functions", c_uint64),
         ("tenant", c_uint8 * 16),
         ("name", c_char * 64),
-        ("unused", c_uint8 * 104),
+        ("time_slice_us", c_uint32),
+        ("time_slice_refused", c_uint32),
+        ("unused", c_uint8 * 96),
         ("gpus", OnGpu * GPUS),
     ]
 
@@ -114,6 +116,8 @@ class Tenant:
     tenant: str
     tenant_class: int
     unknown_functions: int
+    time_slice_us: int  # that the hardware gives it; 0: not known
+    time_slice_refused: bool
     uses: tuple[Use, ...]
 
 
@@ -184,6 +188,8 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         tenant=bytes(slot.tenant).hex(),
         tenant_class=slot.tenant_class,
         unknown_functions=slot.unknown_functions,
+        time_slice_us=slot.time_slice_us,
+        time_slice_refused=bool(slot.time_slice_refused),
         uses=tuple(uses_of(slot, gpus)),
     )
 

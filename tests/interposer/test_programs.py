@@ -59,14 +59,14 @@ gpu.synchronize()
     assert one.total("escaped") == 0
 
 
-@pytest.mark.parametrize(("tenant_class", "gated"), [("production", 0), ("standard", 10), ("opportunistic", 10)])
-def test_all_but_production_pass_a_gate(tenant: Start, tenant_class: str, gated: int) -> None:
+@pytest.mark.parametrize(("tenant_class", "gated"), [("production", False), ("standard", True), ("opportunistic", True)])
+def test_all_but_production_pass_gates(tenant: Start, tenant_class: str, gated: bool) -> None:
     one = tenant(
         tenant_class,
         "from soft import Gpu\ngpu = Gpu()\nfor _ in range(10): gpu.launch(gpu.kernel('empty'))\ngpu.synchronize()",
     )
     one.finish()
-    assert (one.total("kernels"), one.total("gates")) == (10, gated)
+    assert (one.total("kernels"), one.total("gates") > 0) == (10, gated)
 
 
 RESULTS = """
@@ -124,10 +124,10 @@ def test_a_child_forked_after_cuda_fails_as_ever_and_harms_nobody(tenant: Start)
 import os
 from cuda.bindings import driver
 from soft import Gpu
-gpu = Gpu(); kernel = gpu.kernel('empty'); gpu.launch(kernel); gpu.synchronize()
+gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream(); gpu.launch(kernel, stream); gpu.synchronize()
 child = os.fork()
 if child == 0:
-    code, = driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+    code, = driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0)
     os._exit(int(code))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 gpu.launch(kernel); gpu.synchronize()
@@ -179,7 +179,7 @@ print('done'); input()
     assert one.hear() == "done"
     (seen,) = tenants_now()
     assert sorted(use.figures["kernels"] for use in seen.uses) == [5, 11]
-    assert all(use.figures["gates"] == use.figures["kernels"] for use in seen.uses)
+    assert all(use.figures["gates"] > 0 and use.figures["escaped"] == 0 for use in seen.uses)
     assert len({use.uuid for use in seen.uses}) == 2
     one.say("")
     one.finish()
@@ -192,7 +192,7 @@ def test_a_library_with_its_own_static_runtime(tenant: Start, compiled: Compile,
     command = [str(program), str(library), "libcuda.so.1", "25", str(flags)]
     one = tenant("opportunistic", command + (["deepbind"] if deepbind else []))
     one.finish()
-    assert (one.total("kernels"), one.total("gates"), one.total("escaped")) == (25, 25, 0)
+    assert (one.total("kernels"), one.total("gates") > 0, one.total("escaped")) == (25, True, 0)
 
 
 @pytest.mark.parametrize("name", ["libcuda.so.1", "libcuda.so", "libcuda.so.580.1"])
@@ -228,7 +228,7 @@ def test_beside_a_memory_allocator_in_the_preload(tenant: Start, compiled: Compi
     _, errors = one.process.communicate(timeout=60)
     assert one.process.returncode == 0, errors
     assert "allocations served" in errors
-    assert one.total("gates") == 10
+    assert (one.total("kernels"), one.total("gates") > 0) == (10, True)
 
 
 def test_a_production_launch_makes_no_system_call(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +32,11 @@ def make(native: Path) -> Make:
 
 def near(start: float, end: float) -> Span:
     """A span to compare with: equal up to rounding."""
-    return Span(pytest.approx(start, abs=1e-6), pytest.approx(end, abs=1e-6))
+
+    def about(value: float) -> Any:
+        return pytest.approx(value, abs=1e-6)
+
+    return Span(about(start), about(end))
 
 
 # ---- kernels, SMs, priorities ---------------------------------------------------------------------------------------

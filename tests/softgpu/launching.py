@@ -24,7 +24,9 @@ def parameters(name: str, *arguments: Any) -> Any:
     return (plain, TYPES[name])
 
 
-def try_launch(cuda: Any, function: Any, stream: Any, params: Any = 0, grid: int = 64, block: int = 128) -> Any:
+def try_launch(
+    cuda: Any, function: Any, stream: Any, params: Any = 0, grid: int = 64, block: int = 128
+) -> Any:
     return cuda.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, stream, params, 0)
 
 

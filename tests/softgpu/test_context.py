@@ -44,7 +44,9 @@ print(int(driver.cuStreamSynchronize(stream)[0]))
     assert done.stdout.split() == ["0"], done.stderr
 
 
-def test_a_child_of_a_process_without_cuda_may_begin(run_python: RunPython, softgpu_env: dict[str, str]) -> None:
+def test_a_child_of_a_process_without_cuda_may_begin(
+    run_python: RunPython, softgpu_env: dict[str, str]
+) -> None:
     program = """
 import os
 from cuda.bindings import driver
@@ -58,7 +60,8 @@ print(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize(
-    ("visible", "count"), [("", None), ("0,1", 2), ("1", 1), ("1,7,0", 1), ("-1", None), ("0,0", None), ("7", None)]
+    ("visible", "count"),
+    [("", None), ("0,1", 2), ("1", 1), ("1,7,0", 1), ("-1", None), ("0,0", None), ("7", None)],
 )
 def test_visible_devices_are_chosen_by_index(
     run_python: RunPython, softgpu_env: dict[str, str], visible: str, count: int | None
@@ -177,7 +180,9 @@ def test_limits_and_flags_are_kept(cuda: Any, context: Any) -> None:
     assert code(cuda.cuCtxCreate(None, 0, 99)) == INVALID_DEVICE
 
 
-def test_streams_of_two_contexts_do_not_mix(cuda: Any, context: Any, new_stream: Callable[..., Any], gate: Any) -> None:
+def test_streams_of_two_contexts_do_not_mix(
+    cuda: Any, context: Any, new_stream: Callable[..., Any], gate: Any
+) -> None:
     gate.hold(new_stream())
     made = value(cuda.cuCtxCreate(None, 0, 0))
     value(cuda.cuCtxSynchronize())

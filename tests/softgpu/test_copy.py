@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.softgpu.calls import download, upload, value
+from tests.softgpu.gate import Gate
 
 # The context is the same for all examples on purpose; how long one takes depends on the machine.
 SETTINGS = settings(
@@ -34,25 +35,6 @@ class Buffer:
     @property
     def data(self) -> bytes:
         return self.memory.raw
-
-
-class Gate:
-    """Holds a stream until it is opened by the host."""
-
-    def __init__(self, cuda: Any, stream: Any) -> None:
-        self.cuda = cuda
-        self.word = value(cuda.cuMemHostAlloc(4, cuda.CU_MEMHOSTALLOC_DEVICEMAP))
-        ctypes.memset(int(self.word), 0, 4)
-        flags = cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
-        value(cuda.cuStreamWaitValue32(stream, value(cuda.cuMemHostGetDevicePointer(self.word, 0)), 1, flags))
-
-    def open(self) -> None:
-        ctypes.c_uint32.from_address(int(self.word)).value = 1
-
-    def close(self) -> None:
-        self.open()
-        value(self.cuda.cuCtxSynchronize())
-        value(self.cuda.cuMemFreeHost(self.word))
 
 
 @pytest.fixture
@@ -137,6 +119,21 @@ def test_an_async_copy_to_pageable_memory_is_there_on_return(cuda: Any, device: 
     target = Buffer(bytes(3000))
     value(cuda.cuMemcpyDtoHAsync(target.address, device, 3000, stream))
     assert target.data == pattern(3000)
+
+
+def test_a_graph_reads_its_sources_at_each_launch(cuda: Any, device: int, stream: Any) -> None:
+    source = Buffer(b"first!")
+    value(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    value(cuda.cuMemcpyHtoDAsync(device, source.address, 6, stream))
+    graph = value(cuda.cuStreamEndCapture(stream))
+    executable = value(cuda.cuGraphInstantiate(graph, 0))
+    for text in (b"first!", b"second"):
+        ctypes.memmove(source.address, text, 6)
+        value(cuda.cuGraphLaunch(executable, stream))
+        value(cuda.cuStreamSynchronize(stream))
+        assert download(cuda, device, 6) == text
+    value(cuda.cuGraphExecDestroy(executable))
+    value(cuda.cuGraphDestroy(graph))
 
 
 @SETTINGS

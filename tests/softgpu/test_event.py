@@ -115,7 +115,12 @@ def test_bad_flags_and_handles(cuda: Any, context: Any, new_event: Callable[...,
 
 
 def test_a_thread_that_waits_for_an_event_holds_up_no_other(
-    cuda: Any, context: Any, new_stream: Callable[..., Any], new_event: Callable[..., Any], buffer: Any, gate: Any
+    cuda: Any,
+    context: Any,
+    new_stream: Callable[..., Any],
+    new_event: Callable[..., Any],
+    buffer: Any,
+    gate: Any,
 ) -> None:
     stream, event = new_stream(), new_event()
     gate.hold(stream)

@@ -95,7 +95,9 @@ def test_parameters_may_come_in_one_buffer(cuda: Any, kernels: Callable[[str], A
     value(cuda.cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, 0, ctypes.addressof(extra)))
     assert download(cuda, buffer, 8) == floats(6.0, 6.0)
     size.value = 8
-    assert code(cuda.cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, 0, ctypes.addressof(extra))) == INVALID_VALUE
+    assert (
+        code(cuda.cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, 0, ctypes.addressof(extra))) == INVALID_VALUE
+    )
 
 
 def test_a_launch_with_attributes(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
@@ -112,7 +114,9 @@ def test_a_launch_with_attributes(cuda: Any, kernels: Callable[[str], Any], buff
 
 def test_a_cooperative_launch_must_fit(cuda: Any, kernels: Callable[[str], Any]) -> None:
     burn = kernels("nothing")
-    sms = value(cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
+    sms = value(
+        cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0)
+    )
     fits = sms * value(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(burn, 256, 0))
     value(cuda.cuLaunchCooperativeKernel(burn, fits, 1, 1, 256, 1, 1, 0, 0, 0))
     assert code(cuda.cuLaunchCooperativeKernel(burn, fits + 1, 1, 1, 256, 1, 1, 0, 0, 0)) == LAUNCH_TOO_LARGE
@@ -138,20 +142,30 @@ def test_a_bad_address_breaks_the_context_until_it_is_gone(cuda: Any) -> None:
 
 
 def test_the_run_time_comes_from_a_parameter(
-    cuda: Any, kernels: Callable[[str], Any], new_stream: Callable[..., Any], new_event: Callable[..., Any]
+    cuda: Any,
+    kernels: Callable[[str], Any],
+    new_stream: Callable[..., Any],
+    new_event: Callable[..., Any],
+    gate: Any,
 ) -> None:
     stream = new_stream()
     marks = [new_event() for _ in range(3)]
+    gate.hold(stream)
     value(cuda.cuEventRecord(marks[0], stream))
     for mark, microseconds in zip(marks[1:], (1000, 20000), strict=True):
         launch(cuda, kernels("spin"), stream, parameters("spin", microseconds))
         value(cuda.cuEventRecord(mark, stream))
+    gate.open()
     value(cuda.cuStreamSynchronize(stream))
     assert value(cuda.cuEventElapsedTime(marks[1], marks[2])) == pytest.approx(20, rel=0.02)
 
 
 def test_kernels_that_need_few_sms_run_side_by_side(
-    cuda: Any, kernels: Callable[[str], Any], new_stream: Callable[..., Any], new_event: Callable[..., Any], gate: Any
+    cuda: Any,
+    kernels: Callable[[str], Any],
+    new_stream: Callable[..., Any],
+    new_event: Callable[..., Any],
+    gate: Any,
 ) -> None:
     streams = [new_stream() for _ in range(2)]
     first, second = new_event(), new_event()

@@ -16,7 +16,14 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("COTENANT_TEST_REAL_GPU") == "1", reason="text modules are the software GPU's"
 )
 
-INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, FILE_NOT_FOUND, INVALID_HANDLE, NOT_FOUND = 1, 200, 209, 301, 400, 500
+INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, FILE_NOT_FOUND, INVALID_HANDLE, NOT_FOUND = (
+    1,
+    200,
+    209,
+    301,
+    400,
+    500,
+)
 
 
 def test_functions_are_found_by_name(cuda: Any, kernels: Callable[[str], Any]) -> None:
@@ -117,7 +124,9 @@ def test_function_attributes(cuda: Any, kernels: Callable[[str], Any]) -> None:
 
 def test_occupancy_follows_block_size(cuda: Any, kernels: Callable[[str], Any]) -> None:
     burn = kernels("burn")
-    blocks = [value(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(burn, size, 0)) for size in (32, 256, 1024)]
+    blocks = [
+        value(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(burn, size, 0)) for size in (32, 256, 1024)
+    ]
     assert blocks == sorted(blocks, reverse=True) and blocks[-1] >= 1
     threads = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
     assert blocks[-1] * 1024 <= value(cuda.cuDeviceGetAttribute(threads, 0))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from tests.softgpu.calls import code, download, upload, value
+from tests.softgpu.gate import Gate
 
 MIB = 1 << 20
 
@@ -88,12 +90,38 @@ def test_figures_of_a_pool(cuda: Any, stream: Any, pool: Any) -> None:
 
 
 def test_a_stream_reuses_what_it_freed_without_waiting(cuda: Any, stream: Any) -> None:
-    """More than the device has, if nothing were reused before the frees are reached."""
+    """More than the device has, while none of the frees can be reached."""
+    gate = Gate(cuda, stream)
+    rescue = threading.Timer(30, gate.open)  # a driver that waits here would wait for ever
+    rescue.start()
     half = free_bytes(cuda) // 2
     for _ in range(8):
         pointer = value(cuda.cuMemAllocAsync(half, stream))
         value(cuda.cuMemFreeAsync(pointer, stream))
-    value(cuda.cuStreamSynchronize(stream))
+    waited = gate.is_open
+    rescue.cancel()
+    gate.close()
+    assert not waited
+
+
+def test_a_graph_uses_the_memory_that_was_allocated_while_capturing(cuda: Any, stream: Any) -> None:
+    kept = value(cuda.cuMemAlloc(1000))
+    value(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    scratch = value(cuda.cuMemAllocAsync(1000, stream))
+    value(cuda.cuMemsetD8Async(scratch, 5, 1000, stream))
+    value(cuda.cuMemcpyDtoDAsync(kept, scratch, 1000, stream))
+    value(cuda.cuMemFreeAsync(scratch, stream))
+    graph = value(cuda.cuStreamEndCapture(stream))
+    executable = value(cuda.cuGraphInstantiate(graph, 0))
+    for _ in range(3):
+        value(cuda.cuMemsetD8(kept, 0, 1000))
+        value(cuda.cuCtxSynchronize())
+        value(cuda.cuGraphLaunch(executable, stream))
+        value(cuda.cuStreamSynchronize(stream))
+        assert download(cuda, kept, 1000) == b"\x05" * 1000
+    value(cuda.cuGraphExecDestroy(executable))
+    value(cuda.cuGraphDestroy(graph))
+    value(cuda.cuMemFree(kept))
 
 
 def test_allocations_in_several_streams_do_not_overlap(cuda: Any, context: Any) -> None:

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.softgpu.calls import code, download, value
 
 INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 201, 400, 600
@@ -16,7 +14,9 @@ NON_BLOCKING = 1
 LEGACY, PER_THREAD = 1, 2
 
 
-def test_work_is_done_when_the_stream_says_so(cuda: Any, new_stream: Callable[..., Any], buffer: Any, gate: Any) -> None:
+def test_work_is_done_when_the_stream_says_so(
+    cuda: Any, new_stream: Callable[..., Any], buffer: Any, gate: Any
+) -> None:
     stream = new_stream()
     assert code(cuda.cuStreamQuery(stream)) == 0
     gate.hold(stream)
@@ -28,9 +28,7 @@ def test_work_is_done_when_the_stream_says_so(cuda: Any, new_stream: Callable[..
     assert download(cuda, buffer, 16) == b"\7" * 16
 
 
-def test_a_destroyed_stream_is_unknown_but_finishes(
-    cuda: Any, context: Any, buffer: Any, gate: Any
-) -> None:
+def test_a_destroyed_stream_is_unknown_but_finishes(cuda: Any, context: Any, buffer: Any, gate: Any) -> None:
     stream = value(cuda.cuStreamCreate(NON_BLOCKING))
     gate.hold(stream)
     value(cuda.cuMemsetD8Async(buffer, 9, 16, stream))
@@ -57,7 +55,9 @@ def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(
     assert download(cuda, buffer, 16) == b"\2" * 8 + b"\1" * 8
 
 
-def test_blocking_streams_do_not_wait_for_each_other(cuda: Any, new_stream: Callable[..., Any], gate: Any) -> None:
+def test_blocking_streams_do_not_wait_for_each_other(
+    cuda: Any, new_stream: Callable[..., Any], gate: Any
+) -> None:
     gate.hold(new_stream())
     value(cuda.cuStreamSynchronize(new_stream()))
 
@@ -85,7 +85,9 @@ def test_streams_tell_what_they_are(cuda: Any, context: Any, new_stream: Callabl
     assert value(cuda.cuStreamGetPriority(stream)) == -2
     assert value(cuda.cuStreamGetFlags(stream)) == NON_BLOCKING
     assert int(value(cuda.cuStreamGetCtx(stream))) == int(context)
-    assert value(cuda.cuStreamGetPriority(new_stream(0, -100))) == value(cuda.cuCtxGetStreamPriorityRange())[1]
+    assert (
+        value(cuda.cuStreamGetPriority(new_stream(0, -100))) == value(cuda.cuCtxGetStreamPriorityRange())[1]
+    )
     assert value(cuda.cuStreamGetPriority(new_stream(0, 100))) == 0
     assert value(cuda.cuStreamGetId(stream)) != value(cuda.cuStreamGetId(new_stream()))
     assert code(cuda.cuStreamCreate(0x80)) == INVALID_VALUE
@@ -113,7 +115,9 @@ def test_an_unknown_stream_is_refused(cuda: Any, context: Any, new_event: Callab
         assert code(answer) == INVALID_HANDLE
 
 
-def test_host_functions_run_in_order(cuda: Any, new_stream: Callable[..., Any], buffer: Any, gate: Any) -> None:
+def test_host_functions_run_in_order(
+    cuda: Any, new_stream: Callable[..., Any], buffer: Any, gate: Any
+) -> None:
     stream = new_stream()
     seen: list[int] = []
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -139,7 +143,9 @@ def test_a_callback_gets_stream_and_status(cuda: Any, new_stream: Callable[..., 
     assert seen == [(int(stream), 0, 77)]
 
 
-def test_many_threads_use_one_stream(cuda: Any, context: Any, new_stream: Callable[..., Any], buffer: Any) -> None:
+def test_many_threads_use_one_stream(
+    cuda: Any, context: Any, new_stream: Callable[..., Any], buffer: Any
+) -> None:
     stream = new_stream()
     errors: list[Any] = []
 

@@ -66,7 +66,7 @@ def command(output: Path, seconds: float, software_gpu: bool) -> None:
 
     from rich.console import Console
 
-    from cotenant.demo.report import headline, leave, table
+    from cotenant.demo.report import doubts, headline, leave, table
     from cotenant.demo.rounds import measure
 
     with _narration(seconds) as narrate:
@@ -76,6 +76,8 @@ def command(output: Path, seconds: float, software_gpu: bool) -> None:
     console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
     console.print(table(measurement))
     console.print(f"\n{headline(measurement)}", soft_wrap=True)
+    if doubt := doubts(measurement):
+        click.echo(f"note: {doubt}", err=True)
     console.print(f"{output / 'summary.json'}\n{output / 'latency.png'}", soft_wrap=True)
 
 

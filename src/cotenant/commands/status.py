@@ -29,7 +29,7 @@ NARROW = (
     "escaped",
     "unknown",
 )
-WIDE = ("uuid", "tenant", "uid", "memory_ops", "host_calls", "bursts")
+WIDE = ("uuid", "tenant", "uid", "slice_us", "memory_ops", "host_calls", "bursts")
 
 
 @click.command(
@@ -102,6 +102,7 @@ def rows(seen: segment.Snapshot) -> Iterator[Row]:
             "unknown": tenant.unknown_functions,
             "tenant": tenant.tenant,
             "uid": tenant.uid,
+            "slice_us": tenant.time_slice_us,
         }
         unused = dict.fromkeys(segment.FIGURES, 0)
         if not tenant.uses:
@@ -121,6 +122,8 @@ def print_json(seen: segment.Snapshot, path: Path) -> None:
             "class": class_name(tenant.tenant_class),
             "tenant": tenant.tenant,
             "unknown_functions": tenant.unknown_functions,
+            "time_slice_us": tenant.time_slice_us,
+            "time_slice_refused": tenant.time_slice_refused,
             "gpus": [
                 {"gpu": use.gpu, "uuid": use.uuid, "busy": use.busy, "gated": use.gated} | use.figures
                 for use in tenant.uses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -16,28 +17,33 @@ from cotenant.demo.figures import PHASES, Measurement, conclusion, percentile
 
 COLOURS = {"alone": "#5b6770", "shared": "#d1495b", "cotenant": "#1b7fbd"}
 LABELS = {"alone": "alone", "shared": "shared", "cotenant": "with Cotenant"}
+_TITLE_WIDTH = 82  # characters that fit at its size
 _INK = "#22292f"
 _FAINT = "#c9ced3"
 
 
 def draw(measurement: Measurement, path: Path) -> None:
+    compose(measurement).savefig(path, format="png")
+
+
+def compose(measurement: Measurement) -> Figure:
     figure = Figure(figsize=(11, 6), dpi=130, facecolor="white")
     latency, work = figure.subplots(1, 2, width_ratios=[3.4, 1])
     _draw_latency(latency, measurement)
     _draw_work(work, measurement)
     figure.suptitle(
-        conclusion(*(measurement.figures(phase) for phase in PHASES)),
+        textwrap.fill(conclusion(*(measurement.figures(phase) for phase in PHASES)), _TITLE_WIDTH),
         x=0.06,
-        y=0.965,
+        y=0.97,
         ha="left",
-        fontsize=15.5,
+        fontsize=15,
         fontweight="bold",
         color=_INK,
     )
     kind = "software GPU modelled on " if measurement.software_gpu else ""
     figure.text(0.06, 0.02, f"{kind}{measurement.gpu}", fontsize=10, color=COLOURS["alone"])
     figure.subplots_adjust(left=0.075, right=0.97, top=0.83, bottom=0.15, wspace=0.16)
-    figure.savefig(path, format="png")
+    return figure
 
 
 def _draw_latency(axes: Axes, measurement: Measurement) -> None:

@@ -32,6 +32,7 @@ def summary(measurement: Measurement) -> dict[str, Any]:
         },
         "production_busy_share": round(measurement.production_busy_share, 4),
         "rounds": measurement.rounds,
+        "load_average": round(measurement.load_average, 2),
         "seconds": round(_measured_seconds(measurement), 3),
         "versions": _versions(measurement),
     }
@@ -85,6 +86,17 @@ def table(measurement: Measurement) -> Table:
 
 def headline(measurement: Measurement) -> str:
     return conclusion(*(measurement.figures(phase) for phase in PHASES)) + "."
+
+
+def doubts(measurement: Measurement) -> str:
+    """Why these figures may be off, or nothing. The software GPU and the jobs need the CPUs on time."""
+    cores = os.cpu_count() or 1
+    if measurement.load_average < cores:
+        return ""
+    return (
+        f"this machine was busy (load {measurement.load_average:.1f} on {cores} CPUs): waiting for a CPU is part of "
+        "the latencies, alone too; run it again on a quiet machine"
+    )
 
 
 def leave(measurement: Measurement, folder: Path) -> None:

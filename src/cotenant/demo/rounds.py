@@ -162,6 +162,7 @@ def run_window(workers: Sequence[Worker], window: Window) -> Samples:
 def measure(seconds: float, software: bool | None, narrate: Narrate) -> Measurement:
     planned = plan(seconds)
     gathered = {phase: Samples() for phase in (*PHASES, _SOLO)}
+    load_average = os.getloadavg()[0]
     behind = 0.0
     with private_folder() as folder, crew(folder, software, narrate) as staff:
         narrate("warming up", 0.0)
@@ -188,6 +189,7 @@ def measure(seconds: float, software: bool | None, narrate: Narrate) -> Measurem
         phases={phase: gathered[phase] for phase in PHASES},
         opportunistic_alone=gathered[_SOLO],
         rounds=len(planned),
+        load_average=load_average,
     )
 
 

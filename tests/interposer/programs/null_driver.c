@@ -2,6 +2,7 @@
 // Its streams are never done, so a tenant that launched once stays busy.
 #include <stdint.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 typedef int CUresult;
 static int context;
@@ -15,6 +16,20 @@ CUresult cuStreamGetCtx(void* stream, void** out) { (void)stream; *out = &contex
 CUresult cuStreamQuery(void* stream) { (void)stream; return 600; }
 CUresult cuThreadExchangeStreamCaptureMode(int* mode) { *mode = 0; return 0; }
 
+// As the real driver does when it makes a channel group: asks the kernel for a slice of 2048 us. The "kernel" is a file
+// here; what was asked for is the result.
+typedef struct {
+    uint32_t client, object, command, flags;
+    uint64_t parameters;
+    uint32_t parameters_bytes, status;
+} ResourceControl;
+long null_driver_slice(int fd, uint32_t command) {
+    uint64_t slice = 2048;
+    ResourceControl control = {1, 2, command, 0, (uint64_t)(uintptr_t)&slice, sizeof slice, 0};
+    ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2A, sizeof control), &control);
+    return (long)slice;
+}
+
 // Needed to be there, not to be called.
 #define UNUSED(name) CUresult name(void) { return 999; }
 UNUSED(cuDevicePrimaryCtxGetState)
@@ -22,6 +37,7 @@ UNUSED(cuDevicePrimaryCtxRetain)
 UNUSED(cuDevicePrimaryCtxRelease_v2)
 UNUSED(cuEventCreate)
 UNUSED(cuEventDestroy_v2)
+UNUSED(cuEventElapsedTime)
 UNUSED(cuEventQuery)
 UNUSED(cuEventRecord)
 UNUSED(cuMemHostGetDevicePointer_v2)

@@ -1,0 +1,48 @@
+"""The hardware's time slice: the number that the driver asks the kernel for is changed on its way, by class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import RunPython
+    from tests.interposer.conftest import Compile
+
+    Ask = Callable[..., list[str]]
+
+SET_TIME_SLICE = 0xA06C0103
+ASK = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).null_driver_slice(99, int(sys.argv[2]))"
+
+
+@pytest.fixture
+def ask(native: Path, compiled: Compile, plain_env: dict[str, str], run_python: RunPython) -> Ask:
+    """What the kernel was asked for and how it answered, a line a time."""
+    driver, kernel = compiled("null_driver", "-shared"), compiled("kernel_module", "-shared")
+
+    def ask(tenant_class: str, command: int = SET_TIME_SLICE, **extra: str) -> list[str]:
+        env = plain_env | {"LD_PRELOAD": f"{native / 'shim' / 'libcuda.so.1'}:{kernel}", "COTENANT_CLASS": tenant_class}
+        done = run_python(ASK, env | extra, driver, str(command))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("tenant_class", "slice_us"), [("production", 1_000_000), ("standard", 2048), ("opportunistic", 100)]
+)
+def test_each_class_has_its_slice(ask: Ask, tenant_class: str, slice_us: int) -> None:
+    assert ask(tenant_class) == [f"{slice_us} taken"]
+
+
+def test_other_calls_to_the_kernel_are_left_alone(ask: Ask) -> None:
+    assert ask("production", SET_TIME_SLICE + 1) == ["2048 taken"]
+
+
+def test_a_kernel_that_refuses_gets_the_drivers_own(ask: Ask) -> None:
+    assert ask("production", COTENANT_TEST_REFUSE="1") == ["1000000 refused", "2048 taken"]

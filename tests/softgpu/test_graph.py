@@ -1,0 +1,463 @@
+"""Graphs built by hand: nodes, edges, launches, updates."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.softgpu.calls import code, download, upload, value
+from tests.softgpu.launching import launch, parameters
+
+INVALID_VALUE, NOT_READY, UPDATE_FAILURE = 1, 600, 910
+
+
+@pytest.fixture
+def stream(new_stream: Callable[..., Any]) -> Any:
+    return new_stream()
+
+
+@pytest.fixture
+def graph(cuda: Any, context: Any) -> Iterator[Any]:
+    made = value(cuda.cuGraphCreate(0))
+    yield made
+    cuda.cuGraphDestroy(made)
+
+
+class Builder:
+    """Adds nodes to a graph; `after` names nodes."""
+
+    def __init__(self, cuda: Any, context: Any, graph: Any) -> None:
+        self.cuda, self.context, self.graph = cuda, context, graph
+
+    def fill_of(self, pointer: Any, number: int, count: int) -> Any:
+        wanted = self.cuda.CUDA_MEMSET_NODE_PARAMS()
+        wanted.dst, wanted.value, wanted.elementSize = int(pointer), number, 1
+        wanted.width, wanted.height = count, 1
+        return wanted
+
+    def fill(self, pointer: Any, number: int, count: int, *after: Any) -> Any:
+        wanted = self.fill_of(pointer, number, count)
+        return value(
+            self.cuda.cuGraphAddMemsetNode(self.graph, list(after), len(after), wanted, self.context)
+        )
+
+    def copy_of(self, target: Any, source: Any, count: int) -> Any:
+        wanted = self.cuda.CUDA_MEMCPY3D()
+        device = self.cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        wanted.srcMemoryType = wanted.dstMemoryType = device
+        wanted.srcDevice, wanted.dstDevice = int(source), int(target)
+        wanted.WidthInBytes, wanted.Height, wanted.Depth = count, 1, 1
+        return wanted
+
+    def copy(self, target: Any, source: Any, count: int, *after: Any) -> Any:
+        wanted = self.copy_of(target, source, count)
+        return value(
+            self.cuda.cuGraphAddMemcpyNode(self.graph, list(after), len(after), wanted, self.context)
+        )
+
+    def kernel_of(self, function: Any, params: Any) -> Any:
+        wanted = self.cuda.CUDA_KERNEL_NODE_PARAMS()
+        wanted.func = function
+        wanted.gridDimX, wanted.gridDimY, wanted.gridDimZ = 4, 1, 1
+        wanted.blockDimX, wanted.blockDimY, wanted.blockDimZ = 32, 1, 1
+        wanted.kernelParams = params
+        return wanted
+
+    def kernel(self, function: Any, params: Any, *after: Any) -> Any:
+        wanted = self.kernel_of(function, params)
+        return value(self.cuda.cuGraphAddKernelNode(self.graph, list(after), len(after), wanted))
+
+    def empty(self, *after: Any) -> Any:
+        return value(self.cuda.cuGraphAddEmptyNode(self.graph, list(after), len(after)))
+
+
+@pytest.fixture
+def build(cuda: Any, context: Any, graph: Any) -> Builder:
+    return Builder(cuda, context, graph)
+
+
+@pytest.fixture
+def instantiate(cuda: Any, context: Any) -> Iterator[Callable[[Any], Any]]:
+    made = []
+
+    def make(graph: Any) -> Any:
+        made.append(value(cuda.cuGraphInstantiate(graph, 0)))
+        return made[-1]
+
+    yield make
+    for executable in made:
+        cuda.cuGraphExecDestroy(executable)
+
+
+def run(cuda: Any, executable: Any, stream: Any) -> None:
+    value(cuda.cuGraphLaunch(executable, stream))
+    value(cuda.cuStreamSynchronize(stream))
+
+
+def test_nodes_run_after_what_they_depend_on(
+    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
+) -> None:
+    base = int(buffer)
+    last = build.fill(base, 1, 64)
+    for i in range(40):  # more branches than the device has lanes
+        build.fill(base + i, i + 2, 1, last)
+    nodes, count = value(cuda.cuGraphGetNodes(graph, 64))
+    join = build.empty(*nodes[1:count])
+    build.copy(base + 128, base, 64, join)
+    executable = instantiate(graph)
+    for _ in range(3):
+        value(cuda.cuMemsetD8Async(buffer, 0, 256, stream))
+        run(cuda, executable, stream)
+        assert download(cuda, base + 128, 64) == bytes(range(2, 42)) + b"\1" * 24
+
+
+def test_a_launch_is_one_operation_of_its_stream(
+    cuda: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+    gate: Any,
+) -> None:
+    base = int(buffer)
+    build.fill(base, 1, 4)
+    build.fill(base + 4, 1, 4)
+    executable = instantiate(graph)
+    gate.hold(stream)
+    value(cuda.cuGraphLaunch(executable, stream))
+    value(cuda.cuMemsetD8Async(base + 2, 2, 4, stream))
+    assert code(cuda.cuStreamQuery(stream)) == NOT_READY
+    assert download_quietly(cuda, base, 8) == bytes(8)
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, base, 8) == b"\1\1\2\2\2\2\1\1"
+
+
+def download_quietly(cuda: Any, pointer: int, count: int) -> bytes:
+    """By a stream that waits for no other."""
+    stream = value(cuda.cuStreamCreate(1))
+    data = bytearray(count)
+    value(cuda.cuMemcpyDtoHAsync(data, pointer, count, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    value(cuda.cuStreamDestroy(stream))
+    return bytes(data)
+
+
+def test_launches_of_one_graph_follow_each_other(
+    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], new_stream: Callable[..., Any],
+    buffer: Any, gate: Any,
+) -> None:  # fmt: skip
+    held, free = new_stream(1), new_stream(1)
+    build.fill(buffer, 1, 4)
+    executable = instantiate(graph)
+    gate.hold(held)
+    value(cuda.cuGraphLaunch(executable, held))
+    value(cuda.cuGraphLaunch(executable, free))
+    assert code(cuda.cuStreamQuery(free)) == NOT_READY
+    gate.open()
+    value(cuda.cuStreamSynchronize(free))
+
+
+def test_kernel_nodes_keep_their_parameters(
+    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any,
+    kernels: Callable[[str], Any],
+) -> None:  # fmt: skip
+    fill = kernels("fill")
+    node = build.kernel(fill, parameters("fill", buffer, 1.0, 4))
+    got = value(cuda.cuGraphKernelNodeGetParams(node))
+    assert int(got.func) == int(fill) and got.gridDimX == 4
+    executable = instantiate(graph)
+    value(cuda.cuGraphKernelNodeSetParams(node, build.kernel_of(fill, parameters("fill", buffer, 2.0, 4))))
+    run(cuda, executable, stream)
+    assert struct.unpack("4f", download(cuda, buffer, 16)) == (1.0,) * 4
+    value(
+        cuda.cuGraphExecKernelNodeSetParams(
+            executable, node, build.kernel_of(fill, parameters("fill", buffer, 3.0, 4))
+        )
+    )
+    run(cuda, executable, stream)
+    assert struct.unpack("4f", download(cuda, buffer, 16)) == (3.0,) * 4
+
+
+def test_copies_and_fills_of_an_executable_can_be_changed(
+    cuda: Any,
+    context: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+) -> None:
+    base = int(buffer)
+    fill = build.fill(base, 1, 4)
+    copy = build.copy(base + 64, base, 4, fill)
+    assert value(cuda.cuGraphMemsetNodeGetParams(fill)).value == 1
+    assert int(value(cuda.cuGraphMemcpyNodeGetParams(copy)).dstDevice) == base + 64
+    executable = instantiate(graph)
+    value(cuda.cuGraphExecMemsetNodeSetParams(executable, fill, build.fill_of(base, 8, 4), context))
+    value(cuda.cuGraphExecMemcpyNodeSetParams(executable, copy, build.copy_of(base + 96, base, 4), context))
+    run(cuda, executable, stream)
+    assert download(cuda, base + 96, 4) == b"\x08" * 4
+    assert download(cuda, base + 64, 4) == bytes(4)
+    assert (
+        code(cuda.cuGraphExecMemsetNodeSetParams(executable, copy, build.fill_of(base, 8, 4), context)) != 0
+    )
+
+
+def test_nodes_can_be_switched_off(
+    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
+) -> None:
+    node = build.fill(buffer, 1, 4)
+    build.fill(int(buffer) + 4, 1, 4, node)
+    executable = instantiate(graph)
+    value(cuda.cuGraphNodeSetEnabled(executable, node, 0))
+    assert value(cuda.cuGraphNodeGetEnabled(executable, node)) == 0
+    run(cuda, executable, stream)
+    assert download(cuda, buffer, 8) == bytes(4) + b"\1" * 4
+
+
+def test_host_nodes_run_in_order(
+    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
+) -> None:
+    seen: list[int] = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: seen.append(int(data)))
+    wanted = cuda.CUDA_HOST_NODE_PARAMS()
+    wanted.fn, wanted.userData = cuda.CUhostFn(_ptr=ctypes.addressof(function)), 5
+    first = value(cuda.cuGraphAddHostNode(graph, None, 0, wanted))
+    wanted.userData = 6
+    value(cuda.cuGraphAddHostNode(graph, [first], 1, wanted))
+    executable = instantiate(graph)
+    run(cuda, executable, stream)
+    run(cuda, executable, stream)
+    assert seen == [5, 6, 5, 6]
+
+
+def test_a_gate_inside_a_graph(
+    cuda: Any, context: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any,
+    gate: Any,
+) -> None:  # fmt: skip
+    first = build.fill(buffer, 1, 4)
+    one = cuda.CUstreamBatchMemOpParams()
+    one.operation = one.waitValue.operation = cuda.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WAIT_VALUE_32
+    one.waitValue.address, one.waitValue.value = gate.address, cuda.cuuint32_t(1)
+    one.waitValue.flags = 1
+    wanted = cuda.CUDA_BATCH_MEM_OP_NODE_PARAMS()
+    wanted.ctx, wanted.count, wanted.paramArray, wanted.flags = context, 1, [one], 0
+    hold = value(cuda.cuGraphAddBatchMemOpNode(graph, [first], 1, wanted))
+    build.fill(int(buffer) + 4, 2, 4, hold)
+    value(cuda.cuGraphLaunch(instantiate(graph), stream))
+    assert code(cuda.cuStreamQuery(stream)) == NOT_READY
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, buffer, 8) == b"\1" * 4 + b"\2" * 4
+
+
+def test_child_graphs_run_in_their_place(
+    cuda: Any,
+    context: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+) -> None:
+    base = int(buffer)
+    inner = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+    inner.fill(base, 2, 4)
+    inner.fill(base + 4, 3, 4)
+    first = build.fill(base, 1, 16)
+    child = value(cuda.cuGraphAddChildGraphNode(graph, [first], 1, inner.graph))
+    build.copy(base + 64, base, 16, child)
+    inner.fill(base + 8, 9, 4)  # too late: the node has a copy
+    value(cuda.cuGraphDestroy(inner.graph))
+    held = value(cuda.cuGraphChildGraphNodeGetGraph(child))
+    assert value(cuda.cuGraphGetNodes(held, 10))[1] == 2
+    assert code(cuda.cuGraphDestroy(held)) != 0
+    run(cuda, instantiate(graph), stream)
+    assert download(cuda, base + 64, 16) == b"\2" * 4 + b"\3" * 4 + b"\1" * 8
+
+
+def test_generic_nodes(
+    cuda: Any, context: Any, graph: Any, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
+) -> None:
+    wanted = cuda.CUgraphNodeParams()
+    wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
+    wanted.memset.dst, wanted.memset.value, wanted.memset.elementSize = int(buffer), 7, 1
+    wanted.memset.width, wanted.memset.height, wanted.memset.ctx = 4, 1, context
+    node = value(cuda.cuGraphAddNode(graph, None, None, 0, wanted))
+    assert value(cuda.cuGraphNodeGetType(node)) == wanted.type
+    run(cuda, instantiate(graph), stream)
+    assert download(cuda, buffer, 4) == b"\7" * 4
+
+
+def test_edges_come_and_go(cuda: Any, graph: Any, build: Builder) -> None:
+    a, b, c = build.empty(), build.empty(), build.empty()
+    value(cuda.cuGraphAddDependencies(graph, [a, b], [b, c], None, 2))
+    assert value(cuda.cuGraphGetEdges(graph))[-1] == 2
+    assert value(cuda.cuGraphGetRootNodes(graph, 10))[1] == 1
+    assert code(cuda.cuGraphAddDependencies(graph, [a], [b], None, 1)) == INVALID_VALUE
+    value(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1))
+    assert value(cuda.cuGraphGetRootNodes(graph, 10))[1] == 2
+    assert code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)) == INVALID_VALUE
+    value(cuda.cuGraphDestroyNode(b))
+    assert value(cuda.cuGraphGetEdges(graph))[-1] == 0
+    assert value(cuda.cuGraphGetNodes(graph))[1] == 2
+
+
+def test_a_clone_stands_alone(
+    cuda: Any,
+    context: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+) -> None:
+    node = build.fill(buffer, 1, 4)
+    clone = value(cuda.cuGraphClone(graph))
+    twin = value(cuda.cuGraphNodeFindInClone(node, clone))
+    assert int(twin) != int(node)
+    value(cuda.cuGraphMemsetNodeSetParams(twin, build.fill_of(buffer, 2, 4)))
+    run(cuda, instantiate(graph), stream)
+    assert download(cuda, buffer, 4) == b"\1" * 4
+    run(cuda, instantiate(clone), stream)
+    assert download(cuda, buffer, 4) == b"\2" * 4
+    value(cuda.cuGraphDestroy(clone))
+
+
+def test_an_executable_takes_over_a_graph_of_its_shape(
+    cuda: Any,
+    context: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+) -> None:
+    base = int(buffer)
+    first = build.fill(base, 1, 4)
+    build.copy(base + 8, base, 4, first)
+    executable = instantiate(graph)
+    same = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+    same.copy(base + 16, base, 4, same.fill(base, 5, 4))
+    value(cuda.cuGraphExecUpdate(executable, same.graph))
+    run(cuda, executable, stream)
+    assert download(cuda, base, 20) == b"\5" * 4 + bytes(12) + b"\5" * 4
+
+    result = cuda.CUgraphExecUpdateResult
+    other = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+    other.fill(base, 5, 4)
+    other.copy(base + 16, base, 4)
+    answer = cuda.cuGraphExecUpdate(executable, other.graph)
+    assert code(answer) == UPDATE_FAILURE
+    wrong = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+    wrong.fill(base + 16, 5, 4, wrong.fill(base, 5, 4))
+    assert code(cuda.cuGraphExecUpdate(executable, wrong.graph)) == UPDATE_FAILURE
+    assert result.CU_GRAPH_EXEC_UPDATE_SUCCESS == 0
+    for made in (same, other, wrong):
+        value(cuda.cuGraphDestroy(made.graph))
+
+
+def test_destroyed_graphs_and_executables_are_unknown(cuda: Any, context: Any, stream: Any) -> None:
+    graph = value(cuda.cuGraphCreate(0))
+    node = value(cuda.cuGraphAddEmptyNode(graph, None, 0))
+    executable = value(cuda.cuGraphInstantiate(graph, 0))
+    value(cuda.cuGraphDestroy(graph))
+    run(cuda, executable, stream)
+    value(cuda.cuGraphExecDestroy(executable))
+    for answer in (cuda.cuGraphGetNodes(graph), cuda.cuGraphNodeGetType(node), cuda.cuGraphDestroy(graph)):
+        assert code(answer) == INVALID_VALUE
+
+
+def test_an_executable_may_go_while_it_runs(
+    cuda: Any, graph: Any, build: Builder, stream: Any, buffer: Any, gate: Any
+) -> None:
+    build.fill(buffer, 1, 4)
+    build.fill(int(buffer) + 4, 2, 4)
+    executable = value(cuda.cuGraphInstantiate(graph, 0))
+    gate.hold(stream)
+    value(cuda.cuGraphLaunch(executable, stream))
+    value(cuda.cuGraphExecDestroy(executable))
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, buffer, 8) == b"\1" * 4 + b"\2" * 4
+
+
+def test_graphs_draw_themselves(cuda: Any, graph: Any, build: Builder, tmp_path: Path) -> None:
+    build.empty(build.empty())
+    path = tmp_path / "graph.dot"
+    value(cuda.cuGraphDebugDotPrint(graph, str(path).encode(), 0))
+    assert path.read_text().startswith("digraph") and "->" in path.read_text()
+
+
+def test_a_graph_keeps_user_objects(cuda: Any, context: Any) -> None:
+    ended: list[int] = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: ended.append(int(data)))
+    destroy = cuda.CUhostFn(_ptr=ctypes.addressof(function))
+    made = value(cuda.cuUserObjectCreate(3, destroy, 1, 1))
+    graph = value(cuda.cuGraphCreate(0))
+    value(cuda.cuGraphRetainUserObject(graph, made, 1, 1))  # moved
+    executable = value(cuda.cuGraphInstantiate(graph, 0))
+    value(cuda.cuGraphDestroy(graph))
+    assert ended == []
+    value(cuda.cuGraphExecDestroy(executable))
+    assert ended == [3]
+
+
+def test_a_captured_pipeline_gives_the_same_bits_as_its_launches(
+    cuda: Any,
+    context: Any,
+    stream: Any,
+    kernels: Callable[[str], Any],
+    instantiate: Callable[[Any], Any],
+    buffer: Any,
+) -> None:
+    base = int(buffer)
+
+    def steps() -> None:
+        launch(cuda, kernels("matmul"), stream, parameters("matmul", base + 1024, base, base + 512, 8, 8, 8))
+        launch(cuda, kernels("scale"), stream, parameters("scale", base + 2048, base + 1024, 0.3, 64))
+        launch(cuda, kernels("checksum"), stream, parameters("checksum", base + 4088, base + 2048, 256))
+
+    upload(cuda, base, struct.pack("256f", *(i * 0.37 for i in range(256))))
+    steps()
+    value(cuda.cuStreamSynchronize(stream))
+    plain = download(cuda, base, 4096)
+    value(cuda.cuMemsetD8(base + 1024, 0, 3072))
+    value(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode(0)))
+    steps()
+    captured = value(cuda.cuStreamEndCapture(stream))
+    run(cuda, instantiate(captured), stream)
+    assert download(cuda, base, 4096) == plain
+    value(cuda.cuGraphDestroy(captured))
+
+
+def test_memory_of_a_graph(
+    cuda: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+) -> None:
+    wanted = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
+    wanted.poolProps.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.poolProps.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.bytesize = 4096
+    allocate = value(cuda.cuGraphAddMemAllocNode(graph, None, 0, wanted))
+    scratch = value(cuda.cuGraphMemAllocNodeGetParams(allocate)).dptr
+    fill = build.fill(scratch, 9, 16, allocate)
+    copy = build.copy(buffer, scratch, 16, fill)
+    free = value(cuda.cuGraphAddMemFreeNode(graph, [copy], 1, scratch))
+    assert int(value(cuda.cuGraphMemFreeNodeGetParams(free))) == int(scratch)
+    assert value(cuda.cuGraphNodeGetType(free)) == cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_FREE
+    executable = instantiate(graph)
+    for _ in range(2):
+        run(cuda, executable, stream)
+    assert download(cuda, buffer, 16) == b"\t" * 16

@@ -1,0 +1,121 @@
+"""Waits on words in memory and writes to them: how one process holds another's stream."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.softgpu.calls import code, download, upload, value
+
+INVALID_VALUE, NOT_READY = 1, 600
+GEQ, EQ, AND, NOR, FLUSH = 0, 1, 2, 3, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted", "closed", "opened"),
+    [
+        (GEQ, 5, 4, 9),
+        (GEQ, 2, 0xFFFFFFFF, 2),  # cyclic: -1 is before 2
+        (EQ, 5, 9, 5),
+        (AND, 6, 1, 2),
+        (NOR, 0xFFFFFFF0, 0x0000000F, 0x00000007),
+    ],
+)
+def test_a_wait_ends_when_its_condition_holds(
+    cuda: Any,
+    new_stream: Callable[..., Any],
+    gate: Any,
+    condition: int,
+    wanted: int,
+    closed: int,
+    opened: int,
+) -> None:
+    stream = new_stream(1)
+    gate.word.value = closed
+    value(cuda.cuStreamWaitValue32(stream, gate.address, wanted, condition))
+    assert code(cuda.cuStreamQuery(stream)) == NOT_READY
+    gate.word.value = opened
+    value(cuda.cuStreamSynchronize(stream))
+
+
+def test_streams_signal_each_other_through_device_memory(
+    cuda: Any, new_stream: Callable[..., Any], buffer: Any, gate: Any
+) -> None:
+    waiting, writing = new_stream(1), new_stream(1)
+    value(cuda.cuStreamWaitValue64(waiting, buffer, 1 << 40, GEQ))
+    value(cuda.cuStreamWriteValue32(waiting, int(buffer) + 64, 11, 0))
+    gate.hold(writing)
+    value(cuda.cuStreamWriteValue64(writing, buffer, 1 << 40, 0))
+    assert code(cuda.cuStreamQuery(waiting)) == NOT_READY
+    gate.open()
+    value(cuda.cuStreamSynchronize(waiting))
+    assert download(cuda, int(buffer) + 64, 4) == (11).to_bytes(4, "little")
+
+
+def operation(cuda: Any, kind: str, address: int, number: int, flags: int = 0) -> Any:
+    one = cuda.CUstreamBatchMemOpParams()
+    field = one.waitValue if kind.startswith("WAIT") else one.writeValue
+    one.operation = field.operation = getattr(cuda.CUstreamBatchMemOpType, f"CU_STREAM_MEM_OP_{kind}")
+    field.address = address
+    field.value = cuda.cuuint32_t(number)
+    field.flags = flags
+    return one
+
+
+def test_a_batch_runs_in_order(cuda: Any, new_stream: Callable[..., Any], buffer: Any) -> None:
+    stream, base = new_stream(1), int(buffer)
+    batch = [
+        operation(cuda, "WRITE_VALUE_32", base, 3),
+        operation(cuda, "WAIT_VALUE_32", base, 3, EQ),
+        operation(cuda, "WRITE_VALUE_32", base, 4),
+        operation(cuda, "WRITE_VALUE_32", base + 4, 5),
+    ]
+    value(cuda.cuStreamBatchMemOp(stream, len(batch), batch, 0))
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, buffer, 8) == bytes([4, 0, 0, 0, 5, 0, 0, 0])
+
+
+def test_what_the_device_cannot_touch_is_refused(
+    cuda: Any, new_stream: Callable[..., Any], buffer: Any
+) -> None:
+    stream = new_stream()
+    own = ctypes.c_uint32(0)
+    assert code(cuda.cuStreamWaitValue32(stream, ctypes.addressof(own), 0, EQ)) == INVALID_VALUE
+    assert code(cuda.cuStreamWriteValue32(stream, 0, 0, 0)) == INVALID_VALUE
+    assert code(cuda.cuStreamWriteValue32(stream, int(buffer) + 2, 0, 0)) == INVALID_VALUE
+    assert code(cuda.cuStreamWaitValue32(stream, buffer, 0, 7)) == INVALID_VALUE
+    value(cuda.cuStreamWaitValue32(stream, buffer, 0, EQ | FLUSH))
+    value(cuda.cuStreamSynchronize(stream))
+
+
+def test_another_process_opens_the_gate_by_a_plain_store(
+    cuda: Any, new_stream: Callable[..., Any], buffer: Any, tmp_path: Path
+) -> None:
+    folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else tmp_path
+    path = folder / f"{tmp_path.name}-gate-{id(tmp_path)}"
+    path.write_bytes(bytes(4096))
+    try:
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as shared:
+            address = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+            value(cuda.cuMemHostRegister(address, 4096, cuda.CU_MEMHOSTREGISTER_DEVICEMAP))
+            stream = new_stream()
+            value(cuda.cuStreamWaitValue32(stream, value(cuda.cuMemHostGetDevicePointer(address, 0)), 1, GEQ))
+            value(cuda.cuMemsetD8Async(buffer, 3, 4, stream))
+            assert code(cuda.cuStreamQuery(stream)) == NOT_READY
+            store = f"f = open({str(path)!r}, 'r+b'); f.write(b'\\1'); f.close()"
+            subprocess.run([sys.executable, "-c", store], check=True, timeout=60)
+            value(cuda.cuStreamSynchronize(stream))
+            value(cuda.cuMemHostUnregister(address))
+            upload(cuda, int(buffer) + 8, b"x")
+            assert download(cuda, buffer, 4) == b"\3" * 4
+    except BufferError:
+        pass  # the view of the mapping lives on in a local
+    finally:
+        path.unlink()

@@ -1,0 +1,30 @@
+"""Slots and gates by themselves: nothing leaks, nobody stays shut out, whatever happens to their owners."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TREE = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("g++")
+    if not compiler:
+        pytest.skip("no C++ compiler")
+    program = tmp_path_factory.mktemp("wire") / "slots"
+    sources = [TREE / "tests" / "wire" / "slots.cpp", TREE / "native" / "wire" / "segment.cpp"]
+    options = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", f"-I{TREE / 'native'}", "-pthread"]
+    subprocess.run([compiler, *options, *map(str, sources), "-o", str(program)], check=True)
+    return program
+
+
+@pytest.mark.parametrize("case", ["churn 1000", "crowd", "leave", "race"])
+def test_slots(slots: Path, tmp_path: Path, case: str) -> None:
+    command = [str(slots), str(tmp_path / "segment"), *case.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
