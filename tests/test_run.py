@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import driver
+from cotenant import driver, segment
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -33,6 +33,8 @@ def stand_ins(native: Path, tmp_path: Path) -> Path:
     library = (native / "libcotenant_wire.so").read_bytes()
     for path in ("libcotenant_wire.so", "shim/libcuda.so.1", "driver/libcuda.so.1", "tools/other.so"):
         (folder / path).write_bytes(library)
+    # As with the software GPU: the segment need not be in memory.
+    (folder / "driver" / "softgpud").touch()
     return folder
 
 
@@ -381,3 +383,21 @@ def test_what_is_no_text_is_handed_on_unchanged(env: dict[str, str]) -> None:
     assert done.stdout == odd
     done = subprocess.run([*run, b"--dry-run", b"printf", odd], check=True, env=env, capture_output=True)
     assert done.stdout.endswith(b"printf '" + odd + b"'\n")
+
+
+def test_a_segment_on_a_disk_is_no_use_to_a_real_driver(
+    cotenant: Run, env: dict[str, str], stand_ins: Path, tmp_path: Path
+) -> None:
+    if segment.is_in_memory(tmp_path):
+        pytest.skip("this machine's temporary files are in memory")
+    (stand_ins / "driver" / "softgpud").unlink()
+    done = cotenant("run", "echo", "ran", env=env)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "is on a disk: running without sharing" in done.stderr
+    required = cotenant("run", "--require", "echo", "ran", env=env)
+    assert (required.returncode, required.stdout) == (1, "")
+    on_tmpfs = cotenant(
+        "run", "--require", "echo", "ran", env=env | {"COTENANT_SEGMENT": f"/dev/shm/{tmp_path.name}-test"}
+    )
+    Path(f"/dev/shm/{tmp_path.name}-test").unlink(missing_ok=True)
+    assert (on_tmpfs.returncode, on_tmpfs.stdout) == (0, "ran\n"), on_tmpfs.stderr

@@ -42,8 +42,8 @@ def need(module: str) -> Any:
     """The module, or the end of this program as skipped."""
     try:
         return importlib.import_module(module)
-    except ImportError as error:
-        skip(f"{module}: {error}")
+    except Exception as error:  # a library broken by another one's version raises what it likes
+        skip(f"{module}: {type(error).__name__}: {error}")
 
 
 def skip(reason: str) -> NoReturn:

@@ -52,10 +52,19 @@ def programs(folder: Path, only: Sequence[str]) -> list[Program]:
 
 
 class Runner:
-    def __init__(self, python: str, cotenant: Sequence[str], folder: Path, limit: float, apart: bool) -> None:
+    def __init__(
+        self,
+        python: str,
+        cotenant: Sequence[str],
+        folder: Path,
+        segments: Path,
+        limit: float,
+        apart: bool,
+    ) -> None:
         self._python = python
         self._cotenant = list(cotenant)
         self._folder = folder
+        self._segments = segments
         self._limit = limit
         self._apart = apart
         self._printing = threading.Lock()
@@ -85,7 +94,9 @@ class Runner:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH")))),
             "PYTHONUNBUFFERED": "1",
             "COTENANT_REPORT": str(report),
-            "COTENANT_SEGMENT": str((place if self._apart else self._folder) / f"{program.name}.segment"),
+            "COTENANT_SEGMENT": str(
+                self._segments / f"{place.name if self._apart else program.name}.segment"
+            ),
         }
         command = [self._python, str(program.path)]
         if class_ is not None:
@@ -183,16 +194,18 @@ def main() -> int:
     options = arguments()
     chosen = programs(options.programs, options.only)
     with contextlib.ExitStack() as stack:
+        # In memory: the segment's pages are registered with the driver.
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        segments = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="cotenant-coverage-", dir=memory))
+        )
+        folder = segments
         if options.keep:
             options.keep.mkdir(parents=True)
             folder = options.keep.resolve()
-        else:
-            # In memory: the segment's pages are registered with the driver.
-            memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-            folder = Path(
-                stack.enter_context(tempfile.TemporaryDirectory(prefix="cotenant-coverage-", dir=memory))
-            )
-        runner = Runner(options.python, shlex.split(options.cotenant), folder, options.limit, options.apart)
+        runner = Runner(
+            options.python, shlex.split(options.cotenant), folder, segments, options.limit, options.apart
+        )
         with ThreadPoolExecutor(max(1, options.jobs)) as pool:
             rows = list(pool.map(runner.row, chosen))
     rows.sort(key=lambda row: row.program)

@@ -78,6 +78,7 @@ def total(edges: dict[Edge, Cost], *, into: str | None = None, out_of: str | Non
     wanted = [
         cost
         for edge, cost in edges.items()
-        if (into is None or edge.callee.function == into) and (out_of is None or edge.caller.function == out_of)
+        if (into is None or edge.callee.function == into)
+        and (out_of is None or edge.caller.function == out_of)
     ]
     return Cost(sum(c.calls for c in wanted), sum(c.instructions for c in wanted))

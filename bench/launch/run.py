@@ -48,7 +48,13 @@ def count_instructions(stream: str, folder: Path, extra: dict[str, str]) -> tupl
     output = folder / "callgrind.out"
     env = os.environ | {"COTENANT_SOFTGPU": "small", "COTENANT_SOFTGPU_DIR": str(folder)} | extra
     env["LD_LIBRARY_PATH"] = str(parts.softgpu())
-    command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={output}", "--toggle-collect=probe_through"]
+    command = [
+        "valgrind",
+        "-q",
+        "--tool=callgrind",
+        f"--callgrind-out-file={output}",
+        "--toggle-collect=probe_through",
+    ]
     done = subprocess.run(
         [*command, str(parts.probe()), "--batches", "4", "--stream", stream],
         env=env,
@@ -90,7 +96,10 @@ def measure_instructions() -> list[dict[str, Any]]:
                     "added": round(launch - in_driver),
                 }
             )
-            print(f"  {tenant_class:14} {stream:8} {alone:8.0f} {launch:8.0f} {launch - in_driver:8.0f}", flush=True)
+            print(
+                f"  {tenant_class:14} {stream:8} {alone:8.0f} {launch:8.0f} {launch - in_driver:8.0f}",
+                flush=True,
+            )
     return rows
 
 
@@ -111,7 +120,8 @@ def measure_nanoseconds(driver_file: Path) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"class": tenant_class, **json.loads(done.stdout)}
             rows.append(row)
             print(
-                f"  {tenant_class:14} {stream:8} {row['ns_direct']:8.0f} {row['ns_per_launch']:8.0f} {row['ns_added']:8.0f}"
+                f"  {tenant_class:14} {stream:8} {row['ns_direct']:8.0f} {row['ns_per_launch']:8.0f}"
+                f" {row['ns_added']:8.0f}"
                 f"   [{row['ns_added_low']:.0f}, {row['ns_added_high']:.0f}]",
                 flush=True,
             )
@@ -119,20 +129,28 @@ def measure_nanoseconds(driver_file: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON here")
     options = parser.parse_args()
     result: dict[str, Any] = {}
     broken = []
 
     if shutil.which("valgrind"):
-        print("instructions a launch on the software GPU (callgrind)\n  class          stream    without     with    added")
+        print(
+            "instructions a launch on the software GPU (callgrind)\n"
+            "  class          stream    without     with    added"
+        )
         result["instructions"] = measure_instructions()
         worst = max(row["added"] for row in result["instructions"] if row["class"] == "production")
         if worst > MOST_INSTRUCTIONS:
             broken.append(f"a production launch adds {worst} instructions, more than {MOST_INSTRUCTIONS}")
     else:
-        print("valgrind is not installed (Debian: apt-get install valgrind): no instruction counts", file=sys.stderr)
+        print(
+            "valgrind is not installed (Debian: apt-get install valgrind): no instruction counts",
+            file=sys.stderr,
+        )
 
     try:
         found = driver.find(os.environ)
@@ -145,7 +163,9 @@ def main() -> int:
         result["nanoseconds"] = measure_nanoseconds(found)
         for row in result["nanoseconds"]:
             if row["class"] == "production" and row["ns_added_low"] > MOST_NANOSECONDS:
-                broken.append(f"a production launch adds {row['ns_added']:.0f} ns, more than {MOST_NANOSECONDS}")
+                broken.append(
+                    f"a production launch adds {row['ns_added']:.0f} ns, more than {MOST_NANOSECONDS}"
+                )
     if options.output:
         options.output.write_text(json.dumps(result, indent=2) + "\n")
     for line in broken:

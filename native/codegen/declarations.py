@@ -60,12 +60,23 @@ def parse(preprocessed: str) -> dict[str, Function]:
 def read(compiler: str, include: Path) -> dict[str, Function]:
     """Functions by exported name, from the cuda.h in this folder."""
     result = subprocess.run(
-        [compiler, "-x", "c++", "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", f"-I{include}", str(include / "cuda.h")],
+        [
+            compiler,
+            "-x",
+            "c++",
+            "-E",
+            "-P",
+            "-D__CUDA_API_VERSION_INTERNAL",
+            f"-I{include}",
+            str(include / "cuda.h"),
+        ],
         check=True,
         capture_output=True,
         text=True,
     )
     functions = parse(result.stdout)
     if len(functions) < 400:
-        raise SystemExit(f"error: only {len(functions)} functions found in {include / 'cuda.h'}: is it CUDA's header?")
+        raise SystemExit(
+            f"error: only {len(functions)} functions found in {include / 'cuda.h'}: is it CUDA's header?"
+        )
     return functions

@@ -1,4 +1,4 @@
-"""Expands native/shim/hooks.list against cuda.h: the C++ list of hooks, and the report of how each function is treated."""
+"""Expands native/shim/hooks.list against cuda.h: the C++ list of hooks, and the report of all treatments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def read_list(path: Path) -> dict[str, Treatment]:
         if not words:
             continue
         if words[0] not in ("hook", "pass") or len(words) < 3:
-            raise SystemExit(f"error: {path.name}:{number}: expected 'hook HANDLER names' or 'pass \"reason\" names'")
+            raise SystemExit(
+                f"error: {path.name}:{number}: expected 'hook HANDLER names' or 'pass \"reason\" names'"
+            )
         for name in words[2:]:
             if name in treatments:
                 raise SystemExit(f"error: {path.name}:{number}: {name} is listed twice")
@@ -41,7 +43,9 @@ def read_list(path: Path) -> dict[str, Treatment]:
     return treatments
 
 
-def expand(treatments: Mapping[str, Treatment], functions: Mapping[str, Function]) -> Iterator[tuple[str, Function]]:
+def expand(
+    treatments: Mapping[str, Treatment], functions: Mapping[str, Function]
+) -> Iterator[tuple[str, Function]]:
     """(handler, function) for every declared variant of every hooked name."""
     for function in functions.values():
         treatment = treatments.get(function.base)
@@ -92,7 +96,8 @@ def report(treatments: Mapping[str, Treatment], functions: Mapping[str, Function
         "# What the interposer does with each driver function",
         "",
         f"Generated from `native/shim/hooks.list` and cuda.h {version} by `make interposition-report`; do not edit.",
-        "Every function of cuda.h that takes a stream or allocates memory is here; all others go straight to the driver.",
+        "Every function of cuda.h that takes a stream or allocates memory is here; all others go straight to the",
+        "driver.",
         "",
         "| function | variants | treatment |",
         "| --- | --- | --- |",

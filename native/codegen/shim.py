@@ -1,8 +1,8 @@
 """Writes the interposer's generated part: trampolines for every driver function, their numbers, and the hooks.
 
-    shim.py --compiler g++ --include DIR --list hooks.list --exports FILE --output DIR
-    shim.py ... --report docs/interposition.md     the table for people
-    shim.py ... --check                            exit 1, naming them, if functions are not treated
+shim.py --compiler g++ --include DIR --list hooks.list --exports FILE --output DIR
+shim.py ... --report docs/interposition.md     the table for people
+shim.py ... --check                            exit 1, naming them, if functions are not treated
 """
 
 from __future__ import annotations

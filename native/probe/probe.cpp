@@ -72,14 +72,14 @@ double median_bound(std::vector<double> values, int side) {
 
 // Loops with names of their own, so that a profiler can count each by itself. The label keeps the compiler from merging
 // them.
-#define LAUNCH_LOOP(name)                                                                                  \
-    extern "C" __attribute__((noinline)) int name(Launch* launch, CUfunction kernel, CUstream stream) {    \
-        int result = 0;                                                                                    \
-        for (int i = 0; i < kBatch; ++i) {                                                                 \
-            asm volatile("# " #name);                                                                      \
-            result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);                       \
-        }                                                                                                  \
-        return result;                                                                                     \
+#define LAUNCH_LOOP(name)                                                                               \
+    extern "C" __attribute__((noinline)) int name(Launch* launch, CUfunction kernel, CUstream stream) { \
+        int result = 0;                                                                                 \
+        for (int i = 0; i < kBatch; ++i) {                                                              \
+            asm volatile("# " #name);                                                                   \
+            result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);                    \
+        }                                                                                               \
+        return result;                                                                                  \
     }
 LAUNCH_LOOP(probe_warm_up)
 LAUNCH_LOOP(probe_through)
@@ -147,11 +147,12 @@ int main(int argc, char** argv) {
     printf("{\"device\": \"%s\", \"uuid\": \"GPU-", name);
     for (int i = 0; i < 16; ++i)
         printf("%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", static_cast<unsigned char>(uuid.bytes[i]));
-    printf("\", \"driver_version\": %d, \"interposed\": %s, \"stream\": \"%s\", \"launches\": %d, \"ns_per_launch\": %.1f",
-           version, direct ? "true" : "false", stream_kind.c_str(), batches * kBatch, median(through_ns));
+    printf(
+        "\", \"driver_version\": %d, \"interposed\": %s, \"stream\": \"%s\", \"launches\": %d, \"ns_per_launch\": %.1f",
+        version, direct ? "true" : "false", stream_kind.c_str(), batches * kBatch, median(through_ns));
     if (direct)
-        printf(", \"ns_direct\": %.1f, \"ns_added\": %.1f, \"ns_added_low\": %.1f, \"ns_added_high\": %.1f", median(direct_ns),
-               median(added_ns), median_bound(added_ns, -1), median_bound(added_ns, +1));
+        printf(", \"ns_direct\": %.1f, \"ns_added\": %.1f, \"ns_added_low\": %.1f, \"ns_added_high\": %.1f",
+               median(direct_ns), median(added_ns), median_bound(added_ns, -1), median_bound(added_ns, +1));
     printf("}\n");
     return 0;
 }

@@ -68,9 +68,7 @@ pthread_mutex_t opening_lock = PTHREAD_MUTEX_INITIALIZER;
 thread_local bool opening_here __attribute__((tls_model("initial-exec"))) = false;
 
 // A child forked while another thread was opening the driver starts over.
-void reset_in_child() {
-    pthread_mutex_init(&opening_lock, nullptr);
-}
+void reset_in_child() { pthread_mutex_init(&opening_lock, nullptr); }
 
 void open_once() {
     static std::atomic<bool> registered{false};

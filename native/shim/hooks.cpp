@@ -13,7 +13,8 @@ namespace shim {
 namespace {
 
 using tenant::Kind;
-using Load = tenant::Work::Load;
+// Whether an operation occupies the GPU, and so has to pass the gate.
+enum class Load { gpu, none };
 
 template <int index, class... Arguments>
 CUresult call_real(Arguments... arguments) {
@@ -71,8 +72,8 @@ struct Enqueue;
 template <Kind kind, Load load, int index, bool per_thread, class... Arguments>
 struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
-        tenant::Work work(kind, load, load == Load::gpu ? shape_of<index>(arguments...) : 0, stream_in(arguments...),
-                          per_thread);
+        tenant::Work work(kind, stream_in(arguments...), per_thread);
+        if (load == Load::gpu && work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
         return work.result(call_real<index>(arguments...));
     }
 };
@@ -185,8 +186,7 @@ void install_hooks() {
         tenant::notice_once("this driver has no %s", missing);
         return;
     }
-#define CALL(function) \
-    tenant::driver.function = reinterpret_cast<decltype(&::function)>(real[Index::function]);
+#define CALL(function) tenant::driver.function = reinterpret_cast<decltype(&::function)>(real[Index::function]);
     TENANT_DRIVER_CALLS(CALL)
 #undef CALL
     for (const Hook& hook : hooks) {

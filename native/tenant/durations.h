@@ -1,6 +1,6 @@
-// How long operations run, learned as the job runs: the first few of each shape and then one in a hundred or so are timed
-// by a pair of events. A shape is what makes two operations alike: function, grid, block, shared memory; the size of a
-// copy; the graph.
+// How long operations run, learned as the job runs: the first few of each shape and then one in a hundred or so are
+// timed by a pair of events. A shape is what makes two operations alike: function, grid, block, shared memory; the size
+// of a copy; the graph.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,14 @@ inline Shape mix(Shape shape, uint64_t value) {
 }
 
 class Durations {
-   public:
+ public:
     // Microseconds; admission::kUnknown for a shape that was not timed yet.
     float estimate(Shape shape) const;
     // Whether the operation that is about to be launched shall be timed.
     bool wants_sample(Shape shape);
     void learn(Shape shape, float us);
 
-   private:
+ private:
     // A shape that falls on another's place takes it over: a forgotten shape is learned again.
     struct Entry {
         std::atomic<Shape> shape{0};
@@ -40,7 +40,7 @@ class Durations {
 
 // Operations being timed. Begun and ended on the launch path, read by the watcher.
 class Samples {
-   public:
+ public:
     struct Sample {
         enum State : uint32_t { unused, being_taken, on_its_way };
         std::atomic<uint32_t> state{unused};
@@ -57,7 +57,7 @@ class Samples {
     // The context's events have gone with it.
     void forget_context(CUcontext context);
 
-   private:
+ private:
     Sample samples_[16];
 };
 

@@ -23,6 +23,8 @@ std::atomic<Membership*> Membership::joined_{nullptr};
 
 namespace {
 
+constexpr CUdeviceptr kCannotMap = 1;
+
 enum Phase : uint32_t { starting, holding, refused, left };
 
 pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -178,16 +180,19 @@ void Membership::become_busy(int gpu) {
 CUdeviceptr Membership::gate_address(int gpu) {
     size_t offset = offsetof(wire::Slot, gpus) + sizeof(wire::OnGpu) * gpu + offsetof(wire::OnGpu, gate);
     CUdeviceptr page = slot_page_.load(std::memory_order_acquire);
-    if (page) return page + offset;
+    if (page) return page == kCannotMap ? 0 : page + offset;
     // Mapping memory is forbidden to a thread while a capture is open, unless it declares itself relaxed.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     driver.cuThreadExchangeStreamCaptureMode(&mode);
-    CUresult mapped = driver.cuMemHostRegister_v2(slot_, wire::kPage,
-                                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    CUresult mapped =
+        driver.cuMemHostRegister_v2(slot_, wire::kPage, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (mapped == CUDA_SUCCESS || mapped == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
         if (driver.cuMemHostGetDevicePointer_v2(&page, slot_, 0) != CUDA_SUCCESS) page = 0;
     driver.cuThreadExchangeStreamCaptureMode(&mode);
-    slot_page_.store(page, std::memory_order_release);
+    slot_page_.store(page ? page : kCannotMap, std::memory_order_release);
+    if (!page)
+        notice_once("the driver cannot map %s (CUDA error %d; is it on a tmpfs such as /dev/shm?)",
+                    getenv("COTENANT_SEGMENT"), mapped);
     return page ? page + offset : 0;
 }
 

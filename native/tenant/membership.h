@@ -13,7 +13,7 @@
 namespace tenant {
 
 class Membership {
-   public:
+ public:
     // Null: not joined. The first work of a process with a context joins; what cannot join passes through for good.
     static Membership* current() {
         Membership* joined = joined_.load(std::memory_order_acquire);
@@ -47,7 +47,7 @@ class Membership {
     Samples samples;
     std::atomic<uint32_t> captures_open{0};
 
-   private:
+ private:
     static Membership* join();
     static void forget_in_child();
     static void leave_at_exit();
@@ -80,13 +80,13 @@ class Membership {
 };
 
 class Locked {
-   public:
+ public:
     explicit Locked(Membership& membership) : membership_(membership) { membership_.lock(); }
     ~Locked() { membership_.unlock(); }
     Locked(const Locked&) = delete;
     Locked& operator=(const Locked&) = delete;
 
-   private:
+ private:
     Membership& membership_;
 };
 

@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <cerrno>
 
 namespace tenant {
 

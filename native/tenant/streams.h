@@ -23,15 +23,15 @@ struct StreamState {
     StreamKey key{};
     CUstream handle = nullptr;  // what the driver is called with
     CUcontext context = nullptr;
-    int gpu = -1;                     // its number in the segment
-    CUevent last_work = nullptr;      // per-thread streams only: others cannot ask for them by handle
+    int gpu = -1;                         // its number in the segment
+    CUevent last_work = nullptr;          // per-thread streams only: others cannot ask for them by handle
     std::atomic<float> since_gate_us{0};  // work queued since the last gate
-    std::atomic<uint64_t> issued{0};  // operations put into the stream
-    uint64_t finished = 0;            // `issued` when the watcher last saw the stream empty
+    std::atomic<uint64_t> issued{0};      // operations put into the stream
+    uint64_t finished = 0;                // `issued` when the watcher last saw the stream empty
 };
 
 class StreamTable {
-   public:
+ public:
     static constexpr uint32_t kPlaces = 4096;  // more streams than that are served, but not watched
 
     StreamState* find(const StreamKey& key) const {
@@ -63,7 +63,7 @@ class StreamTable {
     }
     void forget_all();  // in a forked child
 
-   private:
+ private:
     static uint32_t hash(const StreamKey& key) {
         uint64_t mixed = (key.handle >> 4 ^ key.which * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
         return static_cast<uint32_t>(mixed >> 40);

@@ -14,7 +14,7 @@ std::atomic<uint64_t> unknown_functions{0};
 // Small numbers for threads, given back when a thread ends, so that per-thread streams do not pile up. 0 and 1 mean
 // something else in a StreamKey.
 class ThreadNumber {
-   public:
+ public:
     ThreadNumber() {
         for (uint32_t i = 2; i < kMost; ++i)
             if (!taken_[i].exchange(true)) {
@@ -27,7 +27,7 @@ class ThreadNumber {
     }
     uint32_t value() const { return number_; }  // 0: too many threads
 
-   private:
+ private:
     static constexpr uint32_t kMost = 1024;
     static std::atomic<bool> taken_[kMost];
     uint32_t number_ = 0;
@@ -84,11 +84,16 @@ bool is_capturing(CUstream stream) {
 
 wire::Count& figure(wire::Figures& figures, Kind kind) {
     switch (kind) {
-        case Kind::kernel: return figures.kernels;
-        case Kind::graph: return figures.graphs;
-        case Kind::copy: return figures.copies;
-        case Kind::memory_op: return figures.memory_ops;
-        case Kind::host_call: return figures.host_calls;
+        case Kind::kernel:
+            return figures.kernels;
+        case Kind::graph:
+            return figures.graphs;
+        case Kind::copy:
+            return figures.copies;
+        case Kind::memory_op:
+            return figures.memory_ops;
+        case Kind::host_call:
+            return figures.host_calls;
     }
     return figures.kernels;
 }
@@ -106,62 +111,54 @@ void put_gate(Membership& membership, const StreamState& state) {
 
 }  // namespace
 
-void Work::pass_gate(Membership& membership, StreamState& state, Shape shape) {
-    wire::Knobs& knobs = membership.segment().header.knobs;
-    wire::OnGpu& here = membership.slot().gpus[state.gpu];
-    admission::Seen seen{membership.slot().tenant_class.load(std::memory_order_relaxed),
+Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Membership::current()) {
+    if (!membership_) return;
+    StreamState* state = state_of(*membership_, stream, per_thread_default);
+    if (!state) return;
+    if (membership_->captures_open.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
+
+    state_ = state;
+    wire::Slot& slot = membership_->slot();
+    wire::OnGpu& here = slot.gpus[state->gpu];
+    uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
+    add_one(figure(here.figures, kind));
+    passes_gates_ =
+        admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
+    if (tenant_class + 1 < wire::kClasses) {
+        // A full barrier: either the watcher sees this operation, or we see that it has called us idle.
+        state->issued.fetch_add(1, std::memory_order_seq_cst);
+        if (!here.busy.load(std::memory_order_relaxed)) membership_->become_busy(state->gpu);
+        blocks_others_ = true;
+    }
+}
+
+void Work::pass_gate(Shape shape) {
+    wire::Knobs& knobs = membership_->segment().header.knobs;
+    wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
+    admission::Seen seen{membership_->slot().tenant_class.load(std::memory_order_relaxed),
                          here.gate.load(std::memory_order_relaxed) == wire::open,
-                         state.since_gate_us.load(std::memory_order_relaxed), membership.durations.estimate(shape)};
+                         state_->since_gate_us.load(std::memory_order_relaxed), membership_->durations.estimate(shape)};
     float gate_every_us = static_cast<float>(knobs.gate_every_us.load(std::memory_order_relaxed));
     float queued_us = seen.since_gate_us;
     if (admission::admit({knobs.rule.load(std::memory_order_relaxed), gate_every_us}, seen) ==
         admission::Verdict::gate) {
-        put_gate(membership, state);
+        put_gate(*membership_, *state_);
         queued_us = 0;
     }
     // What was never measured counts as enough for a gate behind it.
     queued_us += seen.operation_us < 0 ? gate_every_us : seen.operation_us;
-    state.since_gate_us.store(queued_us, std::memory_order_relaxed);
-    if (!membership.durations.wants_sample(shape)) return;
-    sample_ = membership.samples.begin(shape, state.context, state.handle);
-    timed_in_ = &state;
+    state_->since_gate_us.store(queued_us, std::memory_order_relaxed);
+    if (membership_->durations.wants_sample(shape))
+        sample_ = membership_->samples.begin(shape, state_->context, state_->handle);
 }
 
-Work::Work(Kind kind, Load load, Shape shape, CUstream stream, bool per_thread_default) {
-    Membership* membership = Membership::current();
-    if (!membership) return;
-    StreamState* state = state_of(*membership, stream, per_thread_default);
-    if (!state) return;
-    if (membership->captures_open.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
+void Work::end_sample(bool launched) { Samples::end(sample_, state_->handle, launched); }
 
-    wire::Slot& slot = membership->slot();
-    wire::OnGpu& here = slot.gpus[state->gpu];
-    uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
-    add_one(figure(here.figures, kind));
-    if (load == Load::gpu &&
-        admission::is_gated(membership->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class))
-        pass_gate(*membership, *state, shape);
-    if (tenant_class + 1 < wire::kClasses) {
-        // A full barrier: either the watcher sees this operation, or we see that it has called us idle.
-        state->issued.fetch_add(1, std::memory_order_seq_cst);
-        if (!here.busy.load(std::memory_order_seq_cst)) membership->become_busy(state->gpu);
-        state_ = state;
-    }
-}
-
-CUresult Work::result(CUresult result) {
-    if (sample_) Samples::end(sample_, timed_in_->handle, result == CUDA_SUCCESS);
-    return result;
-}
-
-Work::~Work() {
-    if (!state_) return;
-    Membership* membership = Membership::current_if_joined();
-    if (!membership) return;
-    if (state_->key.which > 1) membership->mark_end_of_work(*state_);
+void Work::stay_busy() {
+    if (state_->key.which > 1) membership_->mark_end_of_work(*state_);
     // The watcher may have found the stream empty while the driver was still taking the operation.
-    if (!membership->slot().gpus[state_->gpu].busy.load(std::memory_order_relaxed))
-        membership->become_busy(state_->gpu);
+    if (!membership_->slot().gpus[state_->gpu].busy.load(std::memory_order_relaxed))
+        membership_->become_busy(state_->gpu);
 }
 
 OpeningCapture::OpeningCapture() : membership_(Membership::current()) {

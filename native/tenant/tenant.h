@@ -14,28 +14,39 @@ class Membership;
 
 enum class Kind : uint8_t { kernel, graph, copy, memory_op, host_call };
 
-// Around every operation: construct before the driver is called, destroy after.
+// Around every operation: constructed before the driver is called, destroyed after. Nothing is done for an operation
+// that only records into a graph.
 class Work {
-   public:
-    enum class Load : uint8_t { gpu, none };  // whether it occupies the GPU, and so needs the gate
-
-    Work(Kind kind, Load load, Shape shape, CUstream stream, bool per_thread_default);
-    ~Work();
-    CUresult result(CUresult result);  // what the driver said
+ public:
+    Work(Kind kind, CUstream stream, bool per_thread_default);
+    ~Work() {
+        if (blocks_others_) stay_busy();
+    }
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
 
-   private:
-    void pass_gate(Membership& membership, StreamState& state, Shape shape);
+    bool passes_gates() const { return passes_gates_; }
+    // For work that occupies the GPU: puts a gate in front where one is due, and times the operation where that is due.
+    void pass_gate(Shape shape);
+    CUresult result(CUresult result) {  // what the driver said
+        if (sample_) end_sample(result == CUDA_SUCCESS);
+        return result;
+    }
 
-    StreamState* state_ = nullptr;  // set while a class below has to wait for this
-    StreamState* timed_in_ = nullptr;
+ private:
+    void stay_busy();
+    void end_sample(bool launched);
+
+    Membership* membership_;
+    StreamState* state_ = nullptr;
     Samples::Sample* sample_ = nullptr;
+    bool passes_gates_ = false;
+    bool blocks_others_ = false;  // a class below waits while this runs
 };
 
 // Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.
 class OpeningCapture {
-   public:
+ public:
     OpeningCapture();
     ~OpeningCapture();
     OpeningCapture(const OpeningCapture&) = delete;
@@ -43,7 +54,7 @@ class OpeningCapture {
 
     CUresult result(CUresult result);
 
-   private:
+ private:
     Membership* membership_;
 };
 void ended_capture(CUstream stream, bool per_thread_default);
@@ -53,13 +64,13 @@ void forget_context(CUcontext context);
 
 // Around the driver's call that gives a primary context back: its streams are forgotten if that ended it.
 class ReleasingPrimary {
-   public:
+ public:
     explicit ReleasingPrimary(CUdevice device);
     ~ReleasingPrimary();
     ReleasingPrimary(const ReleasingPrimary&) = delete;
     ReleasingPrimary& operator=(const ReleasingPrimary&) = delete;
 
-   private:
+ private:
     Membership* membership_;
     CUdevice device_;
     CUcontext context_ = nullptr;

@@ -17,7 +17,8 @@ namespace tenant {
 
 namespace {
 
-// NVIDIA's resource manager takes control calls through one ioctl; this is its argument, as the open kernel module has it.
+// NVIDIA's resource manager takes control calls through one ioctl; this is its argument, as the open kernel module has
+// it.
 struct ResourceControl {
     uint32_t client;
     uint32_t object;
@@ -107,8 +108,13 @@ void set_time_slice(uint32_t us) {
     uint32_t known = group_count.load();
     for (uint32_t i = 0; us && !refused.load() && i < known && i < kMostGroups; ++i) {
         uint64_t parameter = us;
-        ResourceControl control{groups[i].client, groups[i].object, kSetTimeSlice, 0,
-                                reinterpret_cast<uint64_t>(&parameter), sizeof parameter, 0};
+        ResourceControl control{groups[i].client,
+                                groups[i].object,
+                                kSetTimeSlice,
+                                0,
+                                reinterpret_cast<uint64_t>(&parameter),
+                                sizeof parameter,
+                                0};
         ask(groups[i].fd, &control, us);
     }
 }

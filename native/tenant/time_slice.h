@@ -1,5 +1,5 @@
-// How long the hardware lets this process's channels run before another process gets its turn. The driver sets that itself,
-// once for each channel group it makes, by an unprivileged call to the kernel; we change the number on its way.
+// How long the hardware lets this process's channels run before another process gets its turn. The driver sets that
+// itself, once for each channel group it makes, by an unprivileged call to the kernel; we change the number on its way.
 #pragma once
 
 #include <cstdint>

@@ -74,8 +74,7 @@ bool Membership::is_busy() const {
 }
 
 bool Membership::is_empty(StreamState& state) {
-    if (state.key.which > 1)
-        return !state.last_work || driver.cuEventQuery(state.last_work) != CUDA_ERROR_NOT_READY;
+    if (state.key.which > 1) return !state.last_work || driver.cuEventQuery(state.last_work) != CUDA_ERROR_NOT_READY;
     CUcontext current = nullptr;
     driver.cuCtxGetCurrent(&current);
     if (current != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return true;
@@ -124,8 +123,7 @@ void Membership::nap(uint64_t ns) {
         return;
     }
     asleep_.store(1);
-    if (!leaving_.load() && !is_busy())
-        syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &length, nullptr, 0);
+    if (!leaving_.load() && !is_busy()) syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &length, nullptr, 0);
     asleep_.store(0);
 }
 

@@ -9,9 +9,9 @@
 // FUTEX_OWNER_DIED in its first word, which it does however the owner ends. So "is it alive?" is one load, across
 // containers too, and whoever takes a lost slot's mutex cleans up after its owner.
 //
-// Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether a tenant's streams may go on there. A tenant
-// that becomes busy closes the gates of every slot of a lower class: it sets busy first, then the gates. A gate is
-// opened by recomputing it and looking again afterwards, so that a racing closer always wins.
+// Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether a tenant's streams may go on there. A
+// tenant that becomes busy closes the gates of every slot of a lower class: it sets busy first, then the gates. A gate
+// is opened by recomputing it and looking again afterwards, so that a racing closer always wins.
 #pragma once
 
 #include <pthread.h>
@@ -89,13 +89,13 @@ struct Slot {
     pthread_mutex_t owner;  // 40 bytes; its first word is the futex
     uint32_t pid;           // in the owner's PID namespace
     uint32_t uid;
-    uint64_t started;        // the owner's start time in clock ticks since boot (field 22 of /proc/PID/stat)
+    uint64_t started;  // the owner's start time in clock ticks since boot (field 22 of /proc/PID/stat)
     Flag tenant_class;
-    Flag weight;             // thousandths
+    Flag weight;              // thousandths
     Count unknown_functions;  // names that the driver knew and we did not, handed out uncounted
-    uint8_t tenant[16];      // the `run` it belongs to
-    char name[64];           // of the program, zero-terminated
-    Flag time_slice_us;      // that the hardware gives it; 0: not known
+    uint8_t tenant[16];       // the `run` it belongs to
+    char name[64];            // of the program, zero-terminated
+    Flag time_slice_us;       // that the hardware gives it; 0: not known
     Flag time_slice_refused;  // the driver did not take the one of its class
     uint8_t unused[96];
     OnGpu gpus[kGpus];

@@ -1,4 +1,7 @@
 // The segment for Python, through ctypes: a flat C interface without exceptions.
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -17,8 +20,7 @@ void describe(char* out, size_t room, const std::string& text) {
 
 EXPORT void* cotenant_segment_open(const char* path, int create, char* why, size_t why_bytes) {
     std::string reason;
-    wire::Segment* segment =
-        create ? wire::create_or_open_segment(path, &reason) : wire::open_segment(path, &reason);
+    wire::Segment* segment = create ? wire::create_or_open_segment(path, &reason) : wire::open_segment(path, &reason);
     if (!segment) describe(why, why_bytes, reason);
     return segment;
 }
@@ -27,6 +29,12 @@ EXPORT void cotenant_segment_close(void* segment) { wire::close_segment(static_c
 
 EXPORT int cotenant_segment_bury_the_dead(void* segment) {
     return wire::bury_the_dead(*static_cast<wire::Segment*>(segment));
+}
+
+// Whether the file's pages are memory and nothing else: a driver does not register pages that a disk stands behind.
+EXPORT int cotenant_segment_is_in_memory(const char* path) {
+    struct statfs about;
+    return statfs(path, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC);
 }
 
 EXPORT size_t cotenant_segment_bytes() { return wire::kSegmentBytes; }

@@ -222,6 +222,10 @@ def shared_memory(machine: Machine) -> Finding:
         return Finding("shared-memory", "fail", f"{folder} is no folder", fix, facts)
     free = shutil.disk_usage(folder).free
     facts["free_bytes"] = free
+    hardware = machine.driver_file is not None and not parts.is_softgpu(machine.driver_file)
+    if hardware and not segment.is_in_memory(folder):
+        fix = "name a file on a tmpfs such as /dev/shm in COTENANT_SEGMENT: the driver maps no other"
+        return Finding("shared-memory", "fail", f"{folder} is on a disk", fix, facts)
     try:
         seen = segment.read(path)
     except FileNotFoundError:

@@ -133,12 +133,21 @@ def path_for(environment: Mapping[str, str]) -> Path:
     return Path(given).absolute() if given else Path(f"/dev/shm/cotenant-{os.getuid()}.v{VERSION}")
 
 
-def ensure(path: Path) -> None:
-    """Makes the segment if there is none, and checks that it is one that our tenants can use."""
+def wire_library() -> ctypes.CDLL:
     try:
-        library = ctypes.CDLL(str(parts.require(parts.wire())))
+        return ctypes.CDLL(str(parts.require(parts.wire())))
     except OSError as error:
         raise BadSegment(str(error)) from error
+
+
+def is_in_memory(path: Path) -> bool:
+    """NVIDIA's driver maps only such a segment's gates; the software GPU does not care."""
+    return bool(wire_library().cotenant_segment_is_in_memory(os.fsencode(path)))
+
+
+def ensure(path: Path) -> None:
+    """Makes the segment if there is none, and checks that it is one that our tenants can use."""
+    library = wire_library()
     library.cotenant_segment_open.argtypes = [ctypes.c_char_p, c_int, ctypes.c_char_p, c_size_t]
     library.cotenant_segment_open.restype = ctypes.c_void_p
     library.cotenant_segment_close.argtypes = [ctypes.c_void_p]

@@ -33,7 +33,16 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     def build(name: str, *options: str) -> Path:
         output = folder / (name + "".join(o.strip("-").replace("/", "_") for o in options))
         if not output.exists():
-            command = [compiler, "-O1", "-fPIC", *options, str(PROGRAMS / f"{name}.c"), "-o", str(output), "-ldl"]
+            command = [
+                compiler,
+                "-O1",
+                "-fPIC",
+                *options,
+                str(PROGRAMS / f"{name}.c"),
+                "-o",
+                str(output),
+                "-ldl",
+            ]
             subprocess.run(command, check=True)
         return output
 
@@ -109,4 +118,3 @@ def tenant(softgpu_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[...
 @pytest.fixture
 def tenants_now(softgpu_env: dict[str, str]) -> Callable[[], tuple[segment.Tenant, ...]]:
     return lambda: segment.read(Path(softgpu_env["COTENANT_SEGMENT"])).tenants
-

@@ -16,7 +16,13 @@ from cotenant import segment
 if TYPE_CHECKING:
     from tests.conftest import RunPython
 
-PROGRAM = "from soft import Gpu\ngpu = Gpu()\nfor _ in range(3): gpu.launch(gpu.kernel('empty'))\ngpu.synchronize()\nprint('ran')"
+PROGRAM = """
+from soft import Gpu
+gpu = Gpu()
+for _ in range(3): gpu.launch(gpu.kernel('empty'))
+gpu.synchronize()
+print('ran')
+"""
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -59,7 +65,9 @@ def a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", [missing, foreign, empty, truncated, of_another_version, a_folder])
-def test_an_unusable_segment(env: dict[str, str], run_python: RunPython, trouble: Callable[[Path], None]) -> None:
+def test_an_unusable_segment(
+    env: dict[str, str], run_python: RunPython, trouble: Callable[[Path], None]
+) -> None:
     trouble(Path(env["COTENANT_SEGMENT"]))
     done = run_python(PROGRAM, env)
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
@@ -97,7 +105,9 @@ def test_no_segment_named(env: dict[str, str], run_python: RunPython) -> None:
     assert "COTENANT_SEGMENT" in line
 
 
-def test_a_driver_that_cannot_be_opened_is_no_device(env: dict[str, str], run_python: RunPython, tmp_path: Path) -> None:
+def test_a_driver_that_cannot_be_opened_is_no_device(
+    env: dict[str, str], run_python: RunPython, tmp_path: Path
+) -> None:
     env["COTENANT_DRIVER"] = str(tmp_path / "libcuda.so.1")
     done = run_python("import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))", env)
     assert (done.returncode, done.stdout) == (0, "100\n")
@@ -112,7 +122,9 @@ def test_a_stderr_that_is_closed(env: dict[str, str], run_python: RunPython) -> 
 
 
 def test_a_segment_that_vanishes_under_a_running_program(env: dict[str, str], run_python: RunPython) -> None:
-    source = PROGRAM.replace("gpu.synchronize()", "import os; os.unlink(os.environ['COTENANT_SEGMENT']); gpu.synchronize()")
+    source = PROGRAM.replace(
+        "gpu.synchronize()", "import os; os.unlink(os.environ['COTENANT_SEGMENT']); gpu.synchronize()"
+    )
     done = run_python(source + "\ngpu.launch(gpu.kernel('empty')); gpu.synchronize()", env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
 
@@ -124,7 +136,9 @@ def test_a_driver_without_what_we_need_is_passed_through(
     source.write_text("int cuInit(unsigned f) { return f; }\nint cuLaunchKernel(void) { return 7; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(old)], check=True)
     env["COTENANT_DRIVER"] = str(old)
-    done = run_python("import ctypes; l = ctypes.CDLL('libcuda.so.1'); print(l.cuInit(0), l.cuLaunchKernel())", env)
+    done = run_python(
+        "import ctypes; l = ctypes.CDLL('libcuda.so.1'); print(l.cuInit(0), l.cuLaunchKernel())", env
+    )
     assert (done.returncode, done.stdout) == (0, "0 7\n")
     (line,) = done.stderr.splitlines()
     assert line.startswith("cotenant: this driver has no cu")

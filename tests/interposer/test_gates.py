@@ -195,6 +195,7 @@ LAUNCHING = """
 import sys
 from soft import Gpu
 gpu = Gpu(); kernel = gpu.kernel(sys.argv[1]); stream = gpu.stream()
+gpu.launch(kernel, stream); gpu.synchronize()
 print('ready', flush=True)
 while not __import__('select').select([sys.stdin], [], [], 0)[0]:
     for _ in range(10): gpu.launch(kernel, stream)

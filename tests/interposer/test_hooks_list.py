@@ -23,7 +23,12 @@ def headers() -> list[Path]:
 
 
 def check(include: Path, hooks: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TREE / "native" / "codegen" / "shim.py"), "--compiler", shutil.which("g++") or "c++"]
+    command = [
+        sys.executable,
+        str(TREE / "native" / "codegen" / "shim.py"),
+        "--compiler",
+        shutil.which("g++") or "c++",
+    ]
     command += ["--include", str(include), "--list", str(hooks), "--check", *more]
     command += ["--exports", str(TREE / "native" / "facts" / "driver-580.exports.txt")]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -40,7 +45,9 @@ def test_every_function_is_hooked_or_passed_with_a_reason(include: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["cuLaunchKernelEx", "cuMemAllocAsync", "cuMemcpyDtoH", "cuStreamGetPriority", "cuMemCreate"])
+@pytest.mark.parametrize(
+    "name", ["cuLaunchKernelEx", "cuMemAllocAsync", "cuMemcpyDtoH", "cuStreamGetPriority", "cuMemCreate"]
+)
 def test_a_missing_one_is_noticed(include: Path, tmp_path: Path, name: str) -> None:
     changed = tmp_path / "hooks.list"
     lines = (line.split(" ") for line in LIST.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""Every way to a driver function leads to the right one: exported symbols, and cuGetProcAddress by version and flags."""
+"""Every way to a driver function leads to the right one: by exported symbol, by version and flags."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from cotenant import segment
 
@@ -20,12 +21,19 @@ FACTS = Path(__file__).parents[2] / "native" / "facts"
 
 def exports(path: Path) -> set[str]:
     with path.open("rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
-        return {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["type"] == "STT_FUNC"}
+        symbols = ELFFile(file).get_section_by_name(".dynsym")
+        assert isinstance(symbols, SymbolTableSection)
+        return {
+            s.name
+            for s in symbols.iter_symbols()
+            if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["type"] == "STT_FUNC"
+        }
 
 
 def test_every_function_of_the_real_driver_is_exported(native: Path) -> None:
-    recorded = {n for n in (FACTS / "driver-580.exports.txt").read_text().splitlines() if not n.startswith("#")}
+    recorded = {
+        n for n in (FACTS / "driver-580.exports.txt").read_text().splitlines() if not n.startswith("#")
+    }
     assert len(recorded) > 600
     assert recorded <= exports(native / "shim" / "libcuda.so.1")
 
@@ -58,7 +66,8 @@ for name, version, flags in names['questions']:
         arguments = [name.encode(), ctypes.byref(address), version, ctypes.c_uint64(flags)]
         if entry.endswith('_v2'): arguments.append(ctypes.byref(status))
         result = getattr(library, entry)(*arguments)
-        answers.append([name, version, flags, entry, result, status.value, *(named(address.value) if address.value else [None, False])])
+        found = named(address.value) if address.value else [None, False]
+        answers.append([name, version, flags, entry, result, status.value, *found])
 json.dump(answers, open(sys.argv[2], 'w'))
 """
 
@@ -73,7 +82,9 @@ def answers(
     versions = (2000, 3020, 4000, 7000, 10000, 10010, 11040, 12000, 12050, 13000)
     questions = [[n, v, f] for n in [*names, "cuNoSuchFunction", ""] for v in versions for f in (0, 1, 2)]
     questions += [["cuLaunchKernel", 13000, 4], ["cuLaunchKernel", 99000, 0], ["cuMemAlloc", 1000, 0]]
-    exported = [n for n in (FACTS / "driver-580.exports.txt").read_text().splitlines() if not n.startswith("#")]
+    exported = [
+        n for n in (FACTS / "driver-580.exports.txt").read_text().splitlines() if not n.startswith("#")
+    ]
     asked = tmp_path / "questions.json"
     asked.write_text(json.dumps({"exports": exported, "questions": questions}))
     segment.ensure(Path(softgpu_env["COTENANT_SEGMENT"]))
@@ -95,7 +106,13 @@ def test_look_ups_by_version_and_flags(answers: tuple[list[list[object]], list[l
     # GIVEN the driver's answer, THEN ours is the same function, result and status.
     assert [a[:7] for a in interposed] == [a[:7] for a in plain]
     hooked = {str(a[6]) for a in interposed if a[7]}
-    assert {"cuLaunchKernel", "cuLaunchKernel_ptsz", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds", "cuGraphLaunch"} <= hooked
+    assert {
+        "cuLaunchKernel",
+        "cuLaunchKernel_ptsz",
+        "cuMemcpyHtoD_v2",
+        "cuMemcpyHtoD_v2_ptds",
+        "cuGraphLaunch",
+    } <= hooked
     assert {"cuGetProcAddress", "cuGetProcAddress_v2"} <= hooked
     assert "cuMemAlloc_v2" not in hooked
     # A function is ours always or never.
@@ -111,13 +128,15 @@ def test_a_function_that_only_the_driver_knows_is_passed_on_and_counted(
         "#include <string.h>\n"
         "int cuFromTheFuture(void) { return 42; }\n"
         "int cuGetProcAddress_v2(const char* name, void** out, int v, unsigned long f, int* status) {\n"
-        "    (void)v, (void)f; *status = 0; *out = strcmp(name, \"cuFromTheFuture\") ? 0 : (void*)cuFromTheFuture; return 0; }\n"
+        "    (void)v, (void)f; *status = 0;\n"
+        '    *out = strcmp(name, "cuFromTheFuture") ? 0 : (void*)cuFromTheFuture; return 0; }\n'
     )
     subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(newer)], check=True)
     env = softgpu_env | {"LD_PRELOAD": str(native / "shim" / "libcuda.so.1"), "COTENANT_DRIVER": str(newer)}
     done = run_python(
         "import ctypes\nl = ctypes.CDLL('libcuda.so.1'); p, s = ctypes.c_void_p(), ctypes.c_int()\n"
-        "print(l.cuGetProcAddress_v2(b'cuFromTheFuture', ctypes.byref(p), 15000, ctypes.c_uint64(0), ctypes.byref(s)))\n"
+        "arguments = ctypes.byref(p), 15000, ctypes.c_uint64(0), ctypes.byref(s)\n"
+        "print(l.cuGetProcAddress_v2(b'cuFromTheFuture', *arguments))\n"
         "print(ctypes.CFUNCTYPE(ctypes.c_int)(p.value)(), l.cuMemGetInfo_v2(0, 0))",
         env,
     )

@@ -25,7 +25,10 @@ def ask(native: Path, compiled: Compile, plain_env: dict[str, str], run_python: 
     driver, kernel = compiled("null_driver", "-shared"), compiled("kernel_module", "-shared")
 
     def ask(tenant_class: str, command: int = SET_TIME_SLICE, **extra: str) -> list[str]:
-        env = plain_env | {"LD_PRELOAD": f"{native / 'shim' / 'libcuda.so.1'}:{kernel}", "COTENANT_CLASS": tenant_class}
+        env = plain_env | {
+            "LD_PRELOAD": f"{native / 'shim' / 'libcuda.so.1'}:{kernel}",
+            "COTENANT_CLASS": tenant_class,
+        }
         done = run_python(ASK, env | extra, driver, str(command))
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()

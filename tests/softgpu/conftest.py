@@ -34,10 +34,17 @@ class Gate:
         self.word = ctypes.c_uint32.from_address(int(self.page))
         self.word.value = 0
         self.address = value(cuda.cuMemHostGetDevicePointer(self.page, 0))
+        self.free_stream = value(cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
     def hold(self, stream: Any) -> None:
         equal = self.cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
         value(self.cuda.cuStreamWaitValue32(stream, self.address, 1, equal))
+
+    def settle(self) -> None:
+        """Lets the device go round a few times: what is not really held has surely run afterwards."""
+        for _ in range(3):
+            value(self.cuda.cuStreamWriteValue32(self.free_stream, int(self.address) + 64, 1, 0))
+            value(self.cuda.cuStreamSynchronize(self.free_stream))
 
     def open(self) -> None:
         self.word.value = 1
@@ -49,6 +56,7 @@ def gate(cuda: Any, context: Any) -> Iterator[Gate]:
     yield made
     made.open()
     cuda.cuCtxSynchronize()
+    cuda.cuStreamDestroy(made.free_stream)
     cuda.cuMemFreeHost(made.page)
 
 

@@ -265,6 +265,7 @@ def test_external_events_are_real_ones(
     gate.hold(other)
     value(cuda.cuEventRecord(before, other))
     value(cuda.cuGraphLaunch(executable, stream))
+    gate.settle()
     assert code(cuda.cuEventQuery(after)) == 600
     gate.open()
     value(cuda.cuEventSynchronize(after))

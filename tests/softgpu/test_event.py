@@ -21,6 +21,7 @@ def test_an_event_is_done_when_its_stream_got_there(
     value(cuda.cuEventSynchronize(event))
     gate.hold(stream)
     value(cuda.cuEventRecord(event, stream))
+    gate.settle()
     assert code(cuda.cuEventQuery(event)) == NOT_READY
     gate.open()
     value(cuda.cuEventSynchronize(event))
@@ -36,6 +37,7 @@ def test_a_stream_waits_for_an_event_of_another(
     value(cuda.cuEventRecord(event, first))
     value(cuda.cuStreamWaitEvent(second, event, 0))
     value(cuda.cuMemsetD8Async(buffer, 2, 4, second))
+    gate.settle()
     assert code(cuda.cuStreamQuery(second)) == NOT_READY
     gate.open()
     value(cuda.cuStreamSynchronize(second))
@@ -51,6 +53,7 @@ def test_a_wait_means_the_record_that_was_there(
     gate.hold(held)
     value(cuda.cuEventRecord(event, held))
     value(cuda.cuStreamSynchronize(waiting))
+    gate.settle()
     assert code(cuda.cuEventQuery(event)) == NOT_READY
 
 
@@ -72,6 +75,7 @@ def test_a_wait_across_contexts(
     made = value(cuda.cuCtxCreate(None, 0, 0))
     other = value(cuda.cuStreamCreate(0))
     value(cuda.cuStreamWaitEvent(other, event, 0))
+    gate.settle()
     assert code(cuda.cuStreamQuery(other)) == NOT_READY
     assert code(cuda.cuEventRecord(event, other)) == INVALID_HANDLE
     gate.open()
@@ -88,6 +92,7 @@ def test_elapsed_time_needs_two_finished_events_with_timing(
     gate.hold(stream)
     value(cuda.cuEventRecord(end, stream))
     value(cuda.cuEventRecord(untimed, stream))
+    gate.settle()
     assert code(cuda.cuEventElapsedTime(start, end)) == NOT_READY
     gate.open()
     value(cuda.cuStreamSynchronize(stream))

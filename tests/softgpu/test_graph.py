@@ -72,6 +72,16 @@ class Builder:
         wanted = self.kernel_of(function, params)
         return value(self.cuda.cuGraphAddKernelNode(self.graph, list(after), len(after), wanted))
 
+    def hold(self, gate: Any, *after: Any) -> Any:
+        cuda = self.cuda
+        one = cuda.CUstreamBatchMemOpParams()
+        one.operation = one.waitValue.operation = cuda.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WAIT_VALUE_32
+        one.waitValue.address, one.waitValue.value = gate.address, cuda.cuuint32_t(1)
+        one.waitValue.flags = cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+        wanted = cuda.CUDA_BATCH_MEM_OP_NODE_PARAMS()
+        wanted.ctx, wanted.count, wanted.paramArray, wanted.flags = self.context, 1, [one], 0
+        return value(cuda.cuGraphAddBatchMemOpNode(self.graph, list(after), len(after), wanted))
+
     def empty(self, *after: Any) -> Any:
         return value(self.cuda.cuGraphAddEmptyNode(self.graph, list(after), len(after)))
 
@@ -132,6 +142,7 @@ def test_a_launch_is_one_operation_of_its_stream(
     gate.hold(stream)
     value(cuda.cuGraphLaunch(executable, stream))
     value(cuda.cuMemsetD8Async(base + 2, 2, 4, stream))
+    gate.settle()
     assert code(cuda.cuStreamQuery(stream)) == NOT_READY
     assert download_quietly(cuda, base, 8) == bytes(8)
     gate.open()
@@ -159,6 +170,7 @@ def test_launches_of_one_graph_follow_each_other(
     gate.hold(held)
     value(cuda.cuGraphLaunch(executable, held))
     value(cuda.cuGraphLaunch(executable, free))
+    gate.settle()
     assert code(cuda.cuStreamQuery(free)) == NOT_READY
     gate.open()
     value(cuda.cuStreamSynchronize(free))
@@ -243,19 +255,37 @@ def test_a_gate_inside_a_graph(
     gate: Any,
 ) -> None:  # fmt: skip
     first = build.fill(buffer, 1, 4)
-    one = cuda.CUstreamBatchMemOpParams()
-    one.operation = one.waitValue.operation = cuda.CUstreamBatchMemOpType.CU_STREAM_MEM_OP_WAIT_VALUE_32
-    one.waitValue.address, one.waitValue.value = gate.address, cuda.cuuint32_t(1)
-    one.waitValue.flags = 1
-    wanted = cuda.CUDA_BATCH_MEM_OP_NODE_PARAMS()
-    wanted.ctx, wanted.count, wanted.paramArray, wanted.flags = context, 1, [one], 0
-    hold = value(cuda.cuGraphAddBatchMemOpNode(graph, [first], 1, wanted))
+    hold = build.hold(gate, first)
     build.fill(int(buffer) + 4, 2, 4, hold)
     value(cuda.cuGraphLaunch(instantiate(graph), stream))
+    gate.settle()
     assert code(cuda.cuStreamQuery(stream)) == NOT_READY
     gate.open()
     value(cuda.cuStreamSynchronize(stream))
     assert download(cuda, buffer, 8) == b"\1" * 4 + b"\2" * 4
+
+
+def test_a_join_waits_for_every_branch(
+    cuda: Any,
+    context: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+    gate: Any,
+) -> None:
+    base = int(buffer)
+    root = build.empty()
+    quick = build.fill(base, 1, 4, root)
+    held = build.fill(base + 4, 2, 4, build.hold(gate, root))
+    build.copy(base + 16, base, 8, quick, held)
+    value(cuda.cuGraphLaunch(instantiate(graph), stream))
+    gate.settle()
+    assert download_quietly(cuda, base, 24) == b"\1" * 4 + bytes(20)
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, base + 16, 8) == b"\1" * 4 + b"\2" * 4
 
 
 def test_child_graphs_run_in_their_place(

@@ -21,6 +21,7 @@ def test_work_is_done_when_the_stream_says_so(
     assert code(cuda.cuStreamQuery(stream)) == 0
     gate.hold(stream)
     value(cuda.cuMemsetD8Async(buffer, 7, 16, stream))
+    gate.settle()
     assert code(cuda.cuStreamQuery(stream)) == NOT_READY
     gate.open()
     value(cuda.cuStreamSynchronize(stream))
@@ -45,7 +46,9 @@ def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(
     gate.hold(first)
     value(cuda.cuMemsetD8Async(buffer, 1, 16, 0))
     value(cuda.cuMemsetD8Async(buffer, 2, 8, second))
+    value(cuda.cuMemsetD8Async(int(buffer) + 64, 3, 8, free))
     value(cuda.cuStreamSynchronize(free))
+    gate.settle()
     assert code(cuda.cuStreamQuery(0)) == NOT_READY
     assert code(cuda.cuStreamQuery(LEGACY)) == NOT_READY
     assert code(cuda.cuStreamQuery(second)) == NOT_READY
@@ -77,6 +80,7 @@ def test_each_thread_has_a_default_stream_of_its_own(cuda: Any, context: Any, bu
     thread.start()
     thread.join(30)
     assert theirs and theirs[0] != mine
+    gate.settle()
     assert code(cuda.cuStreamQuery(PER_THREAD)) == NOT_READY
 
 
@@ -126,6 +130,7 @@ def test_host_functions_run_in_order(
     for function in (first, second):
         host = cuda.CUhostFn(_ptr=ctypes.addressof(function))
         value(cuda.cuLaunchHostFunc(stream, host, 0))
+    gate.settle()
     assert seen == []
     gate.open()
     value(cuda.cuStreamSynchronize(stream))

@@ -6,13 +6,14 @@ import ctypes
 import mmap
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.softgpu.calls import code, download, upload, value
+from tests.softgpu.calls import code, download, value
 
 INVALID_VALUE, NOT_READY = 1, 600
 GEQ, EQ, AND, NOR, FLUSH = 0, 1, 2, 3, 1 << 30
@@ -40,6 +41,7 @@ def test_a_wait_ends_when_its_condition_holds(
     stream = new_stream(1)
     gate.word.value = closed
     value(cuda.cuStreamWaitValue32(stream, gate.address, wanted, condition))
+    gate.settle()
     assert code(cuda.cuStreamQuery(stream)) == NOT_READY
     gate.word.value = opened
     value(cuda.cuStreamSynchronize(stream))
@@ -53,6 +55,7 @@ def test_streams_signal_each_other_through_device_memory(
     value(cuda.cuStreamWriteValue32(waiting, int(buffer) + 64, 11, 0))
     gate.hold(writing)
     value(cuda.cuStreamWriteValue64(writing, buffer, 1 << 40, 0))
+    gate.settle()
     assert code(cuda.cuStreamQuery(waiting)) == NOT_READY
     gate.open()
     value(cuda.cuStreamSynchronize(waiting))
@@ -95,27 +98,35 @@ def test_what_the_device_cannot_touch_is_refused(
     value(cuda.cuStreamSynchronize(stream))
 
 
+@pytest.fixture
+def shared_page(cuda: Any, context: Any) -> Iterator[tuple[Path, ctypes.c_uint32]]:
+    """A page of a file that another process can open, registered with the device; it opens before it goes."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as file:
+        file.truncate(4096)
+        mapping = mmap.mmap(file.fileno(), 4096)  # unmapped with the last object that refers to it
+        word = ctypes.c_uint32.from_buffer(mapping)
+        value(cuda.cuMemHostRegister(ctypes.addressof(word), 4096, cuda.CU_MEMHOSTREGISTER_DEVICEMAP))
+        yield Path(file.name), word
+        word.value = 1
+        cuda.cuCtxSynchronize()
+        value(cuda.cuMemHostUnregister(ctypes.addressof(word)))
+
+
 def test_another_process_opens_the_gate_by_a_plain_store(
-    cuda: Any, new_stream: Callable[..., Any], buffer: Any, tmp_path: Path
+    cuda: Any,
+    new_stream: Callable[..., Any],
+    buffer: Any,
+    gate: Any,
+    shared_page: tuple[Path, ctypes.c_uint32],
 ) -> None:
-    folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else tmp_path
-    path = folder / f"{tmp_path.name}-gate-{id(tmp_path)}"
-    path.write_bytes(bytes(4096))
-    try:
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as shared:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(shared))
-            value(cuda.cuMemHostRegister(address, 4096, cuda.CU_MEMHOSTREGISTER_DEVICEMAP))
-            stream = new_stream()
-            value(cuda.cuStreamWaitValue32(stream, value(cuda.cuMemHostGetDevicePointer(address, 0)), 1, GEQ))
-            value(cuda.cuMemsetD8Async(buffer, 3, 4, stream))
-            assert code(cuda.cuStreamQuery(stream)) == NOT_READY
-            store = f"f = open({str(path)!r}, 'r+b'); f.write(b'\\1'); f.close()"
-            subprocess.run([sys.executable, "-c", store], check=True, timeout=60)
-            value(cuda.cuStreamSynchronize(stream))
-            value(cuda.cuMemHostUnregister(address))
-            upload(cuda, int(buffer) + 8, b"x")
-            assert download(cuda, buffer, 4) == b"\3" * 4
-    except BufferError:
-        pass  # the view of the mapping lives on in a local
-    finally:
-        path.unlink()
+    path, word = shared_page
+    stream = new_stream()
+    address = value(cuda.cuMemHostGetDevicePointer(ctypes.addressof(word), 0))
+    value(cuda.cuStreamWaitValue32(stream, address, 1, GEQ))
+    value(cuda.cuMemsetD8Async(buffer, 3, 4, stream))
+    gate.settle()
+    assert code(cuda.cuStreamQuery(stream)) == NOT_READY
+    store = "import sys; f = open(sys.argv[1], 'r+b'); f.write(b'\\1'); f.close()"
+    subprocess.run([sys.executable, "-c", store, path], check=True, timeout=60)
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, buffer, 4) == b"\3" * 4

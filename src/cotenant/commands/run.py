@@ -135,6 +135,8 @@ def tenant_environment(
             segment.ensure(path)
         except (segment.BadSegment, Problem) as error:
             raise NotShared(str(error), "`cotenant doctor` says more; --segment names another file") from None
+        if not parts.is_softgpu(driver_file) and not segment.is_in_memory(path):
+            raise NotShared(f"{path} is on a disk", "name a file on a tmpfs such as /dev/shm with --segment")
     return dict(environment) | {
         "COTENANT_DRIVER": str(driver_file),
         "COTENANT_SEGMENT": str(path),

@@ -19,7 +19,8 @@ static void* serve(size_t size, size_t alignment) {
         void* arena = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (arena == MAP_FAILED) return NULL;
         uintptr_t expected = 0;
-        if (atomic_compare_exchange_strong(&next, &expected, (uintptr_t)arena)) atomic_store(&end, (uintptr_t)arena + room);
+        if (atomic_compare_exchange_strong(&next, &expected, (uintptr_t)arena))
+            atomic_store(&end, (uintptr_t)arena + room);
     }
     if (alignment < 16) alignment = 16;
     size_t whole = size + 16 + alignment;

@@ -1,5 +1,5 @@
-// Stands for NVIDIA's kernel module, preloaded behind the interposer: takes a time slice, or refuses all but the driver's
-// own, as COTENANT_TEST_REFUSE says, and tells on stdout what it took.
+// Stands for NVIDIA's kernel module, preloaded behind the interposer: takes a time slice, or refuses all but the
+// driver's own, as COTENANT_TEST_REFUSE says, and tells on stdout what it took.
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdint.h>

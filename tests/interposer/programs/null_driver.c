@@ -8,13 +8,32 @@ typedef int CUresult;
 static int context;
 
 CUresult cuInit(unsigned flags) { return flags != 0; }
-CUresult cuCtxGetCurrent(void** out) { *out = &context; return 0; }
+CUresult cuCtxGetCurrent(void** out) {
+    *out = &context;
+    return 0;
+}
 CUresult cuCtxSetCurrent(void* given) { return given != &context; }
-CUresult cuCtxGetDevice(int* out) { *out = 0; return 0; }
-CUresult cuDeviceGetUuid_v2(char* out, int device) { memset(out, 7, 16); return device; }
-CUresult cuStreamGetCtx(void* stream, void** out) { (void)stream; *out = &context; return 0; }
-CUresult cuStreamQuery(void* stream) { (void)stream; return 600; }
-CUresult cuThreadExchangeStreamCaptureMode(int* mode) { *mode = 0; return 0; }
+CUresult cuCtxGetDevice(int* out) {
+    *out = 0;
+    return 0;
+}
+CUresult cuDeviceGetUuid_v2(char* out, int device) {
+    memset(out, 7, 16);
+    return device;
+}
+CUresult cuStreamGetCtx(void* stream, void** out) {
+    (void)stream;
+    *out = &context;
+    return 0;
+}
+CUresult cuStreamQuery(void* stream) {
+    (void)stream;
+    return 600;
+}
+CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
+    *mode = 0;
+    return 0;
+}
 
 // As the real driver does when it makes a channel group: asks the kernel for a slice of 2048 us. The "kernel" is a file
 // here; what was asked for is the result.
@@ -31,7 +50,8 @@ long null_driver_slice(int fd, uint32_t command) {
 }
 
 // Needed to be there, not to be called.
-#define UNUSED(name) CUresult name(void) { return 999; }
+#define UNUSED(name) \
+    CUresult name(void) { return 999; }
 UNUSED(cuDevicePrimaryCtxGetState)
 UNUSED(cuDevicePrimaryCtxRetain)
 UNUSED(cuDevicePrimaryCtxRelease_v2)

@@ -31,15 +31,16 @@ int run_kernels(const char* library, int count, uint64_t flags) {
     get = (GetProcAddress)dlsym(handle, "cuGetProcAddress_v2");
     void *context, *module, *kernel;
     int device, failed = 0;
-    failed |= ((CUresult(*)(unsigned))function("cuInit", 2000, 0))(0);
-    failed |= ((CUresult(*)(int*, int))function("cuDeviceGet", 2000, 0))(&device, 0);
-    failed |= ((CUresult(*)(void**, int))function("cuDevicePrimaryCtxRetain", 7000, 0))(&context, device);
-    failed |= ((CUresult(*)(void*))function("cuCtxSetCurrent", 4000, 0))(context);
-    failed |= ((CUresult(*)(void**, const void*))function("cuModuleLoadData", 2000, 0))(&module, kModule);
-    failed |= ((CUresult(*)(void**, void*, const char*))function("cuModuleGetFunction", 2000, 0))(&kernel, module, "empty");
-    CUresult (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**) =
-        function("cuLaunchKernel", 7000, flags);
+    failed |= ((CUresult (*)(unsigned))function("cuInit", 2000, 0))(0);
+    failed |= ((CUresult (*)(int*, int))function("cuDeviceGet", 2000, 0))(&device, 0);
+    failed |= ((CUresult (*)(void**, int))function("cuDevicePrimaryCtxRetain", 7000, 0))(&context, device);
+    failed |= ((CUresult (*)(void*))function("cuCtxSetCurrent", 4000, 0))(context);
+    failed |= ((CUresult (*)(void**, const void*))function("cuModuleLoadData", 2000, 0))(&module, kModule);
+    failed |=
+        ((CUresult (*)(void**, void*, const char*))function("cuModuleGetFunction", 2000, 0))(&kernel, module, "empty");
+    CUresult (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                       void**) = function("cuLaunchKernel", 7000, flags);
     for (int i = 0; i < count; ++i) failed |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
-    failed |= ((CUresult(*)(void))function("cuCtxSynchronize", 2000, 0))();
+    failed |= ((CUresult (*)(void))function("cuCtxSynchronize", 2000, 0))();
     return failed;
 }
