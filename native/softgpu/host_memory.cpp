@@ -20,8 +20,12 @@ uint64_t page_bytes() {
 
 CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
     return in_context([&](const ContextRef& context) -> CUresult {
-        if (!out || bytes == 0 || (flags & ~alloc_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (!out || (flags & ~alloc_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
         TRY(unsafe_during_capture());
+        if (bytes == 0) {  // accepted, unlike by cuMemAlloc: nothing is allocated, and null may be freed
+            *out = nullptr;
+            return CUDA_SUCCESS;
+        }
         if (bytes > UINT64_MAX - page_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
         void* const pages =
             mmap(nullptr, round_up(bytes, page_bytes()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -37,8 +41,9 @@ CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
     });
 }
 
-// Takes host memory of one kind out of the table, after what is queued on it has run.
-CUresult remove_host(void* pointer, MemoryKind kind, CUresult if_missing) {
+// Takes host memory of one kind out of the table, after what is queued on it has run. An address in the middle, or of
+// another kind of memory, is an invalid value; `if_unknown` is for memory that CUDA does not know.
+CUresult remove_host(void* pointer, MemoryKind kind, CUresult if_unknown) {
     Memory& all = memory();
     const uint64_t base = reinterpret_cast<uint64_t>(pointer);
     ContextRef owner;
@@ -46,19 +51,29 @@ CUresult remove_host(void* pointer, MemoryKind kind, CUresult if_missing) {
         Allocations::Entry* const entry = all.allocations.starting_at(base);
         return entry && entry->value.kind == kind ? entry : nullptr;
     };
+    const auto missing = [&] { return all.allocations.containing(base) ? CUDA_ERROR_INVALID_VALUE : if_unknown; };
     {
         const std::shared_lock<std::shared_mutex> lock(all.mutex);
         const Allocations::Entry* const entry = find();
-        if (!entry) return if_missing;
+        if (!entry) return missing();
         owner = entry->value.owner_ref.lock();
     }
     if (owner) TRY(synchronize(*owner));
     const std::unique_lock<std::shared_mutex> lock(all.mutex);
     const Allocations::Entry* const entry = find();
-    if (!entry) return if_missing;
+    if (!entry) return missing();
     if (kind == MemoryKind::host) unmap_pages({base, round_up(entry->size, page_bytes())});
     all.allocations.take(base);
     return CUDA_SUCCESS;
+}
+
+std::shared_ptr<PinnedPages> map_again(uint64_t base, uint64_t bytes) {
+    const uint64_t start = base / page_bytes() * page_bytes();
+    const uint64_t whole = round_up(base + bytes, page_bytes()) - start;
+    // An old size of nothing asks for a second mapping, which the kernel gives of shared pages only.
+    void* const here = mremap(reinterpret_cast<void*>(start), 0, whole, MREMAP_MAYMOVE);
+    if (here == MAP_FAILED) return nullptr;
+    return std::make_shared<PinnedPages>(start, Span{reinterpret_cast<uint64_t>(here), whole});
 }
 
 CUresult register_host(void* pointer, size_t bytes, unsigned flags) {
@@ -75,12 +90,15 @@ CUresult register_host(void* pointer, size_t bytes, unsigned flags) {
         Allocation allocation = made_in(context, MemoryKind::registered);
         allocation.host_flags = flags;
         allocation.id = ++all.last_id;
+        allocation.pinned = map_again(base, bytes);
         all.allocations.insert(base, bytes, std::move(allocation));
         return CUDA_SUCCESS;
     });
 }
 
 }  // namespace
+
+PinnedPages::~PinnedPages() { unmap_pages(here); }
 
 bool has_pages(uint64_t address, uint64_t bytes) {
     const uint64_t start = address / page_bytes() * page_bytes();
@@ -99,6 +117,7 @@ DRIVER_API cuMemAllocHost_v2(void** pointer, size_t bytes) { return allocate_hos
 
 DRIVER_API cuMemFreeHost(void* pointer) {
     return in_context([&](const ContextRef&) -> CUresult {
+        if (!pointer) return CUDA_SUCCESS;
         TRY(unsafe_during_capture());
         return remove_host(pointer, MemoryKind::host, CUDA_ERROR_INVALID_VALUE);
     });
@@ -137,8 +156,8 @@ DRIVER_API cuMemHostGetFlags(unsigned* flags, void* pointer) {
         if (!flags || !pointer) return CUDA_ERROR_INVALID_VALUE;
         const std::shared_lock<std::shared_mutex> lock(memory().mutex);
         const Allocations::Entry* const entry = memory().allocations.containing(reinterpret_cast<uint64_t>(pointer));
-        if (!entry || entry->value.kind != MemoryKind::host) return CUDA_ERROR_INVALID_VALUE;
-        // With one address space for all, every allocation is mapped.
+        if (!entry || !entry->value.on_host()) return CUDA_ERROR_INVALID_VALUE;
+        // With one address space for all, all of it is mapped. Flags of one name are one number for both kinds.
         *flags = entry->value.host_flags | CU_MEMHOSTALLOC_DEVICEMAP;
         return CUDA_SUCCESS;
     });

@@ -140,6 +140,12 @@ MemoryHold::~MemoryHold() {
     if (--holds == 0) memory().mutex.unlock_shared();
 }
 
+uint64_t place_here(CUdeviceptr pointer) {
+    const Allocations::Entry* const entry = memory().allocations.containing(pointer);
+    if (!entry || !entry->value.pinned) return pointer;
+    return entry->value.pinned->here.base + (pointer - entry->value.pinned->registered_at);
+}
+
 bool device_can_access(const Context& context, CUdeviceptr pointer, size_t bytes) {
     const MemoryHold hold;
     return reachable(device_of(context), pointer, bytes, false);
@@ -175,17 +181,23 @@ CUresult allocate(const ContextRef& context, uint64_t bytes, MemoryKind kind, CU
     return CUDA_SUCCESS;
 }
 
+namespace {
+
+// With the lock held; null: nothing that may be freed starts there.
+Allocations::Entry* freeable(Memory& all, CUdeviceptr pointer) {
+    Allocations::Entry* const entry = all.allocations.starting_at(pointer);
+    if (!entry || entry->value.on_host() || entry->value.kind == MemoryKind::mapping) return nullptr;
+    return entry->value.freed_in_a_stream ? nullptr : entry;
+}
+
+}  // namespace
+
 CUresult free_device_memory(CUdeviceptr pointer) {
     Memory& all = memory();
     ContextRef owner;
-    const auto find = [&]() -> Allocations::Entry* {
-        Allocations::Entry* const entry = all.allocations.starting_at(pointer);
-        if (!entry || entry->value.on_host() || entry->value.kind == MemoryKind::mapping) return nullptr;
-        return entry;
-    };
     {
         const std::shared_lock<std::shared_mutex> lock(all.mutex);
-        const Allocations::Entry* const entry = find();
+        const Allocations::Entry* const entry = freeable(all, pointer);
         if (!entry) return CUDA_ERROR_INVALID_VALUE;
         owner = entry->value.owner_ref.lock();
     }
@@ -194,12 +206,48 @@ CUresult free_device_memory(CUdeviceptr pointer) {
     Returned returned;
     {
         const std::unique_lock<std::shared_mutex> lock(all.mutex);
-        if (!find()) return CUDA_ERROR_INVALID_VALUE;
+        if (!freeable(all, pointer)) return CUDA_ERROR_INVALID_VALUE;
         returned = remove_locked(all, pointer);
     }
     release_on(returned.device, returned.accounted);
     if (owner) trim_pools(*owner);
     return CUDA_SUCCESS;
+}
+
+CUresult free_device_memory_in_order(CUdeviceptr pointer, CUstream stream, DefaultStream which) {
+    Memory& all = memory();
+    uint64_t id;
+    {
+        const std::unique_lock<std::shared_mutex> lock(all.mutex);
+        Allocations::Entry* const entry = freeable(all, pointer);
+        if (!entry) return CUDA_ERROR_INVALID_VALUE;
+        id = entry->value.id;
+        entry->value.freed_in_a_stream = true;
+    }
+    const auto find = [&all, pointer, id]() -> Allocations::Entry* {
+        Allocations::Entry* const entry = all.allocations.starting_at(pointer);
+        return entry && entry->value.id == id ? entry : nullptr;
+    };
+    Operation operation;
+    operation.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+    operation.node_params = std::make_shared<const CUdeviceptr>(pointer);
+    // Not an effect, which may not ask the device's process.
+    operation.host_call = [&all, find, pointer] {
+        Returned returned;
+        {
+            const std::unique_lock<std::shared_mutex> lock(all.mutex);
+            if (!find()) return;
+            returned = remove_locked(all, pointer);
+        }
+        release_on(returned.device, returned.accounted);
+    };
+    OpId done = 0;
+    const CUresult result = enqueue(stream, which, std::move(operation), &done);
+    if (result == CUDA_SUCCESS && done != 0) return CUDA_SUCCESS;
+    // Not freed, or not before the graph that it was captured into is launched.
+    const std::unique_lock<std::shared_mutex> lock(all.mutex);
+    if (Allocations::Entry* const entry = find()) entry->value.freed_in_a_stream = false;
+    return result;
 }
 
 void release_memory_of(Context& context) {

@@ -31,16 +31,29 @@ struct Pool;      // pool.h
 
 enum class MemoryKind { device, pooled, managed, host, registered, mapping };
 
+// Registered pages that can be mapped twice (shared ones: a file, POSIX shared memory), mapped a second time. A driver
+// pins what is registered, so that the device reaches it when the program has unmapped its own mapping.
+struct PinnedPages {
+    uint64_t registered_at;  // where the program has, or had, the first of them
+    Span here;
+    explicit PinnedPages(uint64_t registered_at, Span here) : registered_at(registered_at), here(here) {}
+    PinnedPages(const PinnedPages&) = delete;
+    PinnedPages& operator=(const PinnedPages&) = delete;
+    ~PinnedPages();
+};
+
 struct Allocation {
     MemoryKind kind;
     int device;                      // the ordinal; for host memory, of the context that made it
     const Context* owner = nullptr;  // for comparison only; null: it outlives contexts (virtual memory)
     std::weak_ptr<Context> owner_ref;
     CUcontext context = nullptr;
-    uint64_t id = 0;             // unique in the process
-    uint64_t accounted = 0;      // bytes of the device that are given back with it; 0 where a block or pool has them
-    unsigned host_flags = 0;     // as given to cuMemHostAlloc or cuMemHostRegister
-    std::shared_ptr<Pool> pool;  // pooled
+    uint64_t id = 0;          // unique in the process
+    uint64_t accounted = 0;   // bytes of the device that are given back with it; 0 where a block or pool has them
+    unsigned host_flags = 0;  // as given to cuMemHostAlloc or cuMemHostRegister
+    bool freed_in_a_stream = false;           // by cuMemFreeAsync, not reached yet: nobody may free it again
+    std::shared_ptr<PinnedPages> pinned;      // registered; null where its pages cannot be mapped twice
+    std::shared_ptr<Pool> pool;               // pooled
     std::shared_ptr<Physical> physical;       // mapping
     std::map<int, CUmemAccess_flags> access;  // mapping: by device; absent is none
     bool on_host() const { return kind == MemoryKind::host || kind == MemoryKind::registered; }
@@ -88,6 +101,8 @@ Allocation made_in(const ContextRef& context, MemoryKind kind);
 CUresult allocate(const ContextRef& context, uint64_t bytes, MemoryKind kind, CUdeviceptr* out);
 // Takes an allocation out of the table and gives its memory back; for every kind that cuMemFree accepts.
 CUresult free_device_memory(CUdeviceptr pointer);
+// The same when the stream gets there, for memory that is no pool's.
+CUresult free_device_memory_in_order(CUdeviceptr pointer, CUstream stream, DefaultStream which);
 
 // memory_array.cpp
 struct Array {

@@ -32,7 +32,7 @@ using ContextRef = std::shared_ptr<Context>;
 // (NOT_INITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the sticky one).
 CUresult current_context(ContextRef* out);
 Engine& engine_of(Context& context);
-int device_of(const Context& context);  // the ordinal the caller sees
+int device_of(const Context& context);      // the ordinal the caller sees
 ContextRef context_from(CUcontext handle);  // null: not a live context
 CUcontext handle_of(const Context& context);
 // CUDA_SUCCESS where cuInit was called in this process (not in its parent), else CUDA_ERROR_NOT_INITIALIZED.
@@ -56,18 +56,22 @@ CUresult synchronize(Context& context);
 
 // ---- memory.cpp -----------------------------------------------------------------------------------------------------
 
-// What device_can_access said stays true while one of these lives: memory is not unmapped. For effects, from their checks
-// to their last touch; never around a call into the engine. Holds may nest.
+// What device_can_access said stays true while one of these lives: memory is not unmapped. For effects, from their
+// checks to their last touch; never around a call into the engine. Holds may nest.
 class MemoryHold {
-   public:
+ public:
     MemoryHold();
     ~MemoryHold();
     MemoryHold(const MemoryHold&) = delete;
     MemoryHold& operator=(const MemoryHold&) = delete;
 };
-// Whether a kernel or copy on this context's device may touch [pointer, pointer + bytes): device allocations, mapped and
-// accessible virtual memory, registered or allocated host memory. Checked when the operation runs, not when it is queued.
+// Whether a kernel or copy on this context's device may touch [pointer, pointer + bytes): device allocations, mapped
+// and accessible virtual memory, registered or allocated host memory. Checked when the operation runs, not when it is
+// queued.
 bool device_can_access(const Context& context, CUdeviceptr pointer, size_t bytes);
+// Where this process touches what the device may: elsewhere than `pointer` where registered pages were mapped a second
+// time. With a MemoryHold.
+uint64_t place_here(CUdeviceptr pointer);
 // Validate now, build what runs later.
 CUresult make_copy(const CUDA_MEMCPY3D& copy, Operation* out);
 CUresult make_memset(const CUDA_MEMSET_NODE_PARAMS& fill, Operation* out);

@@ -121,9 +121,13 @@ void undo_allocation(CUdeviceptr base) {
 
 CUresult allocate_in_order(CUdeviceptr* out, size_t bytes, const CUmemoryPool* from, CUstream stream,
                            DefaultStream which) {
-    if (!out || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!out) return CUDA_ERROR_INVALID_VALUE;
     ContextRef context;
     TRY(current_context(&context));
+    if (bytes == 0) {  // accepted, unlike by cuMemAlloc: nothing is allocated, and null may be freed
+        *out = 0;
+        return CUDA_SUCCESS;
+    }
     std::shared_ptr<Pool> pool;
     {
         const std::unique_lock<std::shared_mutex> lock(memory().mutex);
@@ -164,14 +168,19 @@ CUresult allocate_in_order(CUdeviceptr* out, size_t bytes, const CUmemoryPool* f
 CUresult free_in_order(CUdeviceptr pointer, CUstream stream, DefaultStream which) {
     ContextRef context;
     TRY(current_context(&context));
+    if (pointer == 0) return CUDA_SUCCESS;
     Memory& all = memory();
     std::shared_ptr<Pool> pool;
     uint64_t size, id;
     Allocation freed;
     {
-        const std::unique_lock<std::shared_mutex> lock(all.mutex);
+        std::unique_lock<std::shared_mutex> lock(all.mutex);
         const Allocations::Entry* const entry = all.allocations.starting_at(pointer);
-        if (!entry || entry->value.kind != MemoryKind::pooled) return CUDA_ERROR_INVALID_VALUE;
+        if (!entry) return CUDA_ERROR_INVALID_VALUE;
+        if (entry->value.kind != MemoryKind::pooled) {
+            lock.unlock();
+            return free_device_memory_in_order(pointer, stream, which);
+        }
         size = entry->size;
         freed = all.allocations.take(pointer);
         pool = freed.pool;

@@ -40,7 +40,7 @@ CUresult make_wait(Context& context, CUdeviceptr address, Word value, unsigned f
         {
             const MemoryHold hold;
             if (device_can_access(context, address, sizeof(Word))) {
-                const Word now = __atomic_load_n(reinterpret_cast<const Word*>(address), __ATOMIC_ACQUIRE);
+                const Word now = __atomic_load_n(reinterpret_cast<const Word*>(place_here(address)), __ATOMIC_ACQUIRE);
                 return satisfied(now, value, condition);
             }
         }
@@ -57,7 +57,7 @@ CUresult make_write(Context& context, CUdeviceptr address, Word value, unsigned 
     out->effect = [address, value, &context](const Timing&) -> int {
         const MemoryHold hold;
         if (!device_can_access(context, address, sizeof(Word))) return CUDA_ERROR_ILLEGAL_ADDRESS;
-        __atomic_store_n(reinterpret_cast<Word*>(address), value, __ATOMIC_RELEASE);
+        __atomic_store_n(reinterpret_cast<Word*>(place_here(address)), value, __ATOMIC_RELEASE);
         return CUDA_SUCCESS;
     };
     return CUDA_SUCCESS;

@@ -158,12 +158,12 @@ CUresult free_addresses(CUdeviceptr base, size_t bytes) {
 
 CUresult map(CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
              unsigned long long flags) {
-    if (bytes == 0 || flags != 0 || offset != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_multiple(base, granularity) || !is_multiple(bytes, granularity)) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes == 0 || flags != 0 || !is_multiple(base, granularity)) return CUDA_ERROR_INVALID_VALUE;
     Memory& all = memory();
     const std::unique_lock<std::shared_mutex> lock(all.mutex);
     const PhysicalRef physical = physical_locked(handle);
-    if (!physical || bytes > physical->bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!physical) return CUDA_ERROR_INVALID_VALUE;
+    if (offset != 0 || bytes != physical->bytes) return CUDA_ERROR_NOT_SUPPORTED;  // all of it or nothing
     const auto* const reservation = all.reservations.containing(base);
     if (!reservation || reservation->end() - base < bytes) return CUDA_ERROR_INVALID_VALUE;
     if (all.allocations.overlaps(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
@@ -193,12 +193,29 @@ std::vector<uint64_t> whole_mappings(Memory& all, uint64_t base, uint64_t bytes)
     return found;
 }
 
+// With the lock held: the mappings that lie in [base, base + bytes); false where one is there only in part.
+bool mappings_within(Memory& all, uint64_t base, uint64_t bytes, std::vector<uint64_t>* found) {
+    for (uint64_t at = base; at < base + bytes;) {
+        const Allocations::Entry* const entry = all.allocations.containing(at);
+        if (entry && (entry->base < base || entry->end() > base + bytes)) return false;
+        if (entry) found->push_back(entry->base);
+        at = entry ? entry->end() : at + granularity;
+    }
+    return true;
+}
+
+// Holes may be unmapped like the rest, but no part of a mapping.
 CUresult unmap(CUdeviceptr base, size_t bytes) {
+    if (bytes == 0 || !is_multiple(base, granularity) || !is_multiple(bytes, granularity)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     std::vector<Allocation> gone;  // outlives the lock: releasing physical memory asks the device's process
     Memory& all = memory();
     const std::unique_lock<std::shared_mutex> lock(all.mutex);
-    const std::vector<uint64_t> mappings = whole_mappings(all, base, bytes);
-    if (mappings.empty()) return CUDA_ERROR_INVALID_VALUE;
+    const auto* const reservation = all.reservations.containing(base);
+    if (!reservation || reservation->end() - base < bytes) return CUDA_ERROR_INVALID_VALUE;
+    std::vector<uint64_t> mappings;
+    if (!mappings_within(all, base, bytes, &mappings)) return CUDA_ERROR_INVALID_VALUE;
     if (!cover_with_nothing({base, bytes})) return CUDA_ERROR_OUT_OF_MEMORY;
     for (const uint64_t mapping : mappings) gone.push_back(all.allocations.take(mapping));
     return CUDA_SUCCESS;
@@ -215,7 +232,7 @@ CUresult set_access(CUdeviceptr base, size_t bytes, const CUmemAccessDesc* descr
         }
         if (on_host(location)) continue;
         if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-        if (machine_index(location.id) < 0) return CUDA_ERROR_INVALID_DEVICE;
+        if (machine_index(location.id) < 0) return CUDA_ERROR_INVALID_VALUE;
     }
     Memory& all = memory();
     const std::unique_lock<std::shared_mutex> lock(all.mutex);

@@ -171,9 +171,11 @@ void* Membership::watcher_main(void* self) {
 
 void Membership::become_busy(int gpu) {
     wire::OnGpu& here = slot_->gpus[gpu];
-    if (here.busy.exchange(1) == 0) here.figures.bursts.fetch_add(1, std::memory_order_relaxed);
-    if (segment_->header.knobs.rule.load(std::memory_order_relaxed) == wire::rule_strict)
-        wire::close_gates_below(*segment_, slot_->tenant_class.load(std::memory_order_relaxed), gpu);
+    if (!here.busy.load()) {
+        here.figures.bursts.fetch_add(1, std::memory_order_relaxed);
+        burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
+    }
+    wire::go_busy(*segment_, index_, gpu);
     if (asleep_.load()) wake();
 }
 

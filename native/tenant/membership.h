@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "tenant/durations.h"
+#include "tenant/grace.h"
 #include "tenant/streams.h"
 #include "wire/segment.h"
 
@@ -57,9 +58,11 @@ class Membership {
     void introduce();
     void watch();
     bool is_busy() const;
+    void beat(uint64_t now_ns);
     void look_for_idleness(int gpu, uint64_t now_ns);
     bool has_unfinished(int gpu, bool* changed);
     bool is_empty(StreamState& state);
+    uint64_t grace_ns() const;
     void nap(uint64_t ns);
     void sleep_until_busy();
     void wake();
@@ -76,7 +79,14 @@ class Membership {
     std::atomic<uint32_t> phase_{0};      // of the watcher: see membership.cpp; also its futex
     std::atomic<uint32_t> asleep_{0};
     std::atomic<uint32_t> leaving_{0};
-    uint64_t quiet_since_ns_[wire::kGpus]{};
+    std::atomic<uint64_t> burst_began_ns_[wire::kGpus]{};
+
+    // The watcher's own.
+    struct Pause {
+        uint64_t since_ns = 0;  // when the streams were last seen at work
+        bool on = false;        // they have been seen empty since
+    } pauses_[wire::kGpus];
+    Grace grace_;
 };
 
 class Locked {

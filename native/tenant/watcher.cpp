@@ -23,12 +23,6 @@ constexpr uint64_t kTimingNs = 2 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
 constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
 
-uint64_t now_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
 }  // namespace
 
 void Membership::watch() {
@@ -37,7 +31,7 @@ void Membership::watch() {
     driver.cuThreadExchangeStreamCaptureMode(&relaxed);
     uint64_t last_busy = 0, last_care = 0;
     while (!leaving_.load()) {
-        uint64_t now = now_ns();
+        uint64_t now = wire::now_ns();
         bool has_classes_above = slot_->tenant_class.load() != wire::production;
         if (has_classes_above && now - last_care >= kCareNs) {
             last_care = now;
@@ -50,10 +44,10 @@ void Membership::watch() {
             samples.collect(durations);
             unlock();
         }
-        uint64_t grace_ns = uint64_t{segment_->header.knobs.grace_us.load()} * 1000;
-        uint64_t short_nap = std::clamp(grace_ns / 4, kShortestNap, kLongestNap);
+        uint64_t short_nap = std::clamp(grace_ns() / 4, kShortestNap, kLongestNap);
         if (is_busy()) {
             last_busy = now;
+            beat(now);
             for (int gpu = 0; gpu < wire::kGpus; ++gpu)
                 if (slot_->gpus[gpu].busy.load()) look_for_idleness(gpu, now);
             nap(short_nap);
@@ -100,13 +94,33 @@ bool Membership::has_unfinished(int gpu, bool* changed) {
     return unfinished;
 }
 
+void Membership::beat(uint64_t now) {
+    bool was_stale = static_cast<int64_t>(now - slot_->heartbeat_ns.exchange(now)) >= wire::kStaleNs;
+    // We were stopped, and others have rightly gone ahead.
+    for (int gpu = 0; was_stale && gpu < wire::kGpus; ++gpu)
+        if (slot_->gpus[gpu].busy.load()) wire::go_busy(*segment_, index_, gpu);
+}
+
+uint64_t Membership::grace_ns() const {
+    float fallback_us = static_cast<float>(segment_->header.knobs.grace_us.load());
+    return static_cast<uint64_t>(grace_.us(fallback_us) * 1000);
+}
+
 void Membership::look_for_idleness(int gpu, uint64_t now) {
+    Pause& pause = pauses_[gpu];
     bool changed = false;
     if (has_unfinished(gpu, &changed) || changed) {
-        quiet_since_ns_[gpu] = now;
+        // Where the pause was long enough to be given away, it ended with the launch that made us busy again.
+        uint64_t end = std::min(now, std::max(pause.since_ns, burst_began_ns_[gpu].load()));
+        if (pause.on) {
+            grace_.saw_pause(static_cast<float>((end > pause.since_ns ? end : now) - pause.since_ns) / 1000);
+            slot_->grace_us.store(static_cast<uint32_t>(grace_ns() / 1000));
+        }
+        pause = {now, false};
         return;
     }
-    if (now - quiet_since_ns_[gpu] < uint64_t{segment_->header.knobs.grace_us.load()} * 1000) return;
+    pause.on = true;
+    if (now - pause.since_ns < grace_ns()) return;
     slot_->gpus[gpu].busy.store(0);
     // Either a launch in this moment sees that we are idle, or we see the launch.
     if (has_unfinished(gpu, &changed) || changed) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -68,11 +69,15 @@ bool create(const char* path, std::string* why) {
     return done;
 }
 
+bool is_busy(const Slot& slot, int gpu) {
+    int64_t since_heartbeat = static_cast<int64_t>(now_ns() - slot.heartbeat_ns.load());
+    return slot.gpus[gpu].busy.load() && is_live(slot) && since_heartbeat < kStaleNs;
+}
+
 bool any_busy(Segment& segment, uint32_t tenant_class, int gpu) {
     for (int word = 0; word < kSlotWords; ++word) {
         for (uint64_t bits = segment.header.members[tenant_class][word].load(); bits; bits &= bits - 1) {
-            Slot& slot = segment.slot(word * 64 + __builtin_ctzll(bits));
-            if (slot.gpus[gpu].busy.load() && is_live(slot)) return true;
+            if (is_busy(segment.slot(word * 64 + __builtin_ctzll(bits)), gpu)) return true;
         }
     }
     return false;
@@ -146,6 +151,12 @@ void close_segment(Segment* segment) {
     if (segment) munmap(segment, kSegmentBytes);
 }
 
+uint64_t now_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
 int take_slot(Segment& segment) {
     for (int i = 0; i < kSlots; ++i) {
         Slot& slot = segment.slot(i);
@@ -204,6 +215,13 @@ bool must_yield(Segment& segment, uint32_t tenant_class, int gpu) {
     for (uint32_t above = 0; above < tenant_class; ++above)
         if (any_busy(segment, above, gpu)) return true;
     return false;
+}
+
+void go_busy(Segment& segment, int index, int gpu) {
+    Slot& slot = segment.slot(index);
+    slot.heartbeat_ns.store(now_ns());
+    slot.gpus[gpu].busy.store(1);
+    if (segment.header.knobs.rule.load() == rule_strict) close_gates_below(segment, slot.tenant_class.load(), gpu);
 }
 
 void close_gates_below(Segment& segment, uint32_t tenant_class, int gpu) {

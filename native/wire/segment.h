@@ -13,6 +13,8 @@ Segment* create_or_open_segment(const char* path, std::string* why);
 Segment* open_segment(const char* path, std::string* why);
 void close_segment(Segment* segment);
 
+uint64_t now_ns();
+
 // Takes a free or lost slot for the calling thread, which must live as long as the tenant. -1: all are taken.
 int take_slot(Segment& segment);
 void leave_slot(Segment& segment, int index);
@@ -23,8 +25,10 @@ int bury_the_dead(Segment& segment);
 int gpu_number(Segment& segment, const uint8_t uuid[16]);
 
 void join_class(Segment& segment, int index, Class tenant_class);
-// Whether any live tenant of a class above has work on this GPU.
+// Whether any tenant of a class above has work on this GPU.
 bool must_yield(Segment& segment, uint32_t tenant_class, int gpu);
+// The edge from idle to busy: says so, with a fresh heartbeat, then closes the gates below.
+void go_busy(Segment& segment, int index, int gpu);
 // Closes the gates below `tenant_class` on this GPU; the caller has set its own `busy` before.
 void close_gates_below(Segment& segment, uint32_t tenant_class, int gpu);
 // Recomputes the gates below `tenant_class` on this GPU after somebody of it went idle.

@@ -39,6 +39,8 @@ enum Rule : uint32_t {
     rule_strict = 1,  // a class goes only while every class above it is idle
 };
 
+constexpr int64_t kStaleNs = 60 * 1000 * 1000;
+
 using Flag = std::atomic<uint32_t>;
 using Count = std::atomic<uint64_t>;
 
@@ -95,9 +97,11 @@ struct Slot {
     Count unknown_functions;  // names that the driver knew and we did not, handed out uncounted
     uint8_t tenant[16];       // the `run` it belongs to
     char name[64];            // of the program, zero-terminated
+    Count heartbeat_ns;       // CLOCK_MONOTONIC; a busy owner that is stopped lets it go stale
     Flag time_slice_us;       // that the hardware gives it; 0: not known
     Flag time_slice_refused;  // the driver did not take the one of its class
-    uint8_t unused[96];
+    Flag grace_us;            // that it has learned
+    uint8_t unused[84];
     OnGpu gpus[kGpus];
 };
 

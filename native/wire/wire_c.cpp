@@ -69,8 +69,10 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot, unknown_functions);
         FIELD(Slot, tenant);
         FIELD(Slot, name);
+        FIELD(Slot, heartbeat_ns);
         FIELD(Slot, time_slice_us);
         FIELD(Slot, time_slice_refused);
+        FIELD(Slot, grace_us);
         FIELD(Slot, gpus);
         FIELD(OnGpu, gate);
         FIELD(OnGpu, busy);

@@ -82,9 +82,11 @@ class Slot(ctypes.Structure):
         ("unknown_functions", c_uint64),
         ("tenant", c_uint8 * 16),
         ("name", c_char * 64),
+        ("heartbeat_ns", c_uint64),
         ("time_slice_us", c_uint32),
         ("time_slice_refused", c_uint32),
-        ("unused", c_uint8 * 96),
+        ("grace_us", c_uint32),
+        ("unused", c_uint8 * 84),
         ("gpus", OnGpu * GPUS),
     ]
 

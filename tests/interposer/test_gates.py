@@ -135,6 +135,23 @@ def test_a_dead_production_job_releases_the_others(
     wait_for(lambda: segment.read(Path(low.env["COTENANT_SEGMENT"])).lost == 0)
 
 
+def test_a_stopped_production_job_releases_the_others_until_it_goes_on(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    order(high, "begin")
+    order(low, "queue 3")
+    assert high.process
+    os.kill(high.process.pid, signal.SIGSTOP)
+    wait_for(lambda: order(low, "done?") == "True")
+    os.kill(high.process.pid, signal.SIGCONT)
+    wait_for(lambda: use(tenants_now(), low).gated)
+    order(low, "queue 3")
+    assert order(low, "done?") == "False"
+    order(high, "end")
+    wait_for(lambda: order(low, "done?") == "True")
+
+
 def test_an_opportunistic_job_that_ends_behind_a_closed_gate_does_end(tenant: Start) -> None:
     high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
     order(high, "begin")

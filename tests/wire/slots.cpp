@@ -2,6 +2,7 @@
 //   slots SEGMENT churn N    N processes, one after another, take a slot and are killed in it
 //   slots SEGMENT crowd      all slots taken at once, one too many, and free again
 //   slots SEGMENT leave      a tenant that leaves behind a closed gate leaves it open
+//   slots SEGMENT stopped    a busy tenant without a heartbeat holds nobody back
 //   slots SEGMENT race       many tenants go busy and idle at once; then gates and busy flags must agree
 #include <signal.h>
 #include <sys/wait.h>
@@ -33,6 +34,27 @@ int live(wire::Segment& segment) {
     return count;
 }
 
+// A test may be held up for longer than a heartbeat lasts.
+void never_stale(wire::Segment& segment, int slot) {
+    segment.slot(slot).heartbeat_ns.store(wire::now_ns() + 3600ull * 1000000000);
+}
+
+void stopped(wire::Segment& segment) {
+    int low = wire::take_slot(segment), high = wire::take_slot(segment);
+    wire::join_class(segment, low, wire::opportunistic);
+    wire::join_class(segment, high, wire::production);
+    wire::go_busy(segment, high, 0);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::closed);
+    never_stale(segment, high);
+    wire::refresh_gate(segment, low, 0);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::closed);
+    segment.slot(high).heartbeat_ns.store(wire::now_ns() - wire::kStaleNs);
+    wire::refresh_gate(segment, low, 0);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::open);
+    wire::go_busy(segment, high, 0);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::closed);
+}
+
 void churn(wire::Segment& segment, int times) {
     int witness = wire::take_slot(segment);
     wire::join_class(segment, witness, wire::opportunistic);
@@ -42,8 +64,7 @@ void churn(wire::Segment& segment, int times) {
             int slot = wire::take_slot(segment);
             if (slot < 0) _exit(2);
             wire::join_class(segment, slot, wire::production);
-            segment.slot(slot).gpus[0].busy.store(1);
-            wire::close_gates_below(segment, wire::production, 0);
+            wire::go_busy(segment, slot, 0);
             raise(SIGKILL);
         }
         int status = 0;
@@ -77,8 +98,8 @@ void leave(wire::Segment& segment) {
     int low = wire::take_slot(segment), high = wire::take_slot(segment);
     wire::join_class(segment, low, wire::opportunistic);
     wire::join_class(segment, high, wire::production);
-    segment.slot(high).gpus[3].busy.store(1);
-    wire::close_gates_below(segment, wire::production, 3);
+    wire::go_busy(segment, high, 3);
+    never_stale(segment, high);
     REQUIRE(segment.slot(low).gpus[3].gate.load() == wire::closed);
     REQUIRE(segment.slot(low).gpus[2].gate.load() == wire::open);
     wire::leave_slot(segment, low);
@@ -91,7 +112,7 @@ void leave(wire::Segment& segment) {
 
 void race(wire::Segment& segment) {
     std::atomic<int> ready{0};
-    std::atomic<bool> stop{false}, checked{false};
+    std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
     std::vector<int> slots(6);
     for (int t = 0; t < 6; ++t) {
@@ -104,13 +125,13 @@ void race(wire::Segment& segment) {
             unsigned seed = t;
             for (int i = 0; i < 20000; ++i) {
                 wire::OnGpu& here = segment.slot(slots[t]).gpus[0];
-                here.busy.store(1);
-                wire::close_gates_below(segment, tenant_class, 0);
+                wire::go_busy(segment, slots[t], 0);
                 if (rand_r(&seed) % 4 || i < 19990) {
                     here.busy.store(0);
                     wire::reopen_gates_below(segment, tenant_class, 0);
                 }
             }
+            never_stale(segment, slots[t]);
             ++ready;
             while (!stop.load()) usleep(100);
             wire::leave_slot(segment, slots[t]);
@@ -141,5 +162,6 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "crowd")) crowd(*segment);
     if (!strcmp(argv[2], "leave")) leave(*segment);
     if (!strcmp(argv[2], "race")) race(*segment);
+    if (!strcmp(argv[2], "stopped")) stopped(*segment);
     return 0;
 }
