@@ -95,7 +95,7 @@ bool Membership::has_unfinished(int gpu, bool* changed) {
 }
 
 void Membership::beat(uint64_t now) {
-    bool was_stale = static_cast<int64_t>(now - slot_->heartbeat_ns.exchange(now)) >= wire::kStaleNs;
+    bool was_stale = wire::is_stale(*segment_, slot_->heartbeat_ns.exchange(now));
     // We were stopped, and others have rightly gone ahead.
     for (int gpu = 0; was_stale && gpu < wire::kGpus; ++gpu)
         if (slot_->gpus[gpu].busy.load()) wire::go_busy(*segment_, index_, gpu);

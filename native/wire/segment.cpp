@@ -58,6 +58,7 @@ bool create(const char* path, std::string* why) {
         header.knobs.rule = rule_strict;
         header.knobs.grace_us = 300;
         header.knobs.gate_every_us = 100;
+        header.knobs.stale_ms = 60;
         done = prepare_owner_mutexes(*segment) && (::link(beside.c_str(), path) == 0 || errno == EEXIST);
         if (!done) *why = because("cannot create", path);
         munmap(segment, kSegmentBytes);
@@ -69,15 +70,14 @@ bool create(const char* path, std::string* why) {
     return done;
 }
 
-bool is_busy(const Slot& slot, int gpu) {
-    int64_t since_heartbeat = static_cast<int64_t>(now_ns() - slot.heartbeat_ns.load());
-    return slot.gpus[gpu].busy.load() && is_live(slot) && since_heartbeat < kStaleNs;
+bool is_busy(Segment& segment, const Slot& slot, int gpu) {
+    return slot.gpus[gpu].busy.load() && is_live(slot) && !is_stale(segment, slot.heartbeat_ns.load());
 }
 
 bool any_busy(Segment& segment, uint32_t tenant_class, int gpu) {
     for (int word = 0; word < kSlotWords; ++word) {
         for (uint64_t bits = segment.header.members[tenant_class][word].load(); bits; bits &= bits - 1) {
-            if (is_busy(segment.slot(word * 64 + __builtin_ctzll(bits)), gpu)) return true;
+            if (is_busy(segment, segment.slot(word * 64 + __builtin_ctzll(bits)), gpu)) return true;
         }
     }
     return false;
@@ -155,6 +155,11 @@ uint64_t now_ns() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+bool is_stale(Segment& segment, uint64_t heartbeat_ns) {
+    int64_t age = static_cast<int64_t>(now_ns() - heartbeat_ns);
+    return age >= int64_t{segment.header.knobs.stale_ms.load()} * 1000000;
 }
 
 int take_slot(Segment& segment) {

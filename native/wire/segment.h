@@ -14,6 +14,8 @@ Segment* open_segment(const char* path, std::string* why);
 void close_segment(Segment* segment);
 
 uint64_t now_ns();
+// Whether an owner with this heartbeat has been stopped.
+bool is_stale(Segment& segment, uint64_t heartbeat_ns);
 
 // Takes a free or lost slot for the calling thread, which must live as long as the tenant. -1: all are taken.
 int take_slot(Segment& segment);

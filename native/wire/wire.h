@@ -11,7 +11,8 @@
 //
 // Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether a tenant's streams may go on there. A
 // tenant that becomes busy closes the gates of every slot of a lower class: it sets busy first, then the gates. A gate
-// is opened by recomputing it and looking again afterwards, so that a racing closer always wins.
+// is opened by recomputing it and looking again afterwards, so that a racing closer always wins. The busy flag of an
+// owner that is dead or has shown no heartbeat for a while (it was stopped) counts for nothing.
 #pragma once
 
 #include <pthread.h>
@@ -39,8 +40,6 @@ enum Rule : uint32_t {
     rule_strict = 1,  // a class goes only while every class above it is idle
 };
 
-constexpr int64_t kStaleNs = 60 * 1000 * 1000;
-
 using Flag = std::atomic<uint32_t>;
 using Count = std::atomic<uint64_t>;
 
@@ -48,6 +47,7 @@ struct Knobs {
     Flag rule;
     Flag grace_us;       // how long a tenant's streams must have been empty before it counts as idle
     Flag gate_every_us;  // how much work may be queued between two gates
+    Flag stale_ms;       // how old the heartbeat of a tenant may be before its busy flag counts for nothing
 };
 
 struct Header {
@@ -57,7 +57,7 @@ struct Header {
     uint32_t slot_bytes;
     uint32_t slots;
     Knobs knobs;
-    uint8_t unused_a[28];
+    uint8_t unused_a[24];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
     uint8_t unused_b[32];
     struct Gpu {

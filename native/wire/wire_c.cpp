@@ -58,6 +58,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Knobs, rule);
         FIELD(Knobs, grace_us);
         FIELD(Knobs, gate_every_us);
+        FIELD(Knobs, stale_ms);
         FIELD(Header::Gpu, known);
         FIELD(Header::Gpu, uuid);
         FIELD(Slot, owner);

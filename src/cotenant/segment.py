@@ -28,7 +28,12 @@ GPU_VALID = 2
 
 
 class Knobs(ctypes.Structure):
-    _fields_ = [("rule", c_uint32), ("grace_us", c_uint32), ("gate_every_us", c_uint32)]
+    _fields_ = [
+        ("rule", c_uint32),
+        ("grace_us", c_uint32),
+        ("gate_every_us", c_uint32),
+        ("stale_ms", c_uint32),
+    ]
 
 
 class Gpu(ctypes.Structure):
@@ -43,7 +48,7 @@ class Header(ctypes.Structure):
         ("slot_bytes", c_uint32),
         ("slots", c_uint32),
         ("knobs", Knobs),
-        ("unused_a", c_uint8 * 28),
+        ("unused_a", c_uint8 * 24),
         ("members", c_uint64 * (SLOTS // 64) * CLASSES),
         ("unused_b", c_uint8 * 32),
         ("gpus", Gpu * GPUS),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from tests.interposer.conftest import set_stale_ms
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -143,9 +144,11 @@ def test_a_stopped_production_job_releases_the_others_until_it_goes_on(
     order(low, "queue 3")
     assert high.process
     os.kill(high.process.pid, signal.SIGSTOP)
+    set_stale_ms(Path(low.env["COTENANT_SEGMENT"]), 60)
     wait_for(lambda: order(low, "done?") == "True")
     os.kill(high.process.pid, signal.SIGCONT)
     wait_for(lambda: use(tenants_now(), low).gated)
+    set_stale_ms(Path(low.env["COTENANT_SEGMENT"]), 60_000)
     order(low, "queue 3")
     assert order(low, "done?") == "False"
     order(high, "end")

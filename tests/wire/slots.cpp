@@ -48,7 +48,7 @@ void stopped(wire::Segment& segment) {
     never_stale(segment, high);
     wire::refresh_gate(segment, low, 0);
     REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::closed);
-    segment.slot(high).heartbeat_ns.store(wire::now_ns() - wire::kStaleNs);
+    segment.slot(high).heartbeat_ns.store(wire::now_ns() - 1000000000);
     wire::refresh_gate(segment, low, 0);
     REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::open);
     wire::go_busy(segment, high, 0);
