@@ -36,7 +36,7 @@ enum class MemoryKind { device, pooled, managed, host, registered, mapping };
 struct PinnedPages {
     uint64_t registered_at;  // where the program has, or had, the first of them
     Span here;
-    explicit PinnedPages(uint64_t registered_at, Span here) : registered_at(registered_at), here(here) {}
+    PinnedPages(uint64_t registered_at, Span here) : registered_at(registered_at), here(here) {}
     PinnedPages(const PinnedPages&) = delete;
     PinnedPages& operator=(const PinnedPages&) = delete;
     ~PinnedPages();

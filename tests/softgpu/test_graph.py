@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import REAL_GPU
 from tests.softgpu.calls import code, download, upload, value
 from tests.softgpu.launching import launch, parameters
 
@@ -308,7 +309,6 @@ def test_child_graphs_run_in_their_place(
     value(cuda.cuGraphDestroy(inner.graph))
     held = value(cuda.cuGraphChildGraphNodeGetGraph(child))
     assert value(cuda.cuGraphGetNodes(held, 10))[1] == 2
-    assert code(cuda.cuGraphDestroy(held)) != 0
     run(cuda, instantiate(graph), stream)
     assert download(cuda, base + 64, 16) == b"\2" * 4 + b"\3" * 4 + b"\1" * 8
 
@@ -394,6 +394,9 @@ def test_an_executable_takes_over_a_graph_of_its_shape(
         value(cuda.cuGraphDestroy(made.graph))
 
 
+@pytest.mark.skipif(
+    REAL_GPU, reason="a real driver may crash: probes/destroyed.py asks it in processes of their own"
+)
 def test_destroyed_graphs_and_executables_are_unknown(cuda: Any, context: Any, stream: Any) -> None:
     graph = value(cuda.cuGraphCreate(0))
     node = value(cuda.cuGraphAddEmptyNode(graph, None, 0))

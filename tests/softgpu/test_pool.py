@@ -64,6 +64,22 @@ def test_a_synchronisation_returns_what_is_unused(cuda: Any, stream: Any) -> Non
     assert free_bytes(cuda) == before
 
 
+def test_a_plain_allocation_is_freed_when_its_stream_gets_there(cuda: Any, stream: Any) -> None:
+    before = free_bytes(cuda)
+    pointer = value(cuda.cuMemAlloc(4 * MIB))
+    gate = Gate(cuda, stream)
+    value(cuda.cuMemsetD8Async(pointer, 3, 4 * MIB, stream))
+    kept = value(cuda.cuMemAllocAsync(16, stream))
+    value(cuda.cuMemcpyDtoDAsync(kept, pointer, 16, stream))
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    gate.close()
+    assert download(cuda, kept, 16) == b"\x03" * 16
+    value(cuda.cuMemFreeAsync(kept, stream))
+    value(cuda.cuStreamSynchronize(stream))
+    assert free_bytes(cuda) == before
+    assert code(cuda.cuMemcpyHtoD(pointer, b"x", 1)) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+
+
 def test_a_pool_keeps_what_its_release_threshold_says(cuda: Any, stream: Any, pool: Any) -> None:
     set_attribute(cuda, pool, "RELEASE_THRESHOLD", 1 << 40)
     pointer = value(cuda.cuMemAllocFromPoolAsync(64 * MIB, pool, stream))

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REAL_GPU
+
+pytestmark = pytest.mark.skipif(REAL_GPU, reason="about the software GPU's library")
+
 FACTS = Path(__file__).parents[2] / "native" / "facts" / "driver-580.procs.txt"
 DRIVER_VERSION = 13000
 FLAGS = {"legacy": (0, 1), "per-thread": (2,)}

@@ -130,3 +130,28 @@ def test_another_process_opens_the_gate_by_a_plain_store(
     subprocess.run([sys.executable, "-c", store, path], check=True, timeout=60)
     value(cuda.cuStreamSynchronize(stream))
     assert download(cuda, buffer, 4) == b"\3" * 4
+
+
+def test_registered_pages_stay_when_the_program_unmaps_them(
+    cuda: Any, new_stream: Callable[..., Any], buffer: Any, gate: Any
+) -> None:
+    """The device has them pinned. What is stored through another mapping of the file reaches the wait."""
+    stream = new_stream(1)
+    with tempfile.TemporaryFile(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as file:
+        file.truncate(8192)
+        other = mmap.mmap(file.fileno(), 8192)
+        mapping = mmap.mmap(file.fileno(), 8192)
+        view = ctypes.c_uint32.from_buffer(mapping, 4096)
+        address = ctypes.addressof(view)
+        value(cuda.cuMemHostRegister(address, 4096, cuda.CU_MEMHOSTREGISTER_DEVICEMAP))
+        value(cuda.cuStreamWaitValue32(stream, address, 7, EQ))
+        value(cuda.cuStreamWriteValue32(stream, address + 4, 9, 0))
+        del view
+        mapping.close()
+        gate.settle()
+        assert code(cuda.cuStreamQuery(stream)) == NOT_READY
+        other[4096] = 7
+        value(cuda.cuStreamSynchronize(stream))
+        assert other[4100] == 9
+        value(cuda.cuMemHostUnregister(address))
+        other.close()

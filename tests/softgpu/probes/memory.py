@@ -6,7 +6,7 @@ import mmap
 from typing import Any
 
 from tests.softgpu.calls import code, value
-from tests.softgpu.probes.needs import MIB, TOO_MUCH, allocated, freed, host_pages, pinned, registered
+from tests.softgpu.probes.needs import TOO_MUCH, allocated, freed, host_pages, pinned, registered
 from tests.softgpu.probes.table import (
     ALREADY_REGISTERED,
     INVALID_VALUE,
@@ -183,6 +183,9 @@ def device_pointer_of_unknown_memory(cuda: Any) -> int:
 def flags_of_registered_memory(cuda: Any) -> int:
     with registered(cuda) as address:
         return code(cuda.cuMemHostGetFlags(address))
+
+
+# ---- not recorded yet ----------------------------------------------------------------------------------------------
 
 
 @probe(0)

@@ -21,7 +21,9 @@ NON_BLOCKING = 1
 PTX = b".version 6.3\n.target sm_75\n.address_size 64\n"
 # One kernel, `empty`, in the language of the GPU at hand.
 MODULE = (
-    PTX + b".visible .entry empty() { ret; }\n\0" if REAL_GPU else b"softgpu 1\nkernel empty time=1us sms=1\n\0"
+    PTX + b".visible .entry empty() { ret; }\n\0"
+    if REAL_GPU
+    else b"softgpu 1\nkernel empty time=1us sms=1\n\0"
 )
 MODULE_WITHOUT_KERNELS = PTX + b"\0" if REAL_GPU else b"softgpu 1\n\0"
 

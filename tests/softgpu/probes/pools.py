@@ -77,6 +77,9 @@ def default_pool_of_no_device(cuda: Any) -> int:
     return code(cuda.cuDeviceGetDefaultMemPool(NO_SUCH_DEVICE))
 
 
+# ---- not recorded yet ----------------------------------------------------------------------------------------------
+
+
 @probe(0)
 def what_nothing_allocated_in_a_stream_is(cuda: Any) -> int:
     """The lower half of the address that cuMemAllocAsync gives for no bytes."""

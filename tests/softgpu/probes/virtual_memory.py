@@ -112,12 +112,6 @@ def map_less_than_was_created(cuda: Any) -> int:
 
 
 @probe(INVALID_VALUE)
-def map_past_the_reservation(cuda: Any) -> int:
-    with reserved(cuda, 2) as base, created(cuda, 2) as handle:
-        return try_to_map(cuda, base + PAGE, 2 * PAGE, 0, handle)
-
-
-@probe(INVALID_VALUE)
 def map_at_addresses_given_back(cuda: Any) -> int:
     with reserved(cuda) as base:
         pass
@@ -238,6 +232,15 @@ def handle_of_an_address_without_memory(cuda: Any) -> int:
 def free_a_mapping_like_an_allocation(cuda: Any) -> int:
     with reserved(cuda) as base, mapped(cuda, base):
         return code(cuda.cuMemFree(base))
+
+
+# ---- not recorded yet ----------------------------------------------------------------------------------------------
+
+
+@probe(INVALID_VALUE)
+def map_past_the_reservation(cuda: Any) -> int:
+    with reserved(cuda, 2) as base, created(cuda, 2) as handle:
+        return try_to_map(cuda, base + PAGE, 2 * PAGE, 0, handle)
 
 
 @probe(INVALID_VALUE)
