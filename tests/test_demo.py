@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from cotenant.demo.arrivals import poisson_arrivals
-from cotenant.demo.figures import PHASES, Measurement, Samples, conclusion, percentile
+from cotenant.demo.figures import PHASES, Measurement, Samples, percentile, ratio_interval
 from cotenant.demo.opportunistic import steps_within
 from cotenant.demo.orders import Order
 from cotenant.demo.picture import compose
@@ -84,12 +85,22 @@ class TestFigures:
         assert made.figures("shared").opportunistic_share == pytest.approx(30 / 50)
         assert made.figures("cotenant").opportunistic_share == pytest.approx(35 / 50)
 
+    def test_the_interval_of_a_ratio_holds_the_ratio_and_narrows_with_the_noise(self) -> None:
+        noise = random.Random(1)
+        base = [10 + noise.expovariate(0.5) for _ in range(1000)]
+        slower = [1.5 * ms for ms in base]
+        assert ratio_interval(slower, base, 99) == pytest.approx((1.5, 1.5))
+        others = [10 + noise.expovariate(0.5) for _ in range(1000)]
+        low, high = ratio_interval(others, base, 99)
+        assert low < percentile(others, 99) / percentile(base, 99) < high
+        assert ratio_interval([3.0], [2.0], 99) == (1.5, 1.5)
+
     def test_production_is_busy_while_it_serves(self) -> None:
         assert measurement().production_busy_share == pytest.approx(100 * 0.0025 / 10)
 
     def test_the_conclusion_follows_the_figures_even_when_they_are_bad(self) -> None:
         good, bad = measurement(), measurement(shared_factor=1.5, cotenant_factor=2.0)
-        assert "3.0 times as slow; with Cotenant, 1.1 times" in conclusion(*(good.figures(p) for p in PHASES))
+        assert "3.0 times as slow; with Cotenant, 1.1 times" in good.conclusion()
         assert "did not help: 2.0 times" in headline(bad)
         assert headline(measurement(cotenant_factor=1.0)).endswith("not so with Cotenant.")
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from cotenant.demo.figures import PHASES, Measurement, conclusion, percentile
+from cotenant.demo.figures import PHASES, Measurement, percentile
 
 COLOURS = {"alone": "#5b6770", "shared": "#d1495b", "cotenant": "#1b7fbd"}
 LABELS = {"alone": "alone", "shared": "shared", "cotenant": "with Cotenant"}
@@ -32,7 +32,7 @@ def compose(measurement: Measurement) -> Figure:
     _draw_latency(latency, measurement)
     _draw_work(work, measurement)
     figure.suptitle(
-        textwrap.fill(conclusion(*(measurement.figures(phase) for phase in PHASES)), _TITLE_WIDTH),
+        textwrap.fill(measurement.conclusion(), _TITLE_WIDTH),
         x=0.06,
         y=0.97,
         ha="left",

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cotenant.demo.figures import PHASES, Measurement, conclusion
+from cotenant.demo.figures import PHASES, Measurement
 from cotenant.errors import Problem
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def table(measurement: Measurement) -> Table:
     made.add_column("production job")
     for heading in ("requests", "p50 ms", "p99 ms", "p99 / alone", "other job's work"):
         made.add_column(heading, justify="right")
-    alone = measurement.figures("alone")
     for phase in PHASES:
         figures = measurement.figures(phase)
         made.add_row(
@@ -73,11 +72,13 @@ def table(measurement: Measurement) -> Table:
             str(figures.requests),
             f"{figures.p50_ms:.2f}",
             f"{figures.p99_ms:.2f}",
-            f"{figures.p99_ms / alone.p99_ms:.2f}",
+            "1"
+            if phase == "alone"
+            else f"{figures.p99_ratio:.2f} [{figures.p99_ratio_low:.2f}, {figures.p99_ratio_high:.2f}]",
             "-" if phase == "alone" else f"{figures.opportunistic_share:.0%}",
         )
     made.caption = (
-        f"other job's work: share of what it does alone; "
+        f"p99 / alone: with its 95 % interval; other job's work: share of what it does alone; "
         f"production leaves {1 - measurement.production_busy_share:.0%} of the time"
     )
     made.caption_justify = "left"
@@ -85,7 +86,7 @@ def table(measurement: Measurement) -> Table:
 
 
 def headline(measurement: Measurement) -> str:
-    return conclusion(*(measurement.figures(phase) for phase in PHASES)) + "."
+    return measurement.conclusion() + "."
 
 
 def doubts(measurement: Measurement) -> str:

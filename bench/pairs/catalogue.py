@@ -1,0 +1,127 @@
+"""What there is to measure: jobs, pairs of them, and the modes in which a pair shares the GPU. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from cotenant.errors import USAGE, Problem, unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class Promise:
+    """What production may cost beside another job, as ratios to running alone."""
+
+    service_p50: float
+    latency_p99: float
+
+
+GPU_BOUND = Promise(1.03, 1.05)
+SHORT_REQUESTS = Promise(1.15, 1.10)
+LEAST_OF_IDEAL = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    name: str
+    kind: str  # "production" or "opportunistic"
+    source: str  # module:class, loaded by the worker alone
+    title: str
+    rate: float = 0.0  # requests a second; 0: the job sets its own pace
+    promise: Promise | None = None
+
+
+_JOBS = (
+    Job("decode", "production", "production:Decode", "16 decoding steps in CUDA graphs", 20.0, GPU_BOUND),
+    Job("encoder", "production", "production:Encoder", "one graph of 1 to 2 ms", 100.0, SHORT_REQUESTS),
+    Job("vision", "production", "production:Vision", "eager ResNet-50, batch 4", 40.0),
+    Job("training", "production", "production:Training", "training, slow data loader", 0.0, GPU_BOUND),
+    Job("gpt", "opportunistic", "opportunistic:Gpt", "transformer training"),
+    Job("resnet", "opportunistic", "opportunistic:Resnet", "ResNet-50 training"),
+    Job("longk", "opportunistic", "opportunistic:LongKernels", "matrix products of 10 ms"),
+    Job("graph", "opportunistic", "opportunistic:ManyKernelGraph", "a graph of 200 small kernels"),
+    Job("copies", "opportunistic", "opportunistic:Copies", "64 MiB host<->device copies"),
+    Job("eager", "opportunistic", "opportunistic:Eager", "small eager training, CPU-bound"),
+    Job("tiny", "production", "spinning:Tiny", "one tiny kernel at random moments", 40.0),
+    Job("spin-11ms", "opportunistic", "spinning:Spin11ms", "spinning kernels of 11 ms"),
+    Job("spin-100us", "opportunistic", "spinning:Spin100us", "spinning kernels of 100 us"),
+    Job("toy-service", "production", "toy:Service", "sleeps; needs no GPU", 100.0),
+    Job("toy-training", "production", "toy:Training", "sleeps at its own pace; needs no GPU"),
+    Job("toy-work", "opportunistic", "toy:Work", "sleeps step after step; needs no GPU"),
+    Job("toy-missing", "opportunistic", "toy:Missing", "needs a library that does not exist"),
+    Job("toy-dying", "opportunistic", "toy:Dying", "ends in the middle of its window"),
+)
+JOBS = {job.name: job for job in _JOBS}
+
+# Neighbours have a job in common where possible: its workers then live on.
+PAIRS = (
+    "decode+longk",
+    "decode+gpt",
+    "encoder+gpt",
+    "encoder+longk",
+    "encoder+copies",
+    "decode+copies",
+    "training+gpt",
+    "vision+graph",
+    "vision+resnet",
+)
+QUICK_PAIRS = ("decode+longk", "decode+gpt", "encoder+gpt", "vision+resnet")
+
+# How a worker is started. The last two: under `cotenant run` with that class.
+PLAIN, MPS, MPS_LOW, AS_PRODUCTION, AS_OPPORTUNISTIC = "plain", "mps", "mps-low", "production", "opportunistic"
+SOLO = "solo"  # the opportunistic job alone: what its work is compared with
+
+# Who runs in a mode: how production is started, and how the opportunistic job.
+MODES: dict[str, tuple[str | None, str | None]] = {
+    "alone": (PLAIN, None),
+    "timeslice": (PLAIN, PLAIN),
+    "mps": (MPS, MPS),
+    "mps-priority": (MPS, MPS_LOW),
+    "cotenant": (AS_PRODUCTION, AS_OPPORTUNISTIC),
+    SOLO: (None, PLAIN),
+}
+CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
+QUICK_MODES = ("alone", "timeslice", "cotenant")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    production: Job
+    opportunistic: Job
+
+    @property
+    def name(self) -> str:
+        return f"{self.production.name}+{self.opportunistic.name}"
+
+    def workers(self, modes: Sequence[str]) -> list[tuple[Job, str]]:
+        """Each job in each way of starting it that these modes need, once."""
+        wanted: dict[tuple[Job, str], None] = {}
+        for mode in (*modes, SOLO):
+            for job, start in zip((self.production, self.opportunistic), MODES[mode], strict=True):
+                if start is not None:
+                    wanted[job, start] = None
+        return list(wanted)
+
+
+def parse_pairs(words: Sequence[str]) -> list[Pair]:
+    pairs = []
+    for word in words:
+        first, plus, second = word.partition("+")
+        if not plus:
+            raise Problem(f"'{word}' is no pair", "a pair is PRODUCTION+OPPORTUNISTIC, as decode+gpt", USAGE)
+        jobs = []
+        for name, kind in ((first, "production"), (second, "opportunistic")):
+            known = [job.name for job in JOBS.values() if job.kind == kind]
+            if name not in known:
+                raise unknown(f"{kind} job", name, known)
+            jobs.append(JOBS[name])
+        pairs.append(Pair(*jobs))
+    return pairs
+
+
+def parse_modes(words: Sequence[str]) -> list[str]:
+    """In the order of MODES. `alone` is always among them: everything is compared with it."""
+    for word in words:
+        if word not in CHOOSABLE:
+            raise unknown("mode", word, CHOOSABLE)
+    return [mode for mode in CHOOSABLE if mode == "alone" or mode in words]

@@ -1,0 +1,112 @@
+"""The worker processes of a benchmark: started in parallel, kept while they are needed, ended whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import mps
+from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, MPS, MPS_LOW, PLAIN, Job
+
+from cotenant.demo.orders import Answer
+from cotenant.demo.rounds import private_folder, worker_environment
+from cotenant.demo.workers import Worker
+
+WORKER = Path(__file__).resolve().parent / "worker.py"
+START_SECONDS = 120.0  # the libraries may have to come from a cold disk, for several workers at once
+# NVIDIA's words: 0 is normal, 1 below normal.
+_MPS_PRIORITY = {MPS: "0", MPS_LOW: "1"}
+
+
+class Skipped(Exception):
+    """A job cannot run here; says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How workers are started on this machine."""
+
+    python: Sequence[str]
+    cotenant: Sequence[str]
+    folder: Path  # private: the segment and the workers' stderr
+    environment: Mapping[str, str]
+    mps_environment: Mapping[str, str] | None  # None: no MPS here
+
+    def command(self, job: Job, start: str, options: Sequence[str]) -> list[str]:
+        plain = [*self.python, str(WORKER), job.source, *options]
+        if start in (AS_PRODUCTION, AS_OPPORTUNISTIC):
+            return [*self.cotenant, "run", "--require", "--class", start, "--", *plain]
+        return plain
+
+    def environment_of(self, start: str) -> dict[str, str]:
+        if start in _MPS_PRIORITY:
+            if self.mps_environment is None:
+                raise Skipped("there is no MPS here")
+            return dict(self.mps_environment) | {"CUDA_MPS_CLIENT_PRIORITY": _MPS_PRIORITY[start]}
+        return dict(self.environment)
+
+
+@contextlib.contextmanager
+def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> Iterator[Setting]:
+    with private_folder() as folder, contextlib.ExitStack() as stack:
+        environment = mps.without_mps(worker_environment(folder))
+        clients = stack.enter_context(mps.control_daemon(folder, environment)) if with_mps else None
+        yield Setting(python, cotenant, folder, environment, clients)
+
+
+class Crew:
+    def __init__(self, setting: Setting, narrate: Callable[[str], None]) -> None:
+        self._setting = setting
+        self._narrate = narrate
+        self._workers: dict[tuple[Job, str], Worker] = {}
+        self._ready: dict[tuple[Job, str], Answer] = {}
+        self._started = 0
+
+    def gather(self, wanted: Iterable[tuple[Job, str]], *options: str) -> Answer:
+        """Exactly these workers, ready and idle. Gives what one of them said about the machine."""
+        needed = list(wanted)
+        self._end([key for key in self._workers if key not in needed])
+        missing = [key for key in needed if key not in self._workers]
+        if missing:
+            names = ", ".join(f"{job.name} ({start})" for job, start in missing)
+            self._narrate(f"starting {names}")
+        for job, start in missing:
+            self._start(job, start, options)
+        for key in missing:
+            answer = self._workers[key].answer(START_SECONDS)
+            if "skipped" in answer:
+                raise Skipped(f"{key[0].name}: {answer['skipped']}")
+            self._ready[key] = answer
+        return self._ready[needed[0]]
+
+    def _start(self, job: Job, start: str, options: Sequence[str]) -> None:
+        env = self._setting.environment_of(start)
+        # Numbered: a worker that is started again must not lose the words of the one before it.
+        self._started += 1
+        folder = self._setting.folder / f"worker-{self._started}"
+        folder.mkdir()
+        title = job.name if start == PLAIN else f"{job.name} ({start})"
+        self._workers[job, start] = Worker(title, self._setting.command(job, start, options), env, folder)
+
+    def worker(self, job: Job, start: str) -> Worker:
+        return self._workers[job, start]
+
+    def dismiss(self) -> None:
+        self._end(list(self._workers))
+
+    def _end(self, keys: Sequence[tuple[Job, str]]) -> None:
+        for key in keys:
+            self._workers[key].ask_to_end()
+        for key in keys:
+            # Off the list first: an interrupt in here must not leave the others to be forgotten.
+            self._ready.pop(key, None)
+            self._workers[key].end()
+            del self._workers[key]
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()

@@ -1,0 +1,64 @@
+"""NVIDIA's Multi-Process Service for the time of a measurement: a control daemon in folders of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cotenant.errors import Problem, narrate
+
+CONTROL = "nvidia-cuda-mps-control"
+_SECONDS = 20.0
+
+
+def missing() -> str:
+    """Why MPS cannot be measured here; empty where it can."""
+    return "" if shutil.which(CONTROL) else f"{CONTROL} is not installed"
+
+
+def without_mps(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith("CUDA_MPS_")}
+
+
+@contextlib.contextmanager
+def control_daemon(folder: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of its clients. The daemon is stopped whatever happens; its clients should have ended by then."""
+    pipe, log = folder / "mps-pipe", folder / "mps-log"
+    pipe.mkdir()
+    log.mkdir()
+    env = without_mps(environment) | {
+        "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+        "CUDA_MPS_LOG_DIRECTORY": str(log),
+    }
+    try:
+        started = subprocess.run(
+            [CONTROL, "-d"],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        if started.returncode != 0:
+            said = (started.stderr or started.stdout).strip() or f"exit status {started.returncode}"
+            raise Problem(f"{CONTROL} -d failed: {said}")
+        yield env
+    finally:
+        _stop(pipe, env)
+
+
+def _stop(pipe: Path, env: Mapping[str, str]) -> None:
+    try:
+        subprocess.run(
+            [CONTROL], env=env, input="quit\n", capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int((pipe / f"{CONTROL}.pid").read_text()), signal.SIGTERM)
+        narrate(f"warning: {CONTROL} did not take 'quit' ({error}); it was sent SIGTERM if it was still there")
