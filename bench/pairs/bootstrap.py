@@ -55,9 +55,12 @@ def _interval(once: Callable[[], float]) -> Interval:
     return float(low), float(high)
 
 
-def _block_indices(count: int, source: numpy.random.Generator) -> numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]:
+def _block_indices(
+    count: int, source: numpy.random.Generator
+) -> numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]]:
     """`count` indices in consecutive runs that begin anywhere and wrap at the end."""
     length = max(1, round(count ** (1 / 3)))
     starts = source.integers(count, size=-(-count // length))
     indices = (starts[:, None] + numpy.arange(length)[None, :]).ravel()[:count] % count
-    return indices.astype(numpy.int64)
+    chosen: numpy.ndarray[tuple[int], numpy.dtype[numpy.int64]] = indices.astype(numpy.int64)
+    return chosen

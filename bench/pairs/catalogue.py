@@ -68,7 +68,13 @@ PAIRS = (
 QUICK_PAIRS = ("decode+longk", "decode+gpt", "encoder+gpt", "vision+resnet")
 
 # How a worker is started. The last two: under `cotenant run` with that class.
-PLAIN, MPS, MPS_LOW, AS_PRODUCTION, AS_OPPORTUNISTIC = "plain", "mps", "mps-low", "production", "opportunistic"
+PLAIN, MPS, MPS_LOW, AS_PRODUCTION, AS_OPPORTUNISTIC = (
+    "plain",
+    "mps",
+    "mps-low",
+    "production",
+    "opportunistic",
+)
 SOLO = "solo"  # the opportunistic job alone: what its work is compared with
 
 # Who runs in a mode: how production is started, and how the opportunistic job.

@@ -13,6 +13,7 @@ from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, MPS, MPS_LOW, PLAIN, Job
 from cotenant.demo.orders import Answer
 from cotenant.demo.rounds import private_folder, worker_environment
 from cotenant.demo.workers import Worker
+from cotenant.errors import Problem
 
 WORKER = Path(__file__).resolve().parent / "worker.py"
 START_SECONDS = 120.0  # the libraries may have to come from a cold disk, for several workers at once
@@ -32,7 +33,8 @@ class Setting:
     cotenant: Sequence[str]
     folder: Path  # private: the segment and the workers' stderr
     environment: Mapping[str, str]
-    mps_environment: Mapping[str, str] | None  # None: no MPS here
+    mps_environment: Mapping[str, str] | None
+    no_mps: str  # why there is none
 
     def command(self, job: Job, start: str, options: Sequence[str]) -> list[str]:
         plain = [*self.python, str(WORKER), job.source, *options]
@@ -43,7 +45,7 @@ class Setting:
     def environment_of(self, start: str) -> dict[str, str]:
         if start in _MPS_PRIORITY:
             if self.mps_environment is None:
-                raise Skipped("there is no MPS here")
+                raise Skipped(self.no_mps)
             return dict(self.mps_environment) | {"CUDA_MPS_CLIENT_PRIORITY": _MPS_PRIORITY[start]}
         return dict(self.environment)
 
@@ -52,8 +54,14 @@ class Setting:
 def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> Iterator[Setting]:
     with private_folder() as folder, contextlib.ExitStack() as stack:
         environment = mps.without_mps(worker_environment(folder))
-        clients = stack.enter_context(mps.control_daemon(folder, environment)) if with_mps else None
-        yield Setting(python, cotenant, folder, environment, clients)
+        clients = None
+        reason = mps.missing() if with_mps else "MPS was not asked for"
+        if not reason:
+            try:
+                clients = stack.enter_context(mps.control_daemon(folder, environment))
+            except Problem as problem:
+                reason = problem.message
+        yield Setting(python, cotenant, folder, environment, clients, reason)
 
 
 class Crew:
@@ -74,10 +82,13 @@ class Crew:
             self._narrate(f"starting {names}")
         for job, start in missing:
             self._start(job, start, options)
-        for key in missing:
+        # Plain ones first: what cannot run plainly is skipped, what cannot run in another mode alone has failed.
+        for key in sorted(missing, key=lambda key: key[1] != PLAIN):
+            job, start = key
             answer = self._workers[key].answer(START_SECONDS)
             if "skipped" in answer:
-                raise Skipped(f"{key[0].name}: {answer['skipped']}")
+                reason = f"{job.name}: {answer['skipped']}"
+                raise Skipped(reason) if start == PLAIN else Problem(f"as {start} only, {reason}")
             self._ready[key] = answer
         return self._ready[needed[0]]
 

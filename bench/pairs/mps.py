@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -36,21 +37,32 @@ def control_daemon(folder: Path, environment: Mapping[str, str]) -> Iterator[dic
         "CUDA_MPS_LOG_DIRECTORY": str(log),
     }
     try:
-        started = subprocess.run(
-            [CONTROL, "-d"],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-        if started.returncode != 0:
-            said = (started.stderr or started.stdout).strip() or f"exit status {started.returncode}"
-            raise Problem(f"{CONTROL} -d failed: {said}")
+        _start(env)
         yield env
     finally:
         _stop(pipe, env)
+
+
+def _start(env: Mapping[str, str]) -> None:
+    command = [CONTROL, "-d"]
+    # To files: the daemon would keep pipes open, and reading them would wait for it.
+    with tempfile.TemporaryFile() as output:
+        try:
+            done = subprocess.run(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Problem(f"{CONTROL} -d failed: {error}") from None
+        if done.returncode != 0:
+            output.seek(0)
+            said = output.read().decode(errors="replace").strip() or f"exit status {done.returncode}"
+            raise Problem(f"{CONTROL} -d failed: {said}")
 
 
 def _stop(pipe: Path, env: Mapping[str, str]) -> None:
@@ -61,4 +73,6 @@ def _stop(pipe: Path, env: Mapping[str, str]) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         with contextlib.suppress(OSError, ValueError):
             os.kill(int((pipe / f"{CONTROL}.pid").read_text()), signal.SIGTERM)
-        narrate(f"warning: {CONTROL} did not take 'quit' ({error}); it was sent SIGTERM if it was still there")
+        narrate(
+            f"warning: {CONTROL} did not take 'quit' ({error}); it was sent SIGTERM if it was still there"
+        )

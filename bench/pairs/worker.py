@@ -76,62 +76,61 @@ def sleep_until(moment: float) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
 
 
+@dataclasses.dataclass
+class Served:
+    """What production has to say of a window."""
+
+    late_ms: float
+    latencies_ms: list[float] = dataclasses.field(default_factory=list)
+    services_ms: list[float] = dataclasses.field(default_factory=list)
+    results: list[bytes] = dataclasses.field(default_factory=list)
+    unanswered: int = 0
+
+    def note(self, due: float, began: float, result: bytes) -> float:
+        """A request that has just ended; gives the time."""
+        ended = time.monotonic()
+        self.latencies_ms.append(1000.0 * (ended - due))
+        self.services_ms.append(1000.0 * (ended - began))
+        if len(self.results) < COMPARED_REQUESTS:
+            self.results.append(result)
+        return ended
+
+    def answer(self) -> Answer:
+        said = dataclasses.asdict(self)
+        said["digests"] = [digest(result) for result in said.pop("results")]
+        return said
+
+
 def serve(job: ProductionJob, window: Window) -> Answer:
     """Requests as they arrive. Latency counts from the intended arrival, service from the request's start."""
     job.prepare()
-    late_ms = window.late_ms
+    served = Served(window.late_ms)
     # A backlog is worked off for as long again; who still waits then has waited at least so long.
     give_up = window.end + window.seconds
-    latencies_ms, services_ms, results = [], [], []
-    unanswered = 0
     for number, arrival in enumerate(window.arrivals):
         due = window.start + arrival
         if time.monotonic() > give_up:
-            latencies_ms.append(1000.0 * (give_up - due))
-            unanswered += 1
+            served.latencies_ms.append(1000.0 * (give_up - due))
+            served.unanswered += 1
             continue
         sleep_until(due)
         began = time.monotonic()
-        result = job.request(number)
-        ended = time.monotonic()
-        latencies_ms.append(1000.0 * (ended - due))
-        services_ms.append(1000.0 * (ended - began))
-        if number < COMPARED_REQUESTS:
-            results.append(result)
-    return {
-        "latencies_ms": latencies_ms,
-        "services_ms": services_ms,
-        "unanswered": unanswered,
-        "digests": [digest(result) for result in results],
-        "late_ms": late_ms,
-    }
+        served.note(due, began, job.request(number))
+    return served.answer()
 
 
 def train(job: ProductionJob, window: Window) -> Answer:
     """Load, step, load, step. Latency is the whole step, service the part on the GPU."""
     job.prepare()
-    late_ms = window.late_ms
+    served = Served(window.late_ms)
     source = random.Random(window.seed)
-    latencies_ms, services_ms, results = [], [], []
     sleep_until(window.start)
     began = time.monotonic()
     while began < window.end:
         time.sleep(job.load_seconds(source))
         loaded = time.monotonic()
-        result = job.request(len(services_ms))
-        ended = time.monotonic()
-        latencies_ms.append(1000.0 * (ended - began))
-        services_ms.append(1000.0 * (ended - loaded))
-        if len(results) < COMPARED_REQUESTS:
-            results.append(result)
-        began = ended
-    return {
-        "latencies_ms": latencies_ms,
-        "services_ms": services_ms,
-        "unanswered": 0,
-        "digests": [digest(result) for result in results],
-        "late_ms": late_ms,
-    }
+        began = served.note(began, loaded, job.request(len(served.services_ms)))
+    return served.answer()
 
 
 def work(job: OpportunisticJob, window: Window, told_to_stop: Callable[[], bool]) -> Answer:
@@ -176,7 +175,9 @@ def private_stdout() -> IO[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("source", help="module:class")
-    parser.add_argument("--work-per-us", type=float, help="the calibration of another worker's spinning kernels")
+    parser.add_argument(
+        "--work-per-us", type=float, help="the calibration of another worker's spinning kernels"
+    )
     options = parser.parse_args()
     answers = private_stdout()
 

@@ -93,6 +93,7 @@ CUresult end(CUstream handle, CUgraph* out, DefaultStream which) {
     const CaptureRef capture = stream->capture;
     if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id()) {
+        discard(capture);
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
     if (capture->origin != stream.get()) {
@@ -127,11 +128,6 @@ CUresult forbid_implicit(Context& context, const Stream& stream) {
 }
 
 void append(Stream& stream, NodeBody body) {
-    if (auto* child = std::get_if<ChildNode>(&body)) {
-        child->graph = copy_graph(*child->graph);
-        child->graph->owned = true;
-        publish(child->graph);
-    }
     const NodeRef node = add_node(*stream.capture->graph, std::move(body), stream.frontier);
     stream.frontier = {Edge{node, {}}};
 }
@@ -278,7 +274,7 @@ CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef&
         stream->capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
-    if (theirs->ended) return CUDA_ERROR_CAPTURED_EVENT;
+    if (theirs->ended) return CUDA_ERROR_INVALID_VALUE;
     TRY(still_valid(*theirs));
     if (!stream->capture) {
         if (stream->kind == StreamKind::legacy) {
@@ -322,7 +318,8 @@ CUresult forbid_captured(Event& event) {
     const Lock lock(graph_lock());
     const Lock event_lock(event.mutex);
     if (!event.capture) return CUDA_SUCCESS;
-    if (!event.capture->ended) event.capture->invalid = true;
+    if (event.capture->ended) return CUDA_ERROR_INVALID_VALUE;
+    event.capture->invalid = true;
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 

@@ -97,6 +97,7 @@ CUresult create_context(CUcontext* out, unsigned flags, CUdevice device) {
 
 CUresult destroy_context(CUcontext handle) {
     const ContextRef context = context_from(handle);
+    if (!context && contexts().was_issued(handle)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (!context || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
     if (top_context() == handle) pop_context();
     retire(context);
@@ -104,6 +105,7 @@ CUresult destroy_context(CUcontext handle) {
 }
 
 CUresult push_current(CUcontext handle) {
+    if (!handle) return CUDA_ERROR_INVALID_VALUE;
     if (!context_from(handle)) return CUDA_ERROR_INVALID_CONTEXT;
     return push_context(handle) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -11,9 +11,14 @@ Registry<Event, CUevent>& events() {
     return registry;
 }
 
+// Of an event that is gone the driver says that its context is, even where that lives.
+CUresult unknown_event(CUevent handle) {
+    return events().was_issued(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
+}
+
 CUresult find_event(CUevent handle, EventRef* event) {
     *event = event_from(handle);
-    if (!*event) return CUDA_ERROR_INVALID_HANDLE;
+    if (!*event) return unknown_event(handle);
     const ContextRef context = (*event)->context.lock();
     return context ? check_context(*context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -111,7 +116,7 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
     return CUDA_SUCCESS;
 }
 
-CUresult destroy(CUevent handle) { return events().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
+CUresult destroy(CUevent handle) { return events().remove(handle) ? CUDA_SUCCESS : unknown_event(handle); }
 
 }  // namespace
 

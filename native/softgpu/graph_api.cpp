@@ -1,7 +1,6 @@
 // cuGraph*: graphs as a whole, their nodes and edges. What nodes do is in graph_nodes.cpp.
 #include <algorithm>
 #include <fstream>
-#include <set>
 
 #include "softgpu/graph.h"
 #include "softgpu/user_object.h"
@@ -117,20 +116,7 @@ CUresult edges_behind(CUgraphNode handle, const EdgeOut& out, size_t* count) {
     return list_edges(edges, out, count);
 }
 
-bool comes_after(const Node& node, const Node* sought) {
-    std::set<const Node*> seen;
-    std::vector<const Node*> ahead = {&node};
-    while (!ahead.empty()) {
-        const Node* next = ahead.back();
-        ahead.pop_back();
-        if (next == sought) return true;
-        if (!seen.insert(next).second) continue;
-        for (const Edge& edge : next->after) ahead.push_back(edge.from.get());
-    }
-    return false;
-}
-
-// All the edges or none.
+// All the edges or none. A circle is not looked for: it is found when the graph is instantiated.
 CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData* data,
                       size_t count, bool add) {
     if (count > 0 && (!from || !to)) return CUDA_ERROR_INVALID_VALUE;
@@ -144,7 +130,7 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
         if (earlier->graph != graph.get() || later->graph != graph.get()) return CUDA_ERROR_INVALID_VALUE;
         const auto same = [&](const Edge& edge) { return edge.from == earlier; };
         const bool there = std::any_of(later->after.begin(), later->after.end(), same);
-        if (there == add || (add && comes_after(*earlier, later.get()))) return CUDA_ERROR_INVALID_VALUE;
+        if (there == add) return CUDA_ERROR_INVALID_VALUE;
         pairs.emplace_back(earlier, later);
     }
     for (size_t i = 0; i < count; ++i) {

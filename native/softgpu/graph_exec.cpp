@@ -327,9 +327,7 @@ CUresult launch(CUgraphExec handle, CUstream stream_handle, DefaultStream which)
     StreamRef stream;
     ContextRef context;
     TRY(find_stream(stream_handle, which, &stream, &context));
-    bool captured = false;
-    TRY(capture_instead(*context, *stream, ChildNode{exec->graph}, &captured));
-    if (captured) return CUDA_SUCCESS;
+    TRY(forbid_while_capturing(*context, *stream));  // it does not become a child node: the driver refuses
     const std::lock_guard<std::mutex> exec_lock(exec->mutex);
     TRY(prepare(*exec, context, stream->priority));
     const std::lock_guard<std::mutex> order_lock(stream->order);

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "softgpu/pool.h"
@@ -186,23 +187,35 @@ namespace {
 // With the lock held; null: nothing that may be freed starts there.
 Allocations::Entry* freeable(Memory& all, CUdeviceptr pointer) {
     Allocations::Entry* const entry = all.allocations.starting_at(pointer);
-    if (!entry || entry->value.on_host() || entry->value.kind == MemoryKind::mapping) return nullptr;
-    return entry->value.freed_in_a_stream ? nullptr : entry;
+    return entry && !entry->value.on_host() && entry->value.kind != MemoryKind::mapping ? entry : nullptr;
 }
 
+// Whether Memory::freed_by_streams may hold something; keeps synchronisation cheap.
+std::atomic<bool> streams_have_freed{false};
+
 }  // namespace
+
+void forget_frees_by_streams() {
+    if (!streams_have_freed.exchange(false)) return;
+    const std::unique_lock<std::shared_mutex> lock(memory().mutex);
+    memory().freed_by_streams.clear();
+}
 
 CUresult free_device_memory(CUdeviceptr pointer) {
     Memory& all = memory();
     ContextRef owner;
+    bool streams_to_free = false;
     {
-        const std::shared_lock<std::shared_mutex> lock(all.mutex);
+        const std::unique_lock<std::shared_mutex> lock(all.mutex);
         const Allocations::Entry* const entry = freeable(all, pointer);
-        if (!entry) return CUDA_ERROR_INVALID_VALUE;
+        const bool was_freed = all.freed_by_streams.erase(pointer) != 0;
+        if (!entry) return was_freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
         owner = entry->value.owner_ref.lock();
+        streams_to_free = entry->value.freed_in_a_stream;
     }
     // What is queued may still use it.
     if (owner) TRY(synchronize(*owner));
+    if (streams_to_free) return CUDA_SUCCESS;
     Returned returned;
     {
         const std::unique_lock<std::shared_mutex> lock(all.mutex);
@@ -220,7 +233,7 @@ CUresult free_device_memory_in_order(CUdeviceptr pointer, CUstream stream, Defau
     {
         const std::unique_lock<std::shared_mutex> lock(all.mutex);
         Allocations::Entry* const entry = freeable(all, pointer);
-        if (!entry) return CUDA_ERROR_INVALID_VALUE;
+        if (!entry || entry->value.freed_in_a_stream) return CUDA_ERROR_INVALID_VALUE;
         id = entry->value.id;
         entry->value.freed_in_a_stream = true;
     }
@@ -238,6 +251,8 @@ CUresult free_device_memory_in_order(CUdeviceptr pointer, CUstream stream, Defau
             const std::unique_lock<std::shared_mutex> lock(all.mutex);
             if (!find()) return;
             returned = remove_locked(all, pointer);
+            all.freed_by_streams.insert(pointer);
+            streams_have_freed = true;
         }
         release_on(returned.device, returned.accounted);
     };

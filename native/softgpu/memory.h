@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <shared_mutex>
 #include <vector>
 
@@ -51,7 +52,7 @@ struct Allocation {
     uint64_t id = 0;          // unique in the process
     uint64_t accounted = 0;   // bytes of the device that are given back with it; 0 where a block or pool has them
     unsigned host_flags = 0;  // as given to cuMemHostAlloc or cuMemHostRegister
-    bool freed_in_a_stream = false;           // by cuMemFreeAsync, not reached yet: nobody may free it again
+    bool freed_in_a_stream = false;           // by cuMemFreeAsync, not reached yet: no stream may free it again
     std::shared_ptr<PinnedPages> pinned;      // registered; null where its pages cannot be mapped twice
     std::shared_ptr<Pool> pool;               // pooled
     std::shared_ptr<Physical> physical;       // mapping
@@ -66,7 +67,10 @@ struct Memory {
     Allocations allocations;
     RangeTable<int> pool_blocks;             // what pools hold, used or not: the hardware can reach all of it
     RangeTable<uint64_t> reservations;       // of addresses; the value is an id
+    RangeTable<uint64_t> overhangs;          // behind them, for mappings that reach over their ends; likewise
     std::map<const Context*, Blocks> small;  // cuMemAlloc of less than a block, by context
+    // Plain allocations that streams have freed since the host last synchronised: cuMemFree takes them once more.
+    std::set<CUdeviceptr> freed_by_streams;
     uint64_t last_id = 0;
 };
 
@@ -103,6 +107,7 @@ CUresult allocate(const ContextRef& context, uint64_t bytes, MemoryKind kind, CU
 CUresult free_device_memory(CUdeviceptr pointer);
 // The same when the stream gets there, for memory that is no pool's.
 CUresult free_device_memory_in_order(CUdeviceptr pointer, CUstream stream, DefaultStream which);
+void forget_frees_by_streams();  // the host has synchronised; cheap when there were none
 
 // memory_array.cpp
 struct Array {

@@ -280,6 +280,7 @@ void trim_pools_of(int device, Trim how) {
 }
 
 void trim_pools(Context& context) {
+    forget_frees_by_streams();
     if (!something_unused.exchange(false)) return;
     trim_pools_of(device_of(context), Trim::to_threshold);
 }

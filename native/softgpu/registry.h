@@ -15,12 +15,18 @@ class Registry {
  public:
     using Ref = std::shared_ptr<Object>;
 
-    explicit Registry(uint64_t kind) : next_(kind << 40 | 1u << 12) {}
+    explicit Registry(uint64_t kind) : first_(kind << 40 | 1u << 12), next_(first_) {}
 
     Handle issue() {
         const std::lock_guard<std::mutex> lock(mutex_);
-        next_ += 16;
+        next_ += step;
         return reinterpret_cast<Handle>(next_);
+    }
+    // Whether there is, or was, an object of this kind with this handle.
+    bool was_issued(Handle handle) const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto number = reinterpret_cast<uintptr_t>(handle);
+        return number > first_ && number <= next_ && (number - first_) % step == 0;
     }
     void put(Handle handle, Ref object) {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -56,7 +62,10 @@ class Registry {
     }
 
  private:
+    static constexpr uintptr_t step = 16;
+
     mutable std::mutex mutex_;
+    const uintptr_t first_;
     uintptr_t next_;
     std::unordered_map<Handle, Ref> objects_;
 };

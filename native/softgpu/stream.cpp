@@ -150,7 +150,6 @@ CUresult enqueue_and_wait(CUstream handle, DefaultStream which, Operation operat
     ContextRef context;
     TRY(find_stream(handle, which, &stream, &context));
     TRY(forbid_while_capturing(*context, *stream));
-    TRY(unsafe_during_capture());
     OpId op = 0;
     {
         const std::lock_guard<std::mutex> lock(stream->order);
@@ -164,13 +163,14 @@ CUresult destroy_stream(CUstream handle) {
     if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
     const StreamRef stream = streams().remove(handle);
     if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+    const ContextRef context = stream->context.lock();
+    if (!context || context->destroyed.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     leave_capture(*stream);
     close(*stream);
     return CUDA_SUCCESS;
 }
 
 void forget_streams_of(Context& context) {
-    streams().remove_if([&](const Stream& stream) { return stream.context.lock().get() == &context; });
     const std::lock_guard<std::mutex> lock(context.mutex);
     context.streams.clear();
 }

@@ -48,6 +48,7 @@ std::vector<OpId> implicit_order(Context& context, Stream& stream);
 // The operations to wait for so that all that was put into the stream is done.
 std::vector<OpId> unfinished_in(Context& context, Stream& stream);
 CUresult destroy_stream(CUstream handle);
+// It is being destroyed. The handles stay known, so that using one is told from using what never was.
 void forget_streams_of(Context& context);
 
 }  // namespace softgpu

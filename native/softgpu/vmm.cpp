@@ -114,35 +114,71 @@ bool cover_with_nothing(Span pages) {
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
+// The driver asks only that a mapping begins in a reservation. So that its end finds addresses that are nobody else's,
+// this much is kept behind every reservation, until a program wishes to reserve it.
+constexpr uint64_t overhang_bytes = 16 * granularity;
+constexpr int reserving = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+bool reserve_exactly(Span pages) {
+    void* const there =
+        mmap(reinterpret_cast<void*>(pages.base), pages.size, PROT_NONE, reserving | MAP_FIXED_NOREPLACE, -1, 0);
+    if (there == MAP_FAILED) return false;
+    if (reinterpret_cast<uint64_t>(there) == pages.base) return true;
+    munmap(there, pages.size);  // a kernel that takes the wish for a hint
+    return false;
+}
+
+// Aligned, with an overhang behind; 0 where the kernel refuses.
+uint64_t reserve_anywhere(uint64_t bytes, uint64_t alignment) {
+    const uint64_t wanted = bytes + overhang_bytes, room = wanted + alignment;
+    if (wanted < bytes || room < wanted) return 0;
+    void* const mapped = mmap(nullptr, room, PROT_NONE, reserving, -1, 0);
+    if (mapped == MAP_FAILED) return 0;
+    const uint64_t start = reinterpret_cast<uint64_t>(mapped), base = round_up(start, alignment);
+    if (base > start) munmap(mapped, base - start);
+    if (start + room > base + wanted) unmap_pages({base + wanted, start + room - base - wanted});
+    return base;
+}
+
+// With the lock held: gives up what is kept behind a reservation from this address on, unless something is mapped there.
+void make_way(Memory& all, uint64_t address) {
+    const auto* const behind = all.overhangs.containing(address);
+    if (!behind || all.allocations.overlaps(address, behind->end() - address)) return;
+    const Span before{behind->base, address - behind->base}, given_up{address, behind->end() - address};
+    const uint64_t id = all.overhangs.take(before.base);
+    all.overhangs.insert(before.base, before.size, id);  // inserts nothing of no size
+    unmap_pages(given_up);
+}
+
 CUresult reserve_addresses(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr wish,
                            unsigned long long flags) {
     if (!out || bytes == 0 || flags != 0 || !is_multiple(bytes, granularity)) return CUDA_ERROR_INVALID_VALUE;
     if ((alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (alignment < granularity) alignment = granularity;
-    constexpr int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    Memory& all = memory();
+    const std::unique_lock<std::shared_mutex> lock(all.mutex);
     uint64_t base = 0;
+    bool overhangs = true;
     if (wish != 0 && is_multiple(wish, alignment)) {
-        void* const there = mmap(reinterpret_cast<void*>(wish), bytes, PROT_NONE, kind | MAP_FIXED_NOREPLACE, -1, 0);
-        if (there != MAP_FAILED && reinterpret_cast<uint64_t>(there) == wish) {
+        make_way(all, wish);
+        if (reserve_exactly({wish, bytes})) {
             base = wish;
-        } else if (there != MAP_FAILED) {
-            munmap(there, bytes);  // a kernel that takes the wish for a hint
+            overhangs = reserve_exactly({wish + bytes, overhang_bytes});
         }
     }
-    if (base == 0) {
-        const uint64_t room = bytes + alignment;
-        if (room < bytes) return CUDA_ERROR_OUT_OF_MEMORY;
-        void* const mapped = mmap(nullptr, room, PROT_NONE, kind, -1, 0);
-        if (mapped == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-        const uint64_t start = reinterpret_cast<uint64_t>(mapped);
-        base = round_up(start, alignment);
-        if (base > start) munmap(mapped, base - start);
-        if (start + room > base + bytes) munmap(reinterpret_cast<void*>(base + bytes), start + room - base - bytes);
-    }
-    const std::unique_lock<std::shared_mutex> lock(memory().mutex);
-    memory().reservations.insert(base, bytes, ++memory().last_id);
+    if (base == 0) base = reserve_anywhere(bytes, alignment);
+    if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    const uint64_t id = ++all.last_id;
+    all.reservations.insert(base, bytes, id);
+    if (overhangs) all.overhangs.insert(base + bytes, overhang_bytes, id);
     *out = base;
     return CUDA_SUCCESS;
+}
+
+// With the lock held: where a mapping that begins in this reservation has to end.
+uint64_t end_for_mappings(Memory& all, const RangeTable<uint64_t>::Entry& reservation) {
+    const auto* const behind = all.overhangs.starting_at(reservation.end());
+    return behind && behind->value == reservation.value ? behind->end() : reservation.end();
 }
 
 CUresult free_addresses(CUdeviceptr base, size_t bytes) {
@@ -151,8 +187,10 @@ CUresult free_addresses(CUdeviceptr base, size_t bytes) {
     const auto* const reservation = all.reservations.starting_at(base);
     if (!reservation || reservation->size != bytes) return CUDA_ERROR_INVALID_VALUE;
     if (all.allocations.overlaps(base, bytes)) return CUDA_ERROR_INVALID_VALUE;  // something is still mapped
+    const uint64_t end = end_for_mappings(all, *reservation);  // what hangs over begins in front: none does
+    if (end > base + bytes) all.overhangs.take(base + bytes);
     all.reservations.take(base);
-    unmap_pages({base, bytes});
+    unmap_pages({base, end - base});
     return CUDA_SUCCESS;
 }
 
@@ -165,7 +203,7 @@ CUresult map(CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAllocati
     if (!physical) return CUDA_ERROR_INVALID_VALUE;
     if (offset != 0 || bytes != physical->bytes) return CUDA_ERROR_NOT_SUPPORTED;  // all of it or nothing
     const auto* const reservation = all.reservations.containing(base);
-    if (!reservation || reservation->end() - base < bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!reservation || end_for_mappings(all, *reservation) - base < bytes) return CUDA_ERROR_INVALID_VALUE;
     if (all.allocations.overlaps(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
     if (mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
              physical->file, 0) == MAP_FAILED) {
@@ -193,31 +231,35 @@ std::vector<uint64_t> whole_mappings(Memory& all, uint64_t base, uint64_t bytes)
     return found;
 }
 
-// With the lock held: the mappings that lie in [base, base + bytes); false where one is there only in part.
+// With the lock held: the mappings that lie in [base, base + bytes); false where one is there only in part, or something
+// else is.
 bool mappings_within(Memory& all, uint64_t base, uint64_t bytes, std::vector<uint64_t>* found) {
-    for (uint64_t at = base; at < base + bytes;) {
-        const Allocations::Entry* const entry = all.allocations.containing(at);
-        if (entry && (entry->base < base || entry->end() > base + bytes)) return false;
-        if (entry) found->push_back(entry->base);
-        at = entry ? entry->end() : at + granularity;
+    const Allocations::Entry* const first = all.allocations.containing(base);
+    if (first && first->base < base) return false;
+    const auto& entries = all.allocations.entries();
+    for (auto entry = entries.lower_bound(base); entry != entries.end() && entry->first - base < bytes; ++entry) {
+        if (entry->second.value.kind != MemoryKind::mapping || entry->second.end() - base > bytes) return false;
+        found->push_back(entry->first);
     }
     return true;
 }
 
-// Holes may be unmapped like the rest, but no part of a mapping.
+// Begins in a reservation, and ends anywhere: what is not mapped may be unmapped like the rest, but no part of a
+// mapping.
 CUresult unmap(CUdeviceptr base, size_t bytes) {
-    if (bytes == 0 || !is_multiple(base, granularity) || !is_multiple(bytes, granularity)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    if (bytes == 0 || !is_multiple(base, granularity)) return CUDA_ERROR_INVALID_VALUE;
     std::vector<Allocation> gone;  // outlives the lock: releasing physical memory asks the device's process
     Memory& all = memory();
     const std::unique_lock<std::shared_mutex> lock(all.mutex);
-    const auto* const reservation = all.reservations.containing(base);
-    if (!reservation || reservation->end() - base < bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!all.reservations.containing(base)) return CUDA_ERROR_INVALID_VALUE;
     std::vector<uint64_t> mappings;
     if (!mappings_within(all, base, bytes, &mappings)) return CUDA_ERROR_INVALID_VALUE;
-    if (!cover_with_nothing({base, bytes})) return CUDA_ERROR_OUT_OF_MEMORY;
-    for (const uint64_t mapping : mappings) gone.push_back(all.allocations.take(mapping));
+    for (const uint64_t mapping : mappings) {
+        if (!cover_with_nothing({mapping, all.allocations.starting_at(mapping)->size})) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        gone.push_back(all.allocations.take(mapping));
+    }
     return CUDA_SUCCESS;
 }
 

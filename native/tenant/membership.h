@@ -64,7 +64,7 @@ class Membership {
     bool is_empty(StreamState& state);
     uint64_t grace_ns() const;
     void nap(uint64_t ns);
-    void sleep_until_busy();
+    void change_class(uint32_t wanted);
     void wake();
     void write_report();
 

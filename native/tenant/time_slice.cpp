@@ -52,6 +52,7 @@ ChannelGroup groups[kMostGroups];
 std::atomic<uint32_t> group_count{0};
 
 std::atomic<uint32_t> wanted_us{UINT32_MAX};  // UINT32_MAX: by the class that we were started with
+std::atomic<uint32_t> drivers_us{0};          // what the driver itself asks for
 std::atomic<uint32_t> asked_us{0}, granted_us{0};
 std::atomic<bool> refused{false};
 
@@ -79,6 +80,7 @@ void remember(int fd, const ResourceControl& control) {
 
 int set_on_the_way(int fd, ResourceControl* control) {
     remember(fd, *control);
+    drivers_us.store(static_cast<uint32_t>(*reinterpret_cast<uint64_t*>(control->parameters)));
     uint32_t wanted = wanted_us.load();
     uint32_t us = wanted == UINT32_MAX ? time_slice_of_class(class_from_environment()) : wanted;
     asked_us.store(us);
@@ -105,6 +107,7 @@ uint32_t time_slice_of_class(uint32_t tenant_class) {
 
 void set_time_slice(uint32_t us) {
     wanted_us.store(us);
+    if (!us) us = drivers_us.load();
     uint32_t known = group_count.load();
     for (uint32_t i = 0; us && !refused.load() && i < known && i < kMostGroups; ++i) {
         uint64_t parameter = us;

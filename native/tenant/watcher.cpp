@@ -2,7 +2,9 @@
 //
 //   busy           every quarter of the grace period: are the streams empty, and have they been for the whole of it?
 //   below others   every 20 ms: bury the dead, look at our gates again; while operations are being timed, every 2 ms
-//   idle           a little longer at the fast pace (a burst seldom comes alone), then asleep until the next one
+//   idle           a little longer at the fast pace (a burst seldom comes alone), then asleep until the next one, with
+//   a
+//                  look now and then whether somebody asked for another class
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -12,6 +14,7 @@
 #include <algorithm>
 
 #include "tenant/membership.h"
+#include "tenant/time_slice.h"
 
 namespace tenant {
 
@@ -20,6 +23,7 @@ namespace {
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kCareNs = 20 * kMillisecond;
 constexpr uint64_t kTimingNs = 2 * kMillisecond;
+constexpr uint64_t kLookNs = 250 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
 constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
 
@@ -32,6 +36,7 @@ void Membership::watch() {
     uint64_t last_busy = 0, last_care = 0;
     while (!leaving_.load()) {
         uint64_t now = wire::now_ns();
+        if (uint32_t asked = slot_->asked_class.exchange(0)) change_class(asked - 1);
         bool has_classes_above = slot_->tenant_class.load() != wire::production;
         if (has_classes_above && now - last_care >= kCareNs) {
             last_care = now;
@@ -56,7 +61,7 @@ void Membership::watch() {
         } else if (has_classes_above) {
             nap(timing ? kTimingNs : kCareNs);
         } else {
-            sleep_until_busy();
+            nap(kLookNs);
         }
     }
 }
@@ -141,6 +146,21 @@ void Membership::nap(uint64_t ns) {
     asleep_.store(0);
 }
 
-void Membership::sleep_until_busy() { nap(3600ull * 1000 * kMillisecond); }
+void Membership::change_class(uint32_t wanted) {
+    uint32_t before = slot_->tenant_class.load();
+    if (wanted >= wire::kClasses || wanted == before) return;
+    wire::join_class(*segment_, index_, static_cast<wire::Class>(wanted));
+    set_time_slice(time_slice_of_class(wanted));
+    slot_->time_slice_us.store(time_slice().granted_us);
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        if (!slot_->gpus[gpu].busy.load()) continue;
+        // The lowest class keeps nobody waiting, so nothing of it is watched.
+        if (wanted + 1 == wire::kClasses)
+            slot_->gpus[gpu].busy.store(0);
+        else
+            wire::go_busy(*segment_, index_, gpu);
+        wire::reopen_gates_below(*segment_, std::min(before, wanted), gpu);
+    }
+}
 
 }  // namespace tenant

@@ -101,7 +101,8 @@ struct Slot {
     Flag time_slice_us;       // that the hardware gives it; 0: not known
     Flag time_slice_refused;  // the driver did not take the one of its class
     Flag grace_us;            // that it has learned
-    uint8_t unused[84];
+    Flag asked_class;         // 1 + the class that somebody asks it to change to; its owner takes it and sets 0
+    uint8_t unused[80];
     OnGpu gpus[kGpus];
 };
 

@@ -74,6 +74,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot, time_slice_us);
         FIELD(Slot, time_slice_refused);
         FIELD(Slot, grace_us);
+        FIELD(Slot, asked_class);
         FIELD(Slot, gpus);
         FIELD(OnGpu, gate);
         FIELD(OnGpu, busy);

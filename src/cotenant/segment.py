@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from ctypes import c_char, c_int, c_size_t, c_uint8, c_uint32, c_uint64
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ class Slot(ctypes.Structure):
         ("time_slice_us", c_uint32),
         ("time_slice_refused", c_uint32),
         ("grace_us", c_uint32),
-        ("unused", c_uint8 * 84),
+        ("asked_class", c_uint32),
+        ("unused", c_uint8 * 80),
         ("gpus", OnGpu * GPUS),
     ]
 
@@ -177,6 +179,22 @@ def read(path: Path) -> Snapshot:
         raise BadSegment(f"{path} cannot be read: {error}") from error
 
 
+def ask_for_class(path: Path, pid: int, wanted: int) -> bool:
+    """Writes the request into the tenant's slot; False: no tenant has this PID."""
+    try:
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            snapshot(memory, path)  # raises for what is not a segment of ours
+            for at in range(PAGE, SEGMENT_BYTES, PAGE):
+                slot = Slot.from_buffer_copy(memory, at)
+                if is_live(slot) and slot.pid == pid:
+                    place = at + Slot.asked_class.offset
+                    memory[place : place + 4] = (1 + wanted).to_bytes(4, sys.byteorder)
+                    return True
+            return False
+    except PermissionError as error:
+        raise BadSegment(f"{path} is not writable") from error
+
+
 def snapshot(memory: mmap.mmap | bytes, path: Path) -> Snapshot:
     if memory[: len(MAGIC)] != MAGIC or len(memory) < ctypes.sizeof(Header):
         raise BadSegment(f"{path} is not a Cotenant segment")
@@ -185,14 +203,17 @@ def snapshot(memory: mmap.mmap | bytes, path: Path) -> Snapshot:
         raise BadSegment(f"{path} has layout version {header.version}, this Cotenant uses {VERSION}")
     gpus = {i: uuid_text(bytes(gpu.uuid)) for i, gpu in enumerate(header.gpus) if gpu.known == GPU_VALID}
     tenants, lost = [], 0
-    for i in range(SLOTS):
-        at = PAGE * (1 + i)
-        word = int.from_bytes(memory[at : at + 4], "little")
-        if word & OWNER_DIED:
-            lost += 1
-        elif word & OWNER_MASK:
-            tenants.append(tenant_in(Slot.from_buffer_copy(memory[at : at + ctypes.sizeof(Slot)]), gpus))
+    for at in range(PAGE, SEGMENT_BYTES, PAGE):
+        slot = Slot.from_buffer_copy(memory, at)
+        lost += bool(slot.owner[0] & OWNER_DIED)
+        if is_live(slot):
+            tenants.append(tenant_in(slot, gpus))
     return Snapshot(gpus, tuple(tenants), lost)
+
+
+def is_live(slot: Slot) -> bool:
+    word = slot.owner[0]
+    return bool(word & OWNER_MASK) and not word & OWNER_DIED
 
 
 def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:

@@ -16,6 +16,7 @@ from tests.interposer.conftest import set_stale_ms
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
+    from tests.conftest import Run
     from tests.interposer.conftest import Tenant
 
     Start = Callable[..., Tenant]
@@ -261,3 +262,32 @@ gpu.synchronize()
     )
     one.finish()
     assert (one.total("kernels"), one.total("escaped")) == (3000, 0)
+
+
+def test_a_class_changes_while_the_jobs_run(tenant: Start, tenants_now: TenantsNow, cotenant: Run) -> None:
+    one, other = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("production", OBEDIENT))
+    assert one.process and other.process
+
+    def change(who: Tenant, to: str) -> None:
+        assert who.process
+        done = cotenant("ctl", str(who.process.pid), "--class", to, env=who.env)
+        assert done.returncode == 0, done.stderr
+
+    # GIVEN production at work and the other one waiting
+    order(other, "begin")
+    order(one, "queue 3")
+    assert order(one, "done?") == "False"
+    # WHEN the waiting one becomes its equal, THEN it goes on
+    change(one, "production")
+    wait_for(lambda: order(one, "done?") == "True")
+    # and WHEN the first is put below it, THEN that one waits
+    change(other, "opportunistic")
+    order(other, "end")
+    order(one, "begin")
+    wait_for(lambda: use(tenants_now(), other).gated)
+    order(other, "queue 3")
+    assert order(other, "done?") == "False"
+    # and WHEN the busy one steps down as well, THEN both run
+    change(one, "opportunistic")
+    wait_for(lambda: order(other, "done?") == "True")
+    order(one, "end")

@@ -20,6 +20,7 @@ from tests.softgpu.probes.table import (
     CAPTURED_EVENT,
     ILLEGAL_STATE,
     IMPLICIT,
+    INVALID_VALUE,
     INVALIDATED,
     ISOLATION,
     MERGE,
@@ -163,7 +164,7 @@ def end_a_relaxed_capture_in_another_thread(cuda: Any) -> int:
         return elsewhere(cuda, lambda: end(cuda, stream))
 
 
-@probe(SUCCESS)
+@probe(ILLEGAL_STATE)
 def end_after_another_thread_tried(cuda: Any) -> int:
     with capturing(cuda, GLOBAL) as stream:
         elsewhere(cuda, lambda: end(cuda, stream))
@@ -265,7 +266,7 @@ def end_after_a_query_of_a_captured_event(cuda: Any) -> int:
         return end(cuda, stream)
 
 
-@probe(CAPTURED_EVENT)
+@probe(INVALID_VALUE)
 def query_an_event_whose_capture_ended(cuda: Any) -> int:
     with capturing(cuda, RELAXED) as stream, new_event(cuda) as event:
         value(cuda.cuEventRecord(event, stream))
@@ -273,7 +274,7 @@ def query_an_event_whose_capture_ended(cuda: Any) -> int:
         return code(cuda.cuEventQuery(event))
 
 
-@probe(CAPTURED_EVENT)
+@probe(INVALID_VALUE)
 def synchronize_with_an_event_whose_capture_ended(cuda: Any) -> int:
     with capturing(cuda, RELAXED) as stream, new_event(cuda) as event:
         value(cuda.cuEventRecord(event, stream))
@@ -328,7 +329,7 @@ def state_of_the_legacy_stream_during_a_capture_of_a_blocking_stream(cuda: Any) 
         return code(cuda.cuStreamIsCapturing(0))
 
 
-@probe(UNSUPPORTED)
+@probe(SUCCESS)
 def copy_during_a_global_capture(cuda: Any) -> int:
     with allocated(cuda) as pointer, capturing(cuda, GLOBAL):
         return code(cuda.cuMemcpyHtoD(pointer, b"12345678", 8))
@@ -399,7 +400,7 @@ def allocate_host_memory_during_a_global_capture(cuda: Any) -> int:
 # ---- events between captures -----------------------------------------------------------------------------------------
 
 
-@probe(CAPTURED_EVENT)
+@probe(INVALID_VALUE)
 def wait_for_an_event_whose_capture_ended(cuda: Any) -> int:
     with capturing(cuda, RELAXED) as stream, new_event(cuda) as event:
         value(cuda.cuEventRecord(event, stream))
@@ -428,7 +429,7 @@ def wait_in_a_capture_for_an_event_of_another(cuda: Any) -> int:
         return code(cuda.cuStreamWaitEvent(other, event, 0))
 
 
-@probe(SUCCESS)
+@probe(UNSUPPORTED)
 def launch_a_graph_into_a_capture(cuda: Any) -> int:
     with new_graph(cuda) as graph:
         value(cuda.cuGraphAddEmptyNode(graph, None, 0))

@@ -39,7 +39,7 @@ def set_no_current_context(cuda: Any) -> int:
     return in_thread(lambda: code(cuda.cuCtxSetCurrent(None)))
 
 
-@probe(INVALID_CONTEXT)
+@probe(INVALID_VALUE)
 def push_no_context(cuda: Any) -> int:
     return in_thread(lambda: code(cuda.cuCtxPushCurrent(None)))
 
@@ -64,7 +64,7 @@ def allocate_after_another_context_was_destroyed(cuda: Any) -> int:
     return code(answer)
 
 
-@probe(INVALID_CONTEXT, apart=True)
+@probe(INVALID_CONTEXT, crashes=True)
 def set_current_what_is_no_context(cuda: Any) -> int:
     return code(cuda.cuCtxSetCurrent(cuda.CUcontext(0x1230)))
 

@@ -1,4 +1,4 @@
-"""Handles of what is gone. NVIDIA's driver may crash on them: each runs in a process of its own there."""
+"""Handles of what is gone. NVIDIA's driver crashes on some: each runs in a process of its own there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import Any
 
 from tests.softgpu.calls import code, value
 from tests.softgpu.probes.needs import MIB, MODULE, new_event, streamed
-from tests.softgpu.probes.table import INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, probe
+from tests.softgpu.probes.table import (
+    CONTEXT_IS_DESTROYED,
+    INVALID_CONTEXT,
+    INVALID_HANDLE,
+    INVALID_VALUE,
+    probe,
+)
 
 
 def destroyed_stream(cuda: Any) -> Any:
@@ -59,17 +65,17 @@ def destroyed_pool(cuda: Any) -> Any:
     return pool
 
 
-@probe(INVALID_HANDLE, apart=True)
+@probe(INVALID_HANDLE, crashes=True)
 def destroy_a_stream_twice(cuda: Any) -> int:
     return code(cuda.cuStreamDestroy(destroyed_stream(cuda)))
 
 
-@probe(INVALID_HANDLE, apart=True)
+@probe(INVALID_HANDLE, crashes=True)
 def query_a_destroyed_stream(cuda: Any) -> int:
     return code(cuda.cuStreamQuery(destroyed_stream(cuda)))
 
 
-@probe(INVALID_HANDLE, apart=True)
+@probe(INVALID_HANDLE, crashes=True)
 def put_work_into_a_destroyed_stream(cuda: Any) -> int:
     pointer = value(cuda.cuMemAlloc(MIB))
     result = code(cuda.cuMemsetD8Async(pointer, 1, 8, destroyed_stream(cuda)))
@@ -77,17 +83,17 @@ def put_work_into_a_destroyed_stream(cuda: Any) -> int:
     return result
 
 
-@probe(INVALID_HANDLE, apart=True)
+@probe(CONTEXT_IS_DESTROYED, apart=True)
 def destroy_an_event_twice(cuda: Any) -> int:
     return code(cuda.cuEventDestroy(destroyed_event(cuda)))
 
 
-@probe(INVALID_HANDLE, apart=True)
+@probe(CONTEXT_IS_DESTROYED, apart=True)
 def query_a_destroyed_event(cuda: Any) -> int:
     return code(cuda.cuEventQuery(destroyed_event(cuda)))
 
 
-@probe(INVALID_HANDLE, apart=True)
+@probe(CONTEXT_IS_DESTROYED, apart=True)
 def record_a_destroyed_event(cuda: Any) -> int:
     return code(cuda.cuEventRecord(destroyed_event(cuda), 0))
 
@@ -135,17 +141,17 @@ def launch_a_function_of_an_unloaded_module(cuda: Any) -> int:
     return code(cuda.cuLaunchKernel(unloaded_module(cuda)[1], 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
 
 
-@probe(INVALID_CONTEXT, apart=True)
+@probe(CONTEXT_IS_DESTROYED, apart=True)
 def destroy_a_context_twice(cuda: Any) -> int:
     return code(cuda.cuCtxDestroy(destroyed_context(cuda)[0]))
 
 
-@probe(INVALID_CONTEXT, apart=True)
+@probe(INVALID_CONTEXT, crashes=True)
 def make_a_destroyed_context_current(cuda: Any) -> int:
     return code(cuda.cuCtxSetCurrent(destroyed_context(cuda)[0]))
 
 
-@probe(INVALID_HANDLE, apart=True)
+@probe(CONTEXT_IS_DESTROYED, apart=True)
 def query_a_stream_of_a_destroyed_context(cuda: Any) -> int:
     return code(cuda.cuStreamQuery(destroyed_context(cuda)[1]))
 

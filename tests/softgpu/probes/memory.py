@@ -185,9 +185,6 @@ def flags_of_registered_memory(cuda: Any) -> int:
         return code(cuda.cuMemHostGetFlags(address))
 
 
-# ---- not recorded yet ----------------------------------------------------------------------------------------------
-
-
 @probe(0)
 def what_no_host_memory_is(cuda: Any) -> int:
     """The lower half of the address that cuMemHostAlloc gives for no bytes."""

@@ -77,9 +77,6 @@ def default_pool_of_no_device(cuda: Any) -> int:
     return code(cuda.cuDeviceGetDefaultMemPool(NO_SUCH_DEVICE))
 
 
-# ---- not recorded yet ----------------------------------------------------------------------------------------------
-
-
 @probe(0)
 def what_nothing_allocated_in_a_stream_is(cuda: Any) -> int:
     """The lower half of the address that cuMemAllocAsync gives for no bytes."""
@@ -98,7 +95,7 @@ def free_what_a_stream_has_freed(cuda: Any) -> int:
         return code(cuda.cuMemFreeAsync(pointer, stream))
 
 
-@probe(INVALID_VALUE, apart=True)
+@probe(INVALID_VALUE, hangs=True)
 def free_a_plain_allocation_twice_in_a_stream(cuda: Any) -> int:
     with streamed(cuda) as stream:
         pointer = value(cuda.cuMemAlloc(4 * MIB))
@@ -106,7 +103,7 @@ def free_a_plain_allocation_twice_in_a_stream(cuda: Any) -> int:
         return code(cuda.cuMemFreeAsync(pointer, stream))
 
 
-@probe(INVALID_VALUE, apart=True)
+@probe(SUCCESS, apart=True)
 def free_plainly_what_a_stream_was_told_to_free(cuda: Any) -> int:
     with streamed(cuda) as stream:
         pointer = value(cuda.cuMemAlloc(4 * MIB))

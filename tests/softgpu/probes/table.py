@@ -41,19 +41,24 @@ class Probe:
     run: Run
     expected: int
     apart: bool  # it hands a driver what is no longer there: it runs in a process that may be lost
-    crashes: bool  # NVIDIA's driver takes the process with it; what is expected is the software GPU's
+    # NVIDIA's driver takes the process with it, or never comes back (and is not asked again): what is expected is then
+    # the software GPU's answer.
+    crashes: bool
+    hangs: bool
 
 
 PROBES: dict[str, Probe] = {}
 
 
-def probe(expected: int, apart: bool = False, crashes: bool = False) -> Callable[[Run], Run]:
+def probe(
+    expected: int, apart: bool = False, crashes: bool = False, hangs: bool = False
+) -> Callable[[Run], Run]:
     """Enters a function, which makes what it needs, gives it back, and returns one answer of the driver."""
 
     def enter(run: Run) -> Run:
         name = run.__name__
         assert name not in PROBES, name
-        PROBES[name] = Probe(name, run, expected, apart or crashes, crashes)
+        PROBES[name] = Probe(name, run, expected, apart or crashes or hangs, crashes, hangs)
         return run
 
     return enter

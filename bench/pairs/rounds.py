@@ -1,0 +1,134 @@
+"""Who runs when: rounds of short windows, interleaved, so that a machine that drifts drifts for all modes alike.
+
+Within a round all modes see the same arrivals; from round to round their order turns. An opportunistic job runs on
+until production has answered its last request, so that no backlog drains on an empty GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+from catalogue import MODES, SOLO, Job, Pair
+from crew import Crew
+
+from cotenant.demo.arrivals import poisson_arrivals
+from cotenant.demo.figures import Samples
+from cotenant.demo.opportunistic import steps_within
+from cotenant.demo.orders import Order
+from cotenant.demo.workers import Worker
+from cotenant.errors import Problem
+
+Narrate = Callable[[str], None]
+
+# From sending an order to its window's start: jobs go back to their first state, and the opportunistic one sets off.
+NOTICE_SECONDS = 0.4
+WARM_UP_SECONDS = 0.4
+# A closed loop's rate is known sooner than an open loop's tail.
+SOLO_LENGTH = 0.5
+NOTEWORTHY_DELAY_MS = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowOrder(Order):
+    arrivals: list[float]
+
+
+STOP = WindowOrder(start=0.0, seconds=0.0, seed=0, arrivals=[])
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    mode: str
+    seconds: float
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """One window of one mode."""
+
+    samples: Samples
+    unanswered: int = 0  # their latencies are lower bounds
+    production_digests: list[str] = dataclasses.field(default_factory=list)
+    opportunistic_digests: list[str] = dataclasses.field(default_factory=list)
+    late_ms: float = 0.0  # by how much a job was not ready at the window's start
+
+
+def plan(modes: Sequence[str], rounds: int, seconds: float, seed: int = 1) -> list[list[Window]]:
+    """Every mode once a round; over the rounds, the modes that begin a round lie evenly apart."""
+    planned = []
+    for number in range(rounds):
+        turn = number * len(modes) // rounds % len(modes)
+        turned = [*modes[turn:], *modes[:turn]]
+        planned.append(
+            [Window(mode, seconds * (SOLO_LENGTH if mode == SOLO else 1.0), seed + number) for mode in turned]
+        )
+    return planned
+
+
+def run_window(
+    production: Worker | None, rate: float, opportunistic: Worker | None, window: Window
+) -> Observation:
+    arrivals = poisson_arrivals(rate, window.seconds, window.seed) if production and rate else []
+    order = WindowOrder(time.monotonic() + NOTICE_SECONDS, window.seconds, window.seed, arrivals)
+    for worker in (production, opportunistic):
+        if worker:
+            worker.order(order)
+    samples = Samples(seconds=window.seconds)
+    answered = {}
+    if production:
+        # Twice the window: a backlog is worked off for as long again.
+        answered = production.answer(NOTICE_SECONDS + 2 * window.seconds)
+        samples.latencies_ms += answered["latencies_ms"]
+        samples.services_ms += answered["services_ms"]
+    worked = {}
+    if opportunistic:
+        end = order.start + order.seconds
+        time.sleep(max(0.0, end - time.monotonic()))
+        opportunistic.order(STOP)
+        worked = opportunistic.answer()
+        samples.steps = steps_within(worked["completions"], order.start, end)
+    return Observation(
+        samples,
+        answered.get("unanswered", 0),
+        answered.get("digests", []),
+        worked.get("digests", []),
+        max(answered.get("late_ms", 0.0), worked.get("late_ms", 0.0)),
+    )
+
+
+def observe(crew: Crew, production: Job | None, opportunistic: Job | None, window: Window) -> Observation:
+    starts = MODES[window.mode]
+    first, second = (
+        crew.worker(job, start) if job is not None and start is not None else None
+        for job, start in zip((production, opportunistic), starts, strict=True)
+    )
+    return run_window(first, production.rate if production else 0.0, second, window)
+
+
+def measure_pair(
+    crew: Crew, pair: Pair, modes: Sequence[str], rounds: int, seconds: float, narrate: Narrate
+) -> dict[str, list[Observation]]:
+    """What was seen in each mode, and in `solo`, round by round. The pair's workers are in the crew already."""
+    everything = [*modes, SOLO]
+    for mode in everything:
+        # The seed of no round: nobody has met these arrivals before they count.
+        observe(crew, pair.production, pair.opportunistic, Window(mode, WARM_UP_SECONDS, seed=0))
+    seen: dict[str, list[Observation]] = {mode: [] for mode in everything}
+    for number, windows in enumerate(plan(everything, rounds, seconds), start=1):
+        narrate(f"{pair.name}: round {number} of {rounds}: {', '.join(window.mode for window in windows)}")
+        for window in windows:
+            observation = observe(crew, pair.production, pair.opportunistic, window)
+            if observation.late_ms > NOTEWORTHY_DELAY_MS:
+                narrate(
+                    f"{pair.name}: {window.mode}: a job was {observation.late_ms:.0f} ms late for its window"
+                )
+            seen[window.mode].append(observation)
+    for mode in modes:
+        if not all(observation.samples.services_ms for observation in seen[mode]):
+            raise Problem(f"no request was answered in a window of {mode}: give more --seconds")
+    if not all(observation.samples.steps for observation in seen[SOLO]):
+        raise Problem(f"{pair.opportunistic.name} did nothing in a window of its own: give more --seconds")
+    return seen

@@ -1,0 +1,276 @@
+"""Production jobs beside opportunistic ones on a real GPU: what each way of sharing does to both.
+
+python bench/pairs/run.py --quick                       # four pairs, three modes
+python bench/pairs/run.py --pairs decode+gpt --modes timeslice,cotenant
+python bench/pairs/run.py preemption                    # how long production waits for a GPU that is held
+python bench/pairs/run.py overhead                      # what the interposer costs a job alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+try:
+    import overhead
+    import preemption
+    import report
+    from catalogue import (
+        CHOOSABLE,
+        JOBS,
+        MODES,
+        MPS,
+        PAIRS,
+        QUICK_MODES,
+        QUICK_PAIRS,
+        Pair,
+        parse_modes,
+        parse_pairs,
+    )
+    from crew import Crew, Skipped, setting
+    from outcome import observations_as_json, pair_figures
+    from rounds import measure_pair
+
+    from cotenant import __version__
+    from cotenant.cli import INTERRUPTED
+    from cotenant.errors import Problem, narrate
+except ImportError as missing:
+    raise SystemExit(
+        f"error: {missing}\nhint: run this in the Python that has cotenant: pip install 'cotenant[demo]'; "
+        "--python names the one that has PyTorch"
+    ) from None
+
+OVERHEAD_JOBS = ["eager", "gpt"]
+# Rounds and seconds a window, where the user does not say.
+DEFAULTS = {"pairs": (2, 3.0), "quick": (2, 2.0), "preemption": (2, 3.0), "overhead": (8, 1.0)}
+
+
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 3600")
+    return value
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=("pairs", "preemption", "overhead"), default="pairs")
+    parser.add_argument("--pairs", type=words, metavar="A+B,...", help="default: all that --list shows")
+    parser.add_argument(
+        "--modes", type=words, metavar="MODE,...", help=f"of {', '.join(CHOOSABLE)}; default: all"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{', '.join(QUICK_PAIRS)} in {', '.join(QUICK_MODES)}"
+    )
+    parser.add_argument("--rounds", type=int, help="every mode once a round")
+    parser.add_argument("--seconds", type=positive, help="a window's length; solo windows take half")
+    parser.add_argument("--output", type=Path, default=Path("pairs.json"), help="default pairs.json")
+    parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the tables in this page")
+    parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter with PyTorch")
+    parser.add_argument(
+        "--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]), help="the command under test"
+    )
+    parser.add_argument("--list", action="store_true", help="show jobs, pairs and modes, and stop")
+    options = parser.parse_args()
+    rounds, seconds = DEFAULTS["quick" if options.quick and options.what == "pairs" else options.what]
+    options.rounds = rounds if options.rounds is None else options.rounds
+    options.seconds = options.seconds or seconds
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    return options
+
+
+def show_list() -> None:
+    for kind in ("production", "opportunistic"):
+        print(f"{kind} jobs")
+        for job in JOBS.values():
+            if job.kind == kind:
+                pace = f", {job.rate:g}/s" if job.rate else ""
+                print(f"  {job.name:14} {job.title}{pace}")
+    print(f"pairs\n  {' '.join(PAIRS)}\nmodes\n  {' '.join(CHOOSABLE)}")
+
+
+def machine(about: dict[str, Any]) -> str:
+    """GPU, driver and libraries in words, for the head of a table."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout.split()
+        driver = [f"driver {found[0]}"] if found else []
+    except (OSError, subprocess.SubprocessError):
+        driver = []
+    versions = [f"{name} {version}" for name, version in about.get("versions", {}).items()]
+    return ", ".join([about["gpu"], *driver, *versions, time.strftime("%Y-%m-%d")])
+
+
+class Reporter:
+    """Progress to stderr, each with the seconds since the start; what is found, to the files at once."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._begin = time.monotonic()
+
+    def narrate(self, text: str) -> None:
+        narrate(f"{time.monotonic() - self._begin:6.1f} s  {text}")
+
+    def keep(self, section: dict[str, Any]) -> None:
+        report.save_section(self._options.output, self._options.what, section)
+        if self._options.markdown:
+            report.publish(self._options.markdown, self._options.what, section)
+
+    def show(self, section: dict[str, Any]) -> None:
+        print(report.TABLES[self._options.what](section), flush=True)
+
+
+def needs_mps(mode: str) -> bool:
+    return MPS in MODES[mode]
+
+
+def run_pairs(options: argparse.Namespace, reporter: Reporter) -> int:
+    pairs = parse_pairs(options.pairs or (QUICK_PAIRS if options.quick else PAIRS))
+    modes = parse_modes(options.modes or (QUICK_MODES if options.quick else CHOOSABLE))
+    section: dict[str, Any] = {
+        "machine": "",
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "skipped_modes": {},
+        "pairs": [],
+    }
+    python, cotenant = shlex.split(options.python), shlex.split(options.cotenant)
+    with (
+        setting(python, cotenant, any(map(needs_mps, modes))) as place,
+        Crew(place, reporter.narrate) as crew,
+    ):
+        if place.mps_environment is None:
+            section["skipped_modes"] = {mode: place.no_mps for mode in modes if needs_mps(mode)}
+            modes = [mode for mode in modes if not needs_mps(mode)]
+            for mode, reason in section["skipped_modes"].items():
+                reporter.narrate(f"{mode} is skipped: {reason}")
+        for pair in pairs:
+            section["pairs"].append(one_pair(crew, pair, modes, options, reporter, section))
+            reporter.keep(section)
+    reporter.show(section)
+    return 1 if any("failed" in entry for entry in section["pairs"]) else 0
+
+
+def one_pair(
+    crew: Crew,
+    pair: Pair,
+    modes: Sequence[str],
+    options: argparse.Namespace,
+    reporter: Reporter,
+    section: dict[str, Any],
+) -> dict[str, Any]:
+    """The pair's entry in the report. A pair that cannot run or fails does not keep the others from running."""
+    entry: dict[str, Any] = {"pair": pair.name}
+    try:
+        about = crew.gather(pair.workers(modes))
+        section["machine"] = section["machine"] or machine(about)
+        seen = measure_pair(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
+    except Skipped as reason:
+        reporter.narrate(f"{pair.name}: skipped: {reason}")
+        crew.dismiss()
+        return entry | {"skipped": str(reason)}
+    except Problem as problem:
+        reporter.narrate(f"error: {pair.name}: {problem.message}")
+        crew.dismiss()
+        return entry | {"failed": problem.message}
+    figures = pair_figures(pair, seen)
+    for mode, row in figures.modes.items():
+        share = "" if row.opportunistic_share is None else f", other job {row.opportunistic_share:.0%}"
+        reporter.narrate(
+            f"{pair.name}: {mode:12} service p50 {row.service_p50_ms:.2f} ms ({row.service_p50_ratio.value:.2f}x), "
+            f"p99 {row.latency_p99_ms:.2f} ms ({row.latency_p99_ratio.value:.2f}x){share}"
+        )
+    return entry | {"figures": figures.as_json(), "samples": observations_as_json(seen)}
+
+
+def run_alone(
+    options: argparse.Namespace,
+    reporter: Reporter,
+    python: Sequence[str],
+    measure: Callable[[Crew], dict[str, Any]],
+) -> int:
+    """A measurement that is one section, all or nothing."""
+    with (
+        setting(python, shlex.split(options.cotenant), False) as place,
+        Crew(place, reporter.narrate) as crew,
+    ):
+        try:
+            section = measure(crew)
+        except Skipped as reason:
+            raise Problem(f"nothing to measure: {reason}") from None
+    section["machine"] = machine(section.pop("about"))
+    reporter.keep(section)
+    reporter.show(section)
+    return 0
+
+
+def check_files(options: argparse.Namespace) -> None:
+    """Before anything is measured: what is found must have a place to go."""
+    try:
+        report.save_section(options.output, "cotenant", {"version": __version__})
+        if options.markdown:
+            report.with_table(options.markdown.read_text(), options.what, "")
+    except (OSError, ValueError) as error:
+        raise Problem(f"no place for the results: {error}", "see --output and --markdown") from None
+
+
+def run(options: argparse.Namespace) -> int:
+    check_files(options)
+    reporter = Reporter(options)
+    rounds, seconds = options.rounds, options.seconds
+    if options.what == "pairs":
+        return run_pairs(options, reporter)
+    if options.what == "preemption":
+        # Its workers use the package's own kernels, so they run in this Python.
+        return run_alone(
+            options,
+            reporter,
+            [sys.executable],
+            lambda crew: preemption.measure(crew, rounds, seconds, reporter.narrate),
+        )
+    return run_alone(
+        options,
+        reporter,
+        shlex.split(options.python),
+        lambda crew: overhead.measure(crew, OVERHEAD_JOBS, rounds, seconds, reporter.narrate),
+    )
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    options = arguments()
+    if options.list:
+        show_list()
+        return 0
+    # Workers and MPS are stopped on the way out, however we are asked to go.
+    signal.signal(signal.SIGTERM, interrupted)
+    try:
+        return run(options)
+    except Problem as problem:
+        narrate(f"error: {problem.message}")
+        if problem.hint:
+            narrate(f"hint: {problem.hint}")
+        return problem.status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
