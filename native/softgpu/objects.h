@@ -46,8 +46,8 @@ enum class DefaultStream { legacy, per_thread };
 // Puts an operation into a stream, or into the graph being captured there. `done` gets the id when it was submitted
 // (0 when captured). Applies the legacy stream's ordering, pending event waits and capture rules.
 CUresult enqueue(CUstream stream, DefaultStream which, Operation operation, OpId* done = nullptr);
-// The same, then sleeps until it is done: the synchronous calls. Refused where the stream captures or would have to wait
-// for one that does; captures elsewhere do not mind it, whatever their mode.
+// The same, then sleeps until it is done: the synchronous calls. Refused where the stream captures or would have to
+// wait for one that does; captures elsewhere do not mind it, whatever their mode.
 CUresult enqueue_and_wait(CUstream stream, DefaultStream which, Operation operation);
 // A call that is not allowed while any thread captures in global mode (cudaMalloc and friends):
 // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the capture becomes invalid; CUDA_SUCCESS otherwise.

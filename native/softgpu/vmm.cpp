@@ -140,7 +140,7 @@ uint64_t reserve_anywhere(uint64_t bytes, uint64_t alignment) {
     return base;
 }
 
-// With the lock held: gives up what is kept behind a reservation from this address on, unless something is mapped there.
+// With the lock held: gives up what is kept behind a reservation from this address on, unless it is mapped.
 void make_way(Memory& all, uint64_t address) {
     const auto* const behind = all.overhangs.containing(address);
     if (!behind || all.allocations.overlaps(address, behind->end() - address)) return;
@@ -231,8 +231,8 @@ std::vector<uint64_t> whole_mappings(Memory& all, uint64_t base, uint64_t bytes)
     return found;
 }
 
-// With the lock held: the mappings that lie in [base, base + bytes); false where one is there only in part, or something
-// else is.
+// With the lock held: the mappings that lie in [base, base + bytes); false where one is there only in part, or
+// something else is.
 bool mappings_within(Memory& all, uint64_t base, uint64_t bytes, std::vector<uint64_t>* found) {
     const Allocations::Entry* const first = all.allocations.containing(base);
     if (first && first->base < base) return false;

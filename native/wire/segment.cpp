@@ -11,6 +11,11 @@
 #include <cstring>
 #include <new>
 
+// A process may be killed between any two stores: tests define this to be killed at each place in turn.
+#ifndef FAULT_POINT
+#define FAULT_POINT()
+#endif
+
 namespace wire {
 
 namespace {
@@ -100,12 +105,15 @@ void clear(Segment& segment, int index) {
     Slot& slot = segment.slot(index);
     uint32_t tenant_class = slot.tenant_class.load();
     leave_classes(segment, index);
+    FAULT_POINT();
     for (int gpu = 0; gpu < kGpus; ++gpu) {
         bool was_busy = slot.gpus[gpu].busy.exchange(0) != 0;
+        FAULT_POINT();
         if (was_busy && tenant_class < kClasses) reopen_gates_below(segment, tenant_class, gpu);
     }
     char* after_mutex = reinterpret_cast<char*>(&slot) + sizeof slot.owner;
     memset(after_mutex, 0, sizeof slot - sizeof slot.owner);
+    FAULT_POINT();
     // The leaving owner's streams may still wait here: they must drain.
     for (OnGpu& gpu : slot.gpus) gpu.gate.store(open);
 }
@@ -169,6 +177,7 @@ int take_slot(Segment& segment) {
         int result = pthread_mutex_trylock(&slot.owner);
         if (result == EOWNERDEAD) pthread_mutex_consistent(&slot.owner);
         if (result != 0 && result != EOWNERDEAD) continue;
+        FAULT_POINT();
         clear(segment, i);
         return i;
     }
@@ -177,6 +186,7 @@ int take_slot(Segment& segment) {
 
 void leave_slot(Segment& segment, int index) {
     clear(segment, index);
+    FAULT_POINT();
     pthread_mutex_unlock(&segment.slot(index).owner);
 }
 
@@ -186,7 +196,9 @@ int bury_the_dead(Segment& segment) {
         Slot& slot = segment.slot(i);
         if (!(__atomic_load_n(reinterpret_cast<uint32_t*>(&slot.owner), __ATOMIC_ACQUIRE) & kOwnerDied)) continue;
         if (pthread_mutex_trylock(&slot.owner) != EOWNERDEAD) continue;
+        FAULT_POINT();
         pthread_mutex_consistent(&slot.owner);
+        FAULT_POINT();
         leave_slot(segment, i);
         ++buried;
     }
@@ -211,7 +223,9 @@ int gpu_number(Segment& segment, const uint8_t uuid[16]) {
 
 void join_class(Segment& segment, int index, Class tenant_class) {
     segment.slot(index).tenant_class.store(tenant_class);
+    FAULT_POINT();
     leave_classes(segment, index);
+    FAULT_POINT();
     segment.header.members[tenant_class][index / 64].fetch_or(uint64_t{1} << (index % 64));
     for (int gpu = 0; gpu < kGpus; ++gpu) refresh_gate(segment, index, gpu);
 }
@@ -225,7 +239,9 @@ bool must_yield(Segment& segment, uint32_t tenant_class, int gpu) {
 void go_busy(Segment& segment, int index, int gpu) {
     Slot& slot = segment.slot(index);
     slot.heartbeat_ns.store(now_ns());
+    FAULT_POINT();
     slot.gpus[gpu].busy.store(1);
+    FAULT_POINT();
     if (segment.header.knobs.rule.load() == rule_strict) close_gates_below(segment, slot.tenant_class.load(), gpu);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import select
 import subprocess
 from collections.abc import Callable
@@ -269,3 +270,24 @@ def test_nothing_is_printed_and_nothing_is_left(tenant: Start, tenants_now: Tena
     )
     assert one.finish() == ""
     assert tenants_now() == ()
+
+
+def test_sixty_four_tenants_at_once(
+    compiled: Compile, softgpu_env: dict[str, str], native: Path, tmp_path: Path
+) -> None:
+    path, report = Path(softgpu_env["COTENANT_SEGMENT"]), tmp_path / "report"
+    segment.ensure(path)
+    env = softgpu_env | {
+        "LD_PRELOAD": str(native / "shim" / "libcuda.so.1"),
+        "COTENANT_DRIVER": str(native / "softgpu" / "libcuda.so.1"),
+        "COTENANT_REPORT": str(report),
+    }
+    library, program = compiled("runtime_library", "-shared"), compiled("open_library")
+    command = [str(program), str(library), "libcuda.so.1", "50", "0"]
+    classes = ("production", "standard", "opportunistic", "opportunistic") * 16
+    children = [subprocess.Popen(command, env=env | {"COTENANT_CLASS": c}) for c in classes]
+    assert [child.wait(timeout=120) for child in children] == [0] * 64
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [(line["kernels"], line["escaped"]) for line in lines] == [(50, 0)] * 64
+    left = segment.read(path)
+    assert (left.tenants, left.lost) == ((), 0)

@@ -125,6 +125,13 @@ def test_an_unsafe_call_ends_a_global_capture(cuda: Any, stream: Any) -> None:
     assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
 
 
+def test_a_copy_beside_a_global_capture_leaves_it_alone(cuda: Any, stream: Any, buffer: Any) -> None:
+    begin(cuda, stream, GLOBAL)
+    value(cuda.cuMemcpyHtoD(buffer, b"beside", 6))
+    value(cuda.cuGraphDestroy(value(cuda.cuStreamEndCapture(stream))))
+    assert download(cuda, buffer, 6) == b"beside"
+
+
 def test_an_unsafe_call_of_another_thread_ends_a_global_capture_only(
     cuda: Any, context: Any, stream: Any
 ) -> None:
@@ -176,7 +183,8 @@ def test_a_capture_is_ended_by_its_thread(cuda: Any, context: Any, stream: Any) 
 
     begin(cuda, stream, THREAD_LOCAL)
     assert in_thread(end) == WRONG_THREAD
-    value(cuda.cuGraphDestroy(value(cuda.cuStreamEndCapture(stream))))
+    assert status(cuda, stream) == 0
+    assert code(cuda.cuStreamEndCapture(stream)) == ILLEGAL_STATE
     begin(cuda, stream, RELAXED)
     assert in_thread(end) == 0
 
@@ -240,6 +248,7 @@ def test_a_graph_launched_into_a_capture_ends_it(cuda: Any, stream: Any, buffer:
     assert code(cuda.cuGraphLaunch(executable, stream)) == UNSUPPORTED
     assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
     value(cuda.cuGraphLaunch(executable, stream))
+    value(cuda.cuStreamSynchronize(stream))
     assert download(cuda, buffer, 4) == b"\4" * 4
     value(cuda.cuGraphExecDestroy(executable))
     value(cuda.cuGraphDestroy(inner))

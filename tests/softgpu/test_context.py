@@ -12,7 +12,7 @@ from tests.conftest import REAL_GPU, RunPython
 from tests.softgpu.calls import code, value
 
 INVALID_VALUE, NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 1, 3, 100, 101
-INVALID_CONTEXT, INVALID_HANDLE, CONTEXT_IS_DESTROYED = 201, 400, 709
+INVALID_CONTEXT, CONTEXT_IS_DESTROYED = 201, 709
 
 
 def test_nothing_works_before_init(run_python: RunPython, softgpu_env: dict[str, str]) -> None:
@@ -152,6 +152,7 @@ def test_what_a_destroyed_context_held_is_gone(cuda: Any, context: Any) -> None:
     value(cuda.cuCtxPopCurrent())
     value(cuda.cuCtxDestroy(made))
     assert code(cuda.cuStreamSynchronize(stream)) == CONTEXT_IS_DESTROYED
+    assert code(cuda.cuStreamDestroy(stream)) == CONTEXT_IS_DESTROYED
     assert code(cuda.cuEventQuery(event)) == CONTEXT_IS_DESTROYED
     assert code(cuda.cuCtxSetCurrent(made)) == INVALID_CONTEXT
 

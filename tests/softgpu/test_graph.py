@@ -326,6 +326,15 @@ def test_generic_nodes(
     assert download(cuda, buffer, 4) == b"\7" * 4
 
 
+def test_a_circle_may_be_built_but_not_run(cuda: Any, graph: Any, build: Builder) -> None:
+    a, b, c = build.empty(), build.empty(), build.empty()
+    value(cuda.cuGraphAddDependencies(graph, [a, b, c], [b, c, a], None, 3))
+    assert value(cuda.cuGraphGetEdges(graph))[-1] == 3
+    assert code(cuda.cuGraphInstantiate(graph, 0)) == INVALID_VALUE
+    value(cuda.cuGraphRemoveDependencies(graph, [c], [a], None, 1))
+    value(cuda.cuGraphExecDestroy(value(cuda.cuGraphInstantiate(graph, 0))))
+
+
 def test_edges_come_and_go(cuda: Any, graph: Any, build: Builder) -> None:
     a, b, c = build.empty(), build.empty(), build.empty()
     value(cuda.cuGraphAddDependencies(graph, [a, b], [b, c], None, 2))

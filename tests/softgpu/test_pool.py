@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import REAL_GPU
 from tests.softgpu.calls import code, download, upload, value
 from tests.softgpu.gate import Gate
 
 MIB = 1 << 20
+INVALID_VALUE = 1
 
 
 @pytest.fixture
@@ -172,6 +174,32 @@ def test_unused_memory_of_a_pool_makes_room_for_others(cuda: Any, stream: Any, p
     value(cuda.cuStreamSynchronize(stream))
     pointer = value(cuda.cuMemAlloc(most))
     value(cuda.cuMemFree(pointer))
+
+
+@pytest.mark.skipif(
+    REAL_GPU, reason="a real driver hangs when a stream is told to free a plain allocation twice"
+)
+def test_a_plain_allocation_is_freed_in_a_stream_once(cuda: Any, stream: Any, gate: Any) -> None:
+    before = free_bytes(cuda)
+    pointer = value(cuda.cuMemAlloc(4 * MIB))
+    gate.hold(stream)
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    assert code(cuda.cuMemFreeAsync(pointer, stream)) == INVALID_VALUE
+    assert before - free_bytes(cuda) == 4 * MIB
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
+    assert free_bytes(cuda) == before
+    assert code(cuda.cuMemFree(pointer)) == INVALID_VALUE
+
+
+@pytest.mark.skipif(REAL_GPU, reason="of a real driver only the answer is recorded: probes/pools.py")
+def test_a_plain_free_waits_for_the_stream_that_frees(cuda: Any, stream: Any) -> None:
+    before = free_bytes(cuda)
+    pointer = value(cuda.cuMemAlloc(4 * MIB))
+    value(cuda.cuMemFreeAsync(pointer, stream))
+    value(cuda.cuMemFree(pointer))
+    value(cuda.cuStreamSynchronize(stream))
+    assert free_bytes(cuda) == before
 
 
 def test_the_current_pool_is_the_one_chosen(cuda: Any, stream: Any, pool: Any) -> None:

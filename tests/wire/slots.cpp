@@ -2,6 +2,7 @@
 //   slots SEGMENT churn N    N processes, one after another, take a slot and are killed in it
 //   slots SEGMENT crowd      all slots taken at once, one too many, and free again
 //   slots SEGMENT leave      a tenant that leaves behind a closed gate leaves it open
+//   slots SEGMENT faults     a process is killed between any two steps of its life in the segment
 //   slots SEGMENT stopped    a busy tenant without a heartbeat holds nobody back
 //   slots SEGMENT race       many tenants go busy and idle at once; then gates and busy flags must agree
 #include <signal.h>
@@ -16,7 +17,15 @@
 #include <thread>
 #include <vector>
 
-#include "wire/segment.h"
+#include <signal.h>
+
+// Killed at the n-th place where that may matter.
+static int fault_countdown = -1;
+#define FAULT_POINT()                               \
+    do {                                            \
+        if (fault_countdown-- == 0) raise(SIGKILL); \
+    } while (0)
+#include "wire/segment.cpp"
 
 namespace {
 
@@ -80,6 +89,51 @@ void churn(wire::Segment& segment, int times) {
     wire::bury_the_dead(segment);
     REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::open);
     for (auto& word : segment.header.members[wire::production]) REQUIRE(word.load() == 0);
+}
+
+void a_life(wire::Segment& segment) {
+    int slot = wire::take_slot(segment);
+    wire::join_class(segment, slot, wire::production);
+    wire::go_busy(segment, slot, 0);
+    segment.slot(slot).gpus[0].busy.store(0);
+    FAULT_POINT();
+    wire::reopen_gates_below(segment, wire::production, 0);
+    wire::join_class(segment, slot, wire::standard);
+    wire::go_busy(segment, slot, 0);
+    wire::bury_the_dead(segment);
+    wire::leave_slot(segment, slot);
+}
+
+void faults(wire::Segment& segment) {
+    int witness = wire::take_slot(segment), places = 0;
+    wire::join_class(segment, witness, wire::opportunistic);
+    for (bool killed = true; killed; ++places) {
+        // A corpse to bury for the one that will be killed itself.
+        pid_t corpse = fork();
+        if (corpse == 0) {
+            int slot = wire::take_slot(segment);
+            wire::join_class(segment, slot, wire::production);
+            wire::go_busy(segment, slot, 0);
+            raise(SIGKILL);
+        }
+        waitpid(corpse, nullptr, 0);
+        pid_t child = fork();
+        if (child == 0) {
+            fault_countdown = places;
+            a_life(segment);
+            _exit(0);
+        }
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        killed = WIFSIGNALED(status);
+        wire::bury_the_dead(segment);
+        REQUIRE(live(segment) == 1);
+        wire::refresh_gate(segment, witness, 0);  // as its watcher does every 20 ms
+        REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::open);
+        for (int c : {wire::production, wire::standard})
+            for (auto& word : segment.header.members[c]) REQUIRE(word.load() == 0);
+    }
+    REQUIRE(places > 40);
 }
 
 void crowd(wire::Segment& segment) {
@@ -163,5 +217,6 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "leave")) leave(*segment);
     if (!strcmp(argv[2], "race")) race(*segment);
     if (!strcmp(argv[2], "stopped")) stopped(*segment);
+    if (!strcmp(argv[2], "faults")) faults(*segment);
     return 0;
 }
