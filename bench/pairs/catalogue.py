@@ -109,19 +109,20 @@ class Pair:
         return list(wanted)
 
 
+def parse_job(name: str, kind: str) -> Job:
+    known = [job.name for job in JOBS.values() if job.kind == kind]
+    if name not in known:
+        raise unknown(f"{kind} job", name, known)
+    return JOBS[name]
+
+
 def parse_pairs(words: Sequence[str]) -> list[Pair]:
     pairs = []
     for word in words:
         first, plus, second = word.partition("+")
         if not plus:
             raise Problem(f"'{word}' is no pair", "a pair is PRODUCTION+OPPORTUNISTIC, as decode+gpt", USAGE)
-        jobs = []
-        for name, kind in ((first, "production"), (second, "opportunistic")):
-            known = [job.name for job in JOBS.values() if job.kind == kind]
-            if name not in known:
-                raise unknown(f"{kind} job", name, known)
-            jobs.append(JOBS[name])
-        pairs.append(Pair(*jobs))
+        pairs.append(Pair(parse_job(first, "production"), parse_job(second, "opportunistic")))
     return pairs
 
 

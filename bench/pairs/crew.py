@@ -58,7 +58,7 @@ def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> I
         reason = mps.missing() if with_mps else "MPS was not asked for"
         if not reason:
             try:
-                clients = stack.enter_context(mps.control_daemon(folder, environment))
+                clients = stack.enter_context(mps.control_daemon(environment))
             except Problem as problem:
                 reason = problem.message
         yield Setting(python, cotenant, folder, environment, clients, reason)

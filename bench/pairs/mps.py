@@ -15,11 +15,16 @@ from cotenant.errors import Problem, narrate
 
 CONTROL = "nvidia-cuda-mps-control"
 _SECONDS = 20.0
+_CONTAINER_FOLDER = "/usr/local/nvidia/bin"  # where container runtimes mount the driver's programs
 
 
 def missing() -> str:
     """Why MPS cannot be measured here; empty where it can."""
-    return "" if shutil.which(CONTROL) else f"{CONTROL} is not installed"
+    return "" if _program() else f"{CONTROL} is not installed"
+
+
+def _program() -> str | None:
+    return shutil.which(CONTROL) or shutil.which(CONTROL, path=_CONTAINER_FOLDER)
 
 
 def without_mps(environment: Mapping[str, str]) -> dict[str, str]:
@@ -27,29 +32,30 @@ def without_mps(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def control_daemon(folder: Path, environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def control_daemon(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The environment of its clients. The daemon is stopped whatever happens; its clients should have ended by then."""
-    pipe, log = folder / "mps-pipe", folder / "mps-log"
-    pipe.mkdir()
-    log.mkdir()
-    env = without_mps(environment) | {
-        "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
-        "CUDA_MPS_LOG_DIRECTORY": str(log),
-    }
-    try:
-        _start(env)
-        yield env
-    finally:
-        _stop(pipe, env)
+    # A daemon that has been told to quit may still write while its folder is removed.
+    with tempfile.TemporaryDirectory(prefix="cotenant-mps-", ignore_cleanup_errors=True) as name:
+        pipe, log = Path(name, "pipe"), Path(name, "log")
+        pipe.mkdir()
+        log.mkdir()
+        env = without_mps(environment) | {
+            "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
+            "CUDA_MPS_LOG_DIRECTORY": str(log),
+        }
+        try:
+            _start(env)
+            yield env
+        finally:
+            _stop(pipe, env)
 
 
 def _start(env: Mapping[str, str]) -> None:
-    command = [CONTROL, "-d"]
     # To files: the daemon would keep pipes open, and reading them would wait for it.
     with tempfile.TemporaryFile() as output:
         try:
             done = subprocess.run(
-                command,
+                [_program() or CONTROL, "-d"],
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -68,7 +74,13 @@ def _start(env: Mapping[str, str]) -> None:
 def _stop(pipe: Path, env: Mapping[str, str]) -> None:
     try:
         subprocess.run(
-            [CONTROL], env=env, input="quit\n", capture_output=True, text=True, timeout=_SECONDS, check=True
+            [_program() or CONTROL],
+            env=env,
+            input="quit\n",
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
         with contextlib.suppress(OSError, ValueError):

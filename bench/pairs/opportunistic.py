@@ -103,12 +103,11 @@ class ManyKernelGraph:
 
     def __init__(self) -> None:
         self.about = pytorch.start()
-        with torch.inference_mode():
-            options = {"device": "cuda", "dtype": torch.bfloat16}
-            self._weights = torch.randn(self.LAYERS, self.SIZE, self.SIZE, **options) * self.SIZE**-0.5
-            self._first = torch.randn(self.SIZE, self.SIZE, **options)
-            self._state = self._first.clone()
-            self._graph = pytorch.captured(self._layers)
+        options = {"device": "cuda", "dtype": torch.bfloat16}
+        self._weights = torch.randn(self.LAYERS, self.SIZE, self.SIZE, **options) * self.SIZE**-0.5
+        self._first = torch.randn(self.SIZE, self.SIZE, **options)
+        self._state = self._first.clone()
+        self._graph = pytorch.captured(self._layers)
         for _ in range(3):
             self.step()()
 
@@ -119,8 +118,7 @@ class ManyKernelGraph:
         self._state.copy_(x + self._first)
 
     def prepare(self) -> None:
-        with torch.inference_mode():
-            self._state.copy_(self._first)
+        self._state.copy_(self._first)
         torch.cuda.synchronize()
 
     def step(self) -> Callable[[], object]:
@@ -128,8 +126,7 @@ class ManyKernelGraph:
         return pytorch.mark()
 
     def snapshot(self) -> Callable[[], bytes]:
-        with torch.inference_mode():
-            state = self._state.clone()
+        state = self._state.clone()
         return lambda: pytorch.bytes_of(state)
 
 

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from bootstrap import rate_ratio_interval
-from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, JOBS, PLAIN
+from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, PLAIN, parse_job
 from crew import Crew
 from rounds import WARM_UP_SECONDS, Narrate, Window, run_window
 
@@ -18,7 +18,7 @@ def measure(crew: Crew, jobs: list[str], rounds: int, seconds: float, narrate: N
     rows = []
     about: dict[str, Any] = {}
     for name in jobs:
-        job = JOBS[name]
+        job = parse_job(name, "opportunistic")
         starts = (PLAIN, *MOST)
         about = crew.gather((job, start) for start in starts)
         rates: dict[str, list[float]] = {start: [] for start in starts}

@@ -32,21 +32,21 @@ class Decode(_OpenLoop):
     def __init__(self) -> None:
         self.about = pytorch.start()
         shape = self.SHAPE
-        with torch.inference_mode():
-            self._model = models.on_gpu(lambda: models.Transformer(shape))
-            size = (self.BATCH, shape.heads, shape.longest, shape.width // shape.heads)
-            options = {"device": "cuda", "dtype": torch.bfloat16}
-            # The prompt's part of the cache is noise that stays; a request writes all that comes after.
-            self._caches = [
-                (torch.randn(size, **options), torch.randn(size, **options)) for _ in range(shape.layers)
-            ]
-            self._token = torch.zeros(self.BATCH, dtype=torch.int64, device="cuda")
-            self._tokens = torch.zeros(self.STEPS, self.BATCH, dtype=torch.int64, device="cuda")
-            self._logits = torch.zeros(self.BATCH, shape.vocabulary, **options)
-            source = torch.Generator().manual_seed(pytorch.SEED)
-            self._prompts = torch.randint(shape.vocabulary, (64, self.BATCH), generator=source).cuda()
-            # One pool: the graphs only ever run one after another, in this order.
-            pool = torch.cuda.graph_pool_handle()
+        self._model: Any = models.on_gpu(lambda: models.Transformer(shape))
+        size = (self.BATCH, shape.heads, shape.longest, shape.width // shape.heads)
+        options = {"device": "cuda", "dtype": torch.bfloat16}
+        # The prompt's part of the cache is noise that stays; a request writes all that comes after.
+        self._caches = [
+            (torch.randn(size, **options), torch.randn(size, **options)) for _ in range(shape.layers)
+        ]
+        self._token = torch.zeros(self.BATCH, dtype=torch.int64, device="cuda")
+        self._tokens = torch.zeros(self.STEPS, self.BATCH, dtype=torch.int64, device="cuda")
+        self._logits = torch.zeros(self.BATCH, shape.vocabulary, **options)
+        source = torch.Generator().manual_seed(pytorch.SEED)
+        self._prompts = torch.randint(shape.vocabulary, (64, self.BATCH), generator=source).cuda()
+        # One pool: the graphs only ever run one after another, in this order.
+        pool = torch.cuda.graph_pool_handle()
+        with torch.no_grad():
             self._graphs = [self._captured_step(step, pool) for step in range(self.STEPS)]
         for number in range(3):
             self.request(number)
@@ -60,11 +60,10 @@ class Decode(_OpenLoop):
         return pytorch.captured(work, pool)
 
     def request(self, number: int) -> bytes:
-        with torch.inference_mode():
-            self._token.copy_(self._prompts[number % len(self._prompts)])
-            for graph in self._graphs:
-                graph.replay()
-            return pytorch.bytes_of(self._tokens) + pytorch.bytes_of(self._logits[0])
+        self._token.copy_(self._prompts[number % len(self._prompts)])
+        for graph in self._graphs:
+            graph.replay()
+        return pytorch.bytes_of(self._tokens) + pytorch.bytes_of(self._logits[0])
 
 
 class Encoder(_OpenLoop):
@@ -75,14 +74,11 @@ class Encoder(_OpenLoop):
 
     def __init__(self) -> None:
         self.about = pytorch.start()
-        with torch.inference_mode():
-            self._model = models.on_gpu(lambda: models.Transformer(self.SHAPE))
-            self._inputs = torch.cat(
-                pytorch.token_batches(self.SHAPE.vocabulary, self.BATCH, self.LENGTH - 1, 16)
-            )
-            self._inputs = self._inputs.view(-1, self.BATCH, self.LENGTH)
-            self._tokens = self._inputs[0].clone()
-            self._output = torch.zeros(self.BATCH, self.SHAPE.width, device="cuda", dtype=torch.bfloat16)
+        self._model: Any = models.on_gpu(lambda: models.Transformer(self.SHAPE))
+        self._inputs = pytorch.token_batches(self.SHAPE.vocabulary, self.BATCH, self.LENGTH - 1, 16)
+        self._tokens = self._inputs[0].clone()
+        self._output = torch.zeros(self.BATCH, self.SHAPE.width, device="cuda", dtype=torch.bfloat16)
+        with torch.no_grad():
             self._graph = pytorch.captured(self._encode)
         for number in range(3):
             self.request(number)
@@ -91,10 +87,9 @@ class Encoder(_OpenLoop):
         self._output.copy_(self._model.hidden(self._tokens).mean(dim=1))
 
     def request(self, number: int) -> bytes:
-        with torch.inference_mode():
-            self._tokens.copy_(self._inputs[number % len(self._inputs)])
-            self._graph.replay()
-            return pytorch.bytes_of(self._output)
+        self._tokens.copy_(self._inputs[number % len(self._inputs)])
+        self._graph.replay()
+        return pytorch.bytes_of(self._output)
 
 
 class Vision(_OpenLoop):

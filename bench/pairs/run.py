@@ -4,6 +4,7 @@ python bench/pairs/run.py --quick                       # four pairs, three mode
 python bench/pairs/run.py --pairs decode+gpt --modes timeslice,cotenant
 python bench/pairs/run.py preemption                    # how long production waits for a GPU that is held
 python bench/pairs/run.py overhead                      # what the interposer costs a job alone
+python bench/pairs/run.py page --markdown PAGE          # the tables of what an earlier run has found
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ try:
 
     from cotenant import __version__
     from cotenant.cli import INTERRUPTED
-    from cotenant.errors import Problem, narrate
+    from cotenant.errors import USAGE, Problem, narrate
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in the Python that has cotenant: pip install 'cotenant[demo]'; "
@@ -49,7 +50,13 @@ except ImportError as missing:
 
 OVERHEAD_JOBS = ["eager", "gpt"]
 # Rounds and seconds a window, where the user does not say.
-DEFAULTS = {"pairs": (2, 3.0), "quick": (2, 2.0), "preemption": (2, 3.0), "overhead": (8, 1.0)}
+DEFAULTS = {
+    "pairs": (2, 3.0),
+    "quick": (2, 2.0),
+    "preemption": (2, 3.0),
+    "overhead": (8, 1.0),
+    "page": (1, 1.0),
+}
 
 
 def words(text: str) -> list[str]:
@@ -67,7 +74,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=("pairs", "preemption", "overhead"), default="pairs")
+    parser.add_argument(
+        "what", nargs="?", choices=("pairs", "preemption", "overhead", "page"), default="pairs"
+    )
     parser.add_argument("--pairs", type=words, metavar="A+B,...", help="default: all that --list shows")
     parser.add_argument(
         "--modes", type=words, metavar="MODE,...", help=f"of {', '.join(CHOOSABLE)}; default: all"
@@ -82,6 +91,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter with PyTorch")
     parser.add_argument(
         "--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]), help="the command under test"
+    )
+    parser.add_argument(
+        "--jobs", type=words, default=OVERHEAD_JOBS, help="of overhead; default " + ",".join(OVERHEAD_JOBS)
     )
     parser.add_argument("--list", action="store_true", help="show jobs, pairs and modes, and stop")
     options = parser.parse_args()
@@ -228,7 +240,23 @@ def check_files(options: argparse.Namespace) -> None:
         raise Problem(f"no place for the results: {error}", "see --output and --markdown") from None
 
 
+def publish_found(options: argparse.Namespace) -> int:
+    """What an earlier run, perhaps on another machine, has left."""
+    if not options.markdown:
+        raise Problem("no page to write to", "give --markdown PAGE", USAGE)
+    try:
+        found = report.load(options.output)
+        for name in report.TABLES:
+            if name in found:
+                report.publish(options.markdown, name, found[name])
+    except (OSError, ValueError) as error:
+        raise Problem(f"cannot be published: {error}", "see --output and --markdown") from None
+    return 0
+
+
 def run(options: argparse.Namespace) -> int:
+    if options.what == "page":
+        return publish_found(options)
     check_files(options)
     reporter = Reporter(options)
     rounds, seconds = options.rounds, options.seconds
@@ -246,7 +274,7 @@ def run(options: argparse.Namespace) -> int:
         options,
         reporter,
         shlex.split(options.python),
-        lambda crew: overhead.measure(crew, OVERHEAD_JOBS, rounds, seconds, reporter.narrate),
+        lambda crew: overhead.measure(crew, options.jobs, rounds, seconds, reporter.narrate),
     )
 
 

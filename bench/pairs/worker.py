@@ -109,7 +109,7 @@ def serve(job: ProductionJob, window: Window) -> Answer:
     give_up = window.end + window.seconds
     for number, arrival in enumerate(window.arrivals):
         due = window.start + arrival
-        if time.monotonic() > give_up:
+        if time.monotonic() >= give_up:
             served.latencies_ms.append(1000.0 * (give_up - due))
             served.unanswered += 1
             continue

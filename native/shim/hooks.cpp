@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "shim/driver.h"
+#include "tenant/graphs.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
 
@@ -49,12 +50,6 @@ tenant::Shape add_to_shape(tenant::Shape shape, Argument argument) {
         return tenant::mix(shape, rounded(argument));
     else if constexpr (std::is_integral_v<Argument>)
         return tenant::mix(shape, static_cast<uint64_t>(argument));
-    else if constexpr (std::is_same_v<Argument, const CUlaunchConfig*>)
-        return !argument ? shape
-                         : tenant::mix(tenant::mix(shape, uint64_t{argument->gridDimX} << 32 | argument->gridDimY),
-                                       uint64_t{argument->gridDimZ} << 48 ^ uint64_t{argument->blockDimX} << 32 ^
-                                           uint64_t{argument->blockDimY} << 24 ^ uint64_t{argument->blockDimZ} << 16 ^
-                                           argument->sharedMemBytes);
     else if constexpr (std::is_same_v<Argument, const CUDA_MEMCPY2D*> || std::is_same_v<Argument, const CUDA_MEMCPY3D*>)
         return argument ? tenant::mix(shape, rounded(argument->WidthInBytes * argument->Height)) : shape;
     else
@@ -62,9 +57,20 @@ tenant::Shape add_to_shape(tenant::Shape shape, Argument argument) {
 }
 template <int index, class... Arguments>
 tenant::Shape shape_of(Arguments... arguments) {
-    tenant::Shape shape = index + 1;
+    tenant::Shape shape = index + 2;
     ((shape = add_to_shape(shape, arguments)), ...);
     return shape;
+}
+template <int index, class... Rest>
+tenant::Shape shape_of(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+                       unsigned int by, unsigned int bz, unsigned int shared_bytes, Rest...) {
+    return tenant::kernel_shape(function, {gx, gy, gz}, {bx, by, bz}, shared_bytes);
+}
+template <int index, class... Rest>
+tenant::Shape shape_of(const CUlaunchConfig* at, CUfunction function, Rest...) {
+    if (!at) return 0;
+    return tenant::kernel_shape(function, {at->gridDimX, at->gridDimY, at->gridDimZ},
+                                {at->blockDimX, at->blockDimY, at->blockDimZ}, at->sharedMemBytes);
 }
 
 template <Kind kind, Load load, int index, bool per_thread, class Function>
@@ -90,6 +96,60 @@ template <int index, bool per_thread, class Function>
 struct StreamOp : Enqueue<Kind::memory_op, Load::none, index, per_thread, Function> {};
 template <int index, bool per_thread, class Function>
 struct HostCall : Enqueue<Kind::host_call, Load::none, index, per_thread, Function> {};
+
+template <int index, bool per_thread, class Function>
+struct Instantiate;
+template <int index, bool per_thread, class... Rest>
+struct Instantiate<index, per_thread, CUresult(CUgraphExec*, CUgraph, Rest...)> {
+    static CUresult call(CUgraphExec* exec, CUgraph graph, Rest... rest) {
+        tenant::GatedGraph gated(graph);
+        if (gated.exists() && call_real<index>(exec, gated.clone(), rest...) == CUDA_SUCCESS) {
+            gated.keep_for(*exec);
+            return CUDA_SUCCESS;
+        }
+        return call_real<index>(exec, graph, rest...);
+    }
+};
+
+inline void name_originals(const tenant::GatedGraph& gated, CUgraphNode* error_node, CUgraphExecUpdateResult*) {
+    if (error_node) *error_node = gated.original_of(*error_node);
+}
+inline void name_originals(const tenant::GatedGraph& gated, CUgraphExecUpdateResultInfo* info) {
+    if (!info) return;
+    info->errorNode = gated.original_of(info->errorNode);
+    info->errorFromNode = gated.original_of(info->errorFromNode);
+}
+
+template <int index, bool per_thread, class Function>
+struct UpdateExec;
+template <int index, bool per_thread, class... Results>
+struct UpdateExec<index, per_thread, CUresult(CUgraphExec, CUgraph, Results...)> {
+    static CUresult call(CUgraphExec exec, CUgraph graph, Results... results) {
+        tenant::GatedGraph gated(graph, exec);
+        if (!gated.exists()) return call_real<index>(exec, graph, results...);
+        CUresult result = call_real<index>(exec, gated.clone(), results...);
+        if (result != CUDA_SUCCESS) name_originals(gated, results...);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct NodeOfExec;
+template <int index, bool per_thread, class... Rest>
+struct NodeOfExec<index, per_thread, CUresult(CUgraphExec, CUgraphNode, Rest...)> {
+    static CUresult call(CUgraphExec exec, CUgraphNode node, Rest... rest) {
+        return call_real<index>(exec, tenant::node_in_exec(exec, node), rest...);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DestroyExec {
+    static CUresult call(CUgraphExec exec) {
+        CUresult result = call_real<index>(exec);
+        if (result == CUDA_SUCCESS) tenant::forget_exec(exec);
+        return result;
+    }
+};
 
 template <int index, bool per_thread, class Function>
 struct BeginCapture;

@@ -7,25 +7,35 @@
 #endif
 #include <cuda.h>
 
-#define TENANT_DRIVER_CALLS(CALL)      \
-    CALL(cuCtxGetCurrent)              \
-    CALL(cuCtxSetCurrent)              \
-    CALL(cuCtxGetDevice)               \
-    CALL(cuDeviceGetUuid_v2)           \
-    CALL(cuDevicePrimaryCtxGetState)   \
-    CALL(cuDevicePrimaryCtxRetain)     \
-    CALL(cuDevicePrimaryCtxRelease_v2) \
-    CALL(cuEventCreate)                \
-    CALL(cuEventDestroy_v2)            \
-    CALL(cuEventElapsedTime)           \
-    CALL(cuEventQuery)                 \
-    CALL(cuEventRecord)                \
-    CALL(cuMemHostGetDevicePointer_v2) \
-    CALL(cuMemHostRegister_v2)         \
-    CALL(cuStreamGetCtx)               \
-    CALL(cuStreamIsCapturing)          \
-    CALL(cuStreamQuery)                \
-    CALL(cuStreamWaitValue32_v2)       \
+#define TENANT_DRIVER_CALLS(CALL)       \
+    CALL(cuCtxGetCurrent)               \
+    CALL(cuCtxSetCurrent)               \
+    CALL(cuCtxGetDevice)                \
+    CALL(cuDeviceGetUuid_v2)            \
+    CALL(cuDevicePrimaryCtxGetState)    \
+    CALL(cuDevicePrimaryCtxRetain)      \
+    CALL(cuDevicePrimaryCtxRelease_v2)  \
+    CALL(cuEventCreate)                 \
+    CALL(cuEventDestroy_v2)             \
+    CALL(cuEventElapsedTime)            \
+    CALL(cuEventQuery)                  \
+    CALL(cuEventRecord)                 \
+    CALL(cuGraphAddBatchMemOpNode)      \
+    CALL(cuGraphAddDependencies)        \
+    CALL(cuGraphClone)                  \
+    CALL(cuGraphDestroy)                \
+    CALL(cuGraphGetNodes)               \
+    CALL(cuGraphKernelNodeGetParams_v2) \
+    CALL(cuGraphNodeFindInClone)        \
+    CALL(cuGraphNodeGetDependencies)    \
+    CALL(cuGraphNodeGetType)            \
+    CALL(cuGraphRemoveDependencies)     \
+    CALL(cuMemHostGetDevicePointer_v2)  \
+    CALL(cuMemHostRegister_v2)          \
+    CALL(cuStreamGetCtx)                \
+    CALL(cuStreamIsCapturing)           \
+    CALL(cuStreamQuery)                 \
+    CALL(cuStreamWaitValue32_v2)        \
     CALL(cuThreadExchangeStreamCaptureMode)
 
 namespace tenant {

@@ -17,6 +17,14 @@ inline Shape mix(Shape shape, uint64_t value) {
     return shape ^ shape >> 29;
 }
 
+// Of a kernel, whichever way it is launched.
+inline Shape kernel_shape(const void* function, const unsigned int (&grid)[3], const unsigned int (&block)[3],
+                          unsigned int shared_bytes) {
+    Shape shape = mix(1, reinterpret_cast<uintptr_t>(function));
+    for (int i = 0; i < 3; ++i) shape = mix(shape, uint64_t{grid[i]} << 32 | block[i]);
+    return mix(shape, shared_bytes);
+}
+
 class Durations {
  public:
     // Microseconds; admission::kUnknown for a shape that was not timed yet.

@@ -14,6 +14,7 @@
 #include <new>
 
 #include "tenant/class_name.h"
+#include "tenant/graphs.h"
 #include "tenant/notice.h"
 #include "tenant/time_slice.h"
 
@@ -124,6 +125,7 @@ bool Membership::start() {
 void Membership::forget_in_child() {
     joined_.store(nullptr);
     given_up.store(false);
+    forget_execs_in_child();
     pthread_mutex_init(&join_lock, nullptr);
 }
 

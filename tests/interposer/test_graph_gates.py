@@ -1,0 +1,126 @@
+"""A long graph of a lower class can be stopped inside, and still computes what it would have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interposer.test_gates import OBEDIENT, order, ready, use
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from cotenant import segment
+    from tests.conftest import RunPython
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+# A chain of kernels, each adding to what the one before has made, as a graph; with a fork in the middle. What it
+# computes is printed after a launch, after new parameters for one node, and after an update from another graph.
+COMPUTING = """
+import ctypes, hashlib
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); n = 4096; stream, side = gpu.stream(), gpu.stream()
+u64, f32 = ctypes.c_uint64, ctypes.c_float
+a, b, c = (check(driver.cuMemAlloc(4 * n)) for _ in range(3))
+add, fill, scale = (gpu.kernel(name) for name in ('add', 'fill', 'scale'))
+def launch(kernel, values, types, where): gpu.launch(kernel, where, (tuple(values), tuple(types)))
+def capture(factor):
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    launch(fill, (int(a), 1.5, n), (u64, f32, u64), stream)
+    for i in range(20):
+        launch(scale, (int(b), int(a), factor, n), (u64, u64, f32, u64), stream)
+        if i == 10:
+            fork, join = (check(driver.cuEventCreate(2)) for _ in range(2))
+            check(driver.cuEventRecord(fork, stream)); check(driver.cuStreamWaitEvent(side, fork, 0))
+            launch(fill, (int(c), 0.25, n), (u64, f32, u64), side)
+            check(driver.cuEventRecord(join, side)); check(driver.cuStreamWaitEvent(stream, join, 0))
+        launch(add, (int(a), int(a), int(b), n), (u64, u64, u64, u64), stream)
+    launch(add, (int(a), int(a), int(c), n), (u64, u64, u64, u64), stream)
+    return check(driver.cuStreamEndCapture(stream))
+def show(executable):
+    check(driver.cuGraphLaunch(executable, stream)); check(driver.cuStreamSynchronize(stream))
+    out = bytearray(4 * n); check(driver.cuMemcpyDtoH(out, a, 4 * n)); print(hashlib.sha256(out).hexdigest())
+graph = capture(0.5)
+_, count = check(driver.cuGraphGetNodes(graph, 0)); print(count)
+executable = check(driver.cuGraphInstantiate(graph, 0))
+show(executable)
+nodes, count = check(driver.cuGraphGetNodes(graph, count))
+parameters = check(driver.cuGraphKernelNodeGetParams(nodes[0]))
+value = (ctypes.c_uint64(int(a)), ctypes.c_float(7.0), ctypes.c_uint64(n))
+pointers = (ctypes.c_void_p * 3)(*(ctypes.addressof(v) for v in value))
+parameters.kernelParams = ctypes.addressof(pointers)
+check(driver.cuGraphExecKernelNodeSetParams(executable, nodes[0], parameters))
+show(executable)
+other = capture(0.25)
+check(driver.cuGraphExecUpdate(executable, other))
+show(executable)
+shorter = check(driver.cuGraphCreate(0))
+empty = check(driver.cuGraphAddEmptyNode(shorter, None, 0))
+print(driver.cuGraphExecUpdate(executable, shorter)[0])
+show(executable)
+check(driver.cuGraphExecDestroy(executable))
+for g in (graph, other, shorter): check(driver.cuGraphDestroy(g))
+"""
+
+
+def test_results_are_the_same_after_launch_new_parameters_and_update(
+    tenant: Start, run_python: RunPython
+) -> None:
+    low = tenant("opportunistic", COMPUTING)
+    gated = low.finish().splitlines()
+    alone = run_python(COMPUTING, low.env)
+    assert alone.returncode == 0, alone.stderr
+    assert gated == alone.stdout.splitlines()
+    assert len(set(gated[1:4])) == 3
+    # Four launches and four copies have a gate at most, each; the two graphs hold the rest.
+    assert low.total("gates") > 8
+
+
+# A graph of kernels of 20 ms each, launched once: long enough to be stopped in the middle.
+LONG = """
+import sys
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); stream = gpu.stream(); kernel = gpu.kernel('long')
+for _ in range(6): gpu.launch(kernel, stream)
+check(driver.cuStreamSynchronize(stream))
+print('ready')
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 60): gpu.launch(kernel, stream)
+graph = check(driver.cuStreamEndCapture(stream))
+executable = check(driver.cuGraphInstantiate(graph, 0))
+check(driver.cuGraphLaunch(executable, stream))
+print('launched')
+for line in sys.stdin:
+    if line.strip() == 'done?': print(driver.cuStreamQuery(stream)[0] == driver.CUresult.CUDA_SUCCESS)
+    else: break
+check(driver.cuStreamSynchronize(stream))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_graph_stops_in_the_middle_and_goes_on(tenant: Start, tenants_now: TenantsNow) -> None:
+    high = ready(tenant("production", OBEDIENT))
+    low = ready(tenant("opportunistic", LONG))
+    assert low.hear() == "launched"
+    # WHEN production comes while the graph (1.2 s of it) runs
+    order(high, "begin")
+    assert use(tenants_now(), low).gated
+    # THEN production's own work gets through, and the graph is not done for as long as production is busy
+    assert order(high, "end") == "did end"
+    order(high, "begin")
+    wait_for(lambda: use(tenants_now(), low).gated)
+    # The whole graph takes 1.2 s: without gates inside it would be done by then.
+    held_until = time.monotonic() + 3
+    while time.monotonic() < held_until:
+        assert order(low, "done?") == "False"
+    order(high, "end")
+    wait_for(lambda: order(low, "done?") == "True", seconds=60)
+    low.say("quit")
+    low.finish()

@@ -1,0 +1,539 @@
+"""bench/pairs: its arithmetic exactly, its windows on a clock of their own, whole runs with jobs that only sleep."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TREE, clean_environment
+
+BENCH = TREE / "bench" / "pairs"
+pytest.importorskip("numpy", reason="numpy is not installed")
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+
+def load(name: str) -> ModuleType:
+    sys.path.insert(0, str(BENCH))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(BENCH))
+
+
+catalogue, bootstrap, rounds, outcome, report, overhead, preemption, worker = map(
+    load,
+    ("catalogue", "bootstrap", "rounds", "outcome", "report", "overhead", "preemption", "worker"),
+)
+Problem = load("cotenant.errors").Problem
+Samples = load("cotenant.demo.figures").Samples
+
+
+# The catalogue
+
+
+def test_every_job_names_a_class_that_exists() -> None:
+    for job in catalogue.JOBS.values():
+        module, name = job.source.split(":")
+        tree = ast.parse((BENCH / f"{module}.py").read_text())
+        assert name in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}, job.name
+
+
+def test_the_default_pairs_are_pairs() -> None:
+    assert len(catalogue.parse_pairs(catalogue.PAIRS)) == len(set(catalogue.PAIRS)) >= 8
+    assert set(catalogue.QUICK_PAIRS) <= set(catalogue.PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("decode", "no pair"),
+        ("decoder+gpt", "did you mean 'decode'"),
+        ("decode+gtp", "did you mean 'gpt'"),
+        ("gpt+decode", "unknown production job"),
+    ],
+)
+def test_a_wrong_pair_is_explained(word: str, said: str) -> None:
+    with pytest.raises(Problem) as raised:
+        catalogue.parse_pairs([word])
+    assert said in f"{raised.value.message} {raised.value.hint}"
+    assert raised.value.status == 2
+
+
+def test_alone_is_always_measured() -> None:
+    assert catalogue.parse_modes(["cotenant", "mps"]) == ["alone", "mps", "cotenant"]
+    with pytest.raises(Problem, match="unknown mode"):
+        catalogue.parse_modes(["solo"])
+
+
+def test_a_pair_has_one_worker_for_each_way_of_starting_a_job() -> None:
+    (pair,) = catalogue.parse_pairs(["decode+gpt"])
+    workers = [(job.name, start) for job, start in pair.workers(catalogue.CHOOSABLE)]
+    assert sorted(workers) == [
+        ("decode", "mps"),  # of both MPS modes: its priority is the normal one in either
+        ("decode", "plain"),
+        ("decode", "production"),
+        ("gpt", "mps"),
+        ("gpt", "mps-low"),
+        ("gpt", "opportunistic"),
+        ("gpt", "plain"),
+    ]
+    assert [start for _, start in pair.workers(["alone"])] == ["plain", "plain"]
+
+
+# Rounds
+
+
+@given(
+    modes=st.lists(st.sampled_from([*catalogue.MODES]), min_size=1, max_size=6, unique=True),
+    count=st.integers(1, 8),
+)
+def test_every_round_has_every_mode_with_the_same_arrivals(modes: list[str], count: int) -> None:
+    planned = rounds.plan(modes, count, 3.0)
+    assert len(planned) == count
+    for windows in planned:
+        assert sorted(window.mode for window in windows) == sorted(modes)
+        assert len({window.seed for window in windows}) == 1
+        assert all(window.seconds == (1.5 if window.mode == "solo" else 3.0) for window in windows)
+    assert len({windows[0].seed for windows in planned}) == count
+    firsts = [windows[0].mode for windows in planned]
+    assert len(set(firsts)) == min(count, len(modes))
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    made = Clock()
+    monkeypatch.setattr(worker, "time", made)
+    yield made
+
+
+class Production:
+    """Its requests take a second each, its data loader half of one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def prepare(self) -> None:
+        self.clock.sleep(0.1)
+
+    def load_seconds(self, _: object) -> float:
+        return 0.5
+
+    def request(self, number: int) -> bytes:
+        self.clock.sleep(1.0)
+        return bytes([number])
+
+
+def test_latency_counts_from_the_intended_arrival(clock: Clock) -> None:
+    window = worker.Window(start=101.0, seconds=5.0, seed=1, arrivals=[0.0, 0.25, 3.0])
+    said = worker.serve(Production(clock), window)
+    assert said["latencies_ms"] == pytest.approx([1000, 1750, 1000])
+    assert said["services_ms"] == pytest.approx([1000] * 3)
+    assert said["digests"] == [worker.digest(bytes([number])) for number in range(3)]
+    assert said["unanswered"] == 0 and said["late_ms"] == 0
+
+
+def test_who_is_never_answered_has_waited_until_the_end(clock: Clock) -> None:
+    window = worker.Window(start=101.0, seconds=2.0, seed=1, arrivals=[0.1 * number for number in range(8)])
+    said = worker.serve(Production(clock), window)
+    # Four begin by 105, the end of the window and as long again; the rest had waited until then.
+    assert said["unanswered"] == 4
+    assert len(said["services_ms"]) == len(said["digests"]) == 4
+    assert said["latencies_ms"][4:] == pytest.approx([3600, 3500, 3400, 3300])
+    assert len(said["latencies_ms"]) == 8
+
+
+def test_a_job_that_is_not_ready_in_time_says_so(clock: Clock) -> None:
+    said = worker.serve(Production(clock), worker.Window(start=100.0, seconds=1.0, seed=1, arrivals=[]))
+    assert said["late_ms"] == pytest.approx(100)
+
+
+def test_a_training_step_is_the_data_loader_and_the_work(clock: Clock) -> None:
+    said = worker.train(Production(clock), worker.Window(start=101.0, seconds=4.0, seed=1, arrivals=[]))
+    assert said["latencies_ms"] == pytest.approx([1500] * 3)
+    assert said["services_ms"] == pytest.approx([1000] * 3)
+
+
+class Opportunistic:
+    """Each step takes a tenth of a second after the one before it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.steps, self.busy_until = clock, 0, 0.0
+
+    def prepare(self) -> None:
+        self.steps = 0
+
+    def step(self) -> Callable[[], object]:
+        self.steps += 1
+        self.busy_until = max(self.clock.now, self.busy_until) + 0.1
+        ready = self.busy_until
+        return lambda: self.clock.sleep(max(0.0, ready - self.clock.now))
+
+    def snapshot(self) -> Callable[[], bytes]:
+        steps = self.steps
+        return lambda: bytes([steps])
+
+
+def test_work_goes_on_until_production_is_done(clock: Clock) -> None:
+    window = worker.Window(start=101.0, seconds=2.0, seed=1, arrivals=[])
+    said = worker.work(Opportunistic(clock), window, lambda: clock.now > 105)
+    assert said["completions"][0] == pytest.approx(101.0 - worker.LEAD_SECONDS)
+    assert 105 < said["completions"][-1] < 105.2
+    assert rounds.steps_within(said["completions"], window.start, window.end) == pytest.approx(20)
+    assert said["digests"] == [worker.digest(bytes([worker.COMPARED_STEPS]))]
+
+
+def test_work_does_not_stop_inside_its_window(clock: Clock) -> None:
+    window = worker.Window(start=101.0, seconds=0.25, seed=1, arrivals=[])
+    said = worker.work(Opportunistic(clock), window, lambda: True)
+    assert said["completions"][-1] >= window.end
+    assert said["digests"] == []  # too few steps to compare
+
+
+# Intervals
+
+SERIES = st.lists(st.lists(st.floats(0.1, 100.0), min_size=2, max_size=20), min_size=1, max_size=3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(series=SERIES, factor=st.floats(0.5, 4.0))
+def test_the_same_requests_are_drawn_on_both_sides(series: list[list[float]], factor: float) -> None:
+    scaled = [[factor * value for value in samples] for samples in series]
+    assert bootstrap.ratio_interval(scaled, series, 99) == pytest.approx((factor, factor))
+
+
+def test_an_interval_holds_the_truth_and_narrows_with_more_samples() -> None:
+    def widths(count: int) -> float:
+        below = [[1.0 + 0.1 * (number % 7) for number in range(count)]]
+        above = [[2.0 + 0.2 * (number % 5) for number in range(count + 1)]]
+        low, high = bootstrap.ratio_interval(above, below, 50)
+        assert low <= 2.4 / 1.3 <= high
+        return float(high - low)
+
+    assert widths(2000) <= widths(20)
+
+
+def test_the_interval_of_a_rate_comes_from_its_rounds() -> None:
+    low, high = bootstrap.rate_ratio_interval([9.0, 10.0, 11.0], [10.0, 10.0, 10.0])
+    assert 0.9 <= low < 1.0 < high <= 1.1
+    assert overhead.row("eager", "production", [100.0, 200.0], [99.0, 198.0])["cost"] == pytest.approx(0.01)
+
+
+# Figures
+
+
+def seen(latency: float, service: float, steps: float = 0.0, unanswered: int = 0) -> Any:
+    samples = Samples([latency] * 10, [service] * 10, steps, 1.0)
+    return rounds.Observation(samples, unanswered, ["a", "b"], ["x"] if steps else [])
+
+
+def figures(pair: str = "decode+gpt", **modes: Any) -> Any:
+    return outcome.pair_figures(
+        catalogue.parse_pairs([pair])[0],
+        {name.replace("_", "-"): [observation] * 2 for name, observation in modes.items()},
+    )
+
+
+def test_work_is_a_share_of_the_solo_rate_beside_the_ideal() -> None:
+    found = figures(alone=seen(30, 20), timeslice=seen(90, 40, 60), solo=seen(0, 0, 100))
+    assert found.ideal_share == pytest.approx(0.8)  # ten requests of 20 ms in a second
+    mode = found.modes["timeslice"]
+    assert mode.opportunistic_share == pytest.approx(0.6)
+    assert mode.share_of_ideal == pytest.approx(0.75)
+    assert mode.service_p50_ratio.value == pytest.approx(2)
+    assert mode.latency_p99_ratio.value == pytest.approx(3)
+    assert found.modes["alone"].opportunistic_share is None
+    assert "solo" not in found.modes
+
+
+def test_nothing_is_missed_by_a_good_neighbour() -> None:
+    good = figures(
+        alone=seen(30, 20),
+        timeslice=seen(90, 40, 60),
+        cotenant=seen(30.3, 20.3, 79),
+        solo=seen(0, 0, 100),
+    )
+    assert good.misses == []
+
+
+def test_what_falls_short_is_listed() -> None:
+    bad = figures(
+        alone=seen(30, 20), timeslice=seen(31, 40, 60), cotenant=seen(33, 21, 70), solo=seen(0, 0, 100)
+    )
+    assert [miss.split()[0] for miss in bad.misses] == ["service", "p99", "work", "p99"]
+    vision = figures("vision+graph", alone=seen(30, 20), cotenant=seen(60, 40, 10), solo=seen(0, 0, 100))
+    assert vision.misses == []
+
+
+@pytest.mark.parametrize(
+    ("alone", "mode", "verdict"),
+    [
+        ([["a", "b"], ["a"]], [["a", "b"], ["a", "b", "c"]], "same"),
+        ([["a", "b"]], [["a", "b"], ["a", "c"]], "differs"),
+        ([["a", "b"], ["a", "c"]], [["a", "b"]], "not deterministic"),
+        ([["a"]], [[]], "nothing to compare"),
+        ([[]], [["a"]], "nothing to compare"),
+    ],
+)
+def test_results_are_compared_as_far_as_both_go(
+    alone: list[list[str]], mode: list[list[str]], verdict: str
+) -> None:
+    assert outcome.compare(alone, mode) == verdict
+
+
+def test_a_preemption_that_takes_too_long_is_listed() -> None:
+    rows = [
+        {"held_by": "spin-11ms", "mode": "timeslice", "p99_ms": 9.0},
+        {"held_by": "spin-11ms", "mode": "cotenant", "p99_ms": 0.5},
+        {"held_by": "spin-100us", "mode": "cotenant", "p99_ms": 0.5},
+    ]
+    (miss,) = preemption.misses(rows)
+    assert "spin-100us" in miss
+
+
+# The report
+
+
+def test_a_section_replaces_itself_and_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.json"
+    report.save_section(path, "pairs", {"x": 1})
+    report.save_section(path, "overhead", {"y": 1})
+    report.save_section(path, "pairs", {"x": 2})
+    assert json.loads(path.read_text()) == {"pairs": {"x": 2}, "overhead": {"y": 1}}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pairs.json"]
+
+
+def test_the_documentation_has_a_place_for_every_table() -> None:
+    page = (TREE / "docs" / "benchmarks.md").read_text()
+    for name in report.TABLES:
+        once = report.with_table(page, name, "new")
+        assert report.with_table(once, name, "new") == once
+        assert len(set(page.splitlines()) - set(once.splitlines())) <= 1
+    with pytest.raises(ValueError, match="pairs table"):
+        report.with_table("no markers", "pairs", "new")
+
+
+def test_the_table_says_what_is_a_bound_and_what_failed() -> None:
+    found = figures(alone=seen(30, 20), mps=seen(900, 40, 60, unanswered=3), solo=seen(0, 0, 100))
+    table = report.pairs_table(
+        {
+            "machine": "a GPU",
+            "skipped_modes": {"mps-priority": "no daemon"},
+            "pairs": [
+                {"pair": "decode+gpt", "figures": json.loads(json.dumps(found.as_json()))},
+                {"pair": "vision+graph", "failed": "the vision job ended early:\n  Traceback\n  no | luck"},
+                {"pair": "vision+resnet", "skipped": "no torch"},
+            ],
+        }
+    )
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in rows}) == 1
+    assert "**decode+gpt**" in rows[2] and "(ideal 80%)" in rows[2]
+    assert "> 900" in rows[3] and "60%" in rows[3]
+    assert "failed: the vision job ended early: no / luck" in rows[4]
+    assert "skipped: no torch" in rows[5]
+    assert "`mps-priority` was not measured: no daemon." in table
+
+
+# Whole runs, with jobs that sleep
+
+# Does what the benchmark expects of `cotenant run --require --class CLASS -- COMMAND...`.
+STAND_IN = """
+import os, sys
+assert sys.argv[1:4] == ["run", "--require", "--class"] and sys.argv[5] == "--", sys.argv
+with open(os.environ["STAND_IN_LOG"], "a") as log:
+    log.write(sys.argv[4] + "\\n")
+os.execv(sys.argv[6], sys.argv[6:])
+"""
+# As much of nvidia-cuda-mps-control as the benchmark uses.
+MPS_CONTROL = """#!/bin/sh
+[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && [ -d "$CUDA_MPS_LOG_DIRECTORY" ] || exit 3
+if [ "$1" = -d ]; then
+    echo started >>"$MPS_LOG"
+    [ -z "$MPS_BROKEN" ] || { echo "no MPS today" >&2; exit 1; }
+else
+    cat >>"$MPS_LOG"
+fi
+"""
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        self.output = folder / "pairs.json"
+        self.page = folder / "page.md"
+        self.page.write_text((TREE / "docs" / "benchmarks.md").read_text())
+        self.mps_log = folder / "mps.log"
+        self.classes = folder / "classes.log"
+        (folder / "stand_in.py").write_text(STAND_IN)
+        programs = folder / "bin"
+        programs.mkdir()
+        control = programs / "nvidia-cuda-mps-control"
+        control.write_text(MPS_CONTROL)
+        control.chmod(control.stat().st_mode | stat.S_IXUSR)
+        self.env = clean_environment() | {
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "MPS_LOG": str(self.mps_log),
+            "STAND_IN_LOG": str(self.classes),
+        }
+        self.command = [sys.executable, str(BENCH / "run.py"), "--output", str(self.output), "--rounds", "1"]
+        self.command += ["--cotenant", f"{sys.executable} {folder / 'stand_in.py'}"]
+
+    def run(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command, *options],
+            env=self.env | env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def section(self, name: str) -> Any:
+        return json.loads(self.output.read_text())[name]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_pair_that_fails_or_is_skipped_does_not_stop_the_others(bench: Bench) -> None:
+    done = bench.run(
+        "--pairs",
+        "toy-service+toy-missing,toy-service+toy-dying,toy-service+toy-work",
+        *("--modes", "mps-priority,cotenant", "--seconds", "0.4", "--markdown", str(bench.page)),
+    )
+    assert done.returncode == 1, done.stderr
+    missing, dying, work = bench.section("pairs")["pairs"]
+    assert "a_library_that_does_not_exist" in missing["skipped"]
+    assert "toy-dying" in dying["failed"] and "died on purpose" in dying["failed"]
+    modes = work["figures"]["modes"]
+    assert list(modes) == ["alone", "mps-priority", "cotenant"]
+    for mode in modes.values():
+        assert mode["production_results"] == "same" and mode["requests"] == modes["alone"]["requests"] > 0
+    for mode in ("mps-priority", "cotenant"):
+        assert modes[mode]["opportunistic_share"] > 0 and modes[mode]["opportunistic_results"] == "same"
+    assert len(work["samples"]["alone"][0]["latencies_ms"]) == modes["alone"]["requests"]
+    assert bench.mps_log.read_text().split() == ["started", "quit"]
+    assert {"production", "opportunistic"} == set(bench.classes.read_text().split())
+    assert "**toy-service+toy-work**" in done.stdout
+    assert "**toy-service+toy-work**" in bench.page.read_text()
+    assert "error: toy-service+toy-dying" in done.stderr and "died on purpose" in done.stderr
+
+
+def test_without_mps_its_modes_are_skipped_with_the_reason(bench: Bench) -> None:
+    options = ("--pairs", "toy-training+toy-work", "--modes", "mps,timeslice", "--seconds", "0.3")
+    done = bench.run(*options, MPS_BROKEN="1")
+    assert done.returncode == 0, done.stderr
+    section = bench.section("pairs")
+    assert "no MPS today" in section["skipped_modes"]["mps"]
+    assert list(section["pairs"][0]["figures"]["modes"]) == ["alone", "timeslice"]
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_stops_mps(bench: Bench) -> None:
+    command = [*bench.command, "--seconds", "0.3", "--modes", "mps"]
+    command += ["--pairs", "toy-service+toy-work,toy-training+toy-work"]
+    with subprocess.Popen(
+        command, env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        told = list(
+            itertools.takewhile(lambda line: "toy-training+toy-work: round 1" not in line, running.stderr)
+        )
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, (told, out, err)
+    assert "Traceback" not in err
+    (entry,) = bench.section("pairs")["pairs"]
+    assert entry["pair"] == "toy-service+toy-work" and "figures" in entry
+    assert bench.mps_log.read_text().split() == ["started", "quit"]
+
+
+def test_overhead_is_told_for_both_classes(bench: Bench) -> None:
+    done = bench.run("overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.3")
+    assert done.returncode == 0, done.stderr
+    rows = bench.section("overhead")["rows"]
+    assert [row["class"] for row in rows] == ["production", "opportunistic"]
+    for row in rows:
+        assert len(row["by_round"]["plain"]) == len(row["by_round"]["tenant"]) == 2
+        assert row["cost_interval"][0] <= row["cost"] <= row["cost_interval"][1]
+    assert "toy-work" in done.stdout
+    assert "toy-work" not in bench.page.read_text()
+    assert bench.run("page", "--markdown", str(bench.page)).returncode == 0
+    assert "| toy-work | opportunistic |" in bench.page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--pairs", "decode+gtp"], "hint: did you mean 'gpt'?"),
+        (["--modes", "timeslices"], "hint: did you mean 'timeslice'?"),
+        (["overhead", "--jobs", "eagre"], "hint: did you mean 'eager'?"),
+        (["page"], "hint: give --markdown PAGE"),
+        (["--markdown", "/nowhere/page.md"], "no place for the results"),
+        (["--output", "/nowhere/pairs.json"], "no place for the results"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(bench: Bench, options: list[str], said: str) -> None:
+    done = bench.run(*options)
+    assert done.returncode != 0 and said in done.stderr
+    assert "Traceback" not in done.stderr and not bench.mps_log.exists()
+
+
+def test_the_list_names_jobs_pairs_and_modes(bench: Bench) -> None:
+    done = bench.run("--list")
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in (*catalogue.JOBS, *catalogue.PAIRS, *catalogue.CHOOSABLE))
+
+
+def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str], tmp_path: Path) -> None:
+    if not (native / "shim" / "libcuda.so.1").exists():
+        pytest.skip("the interposer is not built")
+    output = tmp_path / "pairs.json"
+    command = [sys.executable, str(BENCH / "run.py"), "preemption", "--rounds", "1", "--seconds", "0.5"]
+    done = subprocess.run(
+        [*command, "--output", str(output)],
+        env=softgpu_env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(output.read_text())["preemption"]["rows"]
+    assert [(row["held_by"], row["mode"]) for row in rows] == [
+        ("nobody", "alone"),
+        ("spin-11ms", "timeslice"),
+        ("spin-11ms", "cotenant"),
+        ("spin-100us", "timeslice"),
+        ("spin-100us", "cotenant"),
+    ]
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
