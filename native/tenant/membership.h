@@ -58,6 +58,8 @@ class Membership {
     void introduce();
     void watch();
     bool is_busy() const;
+    bool is_pausing() const;
+    uint64_t burst_age_ns(uint64_t now_ns) const;
     void beat(uint64_t now_ns);
     void look_for_idleness(int gpu, uint64_t now_ns);
     bool has_unfinished(int gpu, bool* changed);
@@ -83,8 +85,8 @@ class Membership {
 
     // The watcher's own.
     struct Pause {
-        uint64_t since_ns = 0;  // when the streams were last seen at work
-        bool on = false;        // they have been seen empty since
+        uint64_t since_ns = 0;  // when the streams were first seen empty
+        bool on = false;        // and they have been so since
     } pauses_[wire::kGpus];
     Grace grace_;
 };

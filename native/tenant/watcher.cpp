@@ -1,10 +1,9 @@
 // The watcher's loop: when have our streams run empty, and has somebody above us died with our gates closed?
 //
-//   busy           every quarter of the grace period: are the streams empty, and have they been for the whole of it?
+//   busy           every 50 to 200 us: are the streams empty, and have they been for the grace period?
 //   below others   every 20 ms: bury the dead, look at our gates again; while operations are being timed, every 2 ms
-//   idle           a little longer at the fast pace (a burst seldom comes alone), then asleep until the next one, with
-//   a
-//                  look now and then whether somebody asked for another class
+//   idle           a little longer at the fast pace (a burst seldom comes alone), then asleep until the next burst,
+//                  with a look now and then whether somebody asked for another class
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -49,15 +48,17 @@ void Membership::watch() {
             samples.collect(durations);
             unlock();
         }
-        uint64_t short_nap = std::clamp(grace_ns() / 4, kShortestNap, kLongestNap);
         if (is_busy()) {
             last_busy = now;
             beat(now);
             for (int gpu = 0; gpu < wire::kGpus; ++gpu)
                 if (slot_->gpus[gpu].busy.load()) look_for_idleness(gpu, now);
-            nap(short_nap);
+            // The longer a burst has lasted, the less it matters to see its end at once; each look takes the driver's
+            // lock.
+            uint64_t patience = is_pausing() ? 0 : burst_age_ns(now) / 16;
+            nap(std::clamp(std::max(grace_ns() / 4, patience), kShortestNap, kLongestNap));
         } else if (now - last_busy < kLingerNs) {
-            nap(short_nap);
+            nap(kLongestNap);
         } else if (has_classes_above) {
             nap(timing ? kTimingNs : kCareNs);
         } else {
@@ -70,6 +71,20 @@ bool Membership::is_busy() const {
     for (const wire::OnGpu& gpu : slot_->gpus)
         if (gpu.busy.load(std::memory_order_relaxed)) return true;
     return false;
+}
+
+bool Membership::is_pausing() const {
+    for (const Pause& pause : pauses_)
+        if (pause.on) return true;
+    return false;
+}
+
+uint64_t Membership::burst_age_ns(uint64_t now) const {
+    uint64_t began = now;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+        if (slot_->gpus[gpu].busy.load(std::memory_order_relaxed))
+            began = std::min(began, burst_began_ns_[gpu].load(std::memory_order_relaxed));
+    return now - began;
 }
 
 bool Membership::is_empty(StreamState& state) {
@@ -115,16 +130,17 @@ void Membership::look_for_idleness(int gpu, uint64_t now) {
     Pause& pause = pauses_[gpu];
     bool changed = false;
     if (has_unfinished(gpu, &changed) || changed) {
-        // Where the pause was long enough to be given away, it ended with the launch that made us busy again.
-        uint64_t end = std::min(now, std::max(pause.since_ns, burst_began_ns_[gpu].load()));
         if (pause.on) {
-            grace_.saw_pause(static_cast<float>((end > pause.since_ns ? end : now) - pause.since_ns) / 1000);
+            // A pause that was given away ended with the launch that made us busy again.
+            uint64_t began = burst_began_ns_[gpu].load();
+            uint64_t end = began > pause.since_ns && began < now ? began : now;
+            grace_.saw_pause(static_cast<float>(end - pause.since_ns) / 1000);
             slot_->grace_us.store(static_cast<uint32_t>(grace_ns() / 1000));
         }
-        pause = {now, false};
+        pause.on = false;
         return;
     }
-    pause.on = true;
+    if (!pause.on) pause = {now, true};
     if (now - pause.since_ns < grace_ns()) return;
     slot_->gpus[gpu].busy.store(0);
     // Either a launch in this moment sees that we are idle, or we see the launch.
