@@ -36,7 +36,7 @@ $(PACKAGE): $(TOOLS) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bundle clean
+.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -91,6 +91,9 @@ bench-launch: $(PACKAGE)  ## what the interposer adds to a launch: instructions,
 
 bench-coverage: $(PACKAGE)  ## real programs with and without the interposer, compared bit for bit (needs a GPU)
 	@$(PYTHON_IN_VENV) bench/coverage/run.py
+
+bench-pairs: $(PACKAGE)  ## production jobs beside opportunistic ones, and other ways to share (needs a GPU and PyTorch)
+	@$(PYTHON_IN_VENV) bench/pairs/run.py --python "$${PYTHON:-python3}"
 
 bundle: $(PACKAGE)  ## one archive for a machine without a network (BUNDLE_PYTHONS="3.12" narrows it)
 	@$(PYTHON_IN_VENV) packaging/bundle.py $(BUNDLE_PYTHONS)

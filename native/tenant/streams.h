@@ -43,6 +43,9 @@ class StreamTable {
         return nullptr;
     }
 
+    // Changes when a stream is removed: what a thread remembers of an earlier one may not be true any more.
+    uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
+
     // The caller holds the tenant's lock for the rest.
     StreamState* enter(const StreamKey& key);
     template <class Matches>
@@ -52,6 +55,7 @@ class StreamTable {
             StreamState* state = places_[i].load(std::memory_order_relaxed);
             if (!state || state == &removed_ || !matches(*state)) continue;
             places_[i].store(&removed_, std::memory_order_release);
+            generation_.store(next_generation(), std::memory_order_release);
             recycle(state);
             ++removed;
         }
@@ -71,6 +75,12 @@ class StreamTable {
     void recycle(StreamState* state);
 
     static StreamState removed_;
+    // Never one that an earlier table of this process, or of the parent it was forked from, has had.
+    static uint32_t next_generation() {
+        static std::atomic<uint32_t> last{0};
+        return last.fetch_add(1) + 1;
+    }
+    std::atomic<uint32_t> generation_{next_generation()};
     std::atomic<StreamState*> places_[kPlaces]{};
     // States are never freed: a launch that races with the stream's destruction may still hold one.
     StreamState* used_[kPlaces]{};

@@ -1,5 +1,7 @@
 #include "tenant/tenant.h"
 
+#include <cstddef>
+
 #include "admission/admission.h"
 #include "tenant/membership.h"
 
@@ -73,8 +75,19 @@ StreamState* state_of(Membership& membership, CUstream stream, bool per_thread_d
         if (key.which == 0) return nullptr;
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     }
+    // A thread mostly goes on in the stream it used last.
+    struct Last {
+        StreamKey key;
+        StreamState* state;
+        uint32_t generation;
+    };
+    thread_local Last last{};
+    uint32_t generation = membership.streams.generation();
+    if (last.generation == generation && last.key == key) return last.state;
     StreamState* state = membership.streams.find(key);
-    return state ? state : enter_stream(membership, key, stream);
+    if (!state) state = enter_stream(membership, key, stream);
+    if (state) last = {key, state, generation};
+    return state;
 }
 
 bool is_capturing(CUstream stream) {
@@ -82,21 +95,10 @@ bool is_capturing(CUstream stream) {
     return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-wire::Count& figure(wire::Figures& figures, Kind kind) {
-    switch (kind) {
-        case Kind::kernel:
-            return figures.kernels;
-        case Kind::graph:
-            return figures.graphs;
-        case Kind::copy:
-            return figures.copies;
-        case Kind::memory_op:
-            return figures.memory_ops;
-        case Kind::host_call:
-            return figures.host_calls;
-    }
-    return figures.kernels;
-}
+// Kinds are in the order of their counts.
+static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_cast<int>(Kind::kernel) &&
+              offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
+wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
 
 void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
