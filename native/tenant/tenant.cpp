@@ -41,6 +41,8 @@ uint32_t thread_number() {
     return mine.value();
 }
 
+void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
+
 // Null: there is no current context, so the driver will refuse the call by itself.
 CUcontext current_context() {
     CUcontext context = nullptr;
@@ -58,7 +60,10 @@ StreamState* enter_stream(Membership& membership, const StreamKey& key, CUstream
     Locked locked(membership);
     if (StreamState* state = membership.streams.find(key)) return state;
     StreamState* state = membership.streams.enter(key);
-    if (!state) return nullptr;
+    if (!state) {
+        add_one(membership.slot().gpus[gpu].figures.escaped);
+        return nullptr;
+    }
     state->handle = handle;
     state->context = context;
     state->gpu = gpu;
@@ -99,8 +104,6 @@ bool is_capturing(CUstream stream) {
 static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_cast<int>(Kind::kernel) &&
               offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
 wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
-
-void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
 void put_gate(Membership& membership, const StreamState& state) {
     wire::OnGpu& here = membership.slot().gpus[state.gpu];

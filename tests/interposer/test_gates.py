@@ -248,6 +248,22 @@ def test_a_long_kernel_always_has_a_gate_of_its_own(tenant: Start) -> None:
     assert (one.total("kernels"), one.total("gates")) == (20, 20)
 
 
+def test_more_streams_than_can_be_watched_are_served_and_counted(tenant: Start) -> None:
+    one = tenant(
+        "opportunistic",
+        """
+from soft import Gpu
+gpu = Gpu(); kernel = gpu.kernel('empty')
+streams = [gpu.stream() for _ in range(3100)]
+for stream in streams: gpu.launch(kernel, stream)
+gpu.synchronize()
+""",
+    )
+    one.finish()
+    assert one.total("kernels") + one.total("escaped") == 3100
+    assert one.total("escaped") > 0
+
+
 def test_streams_come_and_go(tenant: Start) -> None:
     one = tenant(
         "production",
