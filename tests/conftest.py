@@ -25,6 +25,10 @@ REAL_GPU = os.environ.get("COTENANT_TEST_REAL_GPU") == "1"
 TREE = Path(__file__).resolve().parent.parent
 CHILD_SECONDS = 60.0
 
+# A shell starts what it runs in the background with SIGINT ignored, and children inherit that: here it means something.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 sys.path.insert(0, str(TREE))  # for what tests share: `from tests.segments import ...`
 if importlib.util.find_spec("cotenant") is None:
     sys.path.insert(0, str(TREE / "src"))
