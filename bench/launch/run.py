@@ -68,6 +68,8 @@ def count_instructions(stream: str, folder: Path, extra: dict[str, str]) -> tupl
         raise SystemExit(f"error: the probe failed under valgrind: {done.stderr.strip()}")
     edges = callgrind.read_edges(output.read_text().splitlines())
     launches = callgrind.total(edges, out_of="probe_through")
+    if not launches.calls:
+        raise SystemExit(f"error: callgrind saw no launch in {parts.probe()}: has it lost its symbols?")
     # The trampoline that the program calls has the same name as the driver's function: tell them apart by library.
     into_driver = {
         edge: cost

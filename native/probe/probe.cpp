@@ -72,14 +72,15 @@ double median_bound(std::vector<double> values, int side) {
 
 // Loops with names of their own, so that a profiler can count each by itself. The label keeps the compiler from merging
 // them.
-#define LAUNCH_LOOP(name)                                                                               \
-    extern "C" __attribute__((noinline)) int name(Launch* launch, CUfunction kernel, CUstream stream) { \
-        int result = 0;                                                                                 \
-        for (int i = 0; i < kBatch; ++i) {                                                              \
-            asm volatile("# " #name);                                                                   \
-            result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);                    \
-        }                                                                                               \
-        return result;                                                                                  \
+#define LAUNCH_LOOP(name)                                                                                   \
+    extern "C" __attribute__((noinline, visibility("default"))) int name(Launch* launch, CUfunction kernel, \
+                                                                         CUstream stream) {                 \
+        int result = 0;                                                                                     \
+        for (int i = 0; i < kBatch; ++i) {                                                                  \
+            asm volatile("# " #name);                                                                       \
+            result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);                        \
+        }                                                                                                   \
+        return result;                                                                                      \
     }
 LAUNCH_LOOP(probe_warm_up)
 LAUNCH_LOOP(probe_through)
