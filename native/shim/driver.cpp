@@ -53,14 +53,17 @@ void* open_driver() {
 }
 
 void fill_slots(void* driver) {
+    known_addresses = 0;
     for (int i = 0; i < Index::count; ++i) {
         void* found = driver ? dlsym(driver, names[i]) : nullptr;
         if (found) by_address[known_addresses++] = {found, i};
         real[i] = found ? found : reinterpret_cast<void*>(driver ? not_supported : no_device);
     }
     std::sort(by_address, by_address + known_addresses);
-    for (int i = 0; i < Index::count; ++i) __atomic_store_n(&shim_slots[i], real[i], __ATOMIC_RELEASE);
-    if (driver) install_hooks();
+    if (driver) prepare_hooks();
+    // Once a slot leads on, other threads go through it: to the hook from the first call on.
+    for (int i = 0; i < Index::count; ++i)
+        __atomic_store_n(&shim_slots[i], hook_for(i) ? hook_for(i) : real[i], __ATOMIC_RELEASE);
 }
 
 std::atomic<bool> opened{false};

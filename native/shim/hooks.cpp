@@ -241,7 +241,7 @@ const char* missing_call() {
 
 void* hook_for(int index) { return hook_by_index[index]; }
 
-void install_hooks() {
+void prepare_hooks() {
     if (const char* missing = missing_call()) {
         tenant::notice_once("this driver has no %s", missing);
         return;
@@ -249,10 +249,7 @@ void install_hooks() {
 #define CALL(function) tenant::driver.function = reinterpret_cast<decltype(&::function)>(real[Index::function]);
     TENANT_DRIVER_CALLS(CALL)
 #undef CALL
-    for (const Hook& hook : hooks) {
-        hook_by_index[hook.index] = hook.function;
-        __atomic_store_n(&shim_slots[hook.index], hook.function, __ATOMIC_RELEASE);
-    }
+    for (const Hook& hook : hooks) hook_by_index[hook.index] = hook.function;
 }
 
 }  // namespace shim

@@ -2,8 +2,8 @@
 
 namespace shim {
 
-// Puts the hooks into the slots. `real` is filled.
-void install_hooks();
+// Makes the hooks ready, unless the driver lacks what they need. `real` is filled.
+void prepare_hooks();
 // Our function for the driver's function number `index`; null: not hooked.
 void* hook_for(int index);
 
