@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch.nn import functional
 
 
-class _Training:
+class _Training(abc.ABC):
     """Trains what `_build` gives."""
 
     def __init__(self) -> None:
@@ -19,8 +20,8 @@ class _Training:
         self._trainer = self._build()
         self._trainer.warm_up()
 
-    def _build(self) -> pytorch.Trainer:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _build(self) -> pytorch.Trainer: ...
 
     def prepare(self) -> None:
         self._trainer.reset()

@@ -55,6 +55,16 @@ class OneOf(click.Choice[str]):
         return str(value)
 
 
+segment_option = click.option(
+    "--segment",
+    "segment_file",
+    envvar="COTENANT_SEGMENT",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v1]",
+)
+
+
 @click.group(
     cls=Subcommands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from cotenant import classes, segment
-from cotenant.cli import OneOf
+from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
 PATIENCE_SECONDS = 5.0
@@ -35,14 +35,7 @@ Examples:
     show_envvar=True,
     help="The class it shall have from now on.",
 )
-@click.option(
-    "--segment",
-    "segment_file",
-    envvar="COTENANT_SEGMENT",
-    show_envvar=True,
-    type=click.Path(path_type=Path),
-    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v1]",
-)
+@segment_option
 def command(pid: int, tenant_class: str | None, segment_file: Path | None) -> None:
     """Change the tenant with process number PID while it runs.
 

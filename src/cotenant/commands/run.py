@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from cotenant import classes, driver, execute, parts, preload, segment
-from cotenant.cli import OneOf
+from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
 SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_TENANT")
@@ -47,14 +47,7 @@ Examples:
     metavar="GPU[,GPU...]",
     help="The GPUs it may see: index, UUID or PCI id.",
 )
-@click.option(
-    "--segment",
-    "segment_file",
-    envvar="COTENANT_SEGMENT",
-    show_envvar=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v1]",
-)
+@segment_option
 @click.option(
     "--require",
     is_flag=True,

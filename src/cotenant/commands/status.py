@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cotenant import classes, segment
-from cotenant.cli import OneOf
+from cotenant.cli import OneOf, segment_option
 from cotenant.errors import Problem, narrate
 
 Row = dict[str, Any]
@@ -51,14 +51,7 @@ Examples:
     show_envvar=True,
     help="How to print it.",
 )
-@click.option(
-    "--segment",
-    "segment_file",
-    envvar="COTENANT_SEGMENT",
-    show_envvar=True,
-    type=click.Path(path_type=Path),
-    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v1]",
-)
+@segment_option
 def command(output: str, segment_file: Path | None) -> None:
     """Show the tenants of each GPU: their class, what they launched, and what escaped control.
 
