@@ -166,9 +166,8 @@ struct EndCapture;
 template <int index, bool per_thread, class... Arguments>
 struct EndCapture<index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
-        CUresult result = call_real<index>(arguments...);
-        tenant::ended_capture(stream_in(arguments...), per_thread);
-        return result;
+        tenant::EndingCapture ending(stream_in(arguments...), per_thread);
+        return call_real<index>(arguments...);
     }
 };
 

@@ -179,11 +179,13 @@ OpeningCapture::~OpeningCapture() {
     if (membership_) membership_->unlock();
 }
 
-void ended_capture(CUstream stream, bool per_thread_default) {
-    Membership* membership = Membership::current_if_joined();
-    if (!membership || !membership->captures_open.load()) return;
-    if (!stream && per_thread_default) stream = CU_STREAM_PER_THREAD;
-    if (!is_capturing(stream)) membership->captures_open.fetch_sub(1, std::memory_order_release);
+EndingCapture::EndingCapture(CUstream stream, bool per_thread_default)
+    : membership_(Membership::current_if_joined()),
+      stream_(!stream && per_thread_default ? CU_STREAM_PER_THREAD : stream),
+      was_capturing_(membership_ && membership_->captures_open.load() && is_capturing(stream_)) {}
+
+EndingCapture::~EndingCapture() {
+    if (was_capturing_ && !is_capturing(stream_)) membership_->captures_open.fetch_sub(1, std::memory_order_release);
 }
 
 void forget_stream(CUstream stream) {

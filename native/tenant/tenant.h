@@ -57,7 +57,19 @@ class OpeningCapture {
  private:
     Membership* membership_;
 };
-void ended_capture(CUstream stream, bool per_thread_default);
+// Around the driver's call that ends one, whatever comes of it: a stream that did not capture ends nothing.
+class EndingCapture {
+ public:
+    EndingCapture(CUstream stream, bool per_thread_default);
+    ~EndingCapture();
+    EndingCapture(const EndingCapture&) = delete;
+    EndingCapture& operator=(const EndingCapture&) = delete;
+
+ private:
+    Membership* membership_;
+    CUstream stream_;
+    bool was_capturing_;
+};
 
 void forget_stream(CUstream stream);
 void forget_context(CUcontext context);

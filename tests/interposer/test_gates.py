@@ -191,6 +191,14 @@ def test_a_captured_graph_is_what_the_program_made_it(tenant: Start, tenant_clas
     assert one.total("escaped") == 0
 
 
+def test_ending_a_capture_where_there_is_none_leaves_the_open_one_alone(tenant: Start) -> None:
+    one = tenant(
+        "opportunistic",
+        CAPTURE.replace("for _ in range(10):", "driver.cuStreamEndCapture(other)\nfor _ in range(10):"),
+    )
+    assert one.finish() == "10\n"
+
+
 def test_capturing_again_and_again_while_the_watcher_looks(tenant: Start) -> None:
     # The watcher asks for busy streams; asking for one that captures would end the capture.
     one = tenant(

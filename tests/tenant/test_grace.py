@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-TREE = Path(__file__).parents[2]
+from tests.compiling import compile_program
+
 Learn = Callable[..., float]
 
 
 @pytest.fixture(scope="module")
 def grace_after(tmp_path_factory: pytest.TempPathFactory) -> Learn:
-    compiler = shutil.which("g++")
-    if not compiler:
-        pytest.skip("no C++ compiler")
-    program = tmp_path_factory.mktemp("tenant") / "grace"
-    sources = [TREE / "tests" / "tenant" / "grace.cpp", TREE / "native" / "tenant" / "grace.cpp"]
-    options = ["-std=c++17", "-O1", "-Wall", "-Wextra", f"-I{TREE / 'native'}"]
-    subprocess.run([compiler, *options, *map(str, sources), "-o", str(program)], check=True)
+    program = compile_program(
+        tmp_path_factory.mktemp("tenant"), "tests/tenant/grace.cpp", "native/tenant/grace.cpp"
+    )
 
     def learn(*pauses: float) -> float:
         return float(

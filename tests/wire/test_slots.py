@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-TREE = Path(__file__).parents[2]
+from tests.compiling import compile_program
 
 
 @pytest.fixture(scope="module")
 def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("g++")
-    if not compiler:
-        pytest.skip("no C++ compiler")
-    program = tmp_path_factory.mktemp("wire") / "slots"
-    source = TREE / "tests" / "wire" / "slots.cpp"
-    options = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", f"-I{TREE / 'native'}", "-pthread"]
-    subprocess.run([compiler, *options, str(source), "-o", str(program)], check=True)
+    program = compile_program(tmp_path_factory.mktemp("wire"), "tests/wire/slots.cpp")
     return program
 
 
