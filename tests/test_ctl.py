@@ -1,7 +1,11 @@
-"""`cotenant ctl` says what it cannot do; that it does what it can is seen in tests/interposer/test_gates.py."""
+"""`cotenant ctl`: what it cannot do is said; what it can is seen in the tenant's slot and, for the class, in
+tests/interposer/test_gates.py."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,16 +52,112 @@ def test_a_tenant_that_does_not_answer(cotenant: Run, env: dict[str, str]) -> No
     assert done.returncode == 1 and "does not answer" in done.stderr
 
 
+JOB = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from soft import Gpu
+gpu = Gpu(); gpu.launch(gpu.kernel('empty')); gpu.synchronize()
+print('ready', flush=True); input()
+"""
+
+
+@pytest.fixture
+def job(softgpu_env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A real tenant of the class opportunistic, at rest."""
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    programs = Path(__file__).parent / "interposer" / "programs"
+    command = [
+        sys.executable,
+        "-m",
+        "cotenant",
+        "run",
+        "--require",
+        "--class",
+        "opportunistic",
+        "--weight",
+        "2",
+    ]
+    with subprocess.Popen(
+        [*command, "--floor", "0.1", "--", sys.executable, "-c", JOB, str(programs)],
+        env=softgpu_env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        yield process
+        process.communicate("end\n", timeout=60)
+
+
+def test_a_running_tenant_takes_all_that_it_is_asked(
+    cotenant: Run, job: subprocess.Popen[str], softgpu_env: dict[str, str]
+) -> None:
+    def seen() -> segment.Tenant:
+        (only,) = segment.read(Path(softgpu_env["COTENANT_SEGMENT"])).tenants
+        return only
+
+    def change(*arguments: str) -> str:
+        done = cotenant("ctl", str(job.pid), *arguments, env=softgpu_env)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    # What `run` was told has arrived.
+    assert (seen().weight, seen().floor, seen().slowdown) == (2000, 100, 0)
+    line = change("--weight", "0.5", "--floor", "5%", "--time-slice", "2ms")
+    assert line == f"tenant {job.pid}: weight 0.5, floor 5%, time slice 2000 us\n"
+    assert (seen().weight, seen().floor, seen().asked) == (500, 50, ())
+    change("--class", "production", "--slowdown", "0.02", "--floor", "0%", "--time-slice", "default")
+    assert (seen().tenant_class, seen().slowdown, seen().floor) == (0, 20, 0)
+    change("--slowdown", "none")
+    assert seen().slowdown == 0
+
+
+def test_the_policy_is_named_in_the_segment(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:
+    path = Path(env["COTENANT_SEGMENT"])
+    done = cotenant("ctl", "--policy", "fair", env=env)
+    assert (done.returncode, done.stderr) == (0, "the policy is fair now\n")
+    assert segment.read(path).policy == "fair"
+    for wrong in ("nosuch", str(tmp_path / "gone.py")):
+        assert cotenant("ctl", "--policy", wrong, env=env).returncode == 2
+    mine = tmp_path / ("x" * 40 + ".py")
+    mine.write_text(
+        "class Mine:\n    name, title, every_ms = 'mine', 'mine', 10\n"
+        "    def tick(self, view): ...\n    def explain(self, tenant): ...\n"
+    )
+    done = cotenant("ctl", "--policy", str(mine), env=env)
+    assert done.returncode == 2 and "cotenant daemon --policy" in done.stderr
+    assert segment.read(path).policy == "fair"
+
+
+def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> None:
+    done = cotenant("ctl", "--policy", "fair", env=plain_env)
+    assert done.returncode == 1 and "there is no segment" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
         (["4711"], "say what: --class"),
         (["4711", "--class", "prodution"], "did you mean 'production'?"),
-        (["--class", "standard"], ""),
+        (["--class", "standard"], "PID"),
         (["finetune", "--class", "standard"], ""),
+        ([], "cotenant ctl PID"),
+        (["4711", "--policy", "fair"], "leave the process number out"),
+        (["4711", "--weight", "0"], "0.1 to 100"),
+        (["4711", "--weight", "5%"], "0.1 to 100"),
+        (["4711", "--weight", "101"], "0.1 to 100"),
+        (["4711", "--floor", "91%"], "from 0% to 90%"),
+        (["4711", "--floor", "much"], "from 0% to 90%"),
+        (["4711", "--slowdown", "2000%"], "from 0.1% to 1000%"),
+        (["4711", "--slowdown", "5%"], "--class production"),
+        (["4711", "--class", "production", "--floor", "5%"], "those that wait"),
+        (["4711", "--time-slice", "2"], "50us or 2ms"),
+        (["4711", "--time-slice", "11s"], "50us or 2ms"),
+        (["4711", "--time-slice", "0ms"], "50us or 2ms"),
     ],
 )
 def test_bad_words(cotenant: Run, env: dict[str, str], arguments: list[str], hint: str) -> None:
     done = cotenant("ctl", *arguments, env=env)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ") and hint in done.stderr
+    assert not [name for one in segment.read(Path(env["COTENANT_SEGMENT"])).tenants for name in one.asked]

@@ -16,7 +16,18 @@ from tests.segments import Written
 if TYPE_CHECKING:
     from tests.conftest import Run
 
-NAMES = ["package", "driver", "gpu", "mps", "mig", "preload", "shared-memory", "symbols", "self-test"]
+NAMES = [
+    "package",
+    "driver",
+    "gpu",
+    "mps",
+    "mig",
+    "preload",
+    "shared-memory",
+    "symbols",
+    "self-test",
+    "time-slices",
+]
 
 
 def machine(environment: dict[str, str] | None = None, **about: Any) -> checks.Machine:
@@ -164,6 +175,38 @@ def test_a_probe_that_fails_is_told_in_its_own_words(tmp_path: Path, monkeypatch
         measured, why = checks.run_probe(dict(os.environ))
         assert measured is None
         assert reason in why
+
+
+def slices(refused: bool = False, granted_us: int = 100) -> dict[str, object]:
+    return {"asked_us": 100, "granted_us": granted_us, "refused": refused}
+
+
+@pytest.mark.parametrize(
+    ("production", "opportunistic", "verdict", "says"),
+    [
+        (slices(granted_us=1_000_000), slices(), "ok", "production 1000000 us, opportunistic 100 us"),
+        (slices(), slices(refused=True, granted_us=2048), "warn", "refused those of opportunistic"),
+        (slices(granted_us=0), slices(granted_us=0), "warn", "none for production and opportunistic"),
+        (None, slices(), "warn", "none for production"),
+    ],
+)
+def test_what_the_driver_says_to_time_slices(
+    production: object, opportunistic: object, verdict: str, says: str
+) -> None:
+    finding = checks.judged_slices({"production": production, "opportunistic": opportunistic})
+    assert (finding.verdict, says in finding.cause) == (verdict, True), finding
+    assert ("runs to its end" in finding.cause) == (verdict == "warn") == bool(finding.fix)
+
+
+def test_the_probe_tells_its_time_slice(native: Path, softgpu_env: dict[str, str]) -> None:
+    """The software GPU's driver asks for none."""
+    if "COTENANT_TEST_REAL_GPU" in softgpu_env:
+        pytest.skip("a real driver asks for one")
+    found = machine(softgpu_env, driver_file=native / "softgpu" / "libcuda.so.1")
+    with checks.private_tenancy(found) as (_, shared):
+        probed, why = checks.run_probe(shared, "--batches", "1")
+    assert probed is not None, why
+    assert probed["time_slice"] == {"asked_us": 0, "granted_us": 0, "refused": False}
 
 
 def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

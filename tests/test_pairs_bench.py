@@ -82,7 +82,7 @@ def test_alone_is_always_measured() -> None:
 
 def test_a_pair_has_one_worker_for_each_way_of_starting_a_job() -> None:
     (pair,) = catalogue.parse_pairs(["decode+gpt"])
-    workers = [(job.name, start) for job, start in pair.workers(catalogue.CHOOSABLE)]
+    workers = [(job.name, start) for job, start in pair.workers(catalogue.DEFAULT_MODES)]
     assert sorted(workers) == [
         ("decode", "mps"),  # of both MPS modes: its priority is the normal one in either
         ("decode", "plain"),

@@ -14,12 +14,17 @@ STRUCTURES = {
     "Header": segment.Header,
     "Header::Gpu": segment.Gpu,
     "Knobs": segment.Knobs,
+    "Right": segment.Right,
     "Slot": segment.Slot,
+    "Slot::Asked": segment.Asked,
+    "Slot::Memory": segment.Memory,
+    "Slot::Residence": segment.Residence,
+    "Header::Crowding": segment.Crowding,
     "OnGpu": segment.OnGpu,
     "Figures": segment.Figures,
 }
 # Fields that only fill a place here have no counterpart to compare.
-FILLERS = {"unused", "unused_a", "unused_b", "gate_line", "busy_line"}
+FILLERS = {"unused", "unused_a", "unused_b", "gate_line"}
 
 
 @pytest.fixture

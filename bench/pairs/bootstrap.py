@@ -15,8 +15,13 @@ Interval = tuple[float, float]
 Rounds = Sequence[Sequence[float]]
 
 
-def ratio_interval(above: Rounds, below: Rounds, percent: float, seed: int = 0) -> Interval:
-    """The 95 % interval of percentile(above) / percentile(below), all rounds together."""
+def statistic(samples: numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]], percent: float | None) -> float:
+    """The percentile; None: the mean."""
+    return float(samples.mean() if percent is None else numpy.percentile(samples, percent))
+
+
+def ratio_interval(above: Rounds, below: Rounds, percent: float | None, seed: int = 0) -> Interval:
+    """The 95 % interval of percentile(above) / percentile(below), or of the means, all rounds together."""
     source = numpy.random.default_rng(seed)
     top = [numpy.asarray(samples, dtype=float) for samples in above]
     bottom = [numpy.asarray(samples, dtype=float) for samples in below]
@@ -31,9 +36,9 @@ def ratio_interval(above: Rounds, below: Rounds, percent: float, seed: int = 0) 
             if not paired:
                 indices = _block_indices(len(bottom[index]), source)
             drawn_bottom.append(bottom[index][indices])
-        numerator = numpy.percentile(numpy.concatenate(drawn_top), percent)
-        denominator = numpy.percentile(numpy.concatenate(drawn_bottom), percent)
-        return float(numerator / denominator)
+        return statistic(numpy.concatenate(drawn_top), percent) / statistic(
+            numpy.concatenate(drawn_bottom), percent
+        )
 
     return _interval(once)
 

@@ -77,6 +77,20 @@ PLAIN, MPS, MPS_LOW, AS_PRODUCTION, AS_OPPORTUNISTIC = (
 )
 SOLO = "solo"  # the opportunistic job alone: what its work is compared with
 
+# Production under `cotenant run --slowdown`.
+_PROMISES = (0.02, 0.20)
+
+
+def with_promise(promise: float) -> str:
+    return f"{AS_PRODUCTION}, at most {promise:.0%} slower"
+
+
+# How `cotenant run` is told.
+RUN_OPTIONS: dict[str, list[str]] = {
+    AS_PRODUCTION: ["--class", "production"],
+    AS_OPPORTUNISTIC: ["--class", "opportunistic"],
+} | {with_promise(p): ["--class", "production", "--slowdown", f"{p:.0%}"] for p in _PROMISES}
+
 # Who runs in a mode: how production is started, and how the opportunistic job.
 MODES: dict[str, tuple[str | None, str | None]] = {
     "alone": (PLAIN, None),
@@ -86,7 +100,12 @@ MODES: dict[str, tuple[str | None, str | None]] = {
     "cotenant": (AS_PRODUCTION, AS_OPPORTUNISTIC),
     SOLO: (None, PLAIN),
 }
+DEFAULT_MODES = tuple(mode for mode in MODES if mode != SOLO)
+# A mode for each promise: what it promises.
+PROMISED = {f"cotenant {promise:.0%}": promise for promise in _PROMISES}
+MODES |= {mode: (with_promise(promise), AS_OPPORTUNISTIC) for mode, promise in PROMISED.items()}
 CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
+PROMISE_PAIRS = ("encoder+gpt",)
 QUICK_MODES = ("alone", "timeslice", "cotenant")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import mps
-from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, MPS, MPS_LOW, PLAIN, Job
+from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, Job
 
 from cotenant.demo.orders import Answer
 from cotenant.demo.rounds import private_folder, worker_environment
@@ -38,8 +38,8 @@ class Setting:
 
     def command(self, job: Job, start: str, options: Sequence[str]) -> list[str]:
         plain = [*self.python, str(WORKER), job.source, *options]
-        if start in (AS_PRODUCTION, AS_OPPORTUNISTIC):
-            return [*self.cotenant, "run", "--require", "--class", start, "--", *plain]
+        if start in RUN_OPTIONS:
+            return [*self.cotenant, "run", "--require", *RUN_OPTIONS[start], "--", *plain]
         return plain
 
     def environment_of(self, start: str) -> dict[str, str]:
@@ -65,8 +65,11 @@ def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> I
 
 
 class Crew:
-    def __init__(self, setting: Setting, narrate: Callable[[str], None]) -> None:
+    """`apart`: each tenant has a segment of its own, and so meets nobody."""
+
+    def __init__(self, setting: Setting, narrate: Callable[[str], None], apart: bool = False) -> None:
         self._setting = setting
+        self._apart = apart
         self._narrate = narrate
         self._workers: dict[tuple[Job, str], Worker] = {}
         self._ready: dict[tuple[Job, str], Answer] = {}
@@ -98,6 +101,8 @@ class Crew:
         self._started += 1
         folder = self._setting.folder / f"worker-{self._started}"
         folder.mkdir()
+        if self._apart:
+            env["COTENANT_SEGMENT"] = str(folder / "segment")
         title = job.name if start == PLAIN else f"{job.name} ({start})"
         self._workers[job, start] = Worker(title, self._setting.command(job, start, options), env, folder)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bootstrap import Interval, ratio_interval
-from catalogue import LEAST_OF_IDEAL, SOLO, Pair
+from catalogue import LEAST_OF_IDEAL, PROMISED, SOLO, Pair
 from rounds import Observation
 
 from cotenant.demo.figures import percentile
@@ -36,6 +36,7 @@ class ModeFigures:
     service_p50_ms: float
     service_p99_ms: float
     service_p50_ratio: Ratio
+    service_mean_ratio: Ratio  # what a promised slowdown is about
     latency_p99_ratio: Ratio
     opportunistic_share: float | None  # of its solo rate; None in `alone`
     share_by_round: list[float]
@@ -65,9 +66,17 @@ def by_round(observations: Sequence[Observation], field: str) -> list[list[float
     return [getattr(seen.samples, field) for seen in observations]
 
 
-def ratio(mode: Sequence[Observation], alone: Sequence[Observation], field: str, percent: float) -> Ratio:
-    value = percentile(pooled(mode, field), percent) / percentile(pooled(alone, field), percent)
-    return Ratio(value, ratio_interval(by_round(mode, field), by_round(alone, field), percent))
+def ratio(
+    mode: Sequence[Observation], alone: Sequence[Observation], field: str, percent: float | None
+) -> Ratio:
+    """Of the percentiles; of the means where there is no percent."""
+
+    def of(observations: Sequence[Observation]) -> float:
+        values = pooled(observations, field)
+        return sum(values) / len(values) if percent is None else percentile(values, percent)
+
+    interval = ratio_interval(by_round(mode, field), by_round(alone, field), percent)
+    return Ratio(of(mode) / of(alone), interval)
 
 
 def compare(reference: Sequence[Sequence[str]], seen: Sequence[Sequence[str]]) -> str:
@@ -106,6 +115,7 @@ def pair_figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> PairF
             service_p50_ms=percentile(services, 50),
             service_p99_ms=percentile(services, 99),
             service_p50_ratio=ratio(observations, alone, "services_ms", 50),
+            service_mean_ratio=ratio(observations, alone, "services_ms", None),
             latency_p99_ratio=ratio(observations, alone, "latencies_ms", 99),
             opportunistic_share=share,
             share_by_round=[] if share is None else shares,
@@ -127,12 +137,23 @@ def pair_figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> PairF
     return PairFigures(pair.name, ideal, solo_rate, modes, misses(pair, modes))
 
 
+def broken_promises(modes: Mapping[str, ModeFigures]) -> list[str]:
+    """Slowdowns that were promised by `--slowdown` and not kept, beyond what the interval allows."""
+    found = []
+    for mode, seen in modes.items():
+        promised = PROMISED.get(mode)
+        if promised is not None and seen.service_mean_ratio.interval[0] > 1.0 + promised:
+            slowdown = seen.service_mean_ratio.value - 1.0
+            found.append(f"{mode}: slowed down by {slowdown:.1%}, promised {promised:.0%}")
+    return found
+
+
 def misses(pair: Pair, modes: Mapping[str, ModeFigures]) -> list[str]:
     """Where Cotenant fell short of what the project wants of it."""
+    found = broken_promises(modes)
     ours = modes.get("cotenant")
     if ours is None:
-        return []
-    found = []
+        return found
     promise = pair.production.promise
     if promise:
         if ours.service_p50_ratio.value > promise.service_p50:
@@ -144,7 +165,10 @@ def misses(pair: Pair, modes: Mapping[str, ModeFigures]) -> list[str]:
         if ours.share_of_ideal is not None and ours.share_of_ideal < LEAST_OF_IDEAL:
             found.append(f"work {ours.share_of_ideal:.2f} of the ideal, wanted {LEAST_OF_IDEAL:.2f}")
     for mode, other in modes.items():
-        if mode not in ("alone", "cotenant") and other.latency_p99_ms * NOTICEABLE < ours.latency_p99_ms:
+        if (
+            mode not in ("alone", "cotenant", *PROMISED)
+            and other.latency_p99_ms * NOTICEABLE < ours.latency_p99_ms
+        ):
             found.append(f"p99 {ours.latency_p99_ms:.2f} ms, {mode} {other.latency_p99_ms:.2f} ms")
     for who, results in (
         ("production", ours.production_results),

@@ -163,7 +163,38 @@ def overhead_table(section: Section) -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"pairs": pairs_table, "preemption": preemption_table, "overhead": overhead_table}
+def promises_table(section: Section) -> str:
+    columns = (
+        "Pair",
+        "Mode",
+        "Service mean, x alone [95 %]",
+        "Service p50, x alone",
+        "Other job's work",
+        "of ideal",
+    )
+    lines = [section["machine"], "", line(columns), line(["---"] * 2 + ["--:"] * 4)]
+    misses = []
+    for entry in section["pairs"]:
+        if "figures" not in entry:
+            lines.append(line([entry["pair"], entry.get("skipped") or entry["failed"], *[""] * 4]))
+            continue
+        figures = entry["figures"]
+        misses += figures["misses"]
+        for mode, row in figures["modes"].items():
+            if mode != "alone":
+                share, of_ideal = row["opportunistic_share"], row["share_of_ideal"]
+                ratios = [_ratio(row["service_mean_ratio"]), _ratio(row["service_p50_ratio"])]
+                lines.append(line([entry["pair"], mode, *ratios, f"{share:.0%}", f"{of_ideal:.2f}"]))
+    lines += ["", *(f"- Not kept: {miss}." for miss in misses)]
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {
+    "pairs": pairs_table,
+    "promises": promises_table,
+    "preemption": preemption_table,
+    "overhead": overhead_table,
+}
 
 
 def publish(page: Path, name: str, section: Section) -> None:

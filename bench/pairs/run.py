@@ -3,6 +3,7 @@
 python bench/pairs/run.py --quick                       # four pairs, three modes
 python bench/pairs/run.py --pairs decode+gpt --modes timeslice,cotenant
 python bench/pairs/run.py preemption                    # how long production waits for a GPU that is held
+python bench/pairs/run.py promises                      # what --slowdown 2% and 20% do
 python bench/pairs/run.py overhead                      # what the interposer costs a job alone
 python bench/pairs/run.py page --markdown PAGE          # the tables of what an earlier run has found
 """
@@ -25,10 +26,13 @@ try:
     import report
     from catalogue import (
         CHOOSABLE,
+        DEFAULT_MODES,
         JOBS,
         MODES,
         MPS,
         PAIRS,
+        PROMISE_PAIRS,
+        PROMISED,
         QUICK_MODES,
         QUICK_PAIRS,
         Pair,
@@ -55,6 +59,7 @@ DEFAULTS = {
     "quick": (2, 2.0),
     "preemption": (2, 3.0),
     "overhead": (8, 1.0),
+    "promises": (2, 6.0),
     "page": (1, 1.0),
 }
 
@@ -75,12 +80,10 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", nargs="?", choices=("pairs", "preemption", "overhead", "page"), default="pairs"
+        "what", nargs="?", choices=("pairs", "promises", "preemption", "overhead", "page"), default="pairs"
     )
     parser.add_argument("--pairs", type=words, metavar="A+B,...", help="default: all that --list shows")
-    parser.add_argument(
-        "--modes", type=words, metavar="MODE,...", help=f"of {', '.join(CHOOSABLE)}; default: all"
-    )
+    parser.add_argument("--modes", type=words, metavar="MODE,...", help=f"of {', '.join(CHOOSABLE)}")
     parser.add_argument(
         "--quick", action="store_true", help=f"{', '.join(QUICK_PAIRS)} in {', '.join(QUICK_MODES)}"
     )
@@ -150,9 +153,21 @@ def needs_mps(mode: str) -> bool:
     return MPS in MODES[mode]
 
 
+def default_pairs(options: argparse.Namespace) -> Sequence[str]:
+    if options.what == "promises":
+        return PROMISE_PAIRS
+    return QUICK_PAIRS if options.quick else PAIRS
+
+
+def default_modes(options: argparse.Namespace) -> Sequence[str]:
+    if options.what == "promises":
+        return tuple(PROMISED)
+    return QUICK_MODES if options.quick else DEFAULT_MODES
+
+
 def run_pairs(options: argparse.Namespace, reporter: Reporter) -> int:
-    pairs = parse_pairs(options.pairs or (QUICK_PAIRS if options.quick else PAIRS))
-    modes = parse_modes(options.modes or (QUICK_MODES if options.quick else CHOOSABLE))
+    pairs = parse_pairs(options.pairs or default_pairs(options))
+    modes = parse_modes(options.modes or default_modes(options))
     section: dict[str, Any] = {
         "machine": "",
         "rounds": options.rounds,
@@ -214,11 +229,12 @@ def run_alone(
     reporter: Reporter,
     python: Sequence[str],
     measure: Callable[[Crew], dict[str, Any]],
+    apart: bool = False,
 ) -> int:
     """A measurement that is one section, all or nothing."""
     with (
         setting(python, shlex.split(options.cotenant), False) as place,
-        Crew(place, reporter.narrate) as crew,
+        Crew(place, reporter.narrate, apart) as crew,
     ):
         try:
             section = measure(crew)
@@ -260,7 +276,7 @@ def run(options: argparse.Namespace) -> int:
     check_files(options)
     reporter = Reporter(options)
     rounds, seconds = options.rounds, options.seconds
-    if options.what == "pairs":
+    if options.what in ("pairs", "promises"):
         return run_pairs(options, reporter)
     if options.what == "preemption":
         # Its workers use the package's own kernels, so they run in this Python.
@@ -275,6 +291,7 @@ def run(options: argparse.Namespace) -> int:
         reporter,
         shlex.split(options.python),
         lambda crew: overhead.measure(crew, options.jobs, rounds, seconds, reporter.narrate),
+        apart=True,
     )
 
 

@@ -25,17 +25,30 @@ class Treatment:
     reason: str
 
 
-def read_list(path: Path) -> dict[str, Treatment]:
-    """Treatment by base name."""
-    treatments: dict[str, Treatment] = {}
+def list_lines(path: Path, *verbs: str) -> Iterator[tuple[int, list[str]]]:
+    """Number and words of the lines that begin with one of these."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         words = shlex.split(line, comments=True)
         if not words:
             continue
-        if words[0] not in ("hook", "pass") or len(words) < 3:
+        if words[0] not in ("hook", "pass", "record") or len(words) < 3:
             raise SystemExit(
-                f"error: {path.name}:{number}: expected 'hook HANDLER names' or 'pass \"reason\" names'"
+                f"error: {path.name}:{number}: expected 'hook HANDLER names', 'pass \"reason\" names'"
+                " or 'record HANDLER names'"
             )
+        if words[0] in verbs:
+            yield number, words
+
+
+def read_records(path: Path) -> dict[str, str]:
+    """By base name: the handler that writes the function down while a trace is recorded."""
+    return {name: words[1] for _, words in list_lines(path, "record") for name in words[2:]}
+
+
+def read_list(path: Path) -> dict[str, Treatment]:
+    """Treatment by base name."""
+    treatments: dict[str, Treatment] = {}
+    for number, words in list_lines(path, "hook", "pass"):
         for name in words[2:]:
             if name in treatments:
                 raise SystemExit(f"error: {path.name}:{number}: {name} is listed twice")
@@ -61,6 +74,15 @@ def hook_lines(treatments: Mapping[str, Treatment], functions: Mapping[str, Func
     return "\n".join(lines) + "\n"
 
 
+def record_lines(records: Mapping[str, str], functions: Mapping[str, Function]) -> str:
+    lines = [
+        f"RECORD({records[function.base]}, {function.name}, {'true' if function.per_thread else 'false'})"
+        for function in functions.values()
+        if function.base in records
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def needs_treatment(function: Function) -> bool:
     takes_stream = any(STREAM.search(parameter.type) for parameter in function.parameters)
     return takes_stream or bool(PUTS_WORK_OR_TAKES_MEMORY.match(function.base))
@@ -81,6 +103,25 @@ HANDLED = {
     "UpdateExec": "the same gates in the graph that it is updated from",
     "NodeOfExec": "finds the node in the clone that stands in for its graph",
     "DestroyExec": "the clone that stood in for its graph goes with it",
+    "Allocate": "counted, and refused beyond the tenant's limit",
+    "AllocateRows": "counted, and refused beyond the tenant's limit",
+    "AllocateManaged": "counted as a whole, and refused beyond the tenant's limit",
+    "AllocateInOrder": "its pool is counted, and may not grow beyond the tenant's limit",
+    "Free": "gives back what was counted",
+    "FreeInOrder": "gives back what was counted",
+    "CreatePool": "watched: what the pool has reserved is counted",
+    "DestroyPool": "what is still allocated from the pool is counted by itself",
+    "Trim": "gives back what was counted",
+    "CreatePhysical": "counted, and refused beyond the tenant's limit",
+    "ReleasePhysical": "gives back what was counted, when nothing is mapped to it",
+    "RetainPhysical": "watched: one more handle to what is counted",
+    "Map": "watched: what is mapped stays counted",
+    "Unmap": "gives back what was counted, when there is no handle to it",
+    "CreateArray": "counted, and refused beyond the tenant's limit",
+    "ImportMemory": "counted, and refused beyond the tenant's limit",
+    "DestroyHandle": "gives back what was counted",
+    "MemoryInfo": "answers with the tenant's limit and its use",
+    "TotalMemory": "answers with the tenant's limit",
     "BeginCapture": "watched: nothing is put into a stream that captures",
     "EndCapture": "watched: nothing is put into a stream that captures",
     "DestroyStream": "watched: a destroyed stream is forgotten first",

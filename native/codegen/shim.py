@@ -81,6 +81,8 @@ def main() -> int:
         write(options.output / "forward_index.inc", indices(names))
         write(options.output / "forward_names.inc", "".join(f'"{name}",\n' for name in names))
         write(options.output / "hooks.inc", hooks.hook_lines(treatments, functions))
+        records = hooks.read_records(options.list)
+        write(options.output / "record.inc", hooks.record_lines(records, functions))
     if options.report:
         write(options.report, hooks.report(treatments, functions, header_version(options.include)))
     return 0

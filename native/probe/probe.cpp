@@ -154,6 +154,12 @@ int main(int argc, char** argv) {
     if (direct)
         printf(", \"ns_direct\": %.1f, \"ns_added\": %.1f, \"ns_added_low\": %.1f, \"ns_added_high\": %.1f",
                median(direct_ns), median(added_ns), median_bound(added_ns, -1), median_bound(added_ns, +1));
+    if (auto* slice_of = reinterpret_cast<void (*)(uint32_t*)>(dlsym(RTLD_DEFAULT, "cotenant_time_slice"))) {
+        uint32_t slice[3] = {};
+        slice_of(slice);
+        printf(", \"time_slice\": {\"asked_us\": %u, \"granted_us\": %u, \"refused\": %s}", slice[0], slice[1],
+               slice[2] ? "true" : "false");
+    }
     printf("}\n");
     return 0;
 }

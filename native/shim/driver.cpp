@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "shim/hooks.h"
+#include "shim/nvml_hooks.h"
 #include "tenant/notice.h"
 
 namespace shim {
@@ -105,6 +106,8 @@ const char* own_path() {
 
 }  // namespace
 
+void* open_past_us(const char* path, int flags) { return real_dlopen() ? real_dlopen()(path, flags) : nullptr; }
+
 bool driver_has(int index) { return real[index] != reinterpret_cast<void*>(not_supported); }
 
 int index_of(void* address) {
@@ -132,6 +135,7 @@ __attribute__((visibility("hidden"))) void* shim_real_dlopen = nullptr;
 // jumps on to the C library's dlopen with the caller's return address, which decides whose RUNPATH is searched.
 extern "C" __attribute__((visibility("hidden"))) const char* shim_redirect(const char* path) {
     if (!shim_real_dlopen) shim_real_dlopen = reinterpret_cast<void*>(shim::real_dlopen());
+    if (path && shim::is_nvml_name(path)) return shim::nvml_stand_in(path, shim::own_path());
     if (!path || !shim::is_driver_name(path)) return path;
     const char* own = shim::own_path();
     return own ? own : path;

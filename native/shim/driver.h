@@ -16,6 +16,13 @@ extern const char* const names[Index::count];
 extern void* real[Index::count];  // the driver's functions; what it lacks answers CUDA_ERROR_NOT_SUPPORTED
 
 bool driver_has(int index);
+// The C library's dlopen, not ours.
+void* open_past_us(const char* path, int flags);
+
+template <int index, class... Arguments>
+CUresult call_real(Arguments... arguments) {
+    return reinterpret_cast<CUresult (*)(Arguments...)>(real[index])(arguments...);
+}
 // The number of the driver function at this address; -1: not one that we know by name.
 int index_of(void* address);
 

@@ -5,6 +5,8 @@
 #include <type_traits>
 
 #include "shim/driver.h"
+#include "shim/memory_hooks.h"
+#include "shim/record_hooks.h"
 #include "tenant/graphs.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
@@ -16,11 +18,6 @@ namespace {
 using tenant::Kind;
 // Whether an operation occupies the GPU, and so has to pass the gate.
 enum class Load { gpu, none };
-
-template <int index, class... Arguments>
-CUresult call_real(Arguments... arguments) {
-    return reinterpret_cast<CUresult (*)(Arguments...)>(real[index])(arguments...);
-}
 
 // The stream among a call's arguments; the default stream where it has none.
 inline CUstream stream_in() { return nullptr; }
@@ -102,12 +99,16 @@ struct Instantiate;
 template <int index, bool per_thread, class... Rest>
 struct Instantiate<index, per_thread, CUresult(CUgraphExec*, CUgraph, Rest...)> {
     static CUresult call(CUgraphExec* exec, CUgraph graph, Rest... rest) {
+        tenant::TakingForGraph taking(graph);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         tenant::GatedGraph gated(graph);
-        if (gated.exists() && call_real<index>(exec, gated.clone(), rest...) == CUDA_SUCCESS) {
+        CUresult result = gated.exists() ? call_real<index>(exec, gated.clone(), rest...) : CUDA_ERROR_NOT_SUPPORTED;
+        if (result == CUDA_SUCCESS)
             gated.keep_for(*exec);
-            return CUDA_SUCCESS;
-        }
-        return call_real<index>(exec, graph, rest...);
+        else
+            result = call_real<index>(exec, graph, rest...);
+        if (result == CUDA_SUCCESS) taking.keep_for(*exec);
+        return result;
     }
 };
 
@@ -146,7 +147,9 @@ template <int index, bool per_thread, class Function>
 struct DestroyExec {
     static CUresult call(CUgraphExec exec) {
         CUresult result = call_real<index>(exec);
-        if (result == CUDA_SUCCESS) tenant::forget_exec(exec);
+        if (result != CUDA_SUCCESS) return result;
+        tenant::forget_exec(exec);
+        tenant::forget_graph_memory(exec);
         return result;
     }
 };
@@ -156,6 +159,7 @@ struct BeginCapture;
 template <int index, bool per_thread, class... Arguments>
 struct BeginCapture<index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
+        tenant::Still still;
         tenant::OpeningCapture opening;
         return opening.result(call_real<index>(arguments...));
     }
@@ -182,14 +186,21 @@ struct DestroyStream {
 template <int index, bool per_thread, class Function>
 struct DestroyContext {
     static CUresult call(CUcontext context) {
+        tenant::MemoryOfEndingContext memory;
         tenant::forget_context(context);
-        return call_real<index>(context);
+        CUresult result = call_real<index>(context);
+        if (result != CUDA_SUCCESS) return result;
+        tenant::forget_movable_of(context);
+        tenant::give_back_all_of(context);
+        return result;
     }
 };
 
 template <int index, bool per_thread, class Function>
 struct ResetPrimary {
     static CUresult call(CUdevice device) {
+        tenant::MemoryOfEndingContext memory;
+        tenant::EndingPools pools(device);
         tenant::ReleasingPrimary releasing(device);
         return call_real<index>(device);
     }
@@ -247,8 +258,11 @@ void prepare_hooks() {
     }
 #define CALL(function) tenant::driver.function = reinterpret_cast<decltype(&::function)>(real[Index::function]);
     TENANT_DRIVER_CALLS(CALL)
+    TENANT_MEMORY_CALLS(CALL)
+    TENANT_MOVING_CALLS(CALL)
 #undef CALL
     for (const Hook& hook : hooks) hook_by_index[hook.index] = hook.function;
+    wrap_for_recording(hook_by_index);
 }
 
 }  // namespace shim

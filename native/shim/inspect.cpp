@@ -3,6 +3,7 @@
 
 #include "shim/driver.h"
 #include "shim/hooks.h"
+#include "tenant/time_slice.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -20,4 +21,12 @@ EXPORT const char* cotenant_hook_name(const void* function) {
     for (int i = 0; i < shim::Index::count; ++i)
         if (shim::hook_for(i) && shim::hook_for(i) == function) return shim::names[i];
     return nullptr;
+}
+
+// The time slice of this process in microseconds: asked for, granted; and 1: it was refused.
+EXPORT void cotenant_time_slice(uint32_t out[3]) {
+    tenant::TimeSlice slice = tenant::time_slice();
+    out[0] = slice.asked_us;
+    out[1] = slice.granted_us;
+    out[2] = slice.refused;
 }

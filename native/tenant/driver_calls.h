@@ -32,17 +32,51 @@
     CALL(cuGraphRemoveDependencies)     \
     CALL(cuMemHostGetDevicePointer_v2)  \
     CALL(cuMemHostRegister_v2)          \
+    CALL(cuStreamBatchMemOp_v2)         \
     CALL(cuStreamGetCtx)                \
     CALL(cuStreamIsCapturing)           \
     CALL(cuStreamQuery)                 \
     CALL(cuStreamWaitValue32_v2)        \
     CALL(cuThreadExchangeStreamCaptureMode)
 
+// Without these a driver only has less to count: what it lacks answers CUDA_ERROR_NOT_SUPPORTED.
+#define TENANT_MEMORY_CALLS(CALL)      \
+    CALL(cuDeviceGetDefaultMemPool)    \
+    CALL(cuDeviceGetGraphMemAttribute) \
+    CALL(cuDeviceGetMemPool)           \
+    CALL(cuDeviceGraphMemTrim)         \
+    CALL(cuDeviceTotalMem_v2)          \
+    CALL(cuGraphMemAllocNodeGetParams) \
+    CALL(cuGraphMemFreeNodeGetParams)  \
+    CALL(cuMemFreeAsync)               \
+    CALL(cuMemPoolGetAttribute)        \
+    CALL(cuMemPoolTrimTo)
+
+// Likewise: without these memory does not move.
+#define TENANT_MOVING_CALLS(CALL) \
+    CALL(cuCtxSynchronize)        \
+    CALL(cuDeviceCanAccessPeer)   \
+    CALL(cuDeviceGetCount)        \
+    CALL(cuMemAddressFree)        \
+    CALL(cuMemAddressReserve)     \
+    CALL(cuMemCreate)             \
+    CALL(cuMemHostUnregister)     \
+    CALL(cuMemMap)                \
+    CALL(cuMemRelease)            \
+    CALL(cuMemSetAccess)          \
+    CALL(cuMemUnmap)              \
+    CALL(cuMemcpyDtoHAsync_v2)    \
+    CALL(cuMemcpyHtoDAsync_v2)    \
+    CALL(cuStreamCreate)          \
+    CALL(cuStreamSynchronize)
+
 namespace tenant {
 
 struct DriverCalls {
 #define CALL(function) decltype(&::function) function;
     TENANT_DRIVER_CALLS(CALL)
+    TENANT_MEMORY_CALLS(CALL)
+    TENANT_MOVING_CALLS(CALL)
 #undef CALL
 };
 

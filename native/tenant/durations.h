@@ -33,7 +33,15 @@ class Durations {
     bool wants_sample(Shape shape);
     void learn(Shape shape, float us);
 
+    // The longest kernel launched since it was last taken.
+    void note_kernel(float us) {
+        if (us > longest_us_.load(std::memory_order_relaxed)) longest_us_.store(us, std::memory_order_relaxed);
+    }
+    float longest() const { return longest_us_.load(std::memory_order_relaxed); }
+    float take_longest() { return longest_us_.exchange(0); }
+
  private:
+    std::atomic<float> longest_us_{0};
     // A shape that falls on another's place takes it over: a forgotten shape is learned again.
     struct Entry {
         std::atomic<Shape> shape{0};

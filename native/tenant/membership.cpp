@@ -7,15 +7,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
-#include "tenant/class_name.h"
 #include "tenant/graphs.h"
+#include "tenant/memory_care.h"
+#include "tenant/mover.h"
 #include "tenant/notice.h"
+#include "tenant/residence.h"
+#include "tenant/settings.h"
 #include "tenant/time_slice.h"
 
 namespace tenant {
@@ -40,15 +44,6 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t time
 
 void futex_wake_all(std::atomic<uint32_t>& word) {
     syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
-}
-
-void read_tenant_id(uint8_t out[16]) {
-    const char* text = getenv("COTENANT_TENANT");
-    if (!text || strlen(text) != 32) return;
-    for (int i = 0; i < 16; ++i) {
-        unsigned int byte = 0;
-        if (sscanf(text + 2 * i, "%2x", &byte) == 1) out[i] = static_cast<uint8_t>(byte);
-    }
 }
 
 uint64_t start_time() {
@@ -90,14 +85,15 @@ Membership* Membership::join() {
     if (!joined_.load() && !given_up.load()) {
         auto* membership = new (storage) Membership;
         std::string why;
-        const char* path = getenv("COTENANT_SEGMENT");
-        if (!path || !*path)
+        const char* path = segment_from_environment();
+        if (!path)
             why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
         else if ((membership->segment_ = wire::open_segment(path, &why)) && !membership->start())
             why = std::string(path) + " has no free slot";
-        if (why.empty())
+        if (why.empty()) {
             joined_.store(membership, std::memory_order_release);
-        else {
+            start_moving(*membership);
+        } else {
             given_up.store(true);
             notice_once("%s", why.c_str());
         }
@@ -130,6 +126,7 @@ void Membership::forget_in_child() {
 }
 
 void Membership::leave_at_exit() {
+    stop_moving();
     Membership* membership = joined_.exchange(nullptr);
     if (!membership) return;
     membership->write_report();
@@ -146,12 +143,17 @@ void Membership::introduce() {
     slot_->pid = static_cast<uint32_t>(getpid());
     slot_->uid = getuid();
     slot_->started = start_time();
-    slot_->weight.store(1000);
+    slot_->weight.store(std::max(thousandths_from_environment("COTENANT_WEIGHT", 1000), 1u));
+    slot_->slowdown.store(thousandths_from_environment("COTENANT_SLOWDOWN", 0));
+    slot_->floor.store(thousandths_from_environment("COTENANT_FLOOR", 0));
     slot_->unknown_functions.store(unknown_function_count());
     // The context that brought us here has its channels already.
+    slice_us_ = time_slice().asked_us;
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
-    read_tenant_id(slot_->tenant);
+    tenant_from_environment(slot_->tenant);
+    begin_memory(*segment_, *slot_);
+    begin_residence(*segment_, *slot_, class_from_environment());
     read_program_name(slot_->name, sizeof slot_->name);
     wire::join_class(*segment_, index_, class_from_environment());
 }
@@ -192,11 +194,12 @@ CUdeviceptr Membership::gate_address(int gpu) {
         driver.cuMemHostRegister_v2(slot_, wire::kPage, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (mapped == CUDA_SUCCESS || mapped == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
         if (driver.cuMemHostGetDevicePointer_v2(&page, slot_, 0) != CUDA_SUCCESS) page = 0;
+    progress.map();
     driver.cuThreadExchangeStreamCaptureMode(&mode);
     slot_page_.store(page ? page : kCannotMap, std::memory_order_release);
     if (!page)
         notice_once("the driver cannot map %s (CUDA error %d; is it on a tmpfs such as /dev/shm?)",
-                    getenv("COTENANT_SEGMENT"), mapped);
+                    segment_from_environment(), mapped);
     return page ? page + offset : 0;
 }
 
@@ -211,7 +214,9 @@ int Membership::gpu_of(CUcontext context) {
     // The second version tells MIG instances apart.
     if (!known || driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return -1;
     int gpu = wire::gpu_number(*segment_, reinterpret_cast<const uint8_t*>(uuid.bytes));
-    if (gpu >= 0) used_gpus_.fetch_or(1u << gpu);
+    // Until the watcher has looked who else is there, somebody may be.
+    if (gpu < 0) notice_once("%s does not know GPU %d", segment_from_environment(), device);
+    if (gpu >= 0 && !(used_gpus_.fetch_or(1u << gpu) >> gpu & 1)) company_.fetch_or(1u << gpu);
     return gpu;
 }
 

@@ -8,6 +8,8 @@
 
 #include "tenant/durations.h"
 #include "tenant/grace.h"
+#include "tenant/progress.h"
+#include "tenant/share.h"
 #include "tenant/streams.h"
 #include "wire/segment.h"
 
@@ -27,6 +29,9 @@ class Membership {
 
     // The edge from idle to busy on a GPU: closes the gates of the classes below.
     void become_busy(int gpu);
+    // Whether somebody whom this tenant may have to wait for uses the GPU.
+    bool has_company(int gpu) const { return company_.load(std::memory_order_relaxed) >> gpu & 1; }
+    bool is_leaving() const { return leaving_.load(); }
     // Where a stream finds this tenant's gate on a GPU; 0: the driver would not map it.
     CUdeviceptr gate_address(int gpu);
     // The segment's number of a context's GPU; -1: unknown.
@@ -37,6 +42,7 @@ class Membership {
         streams.remove_if([&](const StreamState& state) { return state.context == context; });
         samples.forget_context(context);
         slot_page_.store(0);
+        progress.unmapped();
     }
 
     void lock() { pthread_mutex_lock(&lock_); }
@@ -46,6 +52,7 @@ class Membership {
     StreamTable streams;
     Durations durations;
     Samples samples;
+    Progress progress;
     std::atomic<uint32_t> captures_open{0};
 
  private:
@@ -57,16 +64,30 @@ class Membership {
     bool start();
     void introduce();
     void watch();
+    void take_requests();
+    void look_around(uint64_t now_ns);
+    void look_at(int gpu, uint64_t now_ns);
+    uint64_t pace(uint64_t now_ns) const;
     bool is_busy() const;
     bool is_pausing() const;
     uint64_t burst_age_ns(uint64_t now_ns) const;
     void beat(uint64_t now_ns);
     void look_for_idleness(int gpu, uint64_t now_ns);
+    void account(int gpu, uint64_t until_ns);
+    void mind_gate(int gpu, uint64_t now_ns);
+    double done_us(int gpu);
+    void mind_time_slice();
+    float longest_kernel_us();
     bool has_unfinished(int gpu, bool* changed);
     bool is_empty(StreamState& state);
     uint64_t grace_ns() const;
     void nap(uint64_t ns);
+    void nap_with_an_eye_open(uint64_t ns);
     void change_class(uint32_t wanted);
+    template <class Do>
+    void for_each_used_gpu(Do&& act) {
+        for (uint32_t gpus = used_gpus_.load(); gpus; gpus &= gpus - 1) act(__builtin_ctz(gpus));
+    }
     void wake();
     void write_report();
 
@@ -78,6 +99,7 @@ class Membership {
     pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
     std::atomic<CUdeviceptr> slot_page_{0};
     std::atomic<uint32_t> used_gpus_{0};  // bit: some stream of ours is there
+    std::atomic<uint32_t> company_{0};    // bit: see has_company
     std::atomic<uint32_t> phase_{0};      // of the watcher: see membership.cpp; also its futex
     std::atomic<uint32_t> asleep_{0};
     std::atomic<uint32_t> leaving_{0};
@@ -89,6 +111,18 @@ class Membership {
         bool on = false;        // and they have been so since
     } pauses_[wire::kGpus];
     Grace grace_;
+    uint64_t accounted_ns_[wire::kGpus] = {};  // up to when its time was charged
+    // As of the last look at a gate.
+    uint64_t minded_ns_[wire::kGpus] = {};
+    uint64_t used_then_ns_[wire::kGpus] = {};
+    double done_then_us_[wire::kGpus] = {};
+    Share rates_[wire::kGpus], floors_[wire::kGpus];
+    bool was_tolerant_[wire::kGpus] = {};
+    bool has_others_below_ = false, has_equals_ = false;
+    float longest_before_us_ = 0;
+    uint64_t longest_since_ns_ = 0;
+    uint32_t asked_slice_us_ = 0;  // 0: by class
+    uint32_t slice_us_ = 0;        // as last set; 0: the driver's own
 };
 
 class Locked {

@@ -11,6 +11,7 @@ StreamState* StreamTable::enter(const StreamKey& key) {
     if (used_places_ >= kPlaces / 4 * 3) return nullptr;
     StreamState* state = spares_ ? spare_[--spares_] : new (std::nothrow) StreamState;
     if (!state) return nullptr;
+    if (!state->number) state->number = ++made_;
     state->key = key;
     state->issued.store(0, std::memory_order_relaxed);
     state->since_gate_us.store(0, std::memory_order_relaxed);
@@ -34,12 +35,6 @@ void StreamTable::recycle(StreamState* state) {
     spare_[spares_++] = state;
     if (used_places_ == 0)
         for (auto& place : places_) place.store(nullptr, std::memory_order_release);
-}
-
-void StreamTable::forget_all() {
-    for (auto& place : places_) place.store(nullptr, std::memory_order_relaxed);
-    used_places_ = 0;
-    spares_ = 0;
 }
 
 }  // namespace tenant

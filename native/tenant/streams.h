@@ -26,6 +26,9 @@ struct StreamState {
     int gpu = -1;                         // its number in the segment
     CUevent last_work = nullptr;          // per-thread streams only: others cannot ask for them by handle
     std::atomic<float> since_gate_us{0};  // work queued since the last gate
+    uint32_t number = 0;                  // of its progress word; it keeps both when it serves another stream
+    std::atomic<double> queued_us{0};     // work ever put into the stream
+    std::atomic<uint32_t> stuck_at{~0u};  // the mark at which it stood still though nobody held it
     std::atomic<uint64_t> issued{0};      // operations put into the stream
     uint64_t finished = 0;                // `issued` when the watcher last saw the stream empty
 };
@@ -65,7 +68,6 @@ class StreamTable {
     void for_each(Do&& act) {
         for (uint32_t i = 0; i < used_places_; ++i) act(*used_[i]);
     }
-    void forget_all();  // in a forked child
 
  private:
     static uint32_t hash(const StreamKey& key) {
@@ -87,6 +89,7 @@ class StreamTable {
     uint32_t used_places_ = 0;
     StreamState* spare_[kPlaces]{};
     uint32_t spares_ = 0;
+    uint32_t made_ = 0;  // at most kPlaces / 4 * 3
 };
 
 }  // namespace tenant

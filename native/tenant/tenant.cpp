@@ -1,9 +1,13 @@
 #include "tenant/tenant.h"
 
+#include <time.h>
+
 #include <cstddef>
 
 #include "admission/admission.h"
+#include "tenant/ledger.h"
 #include "tenant/membership.h"
+#include "tenant/residence.h"
 
 namespace tenant {
 
@@ -105,10 +109,31 @@ static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_c
               offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
 wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
 
+// The value that a stream waits for or writes, as one of a batch of memory operations.
+CUstreamBatchMemOpParams wait_for_open(CUdeviceptr gate) {
+    CUstreamBatchMemOpParams operation{};
+    operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    operation.waitValue.address = gate;
+    operation.waitValue.value = wire::open;
+    operation.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    return operation;
+}
+
+CUstreamBatchMemOpParams write_mark(CUdeviceptr word, uint32_t mark) {
+    CUstreamBatchMemOpParams operation{};
+    operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    operation.writeValue.address = word;
+    operation.writeValue.value = mark;
+    operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // without its barrier, batches do not take it
+    return operation;
+}
+
 void put_gate(Membership& membership, const StreamState& state) {
     wire::OnGpu& here = membership.slot().gpus[state.gpu];
     CUdeviceptr gate = membership.gate_address(state.gpu);
-    if (gate && driver.cuStreamWaitValue32_v2(state.handle, gate, wire::open, CU_STREAM_WAIT_VALUE_EQ) == CUDA_SUCCESS)
+    CUdeviceptr word = membership.progress.word_of(state);
+    CUstreamBatchMemOpParams operations[2] = {wait_for_open(gate), write_mark(word, Progress::mark_of(state))};
+    if (gate && driver.cuStreamBatchMemOp_v2(state.handle, word ? 2 : 1, operations, 0) == CUDA_SUCCESS)
         add_one(here.figures.gates);
     else
         add_one(here.figures.escaped);
@@ -123,45 +148,84 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     if (membership_->captures_open.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
 
     state_ = state;
+    is_kernel_ = kind == Kind::kernel;
     wire::Slot& slot = membership_->slot();
     wire::OnGpu& here = slot.gpus[state->gpu];
     uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
     add_one(figure(here.figures, kind));
     passes_gates_ =
         admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
-    if (tenant_class + 1 < wire::kClasses) {
-        // A full barrier: either the watcher sees this operation, or we see that it has called us idle.
-        state->issued.fetch_add(1, std::memory_order_seq_cst);
-        if (!here.busy.load(std::memory_order_relaxed)) membership_->become_busy(state->gpu);
-        blocks_others_ = true;
-    }
+    if (!here.busy.load(std::memory_order_relaxed)) membership_->become_busy(state->gpu);
 }
 
 void Work::pass_gate(Shape shape) {
-    wire::Knobs& knobs = membership_->segment().header.knobs;
+    wire::Knobs& header = membership_->segment().header.knobs;
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
+    admission::Knobs knobs{header.rule.load(std::memory_order_relaxed),
+                           static_cast<float>(header.gate_every_us.load(std::memory_order_relaxed)),
+                           static_cast<float>(header.in_flight_us.load(std::memory_order_relaxed))};
     admission::Seen seen{membership_->slot().tenant_class.load(std::memory_order_relaxed),
+                         membership_->has_company(state_->gpu),
                          here.gate.load(std::memory_order_relaxed) == wire::open,
-                         state_->since_gate_us.load(std::memory_order_relaxed), membership_->durations.estimate(shape)};
-    float gate_every_us = static_cast<float>(knobs.gate_every_us.load(std::memory_order_relaxed));
-    float queued_us = seen.since_gate_us;
-    if (admission::admit({knobs.rule.load(std::memory_order_relaxed), gate_every_us}, seen) ==
-        admission::Verdict::gate) {
+                         state_->since_gate_us.load(std::memory_order_relaxed),
+                         membership_->progress.in_flight_us(*state_),
+                         membership_->durations.estimate(shape)};
+    admission::Verdict verdict = admission::admit(knobs, seen);
+    if (verdict == admission::Verdict::wait) {
+        wait_for_room(knobs.in_flight_us);
+        seen.in_flight_us = 0;
+        seen.gate_is_open = here.gate.load(std::memory_order_relaxed) == wire::open;
+        verdict = admission::admit(knobs, seen);
+    }
+    float since_gate_us = seen.since_gate_us;
+    if (verdict == admission::Verdict::gate) {
         put_gate(*membership_, *state_);
-        queued_us = 0;
+        since_gate_us = 0;
     }
     // What was never measured counts as enough for a gate behind it.
-    queued_us += seen.operation_us < 0 ? gate_every_us : seen.operation_us;
-    state_->since_gate_us.store(queued_us, std::memory_order_relaxed);
+    float operation_us = seen.operation_us < 0 ? knobs.gate_every_us : seen.operation_us;
+    if (is_kernel_) membership_->durations.note_kernel(operation_us);
+    state_->since_gate_us.store(since_gate_us + operation_us, std::memory_order_relaxed);
+    state_->queued_us.store(state_->queued_us.load(std::memory_order_relaxed) + operation_us,
+                            std::memory_order_relaxed);
     if (membership_->durations.wants_sample(shape))
         sample_ = membership_->samples.begin(shape, state_->context, state_->handle);
+}
+
+// Nothing is held here, and the driver is not entered: only the launching thread waits. Never for longer than the
+// knob says, and not at all where the stream stands still without our doing: it may wait for what this very thread
+// does next.
+void Work::wait_for_room(float in_flight_us) {
+    Progress& progress = membership_->progress;
+    wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
+    uint32_t passed = progress.mark_passed(*state_);
+    bool is_held = here.gate.load() != wire::open;
+    if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
+    CUstreamBatchMemOpParams mark = write_mark(progress.word_of(*state_), Progress::mark_of(*state_));
+    if (driver.cuStreamBatchMemOp_v2(state_->handle, 1, &mark, 0) != CUDA_SUCCESS) return;
+    uint64_t patience_ns = uint64_t{membership_->segment().header.knobs.patience_ms.load()} * 1000000;
+    uint64_t last_step = wire::now_ns();
+    while (progress.in_flight_us(*state_) > in_flight_us && !membership_->is_leaving()) {
+        uint64_t now = wire::now_ns();
+        if (uint32_t mark = progress.mark_passed(*state_); mark != passed) {
+            passed = mark;
+            last_step = now;
+        } else if (now - last_step > patience_ns) {
+            if (here.gate.load() == wire::open) state_->stuck_at.store(passed, std::memory_order_relaxed);
+            return;
+        }
+        timespec nap{0, 50000};
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+    }
 }
 
 void Work::end_sample(bool launched) { Samples::end(sample_, state_->handle, launched); }
 
 void Work::stay_busy() {
     if (state_->key.which > 1) membership_->mark_end_of_work(*state_);
-    // The watcher may have found the stream empty while the driver was still taking the operation.
+    // Counted only now that the driver has it: before, the watcher would find its stream empty and take it for done. A
+    // full barrier: either the watcher sees this operation, or we see that it has called us idle meanwhile.
+    state_->issued.fetch_add(1, std::memory_order_seq_cst);
     if (!membership_->slot().gpus[state_->gpu].busy.load(std::memory_order_relaxed))
         membership_->become_busy(state_->gpu);
 }
@@ -217,8 +281,11 @@ ReleasingPrimary::~ReleasingPrimary() {
     if (!membership_) return;
     unsigned int flags = 0;
     int active = 0;
-    if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active)
+    if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active) {
         membership_->forget_context(context_);
+        forget_movable_of(context_);
+        give_back_all_of(context_);
+    }
     membership_->unlock();
 }
 

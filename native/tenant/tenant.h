@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tenant/durations.h"
+#include "tenant/pause.h"
 #include "tenant/streams.h"
 #include "wire/segment.h"
 
@@ -20,7 +21,7 @@ class Work {
  public:
     Work(Kind kind, CUstream stream, bool per_thread_default);
     ~Work() {
-        if (blocks_others_) stay_busy();
+        if (state_) stay_busy();
     }
     Work(const Work&) = delete;
     Work& operator=(const Work&) = delete;
@@ -35,13 +36,15 @@ class Work {
 
  private:
     void stay_busy();
+    void wait_for_room(float in_flight_us);
     void end_sample(bool launched);
 
     Membership* membership_;
+    Still still_;
     StreamState* state_ = nullptr;
     Samples::Sample* sample_ = nullptr;
+    bool is_kernel_ = false;
     bool passes_gates_ = false;
-    bool blocks_others_ = false;  // a class below waits while this runs
 };
 
 // Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "tenant/class_name.h"
+#include "tenant/settings.h"
 #include "wire/wire.h"
 
 namespace tenant {
@@ -32,10 +32,6 @@ static_assert(sizeof(ResourceControl) == 32);
 
 constexpr unsigned long kControlRequest = _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2A, sizeof(ResourceControl));
 constexpr uint32_t kSetTimeSlice = 0xa06c0103;  // on a channel group; its parameter is one count of microseconds
-
-// A production job, once on, stays on; an opportunistic one is off within the shortest slice that still makes progress.
-constexpr uint32_t kProductionUs = 1000000;
-constexpr uint32_t kOpportunisticUs = 100;
 
 using Ioctl = int (*)(int, unsigned long, ...);
 int real_ioctl(int fd, unsigned long request, void* argument) {
@@ -82,7 +78,7 @@ int set_on_the_way(int fd, ResourceControl* control) {
     remember(fd, *control);
     drivers_us.store(static_cast<uint32_t>(*reinterpret_cast<uint64_t*>(control->parameters)));
     uint32_t wanted = wanted_us.load();
-    uint32_t us = wanted == UINT32_MAX ? time_slice_of_class(class_from_environment()) : wanted;
+    uint32_t us = wanted == UINT32_MAX ? time_slice_for({class_from_environment(), false}) : wanted;
     asked_us.store(us);
     if (us && !refused.load()) return ask(fd, control, us);
     granted_us.store(static_cast<uint32_t>(*reinterpret_cast<uint64_t*>(control->parameters)));
@@ -98,12 +94,6 @@ bool sets_time_slice(unsigned long request, const void* argument) {
 }  // namespace
 
 TimeSlice time_slice() { return {asked_us.load(), granted_us.load(), refused.load()}; }
-
-uint32_t time_slice_of_class(uint32_t tenant_class) {
-    if (tenant_class == wire::production) return kProductionUs;
-    if (tenant_class == wire::opportunistic) return kOpportunisticUs;
-    return 0;
-}
 
 void set_time_slice(uint32_t us) {
     wanted_us.store(us);

@@ -1,9 +1,12 @@
-// The watcher's loop: when have our streams run empty, and has somebody above us died with our gates closed?
+// The watcher's loop: when have our streams run empty, is our gate as it should be, whose turn is it?
 //
-//   busy           every 50 to 200 us: are the streams empty, and have they been for the grace period?
-//   below others   every 20 ms: bury the dead, look at our gates again; while operations are being timed, every 2 ms
-//   idle           a little longer at the fast pace (a burst seldom comes alone), then asleep until the next burst,
-//                  with a look now and then whether somebody asked for another class
+//   busy, with others below   every 50 to 200 us: are the streams empty, and have they been for the grace period?
+//   busy, with equals         every 500 us: who is ahead?
+//   busy otherwise            every 2 ms
+//   idle                      a little longer at the fast pace (a burst seldom comes alone), then asleep until the next
+//                             burst, with a look now and then whether somebody asked for a change
+//
+// And every 20 ms: bury the dead, see who is there, look at our gates again.
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -13,6 +16,7 @@
 #include <algorithm>
 
 #include "tenant/membership.h"
+#include "tenant/memory_care.h"
 #include "tenant/time_slice.h"
 
 namespace tenant {
@@ -21,7 +25,8 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kCareNs = 20 * kMillisecond;
-constexpr uint64_t kTimingNs = 2 * kMillisecond;
+constexpr uint64_t kCalmNs = 2 * kMillisecond;
+constexpr uint64_t kTurnsNs = kMillisecond / 2;
 constexpr uint64_t kLookNs = 250 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
 constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
@@ -35,13 +40,12 @@ void Membership::watch() {
     uint64_t last_busy = 0, last_care = 0;
     while (!leaving_.load()) {
         uint64_t now = wire::now_ns();
-        if (uint32_t asked = slot_->asked_class.exchange(0)) change_class(asked - 1);
-        bool has_classes_above = slot_->tenant_class.load() != wire::production;
-        if (has_classes_above && now - last_care >= kCareNs) {
+        take_requests();
+        if (now - last_care >= kCareNs) {
             last_care = now;
-            wire::bury_the_dead(*segment_);
-            for (int gpu = 0; gpu < wire::kGpus; ++gpu)
-                if (used_gpus_.load() >> gpu & 1) wire::refresh_gate(*segment_, index_, gpu);
+            change_class(std::max(slot_->tenant_class.load(), wire::best_class_of_own(*segment_)));
+            look_around(now);
+            tend_memory(*this, now);
         }
         bool timing = samples.any_on_its_way();
         if (timing && try_lock()) {
@@ -51,20 +55,65 @@ void Membership::watch() {
         if (is_busy()) {
             last_busy = now;
             beat(now);
-            for (int gpu = 0; gpu < wire::kGpus; ++gpu)
-                if (slot_->gpus[gpu].busy.load()) look_for_idleness(gpu, now);
-            // The longer a burst has lasted, the less it matters to see its end at once; each look takes the driver's
-            // lock.
-            uint64_t patience = is_pausing() ? 0 : burst_age_ns(now) / 16;
-            nap(std::clamp(std::max(grace_ns() / 4, patience), kShortestNap, kLongestNap));
-        } else if (now - last_busy < kLingerNs) {
+            for_each_used_gpu([&](int gpu) { look_at(gpu, now); });
+            nap_with_an_eye_open(pace(now));
+        } else if (now - last_busy < kLingerNs && (has_others_below_ || has_equals_)) {
             nap(kLongestNap);
-        } else if (has_classes_above) {
-            nap(timing ? kTimingNs : kCareNs);
+        } else if (timing) {
+            nap(kCalmNs);
         } else {
-            nap(kLookNs);
+            nap(slot_->tenant_class.load() == wire::production ? kLookNs : kCareNs);
         }
     }
+}
+
+void Membership::take_requests() {
+    wire::Slot::Asked& asked = slot_->asked;
+    if (uint32_t weight = asked.weight.exchange(0)) slot_->weight.store(std::max(weight - 1, 1u));
+    if (uint32_t slowdown = asked.slowdown.exchange(0)) slot_->slowdown.store(slowdown - 1);
+    if (uint32_t floor = asked.floor.exchange(0)) slot_->floor.store(floor - 1);
+    uint32_t tenant_class = asked.tenant_class.exchange(0), slice = asked.time_slice_us.exchange(0);
+    if (tenant_class) change_class(tenant_class - 1);
+    if (slice) asked_slice_us_ = slice - 1;
+    if (tenant_class || slice) mind_time_slice();
+}
+
+void Membership::look_around(uint64_t now) {
+    uint32_t tenant_class = slot_->tenant_class.load(), rule = segment_->header.knobs.rule.load();
+    uint32_t lowest = wire::kClasses - 1;
+    if (tenant_class != wire::production || wire::is_shared(*segment_)) wire::bury_the_dead(*segment_);
+    has_others_below_ = has_equals_ = false;
+    for_each_used_gpu([&](int gpu) {
+        wire::OnGpu& here = slot_->gpus[gpu];
+        bool below = tenant_class < lowest && wire::anybody_else(*segment_, index_, gpu, tenant_class + 1, lowest);
+        bool equals = wire::anybody_else(*segment_, index_, gpu, tenant_class, tenant_class);
+        bool above = tenant_class > 0 && wire::anybody_else(*segment_, index_, gpu, 0, tenant_class - 1);
+        bool steered = here.shut_until_ns.load() || here.rate.load();
+        has_others_below_ |= below;
+        has_equals_ |= equals;
+        uint32_t bit = 1u << gpu;
+        if (above || equals || steered || (below && rule == admission::fair))
+            company_.fetch_or(bit);
+        else
+            company_.fetch_and(~bit);
+        mind_gate(gpu, now);
+    });
+    mind_time_slice();
+}
+
+void Membership::look_at(int gpu, uint64_t now) {
+    if (!slot_->gpus[gpu].busy.load()) return;
+    look_for_idleness(gpu, now);
+    mind_gate(gpu, now);
+}
+
+uint64_t Membership::pace(uint64_t now) const {
+    if (has_others_below_) {
+        // The longer a burst has lasted, the less it matters to see its end at once; each look takes the driver's lock.
+        uint64_t patience = is_pausing() ? 0 : burst_age_ns(now) / 16;
+        return std::clamp(std::max(grace_ns() / 4, patience), kShortestNap, kLongestNap);
+    }
+    return has_equals_ ? kTurnsNs : kCalmNs;
 }
 
 bool Membership::is_busy() const {
@@ -138,22 +187,104 @@ void Membership::look_for_idleness(int gpu, uint64_t now) {
             slot_->grace_us.store(static_cast<uint32_t>(grace_ns() / 1000));
         }
         pause.on = false;
+        account(gpu, now);
         return;
     }
     if (!pause.on) pause = {now, true};
+    account(gpu, pause.since_ns);
     if (now - pause.since_ns < grace_ns()) return;
     slot_->gpus[gpu].busy.store(0);
     // Either a launch in this moment sees that we are idle, or we see the launch.
-    if (has_unfinished(gpu, &changed) || changed) {
+    if (has_unfinished(gpu, &changed) || changed)
         become_busy(gpu);
-        return;
+    else
+        wire::go_idle(*segment_, index_, gpu);
+}
+
+// A burst lasts from the launch that began it to when the streams were first seen empty.
+void Membership::account(int gpu, uint64_t until) {
+    wire::OnGpu& here = slot_->gpus[gpu];
+    uint64_t since = std::max(accounted_ns_[gpu], burst_began_ns_[gpu].load());
+    if (until <= since) return;
+    accounted_ns_[gpu] = until;
+    here.busy_ns.fetch_add(until - since, std::memory_order_relaxed);
+    if (here.gate.load() == wire::open) wire::charge(*segment_, index_, gpu, until - since);
+}
+
+void Membership::mind_gate(int gpu, uint64_t now) {
+    wire::OnGpu& here = slot_->gpus[gpu];
+    bool tolerant = wire::is_tolerant(*slot_, gpu);
+    if (tolerant != was_tolerant_[gpu] && here.busy.load()) {
+        was_tolerant_[gpu] = tolerant;
+        wire::refresh_gates(*segment_, slot_->tenant_class.load() + 1, gpu);
     }
-    wire::reopen_gates_below(*segment_, slot_->tenant_class.load(), gpu);
+    if (!admission::is_gated(segment_->header.knobs.rule.load(), slot_->tenant_class.load())) return;
+
+    float elapsed_us = static_cast<float>(now - std::min(now, minded_ns_[gpu])) / 1000;
+    uint64_t used_ns = here.used_ns.load();
+    float used_us = static_cast<float>(used_ns - used_then_ns_[gpu]) / 1000;
+    double done = done_us(gpu);
+    float did_us = static_cast<float>(done - done_then_us_[gpu]);
+    minded_ns_[gpu] = now;
+    used_then_ns_[gpu] = used_ns;
+    done_then_us_[gpu] = done;
+    if (here.busy.load()) {
+        uint32_t rate = here.rate.load(), floor = slot_->floor.load();
+        rates_[gpu].pass(static_cast<float>(rate) / 1000, elapsed_us, used_us);
+        floors_[gpu].pass(static_cast<float>(floor) / 1000, elapsed_us, did_us);
+        here.over_rate.store(rate && !rates_[gpu].in_credit());
+        here.below_floor.store(floor && floors_[gpu].in_credit());
+    }
+    bool was_open = here.gate.load() == wire::open;
+    if (!wire::refresh_gate(*segment_, index_, gpu) && was_open)
+        wire::refresh_gates(*segment_, slot_->tenant_class.load(), gpu);
+}
+
+// Microseconds of work known to be done, of all streams; also shows what is in flight.
+double Membership::done_us(int gpu) {
+    double queued = 0, in_flight = 0;
+    if (!try_lock()) return done_then_us_[gpu];
+    streams.for_each([&](StreamState& state) {
+        if (state.gpu != gpu) return;
+        queued += state.queued_us.load(std::memory_order_relaxed);
+        in_flight += progress.in_flight_us(state);
+    });
+    unlock();
+    slot_->gpus[gpu].in_flight_us.store(static_cast<uint32_t>(std::min(in_flight, 4e9)));
+    return queued - in_flight;
+}
+
+// Of the last second or two.
+float Membership::longest_kernel_us() {
+    uint64_t now = wire::now_ns();
+    if (now - longest_since_ns_ > 1000 * kMillisecond) {
+        longest_since_ns_ = now;
+        longest_before_us_ = durations.take_longest();
+    }
+    return std::max(longest_before_us_, durations.longest());
+}
+
+void Membership::mind_time_slice() {
+    uint32_t tenant_class = slot_->tenant_class.load();
+    bool shares = slot_->floor.load() != 0;
+    if (tenant_class == wire::production)
+        for_each_used_gpu([&](int gpu) {
+            shares = shares || wire::anybody_else(*segment_, index_, gpu, wire::production, wire::production) ||
+                     wire::any_floor(*segment_, gpu);
+        });
+    uint32_t us = asked_slice_us_ ? asked_slice_us_
+                                  : time_slice_for({tenant_class, shares, slot_->weight.load(), longest_kernel_us()});
+    if (us == slice_us_) return;
+    slice_us_ = us;
+    set_time_slice(us);
+    slot_->time_slice_us.store(time_slice().granted_us);
+    slot_->time_slice_refused.store(time_slice().refused);
 }
 
 void Membership::nap(uint64_t ns) {
     timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
-    if (ns < kMillisecond || leaving_.load()) {
+    // Only an idle tenant's nap is worth being woken from.
+    if (ns < kMillisecond || is_busy()) {
         clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
         return;
     }
@@ -162,21 +293,32 @@ void Membership::nap(uint64_t ns) {
     asleep_.store(0);
 }
 
+// In a shared segment nobody else can close our gate: we see for ourselves whether somebody goes first.
+void Membership::nap_with_an_eye_open(uint64_t ns) {
+    bool gated = admission::is_gated(segment_->header.knobs.rule.load(), slot_->tenant_class.load());
+    if (!wire::is_shared(*segment_) || !gated || !company_.load()) {
+        nap(ns);
+        return;
+    }
+    uint64_t until = wire::now_ns() + ns;
+    do {
+        nap(std::min(ns, kShortestNap));
+        wire::look_at_rivals(*segment_, index_, wire::Look::sparing);
+        for_each_used_gpu([&](int gpu) {
+            if (slot_->gpus[gpu].busy.load()) wire::refresh_gate(*segment_, index_, gpu);
+        });
+    } while (wire::now_ns() < until && !leaving_.load());
+}
+
 void Membership::change_class(uint32_t wanted) {
     uint32_t before = slot_->tenant_class.load();
     if (wanted >= wire::kClasses || wanted == before) return;
     wire::join_class(*segment_, index_, static_cast<wire::Class>(wanted));
-    set_time_slice(time_slice_of_class(wanted));
-    slot_->time_slice_us.store(time_slice().granted_us);
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
-        if (!slot_->gpus[gpu].busy.load()) continue;
-        // The lowest class keeps nobody waiting, so nothing of it is watched.
-        if (wanted + 1 == wire::kClasses)
-            slot_->gpus[gpu].busy.store(0);
-        else
-            wire::go_busy(*segment_, index_, gpu);
-        wire::reopen_gates_below(*segment_, std::min(before, wanted), gpu);
-    }
+    for_each_used_gpu([&](int gpu) {
+        if (slot_->gpus[gpu].busy.load()) wire::go_busy(*segment_, index_, gpu);
+        wire::refresh_gates(*segment_, std::min(before, wanted), gpu);
+    });
+    look_around(wire::now_ns());
 }
 
 }  // namespace tenant

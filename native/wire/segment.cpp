@@ -7,9 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <new>
+
+#include "wire/shared_segment.h"
 
 // A process may be killed between any two stores: tests define this to be killed at each place in turn.
 #ifndef FAULT_POINT
@@ -35,8 +38,12 @@ bool prepare_owner_mutexes(Segment& segment) {
 }
 
 Segment* map(int fd) {
-    void* at = mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return at == MAP_FAILED ? nullptr : static_cast<Segment*>(at);
+    Segment* segment = reserve_segment();
+    if (!segment) return nullptr;
+    if (mmap(segment, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
+        return segment;
+    munmap(segment, kMappedBytes);
+    return nullptr;
 }
 
 // A new segment appears under its name only when it is complete: written beside it, then linked.
@@ -54,19 +61,10 @@ bool create(const char* path, std::string* why) {
         errno = error;
         *why = because("no room for", path);
     } else if (Segment* segment = map(fd)) {
-        Header& header = segment->header;
-        memcpy(header.magic, kMagic, sizeof kMagic);
-        header.version = kVersion;
-        header.header_bytes = kPage;
-        header.slot_bytes = kPage;
-        header.slots = kSlots;
-        header.knobs.rule = rule_strict;
-        header.knobs.grace_us = 300;
-        header.knobs.gate_every_us = 100;
-        header.knobs.stale_ms = 60;
+        begin_header(segment->header);
         done = prepare_owner_mutexes(*segment) && (::link(beside.c_str(), path) == 0 || errno == EEXIST);
         if (!done) *why = because("cannot create", path);
-        munmap(segment, kSegmentBytes);
+        munmap(segment, kMappedBytes);
     } else {
         *why = because("cannot map", path);
     }
@@ -75,42 +73,87 @@ bool create(const char* path, std::string* why) {
     return done;
 }
 
-bool is_busy(Segment& segment, const Slot& slot, int gpu) {
-    return slot.gpus[gpu].busy.load() && is_live(slot) && !is_stale(segment, slot.heartbeat_ns.load());
+using Members = Count[kClasses][kSlotWords];
+Members& members_of(Segment& segment) {
+    return is_shared(segment) ? attached(segment).members : segment.header.members;
 }
 
-bool any_busy(Segment& segment, uint32_t tenant_class, int gpu) {
-    for (int word = 0; word < kSlotWords; ++word) {
-        for (uint64_t bits = segment.header.members[tenant_class][word].load(); bits; bits &= bits - 1) {
-            if (is_busy(segment, segment.slot(word * 64 + __builtin_ctzll(bits)), gpu)) return true;
-        }
-    }
-    return false;
-}
+uint32_t rule_of(Segment& segment) { return segment.header.knobs.rule.load(); }
 
 template <class Do>
-void for_each_below(Segment& segment, uint32_t tenant_class, Do&& act) {
-    for (uint32_t below = tenant_class + 1; below < kClasses; ++below)
+void for_each_in(Segment& segment, uint32_t first, uint32_t last, Do&& act) {
+    for (uint32_t tenant_class = first; tenant_class <= last && tenant_class < kClasses; ++tenant_class)
         for (int word = 0; word < kSlotWords; ++word)
-            for (uint64_t bits = segment.header.members[below][word].load(); bits; bits &= bits - 1)
+            for (uint64_t bits = members_of(segment)[tenant_class][word].load(); bits; bits &= bits - 1)
                 act(word * 64 + __builtin_ctzll(bits));
 }
 
+template <class Is>
+bool any_in(Segment& segment, uint32_t first, uint32_t last, Is&& is) {
+    bool found = false;
+    for_each_in(segment, first, last, [&](int index) { found = found || is(index); });
+    return found;
+}
+
+bool uses(const Slot& slot, int gpu) { return is_live(slot) && slot.gpus[gpu].figures.bursts.load(); }
+
+// The classes whose tenants share turns with one of `tenant_class`; none where it takes no turns.
+struct Classes {
+    uint32_t first, last;
+};
+Classes equals_of(uint32_t rule, uint32_t tenant_class) {
+    if (rule == admission::fair) return {0, kClasses - 1};
+    if (rule == admission::strict && tenant_class != production) return {tenant_class, tenant_class};
+    return {1, 0};
+}
+
+admission::Equal as_equal(Segment& segment, int index, int gpu) {
+    OnGpu& here = segment.slot(index).gpus[gpu];
+    return {here.turn_key.load(), here.holds_turn.load() != 0, static_cast<uint32_t>(index)};
+}
+
+// By a controller or its rate: it cannot use a turn, so it keeps none from its equals.
+bool is_barred(const Slot& slot, int gpu) {
+    const OnGpu& here = slot.gpus[gpu];
+    return !here.below_floor.load() && (here.over_rate.load() || here.shut_until_ns.load() > now_ns());
+}
+
+bool has_turn(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), segment.slot(index).tenant_class.load());
+    admission::Equal self = as_equal(segment, index, gpu);
+    uint32_t turn_us = segment.header.knobs.turn_us.load();
+    return !any_in(segment, equals.first, equals.last, [&](int other) {
+        return other != index && has_work(segment, other, gpu) && !is_barred(segment.slot(other), gpu) &&
+               admission::goes_before(as_equal(segment, other, gpu), self, turn_us);
+    });
+}
+
+// One that was idle comes back neither with the right to all the time that the others have used meanwhile, nor with a
+// debt from when it had the GPU to itself.
+void catch_up(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), segment.slot(index).tenant_class.load());
+    uint64_t least = UINT64_MAX;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        if (other != index && has_work(segment, other, gpu))
+            least = std::min(least, segment.slot(other).gpus[gpu].turn_key.load());
+    });
+    if (least == UINT64_MAX) return;
+    Count& key = segment.slot(index).gpus[gpu].turn_key;
+    key.store(std::clamp(key.load(), least, least + uint64_t{segment.header.knobs.turn_us.load()} * 1000));
+}
+
 void leave_classes(Segment& segment, int index) {
-    for (auto& members : segment.header.members) members[index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
+    for (auto& members : members_of(segment)) members[index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
 }
 
 // Everything a slot's next owner must not inherit. The caller holds the slot's mutex.
 void clear(Segment& segment, int index) {
     Slot& slot = segment.slot(index);
-    uint32_t tenant_class = slot.tenant_class.load();
     leave_classes(segment, index);
     FAULT_POINT();
-    for (int gpu = 0; gpu < kGpus; ++gpu) {
-        bool was_busy = slot.gpus[gpu].busy.exchange(0) != 0;
-        FAULT_POINT();
-        if (was_busy && tenant_class < kClasses) reopen_gates_below(segment, tenant_class, gpu);
-    }
+    for (int gpu = 0; gpu < kGpus; ++gpu)
+        if (slot.gpus[gpu].busy.load()) go_idle(segment, index, gpu);
+    FAULT_POINT();
     char* after_mutex = reinterpret_cast<char*>(&slot) + sizeof slot.owner;
     memset(after_mutex, 0, sizeof slot - sizeof slot.owner);
     FAULT_POINT();
@@ -118,9 +161,41 @@ void clear(Segment& segment, int index) {
     for (OnGpu& gpu : slot.gpus) gpu.gate.store(open);
 }
 
+int take_free_slot(Segment& segment) {
+    for (int i = 0; i < kSlots; ++i) {
+        Slot& slot = segment.slot(i);
+        if (is_live(slot)) continue;
+        int result = pthread_mutex_trylock(&slot.owner);
+        if (result == EOWNERDEAD) pthread_mutex_consistent(&slot.owner);
+        if (result == 0 || result == EOWNERDEAD) return i;
+    }
+    return -1;
+}
+
+bool is_folder(const char* path) {
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
 }  // namespace
 
+void begin_header(Header& header) {
+    memcpy(header.magic, kMagic, sizeof kMagic);
+    header.version = kVersion;
+    header.header_bytes = kPage;
+    header.slot_bytes = kPage;
+    header.slots = kSlots;
+    header.knobs.rule = admission::strict;
+    header.knobs.grace_us = 300;
+    header.knobs.gate_every_us = 100;
+    header.knobs.stale_ms = 60;
+    header.knobs.in_flight_us = 50000;
+    header.knobs.turn_us = 20000;
+    header.knobs.patience_ms = 20;
+}
+
 Segment* open_segment(const char* path, std::string* why) {
+    if (is_folder(path)) return open_shared_segment(path, why);
     int fd = ::open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) {
         *why = because("cannot open", path);
@@ -156,7 +231,7 @@ Segment* create_or_open_segment(const char* path, std::string* why) {
 }
 
 void close_segment(Segment* segment) {
-    if (segment) munmap(segment, kSegmentBytes);
+    if (segment) munmap(segment, kMappedBytes);
 }
 
 uint64_t now_ns() {
@@ -171,26 +246,22 @@ bool is_stale(Segment& segment, uint64_t heartbeat_ns) {
 }
 
 int take_slot(Segment& segment) {
-    for (int i = 0; i < kSlots; ++i) {
-        Slot& slot = segment.slot(i);
-        if (is_live(slot)) continue;
-        int result = pthread_mutex_trylock(&slot.owner);
-        if (result == EOWNERDEAD) pthread_mutex_consistent(&slot.owner);
-        if (result != 0 && result != EOWNERDEAD) continue;
-        FAULT_POINT();
-        clear(segment, i);
-        return i;
-    }
-    return -1;
+    int index = is_shared(segment) ? take_shared_slot(segment) : take_free_slot(segment);
+    FAULT_POINT();
+    if (index >= 0) clear(segment, index);
+    return index;
 }
 
 void leave_slot(Segment& segment, int index) {
     clear(segment, index);
     FAULT_POINT();
+    if (is_shared(segment)) leave_shared_slot(segment, index);
+    FAULT_POINT();
     pthread_mutex_unlock(&segment.slot(index).owner);
 }
 
 int bury_the_dead(Segment& segment) {
+    if (is_shared(segment)) return look_around(segment);
     int buried = 0;
     for (int i = 0; i < kSlots; ++i) {
         Slot& slot = segment.slot(i);
@@ -209,6 +280,10 @@ int gpu_number(Segment& segment, const uint8_t uuid[16]) {
     for (int i = 0; i < kGpus; ++i) {
         Header::Gpu& gpu = segment.header.gpus[i];
         uint32_t free_entry = 0;
+        if (is_shared(segment)) {
+            if (gpu.known.load() == 2 && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
+            continue;
+        }
         // An entry being written by a process that died there stays unused: 15 others remain.
         if (gpu.known.compare_exchange_strong(free_entry, 1)) {
             memcpy(gpu.uuid, uuid, sizeof gpu.uuid);
@@ -221,19 +296,61 @@ int gpu_number(Segment& segment, const uint8_t uuid[16]) {
     return -1;
 }
 
-void join_class(Segment& segment, int index, Class tenant_class) {
+void join_class(Segment& segment, int index, Class wanted) {
+    uint32_t tenant_class = std::max<uint32_t>(wanted, best_class_of_own(segment));
     segment.slot(index).tenant_class.store(tenant_class);
     FAULT_POINT();
-    leave_classes(segment, index);
+    // Rather in two classes for a moment than in none: who sums up the memory of a run finds its processes here.
+    members_of(segment)[tenant_class][index / 64].fetch_or(uint64_t{1} << (index % 64));
     FAULT_POINT();
-    segment.header.members[tenant_class][index / 64].fetch_or(uint64_t{1} << (index % 64));
+    for (uint32_t other = 0; other < kClasses; ++other)
+        if (other != tenant_class) members_of(segment)[other][index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
     for (int gpu = 0; gpu < kGpus; ++gpu) refresh_gate(segment, index, gpu);
 }
 
-bool must_yield(Segment& segment, uint32_t tenant_class, int gpu) {
-    for (uint32_t above = 0; above < tenant_class; ++above)
-        if (any_busy(segment, above, gpu)) return true;
-    return false;
+void members(Segment& segment, uint64_t words[kSlotWords]) {
+    for (int word = 0; word < kSlotWords; ++word) {
+        words[word] = 0;
+        for (auto& of_class : members_of(segment)) words[word] |= of_class[word].load();
+    }
+}
+
+uint32_t best_class_of_own(Segment& segment) {
+    Attached& here = attached(segment);
+    return is_shared(segment) ? best_class(segment, here.uid, here.gid) : production;
+}
+
+bool has_work(Segment& segment, int index, int gpu) {
+    const Slot& slot = segment.slot(index);
+    return slot.gpus[gpu].busy.load() && is_live(slot) && !is_stale(segment, slot.heartbeat_ns.load());
+}
+
+bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last) {
+    return any_in(segment, first, last, [&](int other) { return other != index && uses(segment.slot(other), gpu); });
+}
+
+bool any_floor(Segment& segment, int gpu) {
+    return any_in(segment, 0, kClasses - 1,
+                  [&](int other) { return segment.slot(other).floor.load() && uses(segment.slot(other), gpu); });
+}
+
+bool is_tolerant(const Slot& slot, int gpu) {
+    uint64_t until = slot.gpus[gpu].tolerant_until_ns.load();
+    return until && until > now_ns();
+}
+
+admission::Standing standing(Segment& segment, int index, int gpu) {
+    Slot& slot = segment.slot(index);
+    OnGpu& here = slot.gpus[gpu];
+    uint32_t tenant_class = slot.tenant_class.load();
+    uint64_t shut_until = here.shut_until_ns.load();
+    bool above_is_busy = tenant_class > 0 && any_in(segment, 0, tenant_class - 1, [&](int other) {
+                             return has_work(segment, other, gpu) && !is_tolerant(segment.slot(other), gpu);
+                         });
+    return {tenant_class, above_is_busy, has_turn(segment, index, gpu), shut_until && shut_until > now_ns(),
+            here.over_rate.load() != 0,
+            // What is queued must end before its memory can go.
+            here.below_floor.load() != 0 || slot.residence.where.load() == leaving};
 }
 
 void go_busy(Segment& segment, int index, int gpu) {
@@ -242,27 +359,60 @@ void go_busy(Segment& segment, int index, int gpu) {
     FAULT_POINT();
     slot.gpus[gpu].busy.store(1);
     FAULT_POINT();
-    if (segment.header.knobs.rule.load() == rule_strict) close_gates_below(segment, slot.tenant_class.load(), gpu);
+    close_gates_below(segment, index, gpu);
+    uint32_t rule = rule_of(segment), tenant_class = slot.tenant_class.load();
+    if (!admission::is_gated(rule, tenant_class)) return;
+    if (is_shared(segment)) look_at_rivals(segment, index, Look::now);
+    catch_up(segment, index, gpu);
+    FAULT_POINT();
+    refresh_gate(segment, index, gpu);
 }
 
-void close_gates_below(Segment& segment, uint32_t tenant_class, int gpu) {
-    for_each_below(segment, tenant_class, [&](int index) { segment.slot(index).gpus[gpu].gate.store(closed); });
-}
-
-void reopen_gates_below(Segment& segment, uint32_t tenant_class, int gpu) {
-    for_each_below(segment, tenant_class, [&](int index) { refresh_gate(segment, index, gpu); });
-}
-
-void refresh_gate(Segment& segment, int index, int gpu) {
+void go_idle(Segment& segment, int index, int gpu) {
     Slot& slot = segment.slot(index);
-    uint32_t tenant_class = slot.tenant_class.load();
-    if (tenant_class >= kClasses) return;
-    for (;;) {
-        bool yields = segment.header.knobs.rule.load() == rule_strict && must_yield(segment, tenant_class, gpu);
-        slot.gpus[gpu].gate.store(yields ? closed : open);
-        if (yields == (segment.header.knobs.rule.load() == rule_strict && must_yield(segment, tenant_class, gpu)))
-            return;
+    slot.gpus[gpu].busy.store(0);
+    FAULT_POINT();
+    slot.gpus[gpu].holds_turn.store(0);
+    FAULT_POINT();
+    refresh_gates(segment, slot.tenant_class.load(), gpu);
+}
+
+void close_gates_below(Segment& segment, int index, int gpu) {
+    const Slot& slot = segment.slot(index);
+    if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
+    for_each_in(segment, slot.tenant_class.load() + 1, kClasses - 1,
+                [&](int below) { segment.slot(below).gpus[gpu].gate.store(closed); });
+}
+
+void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu) {
+    if (is_shared(segment)) {
+        int own = attached(segment).own;
+        if (own >= 0) refresh_gate(segment, own, gpu);
+        return;
     }
+    uint32_t first = rule_of(segment) == admission::fair ? 0 : tenant_class;
+    for_each_in(segment, first, kClasses - 1, [&](int index) { refresh_gate(segment, index, gpu); });
+}
+
+bool refresh_gate(Segment& segment, int index, int gpu) {
+    Slot& slot = segment.slot(index);
+    OnGpu& here = slot.gpus[gpu];
+    if (slot.tenant_class.load() >= kClasses) return true;
+    auto may_run = [&] { return admission::may_run(rule_of(segment), standing(segment, index, gpu)); };
+    for (;;) {
+        bool goes = may_run();
+        here.holds_turn.store(goes && here.busy.load());
+        here.gate.store(goes ? open : closed);
+        if (goes == may_run()) return goes;
+    }
+}
+
+void charge(Segment& segment, int index, int gpu, uint64_t ns) {
+    Slot& slot = segment.slot(index);
+    OnGpu& here = slot.gpus[gpu];
+    uint32_t weight = std::max(slot.weight.load(), 1u);
+    here.used_ns.fetch_add(ns, std::memory_order_relaxed);
+    here.turn_key.fetch_add(ns * 1000 / weight, std::memory_order_relaxed);
 }
 
 }  // namespace wire

@@ -3,15 +3,20 @@
 
 #include <string>
 
+#include "admission/admission.h"
+#include "wire/shared_segment.h"
 #include "wire/wire.h"
 
 namespace wire {
 
-// Creates the file if it is missing (whole or not at all) and maps it. Null with `why` set: no such folder, no
-// room, not ours, another version.
+// Creates the file if it is missing (whole or not at all) and maps it. A folder is an administrator's segment for
+// several users (shared_segment.h); what follows does there what it can without writing another's slot. Null with `why`
+// set: no such folder, no room, not ours, another version.
 Segment* create_or_open_segment(const char* path, std::string* why);
 Segment* open_segment(const char* path, std::string* why);
 void close_segment(Segment* segment);
+
+void begin_header(Header& header);
 
 uint64_t now_ns();
 // Whether an owner with this heartbeat has been stopped.
@@ -23,18 +28,36 @@ void leave_slot(Segment& segment, int index);
 // Frees the slots whose owners died, and opens what they kept closed. Returns how many.
 int bury_the_dead(Segment& segment);
 
-// The number of a GPU in this segment, entered on first use. -1: the table is full.
+// The number of a GPU in this segment, entered on first use. -1: the table is full, or an administrator's without it.
 int gpu_number(Segment& segment, const uint8_t uuid[16]);
 
-void join_class(Segment& segment, int index, Class tenant_class);
-// Whether any tenant of a class above has work on this GPU.
-bool must_yield(Segment& segment, uint32_t tenant_class, int gpu);
+// Into this class, or the best that an administrator allows.
+void join_class(Segment& segment, int index, Class wanted);
+uint32_t best_class_of_own(Segment& segment);
+// Bit i: slot i is a live tenant, of whatever class.
+void members(Segment& segment, uint64_t words[kSlotWords]);
+// Whether the slot's owner is alive and not stopped, and has work on this GPU.
+bool has_work(Segment& segment, int index, int gpu);
+// Whether any other tenant of these classes, `first` to `last`, uses this GPU, with work or without.
+bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last);
+// Whether anybody has been promised a share of this GPU whatever the classes above do.
+bool any_floor(Segment& segment, int gpu);
+// Whether a tenant lets those below it run beside it now.
+bool is_tolerant(const Slot& slot, int gpu);
+// How a tenant stands on a GPU, for admission::may_run.
+admission::Standing standing(Segment& segment, int index, int gpu);
+
 // The edge from idle to busy: says so, with a fresh heartbeat, then closes the gates below.
 void go_busy(Segment& segment, int index, int gpu);
-// Closes the gates below `tenant_class` on this GPU; the caller has set its own `busy` before.
-void close_gates_below(Segment& segment, uint32_t tenant_class, int gpu);
-// Recomputes the gates below `tenant_class` on this GPU after somebody of it went idle.
-void reopen_gates_below(Segment& segment, uint32_t tenant_class, int gpu);
-void refresh_gate(Segment& segment, int index, int gpu);
+// The edge from busy to idle: hands on the turn, and opens what it kept closed.
+void go_idle(Segment& segment, int index, int gpu);
+// Closes the gates of those that this tenant keeps waiting; it has set its own `busy` before.
+void close_gates_below(Segment& segment, int index, int gpu);
+// Recomputes the gates of this class and those below it (of all, where classes do not matter).
+void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu);
+// Recomputes a gate. Says whether the tenant may go on.
+bool refresh_gate(Segment& segment, int index, int gpu);
+// Charges GPU time to a tenant, for its turn among equals.
+void charge(Segment& segment, int index, int gpu, uint64_t ns);
 
 }  // namespace wire

@@ -12,7 +12,11 @@
 // Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether a tenant's streams may go on there. A
 // tenant that becomes busy closes the gates of every slot of a lower class: it sets busy first, then the gates. A gate
 // is opened by recomputing it and looking again afterwards, so that a racing closer always wins. The busy flag of an
-// owner that is dead or has shown no heartbeat for a while (it was stopped) counts for nothing.
+// owner that is dead or has shown no heartbeat for a while (it was stopped) counts for nothing. What decides whether a
+// gate is open is admission::may_run, from what the slots show.
+//
+// What a policy's controller steers (the daemon writes it) either holds by itself or runs out: `shut_until_ns` and
+// `tolerant_until_ns` are moments, so that a daemon that died holds nobody back for longer than a fraction of a second.
 #pragma once
 
 #include <pthread.h>
@@ -24,7 +28,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kPage = 4096;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -35,20 +39,41 @@ constexpr int kClasses = 3;
 
 enum Gate : uint32_t { closed = 0, open = 1 };
 
-enum Rule : uint32_t {
-    rule_none = 0,    // everybody goes
-    rule_strict = 1,  // a class goes only while every class above it is idle
+// `pinned`: its memory does not move. `leaving`: it puts nothing new on the GPU, and what is there drains.
+enum Where : uint32_t { pinned = 0, resident = 1, leaving = 2, away = 3, returning = 4 };
+
+enum Refusal : uint32_t {
+    none_refused = 0,
+    in_capture = 1,      // a graph was being captured
+    does_not_drain = 2,  // its work did not end in time
+    host_budget = 3,     // the host memory budget is used up
+    host_memory = 4,     // the host memory could not be had
+    driver_failed = 5,   // a call of the driver failed
 };
 
 using Flag = std::atomic<uint32_t>;
 using Count = std::atomic<uint64_t>;
 
 struct Knobs {
-    Flag rule;
+    Flag rule;           // admission::Rule
     Flag grace_us;       // how long a tenant's streams must have been empty before it counts as idle
     Flag gate_every_us;  // how much work may be queued between two gates
     Flag stale_ms;       // how old the heartbeat of a tenant may be before its busy flag counts for nothing
+    Flag in_flight_us;   // how much gated work may be queued before a launch waits
+    Flag turn_us;        // how far one of several equals may get ahead before the next has its turn
+    Flag patience_ms;    // how long a launch waits for room at most; then it goes on, its gate in front
 };
+
+// What the administrator of a shared segment allows a user, a group, or everybody who is not named (shared_segment.h).
+enum Whose : uint32_t { of_nobody = 0, of_user = 1, of_group = 2, of_everybody = 3 };
+struct Right {
+    Flag whose;       // of_nobody: no entry
+    Flag id;          // of the user or group
+    Flag best_class;  // 1 + the best class that its processes may have; 0: nothing is said
+    Flag unused;
+    Count memory_limit;  // on each GPU for all processes of a user together, as in Slot; 0: nothing is said
+};
+constexpr int kRights = 32;
 
 struct Header {
     char magic[8];
@@ -57,15 +82,23 @@ struct Header {
     uint32_t slot_bytes;
     uint32_t slots;
     Knobs knobs;
-    uint8_t unused_a[24];
+    uint8_t unused_a[12];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
-    uint8_t unused_b[32];
+    char policy[32];                      // whose controller shall turn the knobs; empty: the default
     struct Gpu {
         Flag known;  // 0 free, 1 being written, 2 valid
         uint32_t unused;
         uint8_t uuid[16];
-        uint8_t unused_b[8];
+        Count capacity;  // of its memory, as far as tenants are concerned; 0: all of it
     } gpus[kGpus];
+    // Where memory is short (native/admission/arbiter.h); 0: the default.
+    struct Crowding {
+        Count headroom;     // bytes of each GPU kept free for the classes above
+        Count host_memory;  // bytes of pinned host memory for all tenants together
+        Flag stay_ms;       // how long one that came back stays before an equal takes its place
+        uint32_t unused;
+    } crowding;
+    Right rights[kRights];
 };
 
 // What the owner counts, for people and for policies.
@@ -81,10 +114,21 @@ struct Figures {
 };
 
 struct OnGpu {
-    alignas(64) Flag gate;  // written by others
+    alignas(64) Flag gate;  // written by others too
+    Flag over_rate;         // it has used more than `rate`
+    Flag below_floor;       // it has got less than `floor`
     alignas(64) Flag busy;
-    uint32_t unused;
+    Flag holds_turn;  // among its equals it goes on until it is `turn_us` ahead of one that waits
     Figures figures;
+    Count used_ns;  // GPU time charged: it had work, and its gate was open
+    Count busy_ns;  // it had work, whether the gate was open or not
+    Count memory_bytes;
+    // Written by a policy's controller.
+    Count shut_until_ns;      // its gate stays closed until then
+    Count tolerant_until_ns;  // until then it keeps nobody below it waiting
+    Flag rate;                // thousandths of the GPU's time that it may use; 0: no limit
+    Flag in_flight_us;        // written by the owner: work queued behind gates and not known to be done
+    Count turn_key;  // used_ns divided by weight, never far behind its equals: who waits with the least is next
 };
 
 struct Slot {
@@ -101,15 +145,47 @@ struct Slot {
     Flag time_slice_us;       // that the hardware gives it; 0: not known
     Flag time_slice_refused;  // the driver did not take the one of its class
     Flag grace_us;            // that it has learned
-    Flag asked_class;         // 1 + the class that somebody asks it to change to; its owner takes it and sets 0
-    uint8_t unused[80];
+    Flag slowdown;            // thousandths that it may be slowed down by; 0: nothing was promised
+    Flag floor;               // thousandths of the GPU's time that it gets whatever the classes above do
+    // 1 + what somebody asks it to change to; its owner takes it and sets 0.
+    struct Asked {
+        Flag tenant_class, weight, slowdown, floor, time_slice_us;
+    } asked;
+    Count memory_limit;  // on each GPU for all processes of its `tenant` together (tenant/memory_quota.h); 0: none
+    Count host_bytes;    // of its GPU memory that lies in host memory now
+    Count asked_memory;  // 1 + the limit that somebody asks it to take; its owner takes it and sets 0
+    // Whether its memory is on the GPU, for one whose memory can move (native/tenant/mover.h).
+    struct Residence {
+        Flag where;              // Where
+        Flag wake;               // a futex: changes when somebody has asked it for something
+        Flag wanted_hard;        // the driver itself had no room for what it waits for
+        Flag asked_hold;         // 1 + (1 to pause, 0 to go on), by hand; its owner takes it and sets 0
+        Flag held;               // by hand: it does not come back by itself
+        Flag refusal;            // why it did not leave when it was last asked to: Refusal
+        Count refused_ns;        // and when
+        Count since_ns;          // when it last came or left
+        Count transfer_ns;       // its last leaving and return together
+        Count waiting_since_ns;  // for room, to come back or to grow; 0: it does not wait
+        Count wanted_bytes;      // that it waits for
+        Flag wanted_gpu;
+        Flag times_left;
+        Count host_pinned;    // host memory that it has pinned, in use or not
+        Count saved_bytes;    // copied to the host, ever
+        Count dropped_bytes;  // and not copied, as the program had no use for them
+    } residence;
+    uint8_t unused[192];
     OnGpu gpus[kGpus];
+    struct Memory {
+        Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself
+        Count refused;        // allocations that the limit did not allow
+        Count movable_bytes;  // of memory_bytes: can go to host memory and come back
+    } memory[kGpus];
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(pthread_mutex_t) == 40);
 static_assert(sizeof(Header) <= kPage && sizeof(Slot) <= kPage);
-static_assert(sizeof(OnGpu) == 192 && offsetof(Slot, gpus) == 256);
+static_assert(sizeof(OnGpu) == 192 && offsetof(Slot, gpus) == 512);
 
 constexpr size_t kSegmentBytes = kPage * (1 + kSlots);
 

@@ -31,6 +31,31 @@ EXPORT int cotenant_segment_bury_the_dead(void* segment) {
     return wire::bury_the_dead(*static_cast<wire::Segment*>(segment));
 }
 
+// Bit i: slot i is a live tenant. In a shared segment it is also the moment to see who there is and what they do.
+EXPORT void cotenant_segment_members(void* segment, uint64_t words[wire::kSlotWords]) {
+    auto& opened = *static_cast<wire::Segment*>(segment);
+    if (wire::is_shared(opened)) wire::look_around(opened);
+    wire::members(opened, words);
+}
+
+// What a controller has written for a tenant holds from now on. 0: this user may not write its slot.
+EXPORT int cotenant_segment_steer(void* segment, int index, int gpu) {
+    auto& opened = *static_cast<wire::Segment*>(segment);
+    return !wire::is_shared(opened) || wire::steer_shared_slot(opened, index, gpu);
+}
+
+EXPORT int cotenant_segment_create_shared_header(const char* path, char* why, size_t why_bytes) {
+    std::string reason;
+    bool done = wire::create_shared_header(path, &reason);
+    if (!done) describe(why, why_bytes, reason);
+    return done;
+}
+
+// After a change of what a policy's controller steers.
+EXPORT void cotenant_segment_refresh_gates(void* segment, int gpu) {
+    wire::refresh_gates(*static_cast<wire::Segment*>(segment), wire::production, gpu);
+}
+
 // Whether the file's pages are memory and nothing else: a driver does not register pages that a disk stands behind.
 EXPORT int cotenant_segment_is_in_memory(const char* path) {
     struct statfs about;
@@ -54,13 +79,27 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Header, slots);
         FIELD(Header, knobs);
         FIELD(Header, members);
+        FIELD(Header, policy);
         FIELD(Header, gpus);
+        FIELD(Header, rights);
+        FIELD(Right, whose);
+        FIELD(Right, id);
+        FIELD(Right, best_class);
+        FIELD(Right, memory_limit);
         FIELD(Knobs, rule);
         FIELD(Knobs, grace_us);
         FIELD(Knobs, gate_every_us);
         FIELD(Knobs, stale_ms);
+        FIELD(Knobs, in_flight_us);
+        FIELD(Knobs, turn_us);
+        FIELD(Knobs, patience_ms);
         FIELD(Header::Gpu, known);
         FIELD(Header::Gpu, uuid);
+        FIELD(Header::Gpu, capacity);
+        FIELD(Header, crowding);
+        FIELD(Header::Crowding, headroom);
+        FIELD(Header::Crowding, host_memory);
+        FIELD(Header::Crowding, stay_ms);
         FIELD(Slot, owner);
         FIELD(Slot, pid);
         FIELD(Slot, uid);
@@ -74,11 +113,53 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot, time_slice_us);
         FIELD(Slot, time_slice_refused);
         FIELD(Slot, grace_us);
-        FIELD(Slot, asked_class);
+        FIELD(Slot, slowdown);
+        FIELD(Slot, floor);
+        FIELD(Slot, asked);
+        FIELD(Slot, memory_limit);
+        FIELD(Slot, host_bytes);
+        FIELD(Slot, asked_memory);
+        FIELD(Slot, residence);
+        FIELD(Slot::Residence, where);
+        FIELD(Slot::Residence, wake);
+        FIELD(Slot::Residence, wanted_hard);
+        FIELD(Slot::Residence, asked_hold);
+        FIELD(Slot::Residence, held);
+        FIELD(Slot::Residence, refusal);
+        FIELD(Slot::Residence, refused_ns);
+        FIELD(Slot::Residence, since_ns);
+        FIELD(Slot::Residence, transfer_ns);
+        FIELD(Slot::Residence, waiting_since_ns);
+        FIELD(Slot::Residence, wanted_bytes);
+        FIELD(Slot::Residence, wanted_gpu);
+        FIELD(Slot::Residence, times_left);
+        FIELD(Slot::Residence, host_pinned);
+        FIELD(Slot::Residence, saved_bytes);
+        FIELD(Slot::Residence, dropped_bytes);
         FIELD(Slot, gpus);
+        FIELD(Slot, memory);
+        FIELD(Slot::Memory, driver_bytes);
+        FIELD(Slot::Memory, refused);
+        FIELD(Slot::Memory, movable_bytes);
         FIELD(OnGpu, gate);
+        FIELD(OnGpu, over_rate);
+        FIELD(OnGpu, below_floor);
         FIELD(OnGpu, busy);
+        FIELD(OnGpu, holds_turn);
         FIELD(OnGpu, figures);
+        FIELD(OnGpu, used_ns);
+        FIELD(OnGpu, busy_ns);
+        FIELD(OnGpu, memory_bytes);
+        FIELD(OnGpu, shut_until_ns);
+        FIELD(OnGpu, tolerant_until_ns);
+        FIELD(OnGpu, rate);
+        FIELD(OnGpu, in_flight_us);
+        FIELD(OnGpu, turn_key);
+        FIELD(Slot::Asked, tenant_class);
+        FIELD(Slot::Asked, weight);
+        FIELD(Slot::Asked, slowdown);
+        FIELD(Slot::Asked, floor);
+        FIELD(Slot::Asked, time_slice_us);
         FIELD(Figures, kernels);
         FIELD(Figures, graphs);
         FIELD(Figures, copies);
@@ -90,7 +171,12 @@ EXPORT const char* cotenant_wire_layout() {
 #undef FIELD
         field("Header", 0, sizeof(wire::Header));
         field("Header::Gpu", 0, sizeof(wire::Header::Gpu));
+        field("Right", 0, sizeof(wire::Right));
         field("Slot", 0, sizeof(wire::Slot));
+        field("Slot::Asked", 0, sizeof(wire::Slot::Asked));
+        field("Header::Crowding", 0, sizeof(wire::Header::Crowding));
+        field("Slot::Residence", 0, sizeof(wire::Slot::Residence));
+        field("Slot::Memory", 0, sizeof(wire::Slot::Memory));
         field("OnGpu", 0, sizeof(wire::OnGpu));
         field("Figures", 0, sizeof(wire::Figures));
         return out;

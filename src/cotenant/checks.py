@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -291,31 +292,48 @@ def exported(library: Path) -> dict[str, str]:
         return names
 
 
-def self_test(machine: Machine) -> Finding:
-    if machine.driver_file is None or not parts.probe().is_file() or not parts.shim().is_file():
-        return Finding("self-test", "fail", "needs the driver, the interposer and the probe", "see above")
+@contextmanager
+def private_tenancy(machine: Machine) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """The environments of a program without the interposer and of a tenant that disturbs nobody. Raises Problem."""
     plain = dict(machine.environment) | {"LD_LIBRARY_PATH": library_path(machine)}
     preload.drop_shims(plain)
-    # A segment of its own, so that the probe disturbs no tenant; in the same folder, because a driver may
-    # refuse to register memory of other file systems.
+    # A segment of its own, but in the same folder, because a driver may refuse to register memory of other file
+    # systems.
     beside = segment.path_for(machine.environment).parent
     if not os.access(beside, os.W_OK | os.X_OK):
-        return Finding("self-test", "fail", f"{beside} is not writable", "see shared-memory")
+        raise Problem(f"{beside} is not writable")
     with tempfile.TemporaryDirectory(prefix="cotenant-doctor-", dir=beside) as folder:
         path = Path(folder) / "segment"
         try:
             segment.ensure(path)
-        except (segment.BadSegment, Problem) as error:
-            return Finding("self-test", "fail", f"no segment: {error}", "see shared-memory")
-        shared = plain | {
-            "COTENANT_DRIVER": str(machine.driver_file),
-            "COTENANT_SEGMENT": str(path),
-            "COTENANT_CLASS": "production",
-            "COTENANT_TENANT": os.urandom(16).hex(),
-            "LD_PRELOAD": preload.with_shim(plain.get("LD_PRELOAD"), parts.shim()),
-        }
-        alone, why_alone = run_probe(plain)
-        inside, why_inside = run_probe(shared)
+        except segment.BadSegment as error:
+            raise Problem(f"no segment: {error}") from None
+        yield (
+            plain,
+            plain
+            | {
+                "COTENANT_DRIVER": str(machine.driver_file),
+                "COTENANT_SEGMENT": str(path),
+                "COTENANT_CLASS": "production",
+                "COTENANT_TENANT": os.urandom(16).hex(),
+                "LD_PRELOAD": preload.with_shim(plain.get("LD_PRELOAD"), parts.shim()),
+            },
+        )
+
+
+def can_probe(machine: Machine) -> bool:
+    return machine.driver_file is not None and parts.probe().is_file() and parts.shim().is_file()
+
+
+def self_test(machine: Machine) -> Finding:
+    if not can_probe(machine):
+        return Finding("self-test", "fail", "needs the driver, the interposer and the probe", "see above")
+    try:
+        with private_tenancy(machine) as (plain, shared):
+            alone, why_alone = run_probe(plain)
+            inside, why_inside = run_probe(shared)
+    except Problem as problem:
+        return Finding("self-test", "fail", problem.message, "see shared-memory")
     facts: dict[str, Any] = {"plain": alone, "interposed": inside}
     if alone is None:
         return Finding(
@@ -336,6 +354,45 @@ def self_test(machine: Machine) -> Finding:
     return Finding("self-test", "ok", cause, facts=facts)
 
 
+def time_slices(machine: Machine) -> Finding:
+    """The hardware's time slices: whether the driver takes those of the classes."""
+    if not can_probe(machine):
+        return Finding("time-slices", "fail", "needs the driver, the interposer and the probe", "see above")
+    if machine.soft:
+        return Finding("time-slices", "ok", "not used on the software GPU", facts={"software": True})
+    facts: dict[str, Any] = {}
+    try:
+        with private_tenancy(machine) as (_, shared):
+            for tenant_class in ("production", "opportunistic"):
+                probed, why = run_probe(shared | {"COTENANT_CLASS": tenant_class}, "--batches", "1")
+                if probed is None:
+                    return Finding("time-slices", "fail", f"as {tenant_class}: {why}", "see self-test", facts)
+                facts[tenant_class] = probed.get("time_slice")
+    except Problem as problem:
+        return Finding("time-slices", "fail", problem.message, "see shared-memory")
+    return judged_slices(facts)
+
+
+def judged_slices(facts: dict[str, Any]) -> Finding:
+    refused = [name for name, slice_ in facts.items() if slice_ and slice_["refused"]]
+    unasked = [name for name, slice_ in facts.items() if not slice_ or not slice_["granted_us"]]
+    consequence = (
+        "a long kernel of an opportunistic job is not cut when production comes, but runs to its end"
+    )
+    if refused:
+        cause = f"the driver refused those of {' and '.join(refused)}: {consequence}"
+        return Finding(
+            "time-slices", "warn", cause, "keep opportunistic kernels short, or try another driver", facts
+        )
+    if unasked:
+        cause = f"the driver set none for {' and '.join(unasked)}: {consequence}"
+        return Finding(
+            "time-slices", "warn", cause, "is MPS on, or is it a driver newer than Cotenant?", facts
+        )
+    granted = ", ".join(f"{name} {slice_['granted_us']} us" for name, slice_ in facts.items())
+    return Finding("time-slices", "ok", f"granted: {granted}", facts=facts)
+
+
 def library_path(machine: Machine) -> str:
     assert machine.driver_file is not None
     return ":".join(
@@ -343,11 +400,11 @@ def library_path(machine: Machine) -> str:
     )
 
 
-def run_probe(environment: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:
+def run_probe(environment: Mapping[str, str], *options: str) -> tuple[dict[str, Any] | None, str]:
     """What the probe measured, or why it could not."""
     try:
         child = subprocess.run(
-            [str(parts.probe())],
+            [str(parts.probe()), *options],
             check=False,
             env=dict(environment),
             capture_output=True,
@@ -382,4 +439,5 @@ CHECKS: tuple[Callable[[Machine], Finding], ...] = (
     shared_memory,
     symbols,
     self_test,
+    time_slices,
 )

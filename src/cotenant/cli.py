@@ -61,7 +61,7 @@ segment_option = click.option(
     envvar="COTENANT_SEGMENT",
     show_envvar=True,
     type=click.Path(path_type=Path),
-    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v1]",
+    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v2]",
 )
 
 

@@ -8,24 +8,46 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from ctypes import c_char, c_int, c_size_t, c_uint8, c_uint32, c_uint64
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from cotenant import parts
 
 MAGIC = b"cotenant"
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 SLOTS = 256
 GPUS = 16
+RIGHTS = 32
 CLASSES = 3
 OWNER_DIED = 0x40000000
 OWNER_MASK = 0x3FFFFFFF
 GATE_CLOSED = 0
 GPU_VALID = 2
+
+
+class Where(IntEnum):
+    """Of a tenant's memory."""
+
+    pinned = 0  # it does not move
+    resident = 1
+    leaving = 2
+    away = 3  # in host memory, the tenant paused
+    returning = 4
+
+
+REFUSALS = {
+    1: "a graph was being captured",
+    2: "its work on the GPU did not end in time",
+    3: "the host memory budget is used up",
+    4: "the host memory could not be had",
+    5: "a call of the driver failed",
+}
 
 
 class Knobs(ctypes.Structure):
@@ -34,11 +56,33 @@ class Knobs(ctypes.Structure):
         ("grace_us", c_uint32),
         ("gate_every_us", c_uint32),
         ("stale_ms", c_uint32),
+        ("in_flight_us", c_uint32),
+        ("turn_us", c_uint32),
+        ("patience_ms", c_uint32),
     ]
 
 
 class Gpu(ctypes.Structure):
-    _fields_ = [("known", c_uint32), ("unused", c_uint32), ("uuid", c_uint8 * 16), ("unused_b", c_uint8 * 8)]
+    _fields_ = [("known", c_uint32), ("unused", c_uint32), ("uuid", c_uint8 * 16), ("capacity", c_uint64)]
+
+
+class Crowding(ctypes.Structure):
+    _fields_ = [
+        ("headroom", c_uint64),
+        ("host_memory", c_uint64),
+        ("stay_ms", c_uint32),
+        ("unused", c_uint32),
+    ]
+
+
+class Right(ctypes.Structure):
+    _fields_ = [
+        ("whose", c_uint32),
+        ("id", c_uint32),
+        ("best_class", c_uint32),
+        ("unused", c_uint32),
+        ("memory_limit", c_uint64),
+    ]
 
 
 class Header(ctypes.Structure):
@@ -49,10 +93,12 @@ class Header(ctypes.Structure):
         ("slot_bytes", c_uint32),
         ("slots", c_uint32),
         ("knobs", Knobs),
-        ("unused_a", c_uint8 * 24),
+        ("unused_a", c_uint8 * 12),
         ("members", c_uint64 * (SLOTS // 64) * CLASSES),
-        ("unused_b", c_uint8 * 32),
+        ("policy", c_char * 32),
         ("gpus", Gpu * GPUS),
+        ("crowding", Crowding),
+        ("rights", Right * RIGHTS),
     ]
 
 
@@ -69,11 +115,49 @@ FIGURES = tuple(field[0] for field in Figures._fields_)
 class OnGpu(ctypes.Structure):
     _fields_ = [
         ("gate", c_uint32),
-        ("gate_line", c_uint8 * 60),
+        ("over_rate", c_uint32),
+        ("below_floor", c_uint32),
+        ("gate_line", c_uint8 * 52),
         ("busy", c_uint32),
-        ("unused", c_uint32),
+        ("holds_turn", c_uint32),
         ("figures", Figures),
-        ("busy_line", c_uint8 * 56),
+        ("used_ns", c_uint64),
+        ("busy_ns", c_uint64),
+        ("memory_bytes", c_uint64),
+        ("shut_until_ns", c_uint64),
+        ("tolerant_until_ns", c_uint64),
+        ("rate", c_uint32),
+        ("in_flight_us", c_uint32),
+        ("turn_key", c_uint64),
+    ]
+
+
+class Asked(ctypes.Structure):
+    _fields_ = [(name, c_uint32) for name in ("tenant_class", "weight", "slowdown", "floor", "time_slice_us")]
+
+
+class Memory(ctypes.Structure):
+    _fields_ = [("driver_bytes", c_uint64), ("refused", c_uint64), ("movable_bytes", c_uint64)]
+
+
+class Residence(ctypes.Structure):
+    _fields_ = [
+        ("where", c_uint32),
+        ("wake", c_uint32),
+        ("wanted_hard", c_uint32),
+        ("asked_hold", c_uint32),
+        ("held", c_uint32),
+        ("refusal", c_uint32),
+        ("refused_ns", c_uint64),
+        ("since_ns", c_uint64),
+        ("transfer_ns", c_uint64),
+        ("waiting_since_ns", c_uint64),
+        ("wanted_bytes", c_uint64),
+        ("wanted_gpu", c_uint32),
+        ("times_left", c_uint32),
+        ("host_pinned", c_uint64),
+        ("saved_bytes", c_uint64),
+        ("dropped_bytes", c_uint64),
     ]
 
 
@@ -92,13 +176,22 @@ class Slot(ctypes.Structure):
         ("time_slice_us", c_uint32),
         ("time_slice_refused", c_uint32),
         ("grace_us", c_uint32),
-        ("asked_class", c_uint32),
-        ("unused", c_uint8 * 80),
+        ("slowdown", c_uint32),
+        ("floor", c_uint32),
+        ("asked", Asked),
+        ("memory_limit", c_uint64),
+        ("host_bytes", c_uint64),
+        ("asked_memory", c_uint64),
+        ("residence", Residence),
+        ("unused", c_uint8 * 192),
         ("gpus", OnGpu * GPUS),
+        ("memory", Memory * GPUS),
     ]
 
 
 SEGMENT_BYTES = PAGE * (1 + SLOTS)
+SHARED = Path("/dev/shm/cotenant.shared")
+LONGEST_POLICY_NAME = Header.policy.size - 1
 
 
 class BadSegment(Exception):
@@ -114,6 +207,19 @@ class Use:
     busy: bool
     gated: bool
     figures: dict[str, int]
+    used_ns: int = 0
+    busy_ns: int = 0
+    in_flight_us: int = 0
+    holds_turn: bool = False
+    shut_until_ns: int = 0
+    tolerant_until_ns: int = 0
+    rate: int = 0  # thousandths; 0: no limit
+    over_rate: bool = False
+    below_floor: bool = False
+    memory_bytes: int = 0
+    driver_bytes: int = 0  # of these, contexts, modules and what else the driver took by itself
+    refused: int = 0  # allocations that the memory limit did not allow
+    movable_bytes: int = 0  # of memory_bytes, what can go to host memory; the rest is pinned
 
 
 @dataclass(frozen=True)
@@ -128,6 +234,25 @@ class Tenant:
     time_slice_us: int  # that the hardware gives it; 0: not known
     time_slice_refused: bool
     uses: tuple[Use, ...]
+    weight: int = 1000  # thousandths, as the next two
+    slowdown: int = 0  # 0: nothing was promised
+    floor: int = 0
+    grace_us: int = 0
+    heartbeat_ns: int = 0
+    asked: tuple[str, ...] = ()  # what it shall change and has not yet
+    memory_limit: int = 0  # as cotenant.memory_size has it; 0: none
+    host_bytes: int = 0  # of its GPU memory that lies in host memory now
+    where: Where = Where.pinned
+    held: bool = False  # by hand: it stays away
+    refusal: int = 0  # why it did not leave when it last should have: REFUSALS
+    refused_ns: int = 0
+    waiting_since_ns: int = 0  # for room in the GPU's memory; 0: it does not wait
+    wanted_bytes: int = 0
+    times_left: int = 0
+    transfer_ns: int = 0  # its last leaving and return together
+    host_pinned: int = 0  # host memory that it has pinned for leaving
+    saved_bytes: int = 0  # copied to the host, ever
+    dropped_bytes: int = 0  # and not copied, as the program had no use for them
 
 
 @dataclass(frozen=True)
@@ -135,11 +260,26 @@ class Snapshot:
     gpus: dict[int, str]
     tenants: tuple[Tenant, ...]
     lost: int  # slots whose owner died and that nobody has cleared yet
+    policy: str = ""  # that was chosen; empty: the default
+    rule: int = 1
+    stale_ms: int = 60
 
 
 def path_for(environment: Mapping[str, str]) -> Path:
     given = environment.get("COTENANT_SEGMENT")
-    return Path(given).absolute() if given else Path(f"/dev/shm/cotenant-{os.getuid()}.v{VERSION}")
+    if given:
+        return Path(given).absolute()
+    return administrators() or Path(f"/dev/shm/cotenant-{os.getuid()}.v{VERSION}")
+
+
+def administrators() -> Path | None:
+    """The segment that root has made for all users (cotenant.shared_segment); as wire::default_shared_segment."""
+    try:
+        about = SHARED.lstat()
+    except OSError:
+        return None
+    is_roots = stat.S_ISDIR(about.st_mode) and about.st_uid == 0 and not about.st_mode & 0o022
+    return SHARED if is_roots else None
 
 
 def wire_library() -> ctypes.CDLL:
@@ -171,6 +311,10 @@ def ensure(path: Path) -> None:
 def read(path: Path) -> Snapshot:
     """Raises FileNotFoundError where there is none, BadSegment where it is not one of ours."""
     try:
+        if path.is_dir():
+            from cotenant import shared_segment
+
+            return snapshot(shared_segment.contents(path), path)
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
             return snapshot(memory, path)
     except FileNotFoundError:
@@ -179,18 +323,55 @@ def read(path: Path) -> Snapshot:
         raise BadSegment(f"{path} cannot be read: {error}") from error
 
 
-def ask_for_class(path: Path, pid: int, wanted: int) -> bool:
-    """Writes the request into the tenant's slot; False: no tenant has this PID."""
+def ask(path: Path, pid: int, wanted: Mapping[str, int]) -> bool:
+    """Writes requests into the tenant's slot (fields of Asked, "memory", "hold"); False: no tenant has this PID."""
+
+    def write(slot: mmap.mmap | bytearray, at: int) -> None:
+        for name, value in wanted.items():
+            offset, size = asked_place(name)
+            slot[at + offset : at + offset + size] = (1 + value).to_bytes(size, sys.byteorder)
+
     try:
+        if path.is_dir():
+            from cotenant import shared_segment
+
+            return shared_segment.ask(path, pid, lambda slot: write(slot, 0))
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             snapshot(memory, path)  # raises for what is not a segment of ours
             for at in range(PAGE, SEGMENT_BYTES, PAGE):
                 slot = Slot.from_buffer_copy(memory, at)
                 if is_live(slot) and slot.pid == pid:
-                    place = at + Slot.asked_class.offset
-                    memory[place : place + 4] = (1 + wanted).to_bytes(4, sys.byteorder)
+                    write(memory, at)
                     return True
             return False
+    except PermissionError as error:
+        raise BadSegment(f"{path} is not writable") from error
+
+
+def asked_place(name: str) -> tuple[int, int]:
+    """Where in a slot a request stands, and its size."""
+    if name == "memory":
+        return Slot.asked_memory.offset, 8
+    if name == "hold":
+        return Slot.residence.offset + Residence.asked_hold.offset, 4
+    return Slot.asked.offset + getattr(Asked, name).offset, 4
+
+
+def choose_policy(path: Path, name: str) -> None:
+    """For whoever turns the knobs. Raises BadSegment where it cannot be written."""
+    encoded = name.encode()
+    assert len(encoded) <= LONGEST_POLICY_NAME
+    if path.is_dir():
+        from cotenant import shared_segment
+
+        with shared_segment.writable_header(path) as header:
+            header.policy = encoded
+        return
+    try:
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            snapshot(memory, path)
+            at = Header.policy.offset
+            memory[at : at + Header.policy.size] = encoded.ljust(Header.policy.size, b"\0")
     except PermissionError as error:
         raise BadSegment(f"{path} is not writable") from error
 
@@ -208,7 +389,8 @@ def snapshot(memory: mmap.mmap | bytes, path: Path) -> Snapshot:
         lost += bool(slot.owner[0] & OWNER_DIED)
         if is_live(slot):
             tenants.append(tenant_in(slot, gpus))
-    return Snapshot(gpus, tuple(tenants), lost)
+    policy = printable(header.policy.decode(errors="replace"))
+    return Snapshot(gpus, tuple(tenants), lost, policy, header.knobs.rule, header.knobs.stale_ms)
 
 
 def is_live(slot: Slot) -> bool:
@@ -228,15 +410,70 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         time_slice_us=slot.time_slice_us,
         time_slice_refused=bool(slot.time_slice_refused),
         uses=tuple(uses_of(slot, gpus)),
+        weight=slot.weight,
+        slowdown=slot.slowdown,
+        floor=slot.floor,
+        grace_us=slot.grace_us,
+        heartbeat_ns=slot.heartbeat_ns,
+        asked=tuple(asked_of(slot)),
+        memory_limit=slot.memory_limit,
+        host_bytes=slot.host_bytes,
+        where=where_of(slot.residence),
+        held=bool(slot.residence.held),
+        refusal=slot.residence.refusal,
+        refused_ns=slot.residence.refused_ns,
+        waiting_since_ns=slot.residence.waiting_since_ns,
+        wanted_bytes=slot.residence.wanted_bytes if slot.residence.waiting_since_ns else 0,
+        times_left=slot.residence.times_left,
+        transfer_ns=slot.residence.transfer_ns,
+        host_pinned=slot.residence.host_pinned,
+        saved_bytes=slot.residence.saved_bytes,
+        dropped_bytes=slot.residence.dropped_bytes,
     )
+
+
+def where_of(residence: Residence) -> Where:
+    try:
+        return Where(residence.where)
+    except ValueError:  # a tenant writes its own slot as it likes
+        return Where.pinned
+
+
+def asked_of(slot: Slot) -> Iterator[str]:
+    for name, *_ in Asked._fields_:
+        if getattr(slot.asked, name):
+            yield name
+    if slot.asked_memory:
+        yield "memory"
+    if slot.residence.asked_hold:
+        yield "hold"
 
 
 def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
     for number, uuid in gpus.items():
         on = slot.gpus[number]
         figures = {name: int(getattr(on.figures, name)) for name in FIGURES}
-        if on.busy or any(figures.values()):
-            yield Use(number, uuid, bool(on.busy), on.gate == GATE_CLOSED, figures)
+        if on.busy or on.memory_bytes or any(figures.values()):
+            yield Use(
+                number,
+                uuid,
+                bool(on.busy),
+                on.gate == GATE_CLOSED,
+                figures,
+                on.used_ns,
+                on.busy_ns,
+                on.in_flight_us,
+                bool(on.holds_turn),
+                on.shut_until_ns,
+                on.tolerant_until_ns,
+                on.rate,
+                bool(on.over_rate),
+                bool(on.below_floor),
+                on.memory_bytes,
+                slot.memory[number].driver_bytes,
+                slot.memory[number].refused,
+                slot.memory[number].movable_bytes,
+            )
 
 
 def uuid_text(uuid: bytes) -> str:

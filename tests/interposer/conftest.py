@@ -96,7 +96,7 @@ class Tenant:
 
 
 def set_stale_ms(path: Path, milliseconds: int) -> None:
-    with path.open("r+b") as file:
+    with (path / "header" if path.is_dir() else path).open("r+b") as file:
         file.seek(segment.Header.knobs.offset + segment.Knobs.stale_ms.offset)
         file.write(milliseconds.to_bytes(4, "little"))
 
@@ -128,3 +128,20 @@ def tenant(softgpu_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[...
 @pytest.fixture
 def tenants_now(softgpu_env: dict[str, str]) -> Callable[[], tuple[segment.Tenant, ...]]:
     return lambda: segment.read(Path(softgpu_env["COTENANT_SEGMENT"])).tenants
+
+
+COMPANY = """
+from cuda.bindings import driver
+from soft import Gpu, check
+for ordinal in range(check(driver.cuInit(0)) or check(driver.cuDeviceGetCount())):
+    gpu = Gpu(ordinal); gpu.launch(gpu.kernel('empty')); gpu.synchronize()
+print('here', flush=True); input()
+"""
+
+
+@pytest.fixture
+def company(tenant: Callable[..., Tenant]) -> Tenant:
+    """An idle production tenant on every GPU: whoever has none to wait for passes no gates."""
+    one = tenant("production", COMPANY)
+    assert one.hear() == "here"
+    return one

@@ -93,11 +93,10 @@ def test_the_lower_class_waits_while_the_higher_is_busy(
     wait_for(lambda: order(low, "done?") == "True")
 
 
-def test_equals_do_not_wait_for_each_other(tenant: Start, tenants_now: TenantsNow) -> None:
+def test_an_equal_that_stands_still_hands_on_its_turn(tenant: Start) -> None:
     one, other = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
     assert order(one, "begin") == "did begin"
     assert order(other, "work 5") == "did work"
-    assert not use(tenants_now(), other).gated
     order(one, "end")
 
 
@@ -183,6 +182,7 @@ print(count)
 
 
 @pytest.mark.parametrize("tenant_class", ["production", "standard", "opportunistic"])
+@pytest.mark.usefixtures("company")
 def test_a_captured_graph_is_what_the_program_made_it(tenant: Start, tenant_class: str) -> None:
     one = tenant(tenant_class, CAPTURE)
     assert one.finish() == "10\n"
@@ -247,6 +247,7 @@ def test_gates_are_placed_by_time(tenant: Start, tenants_now: TenantsNow) -> Non
     one.finish()
 
 
+@pytest.mark.usefixtures("company")
 def test_a_long_kernel_always_has_a_gate_of_its_own(tenant: Start) -> None:
     one = tenant(
         "opportunistic",

@@ -69,6 +69,7 @@ for g in (graph, other, shorter): check(driver.cuGraphDestroy(g))
 """
 
 
+@pytest.mark.usefixtures("company")
 def test_results_are_the_same_after_launch_new_parameters_and_update(
     tenant: Start, run_python: RunPython
 ) -> None:

@@ -37,7 +37,7 @@ def ask(native: Path, compiled: Compile, plain_env: dict[str, str], run_python: 
 
 
 @pytest.mark.parametrize(
-    ("tenant_class", "slice_us"), [("production", 1_000_000), ("standard", 2048), ("opportunistic", 100)]
+    ("tenant_class", "slice_us"), [("production", 1_000_000), ("standard", 2048), ("opportunistic", 1000)]
 )
 def test_each_class_has_its_slice(ask: Ask, tenant_class: str, slice_us: int) -> None:
     assert ask(tenant_class) == [f"{slice_us} taken"]

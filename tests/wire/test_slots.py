@@ -16,7 +16,9 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@pytest.mark.parametrize("case", ["churn 1000", "crowd", "leave", "stopped", "faults", "race"])
+@pytest.mark.parametrize(
+    "case", ["churn 1000", "crowd", "leave", "stopped", "faults", "race", "turns", "steered"]
+)
 def test_slots(slots: Path, tmp_path: Path, case: str) -> None:
     command = [str(slots), str(tmp_path / "segment"), *case.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,21 +1,25 @@
-"""`cotenant ctl`: changes a tenant while it runs.
+"""`cotenant ctl`: changes a tenant while it runs, or the policy that looks after all of them.
 
-The request is written into the tenant's slot; the interposer inside the job takes it and puts it into effect.
+A request is written into the tenant's slot; the interposer inside the job takes it and puts it into effect.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from cotenant import classes, segment
+from cotenant import amounts, classes, memory_size, segment
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
 PATIENCE_SECONDS = 5.0
+# What a tenant shows of what it was asked for; a time slice is the driver's to grant.
+SHOWN = ("tenant_class", "weight", "slowdown", "floor")
+NO_RUN = bytes(16).hex()
 
 
 @click.command(
@@ -24,9 +28,12 @@ PATIENCE_SECONDS = 5.0
     epilog="""\b
 Examples:
   cotenant ctl 4711 --class opportunistic
-  cotenant ctl $(pgrep -f finetune.py) --class standard""",
+  cotenant ctl 4711 --slowdown 2% --time-slice 2ms
+  cotenant ctl 4711 --memory 10G
+  cotenant ctl $(pgrep -f finetune.py) --weight 3 --floor 5%
+  cotenant ctl --policy strict""",
 )
-@click.argument("pid", type=int)
+@click.argument("pid", type=int, required=False)
 @click.option(
     "--class",
     "tenant_class",
@@ -35,40 +42,204 @@ Examples:
     show_envvar=True,
     help="The class it shall have from now on.",
 )
+@click.option(
+    "--weight",
+    type=amounts.weight,
+    metavar="NUMBER",
+    envvar="COTENANT_CTL_WEIGHT",
+    show_envvar=True,
+    help="Its weight among its equals, 0.1 to 100.",
+)
+@click.option(
+    "--slowdown",
+    type=amounts.slowdown_or_none,
+    metavar="SHARE|none",
+    envvar="COTENANT_CTL_SLOWDOWN",
+    show_envvar=True,
+    help="By how much a production job may be slowed down, such as 5%.",
+)
+@click.option(
+    "--floor",
+    type=amounts.floor,
+    metavar="SHARE",
+    envvar="COTENANT_CTL_FLOOR",
+    show_envvar=True,
+    help="The share of the GPU that it gets whatever the classes above do.",
+)
+@click.option(
+    "--memory",
+    type=memory_size.limit_or_none,
+    metavar="SIZE|SHARE|none",
+    envvar="COTENANT_CTL_MEMORY",
+    show_envvar=True,
+    help="The most that it and the other processes of its run may take of each GPU's memory: 20G, or 30%.",
+)
+@click.option(
+    "--time-slice",
+    "time_slice_us",
+    type=amounts.time_slice_us,
+    metavar="TIME|default",
+    envvar="COTENANT_CTL_TIME_SLICE",
+    show_envvar=True,
+    help="How long the hardware lets it run at a time, such as 50us or 2ms; default: as its class.",
+)
+@click.option(
+    "--policy",
+    metavar="NAME",
+    envvar="COTENANT_CTL_POLICY",
+    show_envvar=True,
+    help="Without PID: the policy for all tenants of the segment.",
+)
 @segment_option
-def command(pid: int, tenant_class: str | None, segment_file: Path | None) -> None:
-    """Change the tenant with process number PID while it runs.
+def command(
+    pid: int | None,
+    tenant_class: str | None,
+    weight: str | None,
+    slowdown: str | None,
+    floor: str | None,
+    memory: int | None,
+    time_slice_us: int | None,
+    policy: str | None,
+    segment_file: Path | None,
+) -> None:
+    """Change the tenant with process number PID while it runs, or the policy of all of them.
 
-    What it has queued keeps its order and its results; the new class counts from its next launch on.
+    What it has queued keeps its order and its results; the change counts from its next launch on.
     """
-    if tenant_class is None:
-        raise Problem("nothing to change", "say what: --class", USAGE)
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
-    wanted = classes.TenantClass[tenant_class].value
-    ask(path, pid, wanted)
+    wanted = {
+        name: value
+        for name, value in {
+            "tenant_class": classes.TenantClass[tenant_class].value if tenant_class else None,
+            "weight": amounts.thousandths(weight) if weight else None,
+            "slowdown": amounts.thousandths(slowdown) if slowdown else None,
+            "floor": amounts.thousandths(floor) if floor else None,
+            "time_slice_us": time_slice_us,
+            "memory": memory,
+        }.items()
+        if value is not None
+    }
+    if pid is None and policy is not None and not wanted:
+        change_policy(path, policy)
+        return
+    if pid is None:
+        hint = "cotenant ctl PID --class ... for a tenant, cotenant ctl --policy NAME for all"
+        raise Problem("no process number given", hint, USAGE)
+    if policy is not None:
+        raise Problem("a policy is for all tenants", "leave the process number out", USAGE)
+    if not wanted:
+        hint = "say what: --class, --weight, --slowdown, --floor, --memory, --time-slice"
+        raise Problem("nothing to change", hint, USAGE)
+    change(path, pid, wanted)
+    narrate(f"tenant {pid}: {', '.join(in_words(name, value) for name, value in wanted.items())}")
+
+
+def change_policy(path: Path, name: str) -> None:
+    from cotenant.policies import registry
+
+    registry.find_live(name)
+    if len(name.encode()) > segment.LONGEST_POLICY_NAME:
+        longest = f"has over {segment.LONGEST_POLICY_NAME} characters"
+        raise Problem(
+            f"the policy's name '{name}' {longest}", "cotenant daemon --policy FILE takes it", USAGE
+        )
+    try:
+        segment.choose_policy(path, name)
+    except FileNotFoundError:
+        raise Problem(f"there is no segment {path}", "the first `cotenant run` makes it") from None
+    except segment.BadSegment as error:
+        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+    narrate(f"the policy is {name} now")
+
+
+def change(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
+    check_against_class(path, pid, wanted)
+    check_against_rights(path, pid, wanted)
+    try:
+        if not segment.ask(path, pid, wanted):
+            raise no_tenant(path, pid)
+        if "memory" in wanted:
+            # A limit is the whole run's: each of its processes keeps to the one in its own slot.
+            for other in others_of_its_run(path, pid):
+                segment.ask(path, other, {"memory": wanted["memory"]})
+    except FileNotFoundError:
+        raise no_tenant(path, pid) from None
+    except segment.BadSegment as error:
+        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (now := class_of(path, pid)) != wanted:
-        if now is None:
-            raise Problem(f"tenant {pid} has ended")
+    while not has_taken(tenant_of(path, pid), pid, wanted):
         if time.monotonic() > deadline:
             raise Problem(f"tenant {pid} does not answer", "is it stopped? It changes when it goes on")
         time.sleep(0.01)
-    narrate(f"tenant {pid} is {tenant_class} now")
 
 
-def ask(path: Path, pid: int, wanted: int) -> None:
+def check_against_class(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
+    """Promises are to production, floors to those that yield to it."""
+    if not (wanted.get("slowdown") or wanted.get("floor")):
+        return
+    tenant = tenant_of(path, pid)
+    if tenant is None:
+        raise no_tenant(path, pid)
+    is_production = wanted.get("tenant_class", tenant.tenant_class) == classes.TenantClass.production
+    if wanted.get("slowdown") and not is_production:
+        raise Problem("only a production job has a slowdown", "cotenant ctl PID --class production", USAGE)
+    if wanted.get("floor") and is_production:
+        raise Problem("a production job needs no floor", "--floor is for those that wait for it", USAGE)
+
+
+def check_against_rights(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
+    """An administrator's segment says who may have which class."""
+    if "tenant_class" not in wanted or not path.is_dir():
+        return
+    from cotenant import shared_segment
+
     try:
-        if not segment.ask_for_class(path, pid, wanted):
-            raise Problem(f"no tenant has the process number {pid}", f"there are {known_pids(path)}")
+        best = shared_segment.best_class_of(path, pid)
+    except (OSError, segment.BadSegment):
+        return  # as whoever writes the request will say
+    if wanted["tenant_class"] < best:
+        hint = "`cotenant segment rights` gives more, if you are the administrator"
+        raise Problem(f"tenant {pid} may be {classes.NAMES[best]} at most", hint)
+
+
+def has_taken(tenant: segment.Tenant | None, pid: int, wanted: Mapping[str, int]) -> bool:
+    if tenant is None:
+        raise Problem(f"tenant {pid} has ended")
+    shown = all(getattr(tenant, name) == value for name, value in wanted.items() if name in SHOWN)
+    return shown and not set(tenant.asked) & set(wanted)
+
+
+def others_of_its_run(path: Path, pid: int) -> list[int]:
+    tenants = segment.read(path).tenants
+    runs = {tenant.tenant for tenant in tenants if tenant.pid == pid} - {NO_RUN}
+    return [tenant.pid for tenant in tenants if tenant.tenant in runs and tenant.pid != pid]
+
+
+def tenant_of(path: Path, pid: int) -> segment.Tenant | None:
+    try:
+        return next((tenant for tenant in segment.read(path).tenants if tenant.pid == pid), None)
     except FileNotFoundError:
-        raise Problem(f"no tenant has the process number {pid}", "there are no tenants") from None
+        return None
     except segment.BadSegment as error:
         raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
 
 
-def class_of(path: Path, pid: int) -> int | None:
-    return next((t.tenant_class for t in segment.read(path).tenants if t.pid == pid), None)
+def no_tenant(path: Path, pid: int) -> Problem:
+    try:
+        tenants = segment.read(path).tenants
+    except (FileNotFoundError, segment.BadSegment):
+        tenants = ()
+    known = ", ".join(f"{tenant.pid} ({tenant.program})" for tenant in tenants) or "no tenants"
+    return Problem(f"no tenant has the process number {pid}", f"there are {known}")
 
 
-def known_pids(path: Path) -> str:
-    return ", ".join(f"{t.pid} ({t.program})" for t in segment.read(path).tenants) or "no tenants"
+def in_words(name: str, value: int) -> str:
+    if name == "tenant_class":
+        return f"class {classes.NAMES[value]}"
+    if name == "weight":
+        return f"weight {value / 1000:g}"
+    if name == "memory":
+        return f"memory up to {memory_size.written(value)}" if value else "no memory limit"
+    if name == "time_slice_us":
+        return f"time slice {value} us" if value else "time slice of its class"
+    return f"{name} {amounts.percent(value)}" if value or name == "floor" else f"no {name} promised"

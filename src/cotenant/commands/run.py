@@ -1,7 +1,8 @@
 """`cotenant run`: the command becomes a tenant of the GPU it uses.
 
 What the interposer gets, all of it in the environment: COTENANT_DRIVER (the real driver's file),
-COTENANT_SEGMENT, COTENANT_CLASS, COTENANT_TENANT (new for each run), and LD_PRELOAD, the interposer first.
+COTENANT_SEGMENT, COTENANT_CLASS, COTENANT_TENANT (new for each run), COTENANT_WEIGHT, COTENANT_SLOWDOWN,
+COTENANT_FLOOR and COTENANT_MEMORY where they were given, and LD_PRELOAD, the interposer first.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from pathlib import Path
 
 import click
 
-from cotenant import classes, driver, execute, parts, preload, segment
+from cotenant import amounts, classes, driver, execute, memory_size, parts, preload, segment
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
-SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_TENANT")
+PROMISES = ("COTENANT_WEIGHT", "COTENANT_SLOWDOWN", "COTENANT_FLOOR", "COTENANT_MEMORY")
+SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_TENANT", *PROMISES)
 
 
 @click.command(
@@ -26,8 +28,8 @@ SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_T
     context_settings={"allow_interspersed_args": False},
     epilog="""\b
 Examples:
-  cotenant run --class production -- python serve.py
-  cotenant run --class opportunistic --gpu 1 python finetune.py --epochs 3
+  cotenant run --class production --slowdown 5% -- python serve.py
+  cotenant run --class opportunistic --memory 20G --gpu 1 python finetune.py --epochs 3
   cotenant run --dry-run -- python train.py""",
 )
 @click.option(
@@ -41,6 +43,38 @@ Examples:
     help="How much the command matters: a class waits while one above it has work on the GPU.",
 )
 @click.option(
+    "--weight",
+    type=amounts.weight,
+    metavar="NUMBER",
+    envvar="COTENANT_WEIGHT",
+    show_envvar=True,
+    help="Its weight among its equals, 0.1 to 100.  [default: 1]",
+)
+@click.option(
+    "--slowdown",
+    type=amounts.slowdown,
+    metavar="SHARE",
+    envvar="COTENANT_SLOWDOWN",
+    show_envvar=True,
+    help="For production: by how much it may be slowed down, such as 5%.",
+)
+@click.option(
+    "--floor",
+    type=amounts.floor,
+    metavar="SHARE",
+    envvar="COTENANT_FLOOR",
+    show_envvar=True,
+    help="For the others: the share of the GPU that it gets whatever the classes above do.",
+)
+@click.option(
+    "--memory",
+    type=memory_size.limit,
+    metavar="SIZE|SHARE",
+    envvar="COTENANT_MEMORY",
+    show_envvar=True,
+    help="The most it may take of each GPU's memory, all its processes together: 20G, or 30%.",
+)
+@click.option(
     "--gpu",
     envvar="COTENANT_GPU",
     show_envvar=True,
@@ -48,6 +82,20 @@ Examples:
     help="The GPUs it may see: index, UUID or PCI id.",
 )
 @segment_option
+@click.option(
+    "--policy",
+    metavar="NAME",
+    envvar="COTENANT_POLICY",
+    show_envvar=True,
+    help="The policy for all tenants of the segment from now on; `cotenant policies` lists them.",
+)
+@click.option(
+    "--no-daemon",
+    is_flag=True,
+    envvar="COTENANT_NO_DAEMON",
+    show_envvar=True,
+    help="Start no daemon: the rules go on under the last knobs, and nobody adapts them.",
+)
 @click.option(
     "--require",
     is_flag=True,
@@ -65,8 +113,14 @@ Examples:
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(
     tenant_class: str,
+    weight: str | None,
+    slowdown: str | None,
+    floor: str | None,
+    memory: str | None,
     gpu: str | None,
     segment_file: Path | None,
+    policy: str | None,
+    no_daemon: bool,
     require: bool,
     dry_run: bool,
     words: tuple[str, ...],
@@ -79,11 +133,20 @@ def command(
     """
     if not words:
         raise Problem("no command given", "cotenant run [options] [--] command...", USAGE)
+    slowdown, floor = only_for_its_class(tenant_class, slowdown, floor)
+    if policy:
+        from cotenant.daemon import choice
+
+        policy = choice.for_segment(policy)
     before = execute.inherited()
     # A dry run shows what would be set, also for a program that is not here.
     program = words[0] if dry_run else execute.find_program(words[0], before)
     try:
         after = tenant_environment(before, tenant_class, segment_file, create=not dry_run)
+        for name, value in zip(PROMISES, (weight, slowdown, floor, memory), strict=True):
+            after.pop(name, None)
+            if value:
+                after[name] = value
     except NotShared as reason:
         if require:
             raise Problem(reason.message, reason.hint) from None
@@ -96,7 +159,45 @@ def command(
     if dry_run:
         show(before, after, words)
         return
+    if "COTENANT_SEGMENT" in after:
+        look_after(Path(after["COTENANT_SEGMENT"]), policy, no_daemon)
     execute.become(program, words, after)
+
+
+def only_for_its_class(
+    tenant_class: str, slowdown: str | None, floor: str | None
+) -> tuple[str | None, str | None]:
+    """What an outer run has left in the environment does not count for another class; what was typed must fit."""
+    context = click.get_current_context()
+
+    def fits(option: str, value: str | None, allowed: bool, problem: str, hint: str) -> str | None:
+        if value is None or allowed:
+            return value
+        if context.get_parameter_source(option) is click.core.ParameterSource.ENVIRONMENT and (
+            "COTENANT_TENANT" in os.environ
+        ):
+            return None
+        raise Problem(problem, hint, USAGE)
+
+    is_production = tenant_class == classes.TenantClass.production.name
+    hint = "add --class production"
+    slowdown = fits("slowdown", slowdown, is_production, "--slowdown is for production jobs", hint)
+    problem, hint = "--floor is for those that yield to production", "leave it out for a production job"
+    return slowdown, fits("floor", floor, not is_production, problem, hint)
+
+
+def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
+    """Nothing here stops the command."""
+    try:
+        if policy:
+            segment.choose_policy(path, policy)
+        # An administrator's segment has the administrator's daemon, or none.
+        if not no_daemon and (not path.is_dir() or os.access(path / "header", os.W_OK)):
+            from cotenant.daemon import start
+
+            start.unless_running(path, os.environ)
+    except (OSError, segment.BadSegment) as error:
+        narrate(f"cotenant: no daemon looks after {path}: {error}; the rules go on without it")
 
 
 class NotShared(Exception):

@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from cotenant import classes, segment
+from cotenant import amounts, classes, memory_size, segment
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import Problem, narrate
 
 Row = dict[str, Any]
+NvmlBytes = dict[tuple[str, int], int]
 
 NARROW = (
     "gpu",
@@ -22,6 +23,10 @@ NARROW = (
     "program",
     "class",
     "state",
+    "weight",
+    "promise",
+    "used_s",
+    "memory",
     "kernels",
     "graphs",
     "copies",
@@ -29,7 +34,8 @@ NARROW = (
     "escaped",
     "unknown",
 )
-WIDE = ("uuid", "tenant", "uid", "slice_us", "memory_ops", "host_calls", "bursts")
+MEMORY = ("memory_bytes", "memory_limit", "driver_bytes", "host_bytes", "nvml_bytes", "refused")
+WIDE = ("uuid", "tenant", "uid", "slice_us", "in_flight_us", "memory_ops", "host_calls", "bursts", *MEMORY)
 
 
 @click.command(
@@ -55,8 +61,11 @@ Examples:
 def command(output: str, segment_file: Path | None) -> None:
     """Show the tenants of each GPU: their class, what they launched, and what escaped control.
 
-    STATE is busy, idle or gated (held back for a class above). ESCAPED counts work that reached the GPU
-    without passing a gate, UNKNOWN the driver functions that the program took and Cotenant does not know.
+    STATE is busy, idle or gated (held back). PROMISE is by how much a production job may be slowed down, or
+    which share of the GPU another one gets in any case; USED_S is the GPU time that it has had. MEMORY is what
+    the process has of the GPU's and, behind a stroke, what all processes of its run may have. ESCAPED counts
+    work that reached the GPU without passing a gate, UNKNOWN the driver functions that the program took and
+    Cotenant does not know.
     """
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     try:
@@ -67,12 +76,19 @@ def command(output: str, segment_file: Path | None) -> None:
         raise Problem(str(error), "remove it when no tenant runs, or name another with --segment") from None
     if not seen.tenants:
         narrate("no tenants")
+    nvml = nvml_bytes() if seen.tenants and output != "table" else {}
     if output == "json":
-        print_json(seen, path)
+        print_json(seen, path, nvml)
     elif output == "csv":
-        print_csv(seen)
+        print_csv(seen, nvml)
     elif seen.tenants:
-        print_table(seen, wide=output == "wide")
+        print_table(seen, nvml, wide=output == "wide")
+
+
+def nvml_bytes() -> NvmlBytes:
+    from cotenant import process_memory
+
+    return process_memory.by_process(os.environ)
 
 
 def state(use: segment.Use) -> str:
@@ -85,26 +101,52 @@ def class_name(value: int) -> str:
     return classes.NAMES[value] if value < len(classes.NAMES) else str(value)
 
 
-def rows(seen: segment.Snapshot) -> Iterator[Row]:
+def promise(tenant: segment.Tenant) -> str:
+    if tenant.slowdown:
+        return f"<{amounts.percent(tenant.slowdown)}"
+    return f">{amounts.percent(tenant.floor)}" if tenant.floor else ""
+
+
+def memory(tenant: segment.Tenant, use: segment.Use | None, nvml: NvmlBytes) -> Row:
+    """`driver_bytes` is part of `memory_bytes`; what NVML has on top of these is the driver's own, not measured."""
+    here = use.memory_bytes if use else 0
+    limit = memory_size.written(tenant.memory_limit) if tenant.memory_limit else ""
+    return {
+        "memory": memory_size.size_shown(here)
+        + (f"/{memory_size.shown(tenant.memory_limit)}" if limit else ""),
+        "memory_bytes": here,
+        "memory_limit": limit,
+        "driver_bytes": use.driver_bytes if use else 0,
+        "host_bytes": tenant.host_bytes,
+        "nvml_bytes": nvml.get((use.uuid, tenant.pid), "") if use else "",
+        "refused": use.refused if use else 0,
+    }
+
+
+def rows(seen: segment.Snapshot, nvml: NvmlBytes) -> Iterator[Row]:
     """A row for each tenant on each GPU it has used; one without a GPU where it has used none."""
     for tenant in seen.tenants:
         about: Row = {
             "pid": tenant.pid,
             "program": tenant.program,
             "class": class_name(tenant.tenant_class),
+            "weight": f"{tenant.weight / 1000:g}",
+            "promise": promise(tenant),
             "unknown": tenant.unknown_functions,
             "tenant": tenant.tenant,
             "uid": tenant.uid,
             "slice_us": tenant.time_slice_us,
         }
-        unused = dict.fromkeys(segment.FIGURES, 0)
+        unused = dict.fromkeys((*segment.FIGURES, "used_s", "in_flight_us"), 0)
         if not tenant.uses:
-            yield about | {"gpu": "", "uuid": "", "state": "idle"} | unused
+            yield about | {"gpu": "", "uuid": "", "state": "idle"} | unused | memory(tenant, None, nvml)
         for use in tenant.uses:
-            yield about | {"gpu": use.gpu, "uuid": use.uuid, "state": state(use)} | use.figures
+            here = {"gpu": use.gpu, "uuid": use.uuid, "state": state(use)}
+            times = {"used_s": f"{use.used_ns / 1e9:.1f}", "in_flight_us": use.in_flight_us}
+            yield about | here | times | memory(tenant, use, nvml) | use.figures
 
 
-def print_json(seen: segment.Snapshot, path: Path) -> None:
+def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
     import json
 
     tenants = [
@@ -114,11 +156,20 @@ def print_json(seen: segment.Snapshot, path: Path) -> None:
             "program": tenant.program,
             "class": class_name(tenant.tenant_class),
             "tenant": tenant.tenant,
+            "weight": tenant.weight / 1000,
+            "slowdown": tenant.slowdown / 1000 or None,
+            "floor": tenant.floor / 1000,
+            "memory_limit": memory_size.written(tenant.memory_limit) if tenant.memory_limit else None,
+            "host_bytes": tenant.host_bytes,
             "unknown_functions": tenant.unknown_functions,
             "time_slice_us": tenant.time_slice_us,
             "time_slice_refused": tenant.time_slice_refused,
             "gpus": [
-                {"gpu": use.gpu, "uuid": use.uuid, "busy": use.busy, "gated": use.gated} | use.figures
+                {"gpu": use.gpu, "uuid": use.uuid, "busy": use.busy, "gated": use.gated}
+                | {"used_ns": use.used_ns, "busy_ns": use.busy_ns, "in_flight_us": use.in_flight_us}
+                | {"memory_bytes": use.memory_bytes, "driver_bytes": use.driver_bytes, "refused": use.refused}
+                | {"nvml_bytes": nvml.get((use.uuid, tenant.pid))}
+                | use.figures
                 for use in tenant.uses
             ],
         }
@@ -128,24 +179,24 @@ def print_json(seen: segment.Snapshot, path: Path) -> None:
     print(json.dumps({"segment": str(path), "gpus": gpus, "tenants": tenants}, indent=2))
 
 
-def print_csv(seen: segment.Snapshot) -> None:
+def print_csv(seen: segment.Snapshot, nvml: NvmlBytes) -> None:
     import csv
 
     writer = csv.DictWriter(sys.stdout, (*NARROW, *WIDE), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows(seen))
+    writer.writerows(rows(seen, nvml))
 
 
-def print_table(seen: segment.Snapshot, wide: bool) -> None:
+def print_table(seen: segment.Snapshot, nvml: NvmlBytes, wide: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     columns = NARROW + WIDE if wide else NARROW
     table = Table(box=None, pad_edge=False)
     for name in columns:
-        words = name in ("program", "class", "state", "uuid", "tenant")
+        words = name in ("program", "class", "state", "promise", "uuid", "tenant")
         table.add_column(name.upper(), justify="left" if words else "right", no_wrap=True)
-    for row in sorted(rows(seen), key=lambda row: (str(row["gpu"]), row["pid"])):
+    for row in sorted(rows(seen, nvml), key=lambda row: (str(row["gpu"]), row["pid"])):
         table.add_row(*(str(row[name]) for name in columns))
     # Into a pipe or file the width is the content's, so that nothing is cut off.
     Console(width=None if sys.stdout.isatty() and not wide else 400, highlight=False, markup=False).print(

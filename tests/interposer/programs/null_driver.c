@@ -72,6 +72,7 @@ UNUSED(cuGraphNodeGetType)
 UNUSED(cuGraphRemoveDependencies)
 UNUSED(cuMemHostGetDevicePointer_v2)
 UNUSED(cuMemHostRegister_v2)
+UNUSED(cuStreamBatchMemOp_v2)
 UNUSED(cuStreamIsCapturing)
 UNUSED(cuStreamWaitValue32_v2)
 

@@ -1,0 +1,184 @@
+// Who has a place in a GPU's memory when not all fit: the rules, pure. Tenants whose memory can move are resident or
+// away, never half; whoever needs room asks others to leave.
+//
+//   displaced     by a class above: at once. By an equal: when its stay is over, which lasts at least ten times as long
+//   as
+//                 its own leaving and return take; so that less than a tenth of the time goes into moving.
+//   who first     the least valuable: lowest class, then lowest weight, idle before busy, longest resident, largest. As
+//   few
+//                 as are needed: one whose bytes turn out not to be is spared.
+//   who returns   when there is room for all of it, the headroom aside that is kept for the classes above. Those who
+//   wait
+//                 stand in line by class, then by how long they have waited; one who could not be served even if all
+//                 who can leave did, lets the others pass.
+//
+// Nobody is told to leave: each says in its own slot what it waits for, and each who could leave asks these rules
+// whether it is the one. Bytes are taken by counting them in one's own slot and looking at the sum again.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace arbiter {
+
+constexpr uint32_t kProduction = 0;
+constexpr uint64_t kStayForTransfers = 10;
+constexpr uint64_t kShortestStayNs = 100000000;
+constexpr uint64_t kBytesPerSecond = 20000000000;  // of a transfer that was never measured
+
+struct Gpu {
+    uint64_t capacity;
+    uint64_t headroom;
+};
+
+struct Tenant {
+    uint32_t number;
+    uint32_t tenant_class;
+    uint32_t weight;
+    uint64_t bytes;    // that it has on the GPU
+    uint64_t movable;  // of these, what would go if it left; 0: it cannot, or does not now
+    uint64_t wanted;   // more that it waits for; 0: it does not wait
+    bool wanted_hard;  // the driver itself has none: what seems free is not
+    uint64_t waiting_since_ns;
+    uint64_t resident_since_ns;
+    uint64_t stay_ns;
+    bool busy;
+    bool leaving;  // on its way: its movable bytes will be free
+};
+
+inline uint64_t default_headroom(uint64_t capacity) { return std::min(capacity / 20, uint64_t{1} << 30); }
+
+// How long one that has come back stays, whatever its equals want.
+inline uint64_t stay_ns(uint64_t transfer_ns, uint64_t movable, uint64_t knob_ms) {
+    if (knob_ms) return knob_ms * 1000000;
+    if (!transfer_ns)
+        transfer_ns = static_cast<uint64_t>(2e9 * static_cast<double>(movable) / static_cast<double>(kBytesPerSecond));
+    return std::max(kStayForTransfers * transfer_ns, kShortestStayNs);
+}
+
+// What tenants of this class may fill of the GPU.
+inline uint64_t usable(const Gpu& gpu, const Tenant* tenants, uint32_t count, uint32_t tenant_class) {
+    for (uint32_t i = 0; i < count; ++i)
+        if (tenants[i].tenant_class < tenant_class) return gpu.capacity - std::min(gpu.capacity, gpu.headroom);
+    return gpu.capacity;
+}
+
+inline uint64_t taken(const Tenant* tenants, uint32_t count) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; ++i) sum += tenants[i].bytes;
+    return sum;
+}
+
+// Whether `needy` may ever have the place of `other`.
+inline bool yields(const Tenant& other, const Tenant& needy) {
+    if (other.number == needy.number || other.movable == 0) return false;
+    return other.tenant_class > needy.tenant_class ||
+           (other.tenant_class == needy.tenant_class && needy.tenant_class != kProduction);
+}
+inline bool yields_now(const Tenant& other, const Tenant& needy, uint64_t now_ns) {
+    if (!yields(other, needy)) return false;
+    return other.tenant_class > needy.tenant_class || now_ns >= other.resident_since_ns + other.stay_ns;
+}
+
+inline bool is_less_valuable(const Tenant& a, const Tenant& b) {
+    if (a.tenant_class != b.tenant_class) return a.tenant_class > b.tenant_class;
+    if (a.weight != b.weight) return a.weight < b.weight;
+    if (a.busy != b.busy) return b.busy;
+    if (a.resident_since_ns != b.resident_since_ns) return a.resident_since_ns < b.resident_since_ns;
+    if (a.movable != b.movable) return a.movable > b.movable;
+    return a.number < b.number;
+}
+
+// Who shall leave so that `bytes` more become free for `needy`: numbers into `out`, which has room for `count`. None
+// where those who are leaving are enough already, or where all together would not be.
+inline uint32_t choose(const Tenant* tenants, uint32_t count, const Tenant& needy, uint64_t bytes, uint64_t now_ns,
+                       uint32_t* out) {
+    uint64_t coming = 0, chosen_bytes = 0;
+    for (uint32_t i = 0; i < count; ++i)
+        if (tenants[i].leaving) coming += tenants[i].movable;
+    if (coming >= bytes) return 0;
+    uint64_t missing = bytes - coming;
+    uint32_t chosen = 0;
+    auto movable = [&](uint32_t number) {
+        for (uint32_t i = 0; i < count; ++i)
+            if (tenants[i].number == number) return tenants[i].movable;
+        return uint64_t{0};
+    };
+    for (const Tenant* last = nullptr; chosen_bytes < missing;) {
+        const Tenant* next = nullptr;
+        for (uint32_t i = 0; i < count; ++i) {
+            const Tenant& one = tenants[i];
+            if (one.leaving || !yields_now(one, needy, now_ns)) continue;
+            if (last && !is_less_valuable(*last, one)) continue;
+            if (!next || is_less_valuable(one, *next)) next = &one;
+        }
+        if (!next) return 0;
+        out[chosen++] = next->number;
+        chosen_bytes += next->movable;
+        last = next;
+    }
+    for (uint32_t i = chosen; i-- > 0;) {
+        uint64_t without = chosen_bytes - movable(out[i]);
+        if (without < missing) continue;
+        chosen_bytes = without;
+        std::copy(out + i + 1, out + chosen, out + i);
+        --chosen;
+    }
+    return chosen;
+}
+
+// Whether what it wants could be there, if everybody who may have to had left.
+inline bool has_hope(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
+    if (who.wanted_hard)
+        return std::any_of(tenants, tenants + count,
+                           [&](const Tenant& one) { return one.leaving || yields(one, who); });
+    uint64_t least = who.bytes + who.wanted;
+    for (uint32_t i = 0; i < count; ++i) {
+        const Tenant& one = tenants[i];
+        if (one.number == who.number) continue;
+        least += one.bytes - (yields(one, who) || one.leaving ? std::min(one.bytes, one.movable) : 0);
+    }
+    return least <= usable(gpu, tenants, count, who.tenant_class);
+}
+
+// How much must become free for one that waits.
+inline uint64_t missing(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
+    if (who.wanted_hard) return who.wanted;
+    uint64_t wanted = taken(tenants, count) + who.wanted, there = usable(gpu, tenants, count, who.tenant_class);
+    return wanted > there ? wanted - there : 0;
+}
+
+inline bool is_first_in_line(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
+    for (uint32_t i = 0; i < count; ++i) {
+        const Tenant& one = tenants[i];
+        if (one.number == who.number || one.wanted == 0 || one.tenant_class > who.tenant_class) continue;
+        bool earlier = one.waiting_since_ns != who.waiting_since_ns ? one.waiting_since_ns < who.waiting_since_ns
+                                                                    : one.number < who.number;
+        if ((one.tenant_class < who.tenant_class || earlier) && has_hope(gpu, tenants, count, one)) return false;
+    }
+    return true;
+}
+
+// Whether this one has to leave: somebody who is next waits for its place, or the headroom of the classes above is
+// used.
+inline bool must_leave(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self, uint64_t now_ns,
+                       uint32_t* room) {
+    auto is_chosen = [&](const Tenant& needy, uint64_t bytes) {
+        uint32_t chosen = bytes ? choose(tenants, count, needy, bytes, now_ns, room) : 0;
+        return std::find(room, room + chosen, self.number) != room + chosen;
+    };
+    for (uint32_t i = 0; i < count; ++i) {
+        const Tenant& one = tenants[i];
+        if (one.wanted && one.number != self.number && has_hope(gpu, tenants, count, one) &&
+            is_first_in_line(gpu, tenants, count, one) && is_chosen(one, missing(gpu, tenants, count, one)))
+            return true;
+    }
+    uint64_t all = taken(tenants, count), there = usable(gpu, tenants, count, self.tenant_class);
+    if (all <= there || self.tenant_class == kProduction) return false;
+    Tenant above{};
+    above.number = UINT32_MAX;
+    above.tenant_class = self.tenant_class - 1;
+    return is_chosen(above, all - there);
+}
+
+}  // namespace arbiter

@@ -1,0 +1,21 @@
+// Salus (MLSys 2020): iterations are never interleaved within a lane, and lanes run side by side.
+//
+//   inside an iteration        goes
+//   the first of an iteration  goes when no other tenant of its lane is inside one, and of those that wait in the lane
+//                              it has the lowest rank
+//
+// The controller (src/cotenant/policies/salus.py) gives out lanes and ranks, and keeps shut whom memory has no lane
+// for. Since a whole iteration is admitted, two that each hold half of what both need cannot wait for each other.
+#pragma once
+
+#include "admission/moment.h"
+
+namespace admission::lanes {
+
+inline Verdict decide(const Moment& moment) {
+    if (!moment.operation.begins_request) return Verdict::go;
+    bool is_next = moment.tenant.lane_next == moment.tenant.number;
+    return is_next && !moment.tenant.lane_is_taken ? Verdict::go : Verdict::wait;
+}
+
+}  // namespace admission::lanes

@@ -1,0 +1,37 @@
+// REEF (OSDI 2022): what is below is killed when production comes, and pads what production leaves.
+//
+//   production's operation  goes; at the start of a request all that runs below is killed, to begin anew later
+//   below, always           at most AHEAD operations on the device, so that there is little to kill
+//   below, padding          beside a kernel of production: on the SMs it leaves, if there it ends no later than that
+//   one
+//                               us * max(1, SMs / free SMs) <= what is left of production's
+//
+// A kernel that was let in as padding is not killed when the request's next kernel starts: by then it is about to end.
+#pragma once
+
+#include <algorithm>
+
+#include "admission/moment.h"
+
+namespace admission::reef {
+
+enum Parameter { kAhead };
+
+inline float padded_us(const Operation& operation, float free_sms) {
+    return operation.us * std::max(1.0f, operation.sms / free_sms);
+}
+
+inline Verdict decide(const Moment& moment, const float* parameters) {
+    const Gpu& gpu = moment.gpu;
+    if (moment.tenant.tenant_class == kProduction) return Verdict::go;
+    if (static_cast<float>(gpu.below.running) >= parameters[kAhead]) return Verdict::wait;
+    if (gpu.production.with_work == 0) return Verdict::go;
+    if (gpu.free_sms < 1) return Verdict::wait;
+    return padded_us(moment.operation, gpu.free_sms) <= gpu.production.left_us ? Verdict::go : Verdict::wait;
+}
+
+inline Preemption preempt(const Moment& moment) {
+    return moment.operation.begins_request ? Preemption::kill : Preemption::let_run;
+}
+
+}  // namespace admission::reef

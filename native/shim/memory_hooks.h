@@ -1,0 +1,283 @@
+// Our side of the functions that take GPU memory, give it back, or say how much there is. As in hooks.cpp: a few lines
+// around the driver's, and all that is to be known or decided lies in native/tenant (ledger.h).
+#pragma once
+
+#include "shim/driver.h"
+#include "tenant/ledger.h"
+#include "tenant/memory_answers.h"
+#include "tenant/memory_mappings.h"
+#include "tenant/memory_pools.h"
+#include "tenant/residence.h"
+#include "tenant/room.h"
+
+namespace shim {
+
+using tenant::MemoryKind;
+
+template <MemoryKind kind, int index, class Function>
+struct TakeMemory;
+template <MemoryKind kind, int index, class Pointer, class Size, class... Rest>
+struct TakeMemory<kind, index, CUresult(Pointer*, Size, Rest...)> {
+    static CUresult call(Pointer* out, Size bytes, Rest... rest) {
+        tenant::Taking taking(bytes);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        return tenant::with_room(taking.place(), bytes, [&] {
+            CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+            if constexpr (kind == MemoryKind::pages && std::is_same_v<Pointer, CUdeviceptr>)
+                result = tenant::allocate_movable(out, bytes, taking.place());
+            if (result == CUDA_ERROR_NOT_SUPPORTED) result = call_real<index>(out, bytes, rest...);
+            if (result == CUDA_SUCCESS) taking.keep(*out, bytes, kind);
+            return result;
+        });
+    }
+};
+template <int index, bool per_thread, class Function>
+struct Allocate : TakeMemory<MemoryKind::pages, index, Function> {};
+template <int index, bool per_thread, class Function>
+struct AllocateManaged : TakeMemory<MemoryKind::managed, index, Function> {};
+
+template <int index, bool per_thread, class Function>
+struct AllocateRows;
+template <int index, bool per_thread, class Pointer, class Size>
+struct AllocateRows<index, per_thread, CUresult(Pointer*, Size*, Size, Size, unsigned int)> {
+    static CUresult call(Pointer* out, Size* pitch, Size width, Size height, unsigned int element) {
+        constexpr uint64_t kUsualPitch = 512;
+        tenant::Taking taking(tenant::in_pages(width, kUsualPitch) * height);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        return tenant::with_room(taking.place(), uint64_t{width} * height, [&] {
+            CUresult result = call_real<index>(out, pitch, width, height, element);
+            if (result == CUDA_SUCCESS) taking.keep(*out, uint64_t{*pitch} * height, MemoryKind::pages);
+            return result;
+        });
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct Free;
+template <int index, bool per_thread, class Pointer>
+struct Free<index, per_thread, CUresult(Pointer)> {
+    static CUresult call(Pointer pointer) {
+        tenant::Still still;
+        CUresult result = CUDA_SUCCESS;
+        tenant::Giving giving(pointer);
+        tenant::Freed freed = tenant::free_movable(pointer, &result);
+        if (freed == tenant::Freed::not_ours) result = call_real<index>(pointer);
+        giving.result(freed == tenant::Freed::later ? CUDA_ERROR_NOT_READY : result);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct FreeInOrder {
+    static CUresult call(CUdeviceptr pointer, CUstream stream) {
+        if (tenant::is_captured(stream, per_thread)) return call_real<index>(pointer, stream);
+        tenant::Giving giving(pointer);
+        return giving.result(call_real<index>(pointer, stream));
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct AllocateInOrder;
+template <int index, bool per_thread, class... Pool>
+struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstream, Pool...)> {
+    static CUresult call(CUdeviceptr* out, size_t bytes, CUstream stream) {
+        tenant::TakingFromPool taking(bytes, nullptr, stream, per_thread);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        return tenant::with_room(taking.place(), bytes, [&] {
+            CUresult result = call_real<index>(out, bytes, stream);
+            return taking.result(result, result == CUDA_SUCCESS ? *out : 0);
+        });
+    }
+};
+template <int index, bool per_thread>
+struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUmemoryPool, CUstream)> {
+    static CUresult call(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream) {
+        tenant::TakingFromPool taking(bytes, pool, stream, per_thread);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        return tenant::with_room(taking.place(), bytes, [&] {
+            CUresult result = call_real<index>(out, bytes, pool, stream);
+            return taking.result(result, result == CUDA_SUCCESS ? *out : 0);
+        });
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct CreatePool {
+    static CUresult call(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+        CUresult result = call_real<index>(pool, properties);
+        if (result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+            tenant::know_pool(*pool, properties->location.id);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DestroyPool {
+    static CUresult call(CUmemoryPool pool) {
+        tenant::EndingPool ending(pool);
+        return ending.result(call_real<index>(pool));
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct Trim;
+template <int index, bool per_thread, class... Arguments>
+struct Trim<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        CUresult result = call_real<index>(arguments...);
+        tenant::settle_pools();
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct CreatePhysical {
+    static CUresult call(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
+                         unsigned long long flags) {
+        bool on_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+        tenant::Taking taking(bytes, on_device ? tenant::place_of_device(properties->location.id) : tenant::Place{});
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        return tenant::with_room(taking.place(), bytes, [&] {
+            CUresult result = call_real<index>(handle, bytes, properties, flags);
+            if (result == CUDA_SUCCESS) tenant::keep_physical(taking, *handle, bytes);
+            return result;
+        });
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct ReleasePhysical {
+    static CUresult call(CUmemGenericAllocationHandle handle) {
+        tenant::UnderWay under_way;
+        CUresult result = call_real<index>(handle);
+        if (result == CUDA_SUCCESS) tenant::release_physical(handle);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct Map {
+    static CUresult call(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                         unsigned long long flags) {
+        CUresult result = call_real<index>(address, bytes, offset, handle, flags);
+        if (result == CUDA_SUCCESS) tenant::map_physical(address, bytes, handle);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct Unmap {
+    static CUresult call(CUdeviceptr address, size_t bytes) {
+        tenant::UnderWay under_way;
+        CUresult result = call_real<index>(address, bytes);
+        if (result == CUDA_SUCCESS) tenant::unmap_physical(address, bytes);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct RetainPhysical {
+    static CUresult call(CUmemGenericAllocationHandle* handle, void* address) {
+        CUresult result = call_real<index>(handle, address);
+        if (result == CUDA_SUCCESS) tenant::retain_physical(*handle, reinterpret_cast<uint64_t>(address));
+        return result;
+    }
+};
+
+// Rows are stored in tiles: lines of 64 bytes, eight of them high.
+template <class Descriptor>
+uint64_t depth_of(const Descriptor&) {
+    return 1;
+}
+inline uint64_t depth_of(const CUDA_ARRAY3D_DESCRIPTOR_v2& array) { return array.Depth ? array.Depth : 1; }
+inline unsigned int flags_of(const CUDA_ARRAY3D_DESCRIPTOR_v2& array) { return array.Flags; }
+template <class Descriptor>
+unsigned int flags_of(const Descriptor&) {
+    return 0;
+}
+uint64_t bytes_of_element(CUarray_format format);
+template <class Descriptor>
+uint64_t array_bytes(const Descriptor* array, unsigned int levels) {
+    // Such an array gets its memory by being mapped to some.
+    if (!array || flags_of(*array) & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) return 0;
+    uint64_t width = array->Width, height = array->Height ? array->Height : 1, depth = depth_of(*array), bytes = 0;
+    for (unsigned int level = 0; level < (levels ? levels : 1); ++level) {
+        uint64_t row = tenant::in_pages(width * bytes_of_element(array->Format) * array->NumChannels, 64);
+        uint64_t plane = 0, box = 0;
+        if (__builtin_mul_overflow(row, tenant::in_pages(height, 8), &plane) ||
+            __builtin_mul_overflow(plane, depth, &box) || __builtin_add_overflow(bytes, box, &bytes))
+            return UINT64_MAX / 2;
+        width = width > 1 ? width / 2 : 1;
+        height = height > 1 ? height / 2 : 1;
+        if (!(flags_of(*array) & CUDA_ARRAY3D_LAYERED)) depth = depth > 1 ? depth / 2 : 1;
+    }
+    return bytes;
+}
+
+template <int index, bool per_thread, class Function>
+struct CreateArray;
+template <int index, bool per_thread, class Array, class Descriptor, class... Levels>
+struct CreateArray<index, per_thread, CUresult(Array*, const Descriptor*, Levels...)> {
+    static CUresult call(Array* out, const Descriptor* wanted, Levels... levels) {
+        uint64_t bytes = array_bytes(wanted, (levels + ... + 0u));
+        tenant::Taking taking(bytes);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        return tenant::with_room(taking.place(), bytes, [&] {
+            CUresult result = call_real<index>(out, wanted, levels...);
+            if (result == CUDA_SUCCESS) taking.keep(reinterpret_cast<uint64_t>(*out), bytes, MemoryKind::array);
+            return result;
+        });
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct ImportMemory {
+    static CUresult call(CUexternalMemory* out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* wanted) {
+        uint64_t bytes = wanted ? wanted->size : 0;
+        tenant::Taking taking(bytes);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        CUresult result = call_real<index>(out, wanted);
+        if (result == CUDA_SUCCESS) taking.keep(reinterpret_cast<uint64_t>(*out), bytes, MemoryKind::external);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DestroyHandle;
+template <int index, bool per_thread, class Handle>
+struct DestroyHandle<index, per_thread, CUresult(Handle)> {
+    static CUresult call(Handle handle) {
+        tenant::Giving giving(reinterpret_cast<uint64_t>(handle));
+        return giving.result(call_real<index>(handle));
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct MemoryInfo;
+template <int index, bool per_thread, class Size>
+struct MemoryInfo<index, per_thread, CUresult(Size*, Size*)> {
+    static CUresult call(Size* free, Size* total) {
+        CUresult result = call_real<index>(free, total);
+        if (result != CUDA_SUCCESS) return result;
+        tenant::MemoryAnswer answer{*total, *free, 0};
+        if (!tenant::limit_answer_here(&answer)) return result;
+        *free = static_cast<Size>(answer.free);
+        *total = static_cast<Size>(answer.total);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct TotalMemory;
+template <int index, bool per_thread, class Size>
+struct TotalMemory<index, per_thread, CUresult(Size*, CUdevice)> {
+    static CUresult call(Size* total, CUdevice device) {
+        CUresult result = call_real<index>(total, device);
+        if (result != CUDA_SUCCESS) return result;
+        tenant::MemoryAnswer answer{*total, *total, 0};
+        if (tenant::limit_answer(device, &answer)) *total = static_cast<Size>(answer.total);
+        return result;
+    }
+};
+
+}  // namespace shim

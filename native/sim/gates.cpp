@@ -1,0 +1,183 @@
+// Who has work and who may run: the mirror of native/wire/segment.cpp and of the watcher, by the same admission rules.
+#include <algorithm>
+#include <cmath>
+
+#include "sim/gpu.h"
+
+namespace sim {
+
+namespace {
+
+// A rate holds over this long; a tenant that is over it goes on when it has saved up for a few milliseconds.
+constexpr double kRateWindowUs = 100000, kSavedUs = 5000;
+constexpr double kOwedUs = 2000;  // a floor is looked after when it is missed by this much
+constexpr double kShortestEdgeUs = 1;
+
+}  // namespace
+
+double Gpu::grace_us(const Tenant& t) const { return t.grace.us(static_cast<float>(machine_.grace_us)); }
+
+void Gpu::see_pause(Tenant& t, double us) {
+    if (us >= machine_.interference.watch_us && t.figures.operations) t.grace.saw_pause(static_cast<float>(us));
+}
+
+void Gpu::go_busy(Tenant& t) {
+    charge(t);
+    t.busy = true;
+    ++t.figures.bursts;
+    with_work_.push_back(t.number);
+    catch_up(t);
+    refresh_gates();
+}
+
+void Gpu::go_idle(Tenant& t) {
+    charge(t);
+    t.busy = t.holds_turn = false;
+    with_work_.erase(std::find(with_work_.begin(), with_work_.end(), t.number));
+    refresh_gates();
+}
+
+// An operation that was launched while the gate was closed has a gate in front of it, however much is queued.
+bool Gpu::must_pass_gate(Tenant& t) {
+    bool was_open = t.gate_open ? t.cpu_us < t.closed_us || t.cpu_us >= t.opened_us : t.cpu_us < t.closed_us;
+    admission::Knobs rule{knobs.rule, static_cast<float>(knobs.gate_every_us), static_cast<float>(knobs.in_flight_us)};
+    float us = static_cast<float>(t.op_us);
+    admission::Seen seen{t.job->tenant_class, has_company(t), was_open, t.since_gate_us, 0, us};
+    bool gated = admission::admit(rule, seen) == admission::Verdict::gate;
+    t.since_gate_us = gated ? us : t.since_gate_us + us;
+    if (gated) ++t.figures.gates;
+    return gated;
+}
+
+// Somebody is here whom it may have to wait for.
+bool Gpu::has_company(const Tenant& t) const {
+    uint32_t last = knobs.rule == admission::fair ? 3 : t.job->tenant_class, others = 0;
+    for (uint32_t i = 0; i <= last; ++i) others += here_[i];
+    return others > 1;
+}
+
+// ---- GPU time and what is due ---------------------------------------------------------------------------------------
+
+void Gpu::charge(Tenant& t) {
+    double us = now_ - t.charged_us;
+    t.charged_us = now_;
+    if (us <= 0 || t.state == State::away || t.state == State::gone) return;
+    double used = t.busy && t.gate_open ? us : 0;
+    if (t.busy) {
+        t.figures.busy_us += us;
+        if (!t.gate_open) t.figures.held_us += us;
+        t.owed_us = std::max(0.0, t.owed_us + t.job->floor * us - used);
+    }
+    t.figures.used_us += used;
+    t.turn_key_us += used / t.job->weight;
+    if (t.knobs.rate > 0)
+        t.allowance_us = std::min(t.allowance_us + t.knobs.rate * us - used, t.knobs.rate * kRateWindowUs);
+}
+
+// One that was idle comes back neither with the right to all the time that the others have used meanwhile, nor with a
+// debt from when it had the GPU to itself.
+void Gpu::catch_up(Tenant& t) {
+    double least = never;
+    for (uint32_t i : with_work_) {
+        Tenant& other = tenants_[i];
+        if (other.number == t.number || !share_turns(t, other)) continue;
+        charge(other);
+        least = std::min(least, other.turn_key_us);
+    }
+    if (least != never) t.turn_key_us = std::clamp(t.turn_key_us, least, least + knobs.turn_us);
+}
+
+void Gpu::settle_budgets(Tenant& t) {
+    double slack = 1e-6;
+    if (t.knobs.rate <= 0)
+        t.over_rate = false;
+    else if (t.over_rate)
+        t.over_rate = t.allowance_us + slack < t.knobs.rate * kSavedUs;
+    else
+        t.over_rate = t.allowance_us <= slack;
+    t.below_floor = t.job->floor > 0 && (t.below_floor ? t.owed_us > slack : t.owed_us + slack >= kOwedUs);
+}
+
+// ---- gates ----------------------------------------------------------------------------------------------------------
+
+bool Gpu::share_turns(const Tenant& a, const Tenant& b) const {
+    if (knobs.rule == admission::fair) return true;
+    return a.job->tenant_class == b.job->tenant_class && !a.is_production();
+}
+
+// When the one that holds the turn will be so far ahead of another that it loses it.
+double Gpu::turn_edge_us(const Tenant& holder) const {
+    double soonest = never;
+    for (uint32_t i : with_work_) {
+        const Tenant& other = tenants_[i];
+        if (other.number == holder.number || !share_turns(holder, other) || is_barred(other)) continue;
+        double ahead = other.turn_key_us + knobs.turn_us - holder.turn_key_us;
+        soonest = std::min(soonest, ahead * holder.job->weight);
+    }
+    return now_ + std::max(soonest, kShortestEdgeUs);
+}
+
+void Gpu::refresh_gates() {
+    edge_us_ = never;
+    bool gates = knobs.rule == admission::strict || knobs.rule == admission::fair;
+    bool busy_above[4] = {};  // at [c]: somebody of a class before c has work and tolerates no company
+    for (uint32_t i : with_work_) {
+        Tenant& t = tenants_[i];
+        charge(t);
+        settle_budgets(t);
+        for (uint32_t below = t.job->tenant_class + 1; below < 4 && !t.knobs.tolerant; ++below)
+            busy_above[below] = true;
+    }
+    auto as_equal = [](const Tenant& t) {
+        return admission::Equal{static_cast<uint64_t>(t.turn_key_us * 1000), t.holds_turn, t.number};
+    };
+    uint32_t first_of[4] = {Timers::nobody, Timers::nobody, Timers::nobody, Timers::nobody};
+    for (uint32_t i : with_work_) {
+        const Tenant& t = tenants_[i];
+        uint32_t group = knobs.rule == admission::fair ? 0 : t.job->tenant_class;
+        uint32_t& first = first_of[group];
+        // Whoever may not run anyway keeps no equal waiting.
+        bool wins = first == Timers::nobody || admission::goes_before(as_equal(t), as_equal(tenants_[first]),
+                                                                      static_cast<uint32_t>(knobs.turn_us));
+        if (!is_barred(t) && wins) first = i;
+    }
+    for (uint32_t i : with_work_) {
+        Tenant& t = tenants_[i];
+        uint32_t group = knobs.rule == admission::fair ? 0 : t.job->tenant_class;
+        bool has_turn = first_of[group] == i || first_of[group] == Timers::nobody;
+        bool goes = !gates || admission::may_run(knobs.rule, {t.job->tenant_class, busy_above[t.job->tenant_class],
+                                                              has_turn, t.knobs.shut, t.over_rate, t.below_floor});
+        t.holds_turn = goes && is_gated(t);
+        if (goes != t.gate_open) set_gate(t, goes);
+        if (gates && !is_gated(t)) continue;
+        if (t.holds_turn) edge_us_ = std::min(edge_us_, turn_edge_us(t));
+        if (t.knobs.rate > 0) {
+            double until = t.over_rate ? (t.knobs.rate * kSavedUs - t.allowance_us) / t.knobs.rate
+                           : goes      ? t.allowance_us / std::max(0.001, 1 - t.knobs.rate)
+                                       : never;
+            edge_us_ = std::min(edge_us_, now_ + std::max(until, kShortestEdgeUs));
+        }
+        if (t.job->floor > 0 && (t.below_floor || !goes)) {
+            double until = t.below_floor ? t.owed_us / (1 - t.job->floor) : (kOwedUs - t.owed_us) / t.job->floor;
+            edge_us_ = std::min(edge_us_, now_ + std::max(until, kShortestEdgeUs));
+        }
+    }
+}
+
+void Gpu::set_gate(Tenant& t, bool open) {
+    charge(t);
+    t.gate_open = open;
+    if (!open) {
+        t.closed_us = now_;
+        return;
+    }
+    t.opened_us = now_;
+    if (t.state != State::held) return;
+    t.passed = true;
+    t.ready_us = now_ + machine_.interference.open_us;
+    t.state = State::thinking;
+    t.idle_us = never;
+    set_alarm(t);
+}
+
+}  // namespace sim

@@ -1,0 +1,279 @@
+// One GPU and its tenants in virtual time. Pure: no clock, no thread, no file.
+//
+// Each tenant is a CPU thread that launches operations into one stream. Time goes from event to event; between two
+// events each running operation has a rate between 0 and 1, as in model::DeviceModel, whose rules for turns, SMs,
+// bandwidth and copies are followed here. What comes on top: launches take CPU time, gates, bursts and grace periods as
+// native/tenant has them, admission rules, kernels that keep their SMs against those that come later, and a
+// controller's ticks.
+//
+// While one tenant has the GPU to itself there is no event for each of its operations: run_alone() goes through them in
+// a loop until something else is due.
+//
+// An event costs O(log n) in the tenants that wait, and O(k) in the k that have work at that moment. No operation
+// allocates, and nothing grows with the length of a run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "admission/admission.h"
+#include "admission/moment.h"
+#include "sim/histogram.h"
+#include "sim/job.h"
+#include "sim/machine.h"
+#include "sim/timers.h"
+#include "tenant/grace.h"
+
+namespace sim {
+
+constexpr double kProductionSliceUs = 1000000, kOpportunisticSliceUs = 100;
+
+struct TenantKnobs {
+    bool shut = false, tolerant = false;
+    double rate = 0;  // 0: no limit
+    double sm_share = 1;
+    double slice_us = 0;  // 0: by the rule and the class
+    double rank = 0;
+    int64_t lane = 0;
+};
+
+struct Knobs {
+    uint32_t rule = admission::strict;
+    double gate_every_us = 100, in_flight_us = 50000, turn_us = 20000;
+    float parameters[admission::kParameters] = {};
+};
+
+struct Figures {
+    Histogram latency, service;
+    uint64_t operations = 0, requests = 0, unanswered = 0, bursts = 0, gates = 0;
+    uint64_t preemptions = 0;  // a kernel was stopped in the middle
+    double work_us = 0;        // what it has got done, in time alone
+    double wasted_us = 0;      // work that was begun anew
+    double sm_us = 0;
+    double used_us = 0, busy_us = 0, held_us = 0;
+    double begun_us = never, ended_us = never;
+};
+
+struct Span {
+    double start_us, end_us;
+    uint32_t tenant;
+    uint32_t kind;
+    uint64_t request;
+};
+
+struct GpuFigures {
+    double busy_us = 0;  // some kernel ran
+    double sm_us = 0;
+    double switch_us = 0;  // between contexts
+    uint64_t switches = 0, events = 0;
+};
+
+class Gpu {
+ public:
+    Gpu(const Machine& machine, uint32_t timeline_places, double timeline_us, size_t most_spans);
+
+    // Its durations are fitted to the machine: what asks for more than there is takes longer.
+    uint32_t add_program(Program program);
+    // What is added is there from the start; it begins at its job's begins_us.
+    uint32_t add_tenant(const Job& job, std::vector<double> arrivals);
+
+    // Ends at `until`, or when nothing will happen any more, or when `tick` returns false.
+    void run(double until, double tick_every_us, const std::function<bool()>& tick);
+
+    double now() const { return now_; }
+    size_t tenant_count() const { return tenants_.size(); }
+    const Figures& figures(uint32_t tenant) const { return tenants_[tenant].figures; }
+    const GpuFigures& gpu_figures() const { return gpu_; }
+    const std::vector<float>& timeline(uint32_t tenant) const { return tenants_[tenant].timeline; }
+    const std::vector<Span>& spans() const { return spans_; }
+    uint64_t spans_left_out() const { return spans_left_out_; }
+
+    struct Standing {
+        bool is_here, has_work, is_held, in_request;
+        double in_flight_us, remaining_us, alone_us;
+    };
+    Standing standing(uint32_t tenant) const;
+
+    Knobs knobs;
+    TenantKnobs& knobs_of(uint32_t tenant) { return tenants_[tenant].knobs; }
+
+ private:
+    enum class State : uint8_t {
+        away,      // not here yet
+        thinking,  // nothing is at the head of its stream before ready_us
+        held,      // at a closed gate
+        asking,    // its rule has not let it start yet
+        running,   // on the device, at whatever rate
+        gone,
+    };
+
+    struct Tenant {
+        // First what every operation touches.
+        double cpu_us = 0;   // when the present operation was launched
+        double done_us = 0;  // when the one before it ended
+        double op_us = 0;    // of the present operation
+        double left_us = 0;  // as of since_us
+        double rate = 0, since_us = 0, end_us = never;
+        double started_us = never;
+        float since_gate_us = 0;
+        State state = State::away;
+        Kind kind = Kind::kernel;
+        bool busy = false;
+        bool gate_open = true;
+        bool passed = false;   // the present operation's gate, or the delay of what it preempted
+        bool cleared = false;  // it has preempted what it wanted to
+        bool holds_turn = false, over_rate = false, below_floor = false, in_request = false;
+        bool is_squeezed = false;   // it started on fewer free SMs than it can fill
+        bool is_contended = false;  // somebody more urgent wants SMs, too
+        bool has_place = false;     // in the order of kernels that run together
+        bool yields = false;        // it has lost its place to whoever waits, for one sharing-out
+        uint32_t number = 0;
+        Source source;
+        const Job* job;
+        double closed_us = -2, opened_us = -1;  // the last time its gate was closed
+        double ready_us = never, idle_us = never, empty_us = 0;
+        double arrived_us = 0, service_us = 0, next_arrival_us = never;
+        double charged_us = 0, turn_key_us = 0, allowance_us = 0, owed_us = 0;
+        double last_us = 0;  // how long its last kernel was
+        double granted_sms = 0, gained_us = 0, locked_sms = 0, lock_us = -1, place_used_us = 0;
+        uint64_t place = 0;
+        double speed = 0;
+        TenantKnobs knobs;
+        tenant::Grace grace;
+        Figures figures;
+        std::vector<float> timeline;
+
+        Tenant(Source stream, const Job* its_job) : source(stream), job(its_job) {}
+        bool is_production() const { return job->tenant_class == admission::kProduction; }
+    };
+
+    // The tenant with the least of something; of equals, who came first.
+    struct First {
+        uint32_t tenant = Timers::nobody;
+        double least = 0, arrived_us = 0;
+        void offer(uint32_t other, double value, double came_us) {
+            bool goes = tenant == Timers::nobody || value < least || (value == least && came_us < arrived_us);
+            if (goes) *this = {other, value, came_us};
+        }
+    };
+
+    // gpu.cpp: events
+    void arrive(Tenant& t);
+    void leave(Tenant& t);
+    bool admit_waiting();
+    void alarm(Tenant& t);
+    void set_alarm(Tenant& t);
+    void begin_request(Tenant& t);
+    void end_request(Tenant& t);
+    void next_operation(Tenant& t);
+    void fit_launch(Tenant& t);
+    void take_operation(Tenant& t);
+    void schedule(Tenant& t);
+    void reach(Tenant& t);
+    void start(Tenant& t);
+    void stop(Tenant& t);
+    void finish(Tenant& t);
+    void finish_due();
+    void note_span(const Tenant& t, double end_us);
+    void close_books();
+    std::vector<uint32_t>& runners(Kind kind);
+    double in_flight_limit_us(const Tenant& t) const;
+
+    // alone.cpp: one tenant, many operations
+    bool can_run_alone() const;
+    void run_alone(double until);
+
+    // sharing.cpp: turns and rates
+    void settle();
+    void take_turns();
+    void begin_turn(uint32_t tenant);
+    uint32_t next_wanting(uint32_t after) const;
+    double slice_of(const Tenant& t) const;
+    void share();
+    void share_in_proportion();
+    void share_in_order();
+    void share_link(const std::vector<uint32_t>& copies);
+    void set_rate(Tenant& t, double rate);
+    void progress(Tenant& t);
+    void draw(Tenant& t, double from_us, double to_us, double sms);
+    double keep_us(const Tenant& t) const;
+    double locked_for_us(const Tenant& t) const;
+    void lose_places();
+    void find_next_event();
+    double most_sms(const Tenant& t) const;
+
+    // gates.cpp: who has work, who may run
+    void go_busy(Tenant& t);
+    void go_idle(Tenant& t);
+    void see_pause(Tenant& t, double us);
+    double grace_us(const Tenant& t) const;
+    bool is_gated(const Tenant& t) const { return admission::is_gated(knobs.rule, t.job->tenant_class); }
+    bool is_modelled() const { return knobs.rule >= admission::kFirstModelled; }
+    bool must_pass_gate(Tenant& t);
+    void charge(Tenant& t);
+    void catch_up(Tenant& t);
+    void refresh_gates();
+    void set_gate(Tenant& t, bool open);
+    void settle_budgets(Tenant& t);
+    double turn_edge_us(const Tenant& holder) const;
+    bool share_turns(const Tenant& a, const Tenant& b) const;
+    bool is_barred(const Tenant& t) const { return t.knobs.shut || t.over_rate; }
+    bool has_company(const Tenant& t) const;
+
+    // rules.cpp: modelled rules
+    void let_start();
+    bool clear_the_way(Tenant& t);
+    bool waits_to_begin(const Tenant& t) const;
+    double left_now_us(const Tenant& t) const;
+    double request_left_us(const Tenant& t) const;
+    admission::Moment moment_of(const Tenant& t) const;
+    admission::Operation operation_of(const Tenant& t) const;
+    admission::Asker asker_of(const Tenant& t) const;
+    admission::Gpu seen_gpu() const;
+
+    const Machine machine_;
+    const uint32_t timeline_places_;
+    const double timeline_place_us_;
+    const size_t most_spans_;
+
+    std::vector<std::unique_ptr<Program>> programs_;
+    std::vector<std::unique_ptr<Job>> jobs_;
+    std::vector<std::unique_ptr<std::vector<double>>> lists_;
+    std::vector<Tenant> tenants_;
+    Timers timers_;
+    std::vector<uint32_t> waiting_for_memory_;
+    uint64_t memory_used_ = 0;
+
+    double now_ = 0, until_ = 0;
+    double next_us_ = never;  // of what runs
+    double edge_us_ = never;  // when a turn or a budget ends
+    double tick_us_ = never;
+    bool changed_ = true;  // something runnable came or went
+    uint64_t places_given_ = 0;
+
+    std::vector<uint32_t> with_work_;
+    std::vector<uint32_t> asking_;
+    std::vector<uint32_t> kernels_;                          // tenants with a kernel on the device
+    std::vector<uint32_t> to_device_, to_host_, on_device_;  // tenants with a copy there
+    std::vector<uint32_t> due_, order_;
+
+    uint32_t resident_ = Timers::nobody;  // whose context is on the device, where they take turns
+    uint32_t rated_ = Timers::nobody;
+    double turn_start_us_ = 0, turn_end_us_ = never, switch_end_us_ = -1;
+    bool active_ = false;
+    double active_since_us_ = 0;
+    Bound production_bound_ = Bound::unknown;  // of the production kernel that started last
+    // Production, below.
+    float outstanding_us_[2] = {0, 0};
+    uint64_t requests_ended_[2] = {0, 0};
+    double ended_alone_us_[2] = {0, 0};
+    uint32_t here_[4] = {};  // tenants of each class
+
+    GpuFigures gpu_;
+    std::vector<Span> spans_;
+    uint64_t spans_left_out_ = 0;
+};
+
+}  // namespace sim

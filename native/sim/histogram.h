@@ -1,0 +1,38 @@
+// Times in places that grow by 2 %, so that a quantile is known to within 1 %, in a size that does not depend on how
+// many were seen.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace sim {
+
+class Histogram {
+ public:
+    static constexpr int kPlaces = 1600;
+    static constexpr double kLeastUs = 0.1, kGrowth = 1.02;
+
+    void add(double us, uint64_t times = 1) {
+        double place = us <= kLeastUs ? 0 : std::log(us / kLeastUs) / std::log(kGrowth);
+        counts_[static_cast<size_t>(std::min<double>(place, kPlaces - 1))] += times;
+        count_ += times;
+        sum_ += us * static_cast<double>(times);
+        least_ = std::min(least_, us);
+        most_ = std::max(most_, us);
+    }
+
+    uint64_t count() const { return count_; }
+    double sum() const { return sum_; }
+    double least() const { return count_ ? least_ : 0; }
+    double most() const { return most_; }
+    const std::array<uint64_t, kPlaces>& counts() const { return counts_; }
+
+ private:
+    std::array<uint64_t, kPlaces> counts_{};
+    uint64_t count_ = 0;
+    double sum_ = 0, least_ = 1e300, most_ = 0;
+};
+
+}  // namespace sim

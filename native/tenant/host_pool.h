@@ -1,0 +1,50 @@
+// Pinned host memory for what leaves the GPU: taken in blocks, kept for the next time, and never more than the budget
+// that all tenants share. The budget is held as quotas are (memory_quota.h): each adds what it takes to its own slot,
+// then sums up all live slots, and takes its addition back where that is too much.
+//
+// Pages are touched before the driver is asked to pin them: pinning untouched pages would hold its lock for long.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/wire.h"
+
+namespace tenant {
+
+class HostPool {
+ public:
+    static constexpr uint64_t kBlock = uint64_t{32} << 20;
+
+    void use(wire::Segment* segment, wire::Slot* slot) {
+        segment_ = segment;
+        slot_ = slot;
+    }
+
+    // Has at least so much from now on, or says why not. A context is current.
+    bool hold(uint64_t bytes, wire::Refusal* why);
+    // One block more, if that is less than `bytes`; false: nothing to do, or not to be had.
+    bool prepare(uint64_t bytes);
+    // Keeps no more than so much.
+    void shrink_to(uint64_t bytes);
+
+    uint64_t bytes() const { return count_ * kBlock; }
+    char* at(uint64_t offset) const { return blocks_[offset / kBlock] + offset % kBlock; }
+    // How much from there on lies in one piece: a copy must not cross from one block to the next.
+    static uint64_t piece(uint64_t offset) { return kBlock - offset % kBlock; }
+
+    void forget_in_child() { *this = HostPool(); }
+
+ private:
+    bool add_block(wire::Refusal* why);
+    bool take_from_budget();
+
+    wire::Segment* segment_ = nullptr;
+    wire::Slot* slot_ = nullptr;
+    char** blocks_ = nullptr;
+    uint64_t count_ = 0, room_ = 0;
+};
+
+// What all tenants may pin together: the knob, else a quarter of the machine's memory.
+uint64_t host_budget(const wire::Segment& segment);
+
+}  // namespace tenant

@@ -1,0 +1,137 @@
+// What this process holds of each GPU's memory. The sum stands in its slot (OnGpu::memory_bytes), where its tenant's
+// limit is kept (memory_quota.h); here is which allocation has how much of it, so that it is given back.
+//
+// Bytes are counted as the driver takes them: in pages of 2 MiB. Allocations of up to half a page share pages, and a
+// page is counted while anything lies in it. (As measured on driver 580: docs/memory.md.)
+//
+// The lock is this process's own, and the driver is not called with it but for reading a pool's size.
+#pragma once
+
+#include <pthread.h>
+
+#include "tenant/driver_calls.h"
+#include "wire/wire.h"
+
+namespace tenant {
+
+class Membership;
+
+constexpr uint64_t kMemoryPage = uint64_t{2} << 20;
+constexpr uint64_t in_pages(uint64_t bytes, uint64_t page = kMemoryPage) {
+    return bytes > UINT64_MAX - page ? bytes : (bytes + page - 1) / page * page;
+}
+
+// Where memory is taken from; nowhere for a process that is no tenant.
+struct Place {
+    Membership* membership = nullptr;
+    CUdevice device = 0;
+    int gpu = -1;  // its number in the segment
+
+    explicit operator bool() const { return gpu >= 0; }
+    bool is_limited() const;
+    uint64_t limit() const;
+    uint64_t total() const;  // of the GPU
+    wire::Slot& slot() const;
+};
+Place place_of_current_context();
+Place place_of_device(CUdevice device);
+CUdevice device_of_gpu(int gpu);  // that this process has used
+
+// Whether the tenant may take that much more. At the limit, what its pools hold unused goes back first.
+bool take(const Place& place, uint64_t bytes);
+void count(const Place& place, uint64_t bytes);
+void give(const Place& place, uint64_t bytes);
+// From what was charged ahead to what the driver took.
+void correct(const Place& place, uint64_t charged, uint64_t taken);
+
+class LedgerLocked {
+ public:
+    LedgerLocked();
+    ~LedgerLocked();
+    LedgerLocked(const LedgerLocked&) = delete;
+    LedgerLocked& operator=(const LedgerLocked&) = delete;
+};
+
+// While one exists, what is counted and what the driver has taken may differ.
+class UnderWay {
+ public:
+    UnderWay();
+    ~UnderWay();
+    UnderWay(const UnderWay&) = delete;
+    UnderWay& operator=(const UnderWay&) = delete;
+
+    // Changes with every beginning and end; odd while one is under way.
+    static uint64_t moment();
+};
+
+enum class MemoryKind : uint8_t {
+    pages,     // of device memory: by the addresses
+    managed,   // whole, though it is on the GPU only where it was touched
+    array,     // small ones share pages, as the driver has them
+    external,  // made by another API
+    pooled,    // its pool is counted
+};
+
+struct Holding {
+    uint64_t bytes;
+    CUcontext context;  // goes with it; null: it outlives contexts
+    CUmemoryPool pool;
+    CUdevice device;
+    int16_t gpu;
+    MemoryKind kind;
+};
+
+// Around a driver's call that takes memory: charged before it, kept or given back after it.
+class Taking {
+ public:
+    explicit Taking(uint64_t bytes) : Taking(bytes, place_of_current_context()) {}
+    Taking(uint64_t bytes, const Place& place);
+    ~Taking() {
+        if (charged_) give(place_, charged_);
+    }
+    Taking(const Taking&) = delete;
+    Taking& operator=(const Taking&) = delete;
+
+    bool refused() const { return refused_; }
+    // The driver has taken it, under this address or handle.
+    void keep(uint64_t key, uint64_t bytes, MemoryKind kind);
+    // The caller has entered it in a table of its own.
+    const Place& place() const { return place_; }
+    void kept() { charged_ = 0; }
+
+ private:
+    UnderWay under_way_;
+    Place place_;
+    uint64_t charged_ = 0;
+    bool refused_ = false;
+};
+
+// Around a driver's call that gives memory back. The entry is taken out before: once the driver has freed an address,
+// another thread may be given it. The bytes are given back after: until then the driver has them.
+class Giving {
+ public:
+    explicit Giving(uint64_t key);
+    Giving(const Giving&) = delete;
+    Giving& operator=(const Giving&) = delete;
+
+    CUresult result(CUresult result);
+
+ private:
+    UnderWay under_way_;
+    uint64_t key_;
+    bool known_;
+    Holding holding_{};
+    uint64_t given_ = 0;
+};
+
+// A context is gone with all that was allocated in it.
+void give_back_all_of(CUcontext context);
+
+// Allocations of a pool that was destroyed under them: they are counted one by one from now on. Under the lock.
+uint64_t count_one_by_one(CUmemoryPool pool);
+void remember_pooled(const Place& place, CUdeviceptr pointer, uint64_t bytes, CUmemoryPool pool);
+
+// Not on the GPU as far as NVML knows, though counted.
+uint64_t unseen_by_nvml(int gpu);
+
+}  // namespace tenant

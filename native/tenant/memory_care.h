@@ -1,0 +1,23 @@
+// What the memory ledger needs besides the calls that take and give: the limit, and what the driver takes by itself.
+//
+// Contexts, modules, printf buffers and the like are the driver's own allocations; no call says how large they are.
+// NVML knows what the process has on the GPU altogether, so the rest is theirs. It is asked when the process first uses
+// a GPU, and then once a second, but only in a tenant with a limit; where NVML does not know the process, they count
+// nothing.
+#pragma once
+
+#include "tenant/driver_calls.h"
+#include "wire/wire.h"
+
+namespace tenant {
+
+class Membership;
+
+// Before the slot is seen by others: the limit that this tenant has by now, or that COTENANT_MEMORY says.
+void begin_memory(wire::Segment& segment, wire::Slot& slot);
+// The watcher's look, every 20 to 250 ms.
+void tend_memory(Membership& membership, uint64_t now_ns);
+// The process's first use of a GPU.
+void measure_drivers_memory(Membership& membership, int gpu);
+
+}  // namespace tenant

@@ -1,0 +1,42 @@
+// What a tenant may take of each GPU's memory, and the taking itself, on shared memory alone.
+//
+// Every process adds what it takes to its own slot and then sums up the live slots of its tenant; if that is over the
+// limit it takes its addition back. So of two that race for the last bytes one sees the other: both may be refused, but
+// never do both go over. There is no lock to be left held, and what a killed process had added goes with its slot.
+#pragma once
+
+#include "wire/wire.h"
+
+namespace tenant {
+
+// As a limit stands in a slot: bytes or, with this bit, millionths of each GPU's memory. 0: none.
+constexpr uint64_t kShareOfGpu = uint64_t{1} << 63;
+constexpr uint64_t kNoLimit = UINT64_MAX;
+
+// "20G", "1.5G", "800M", "30%", a number of bytes; 0 for nothing said, "none", and what is none of these.
+uint64_t parse_memory_limit(const char* text);
+
+// The limit that holds for a slot's owner on a GPU with `total` bytes: all that decides about memory asks here.
+uint64_t memory_limit(const wire::Slot& slot, uint64_t total);
+uint64_t limit_in_bytes(uint64_t limit, uint64_t total);
+
+// What the tenant of this slot has taken on a GPU: its live processes together.
+uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu);
+uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu);
+// The limit that an administrator has set (wire/shared_segment.h) for all processes of this process's user together,
+// and what they have taken.
+uint64_t users_memory_limit(wire::Segment& segment, uint64_t total);
+uint64_t memory_used_by_user(wire::Segment& segment, int gpu);
+// Whether there is a limit of either kind.
+bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot);
+// A live process of this tenant, other than `but`; null: none.
+wire::Slot* process_of(wire::Segment& segment, const uint8_t tenant[16], const wire::Slot* but);
+
+// False: it would be over a limit, and nothing was taken.
+bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t bytes, uint64_t limit,
+                 uint64_t users_limit = kNoLimit);
+// What the driver has taken already is counted, limit or not.
+void count_memory(wire::Slot& slot, int gpu, uint64_t bytes);
+void give_memory(wire::Slot& slot, int gpu, uint64_t bytes);
+
+}  // namespace tenant

@@ -1,0 +1,43 @@
+// A paused tenant puts nothing on the GPU: its threads wait at the entry of every call that would use its memory, and
+// hold nothing there, neither a lock of ours nor one of the driver's. So its memory can move.
+//
+// Every such call is between the two ends of a Still. The mover raises the barrier, then waits until nobody is inside;
+// a thread counts itself in, then looks at the barrier: so one of the two sees the other.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tenant {
+
+// While one exists, the memory of this process does not move.
+class Still {
+ public:
+    Still() {
+        if (__builtin_expect(memory_moves.load(std::memory_order_relaxed), 0)) enter();
+    }
+    ~Still() {
+        if (entered_) leave();
+    }
+    Still(const Still&) = delete;
+    Still& operator=(const Still&) = delete;
+
+    static std::atomic<bool> memory_moves;  // decided before the first call of this kind
+
+ private:
+    void enter();
+    void leave();
+
+    bool entered_ = false;
+};
+
+namespace barrier {
+
+// Raises it. False: somebody was still inside after `patience_ns`, and it is down again.
+bool raise(uint64_t patience_ns);
+void lower();
+void forget_in_child();
+
+}  // namespace barrier
+
+}  // namespace tenant

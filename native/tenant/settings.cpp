@@ -1,0 +1,41 @@
+#include "tenant/settings.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "wire/shared_segment.h"
+
+namespace tenant {
+
+wire::Class class_from_environment() {
+    const char* text = getenv("COTENANT_CLASS");
+    for (uint32_t i = 0; text && i < wire::kClasses; ++i)
+        if (!strcmp(text, kClassNames[i])) return static_cast<wire::Class>(i);
+    return wire::standard;
+}
+
+uint32_t thousandths_from_environment(const char* name, uint32_t otherwise) {
+    const char* text = getenv(name);
+    if (!text || !*text) return otherwise;
+    char* end = nullptr;
+    double value = strtod(text, &end) * (end && *end == '%' ? 10 : 1000);
+    // Written so that what is no number counts as nothing said.
+    return end != text && value >= 0 && value <= 1e6 ? static_cast<uint32_t>(value + 0.5) : otherwise;
+}
+
+const char* segment_from_environment() {
+    const char* path = getenv("COTENANT_SEGMENT");
+    return path && *path ? path : wire::default_shared_segment();
+}
+
+void tenant_from_environment(uint8_t out[16]) {
+    const char* text = getenv("COTENANT_TENANT");
+    if (!text || strlen(text) != 32) return;
+    for (int i = 0; i < 16; ++i) {
+        unsigned int byte = 0;
+        if (sscanf(text + 2 * i, "%2x", &byte) == 1) out[i] = static_cast<uint8_t>(byte);
+    }
+}
+
+}  // namespace tenant

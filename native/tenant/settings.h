@@ -1,0 +1,22 @@
+// What `cotenant run` asks for, and how a tenant shows it in its slot.
+#pragma once
+
+#include "wire/wire.h"
+
+namespace tenant {
+
+constexpr const char* kClassNames[wire::kClasses] = {"production", "standard", "opportunistic"};
+
+// COTENANT_CLASS; standard where it says nothing.
+wire::Class class_from_environment();
+
+// COTENANT_WEIGHT, COTENANT_SLOWDOWN and COTENANT_FLOOR: "1.5" or "5%", into thousandths.
+uint32_t thousandths_from_environment(const char* name, uint32_t otherwise);
+
+// COTENANT_SEGMENT or, where it says nothing, the administrator's; null: neither.
+const char* segment_from_environment();
+
+// COTENANT_TENANT: 32 hexadecimal digits. Left as it is where it says nothing.
+void tenant_from_environment(uint8_t out[16]);
+
+}  // namespace tenant

@@ -1,0 +1,30 @@
+// A share of a GPU's time, and whether one is over or under it. Pure.
+//
+// Credit grows by `share` of the time that passes and shrinks by the time that is used; it is kept within `kMemory`, so
+// that neither a long rest nor a long feast is remembered for ever. One is over the share when the credit is used up,
+// and under it when as much as `kTurn` has been saved; each holds until the other end is reached, so that it is no
+// flutter.
+#pragma once
+
+#include <algorithm>
+
+namespace tenant {
+
+class Share {
+ public:
+    static constexpr float kMemoryUs = 100000;
+    static constexpr float kTurnUs = 5000;
+
+    void pass(float share, float elapsed_us, float used_us) {
+        credit_us_ = std::clamp(credit_us_ + share * elapsed_us - used_us, -kMemoryUs, kMemoryUs);
+        if (credit_us_ <= 0) in_credit_ = false;
+        if (credit_us_ >= kTurnUs) in_credit_ = true;
+    }
+    bool in_credit() const { return in_credit_; }
+
+ private:
+    float credit_us_ = 0;
+    bool in_credit_ = false;
+};
+
+}  // namespace tenant

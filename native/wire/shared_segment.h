@@ -1,0 +1,69 @@
+// A segment for several users, made by an administrator (docs/two-users.md). Its path names a folder on a tmpfs:
+//
+//   header      one page; only the administrator writes it: knobs, policy, the GPUs, the rights
+//   slots/N     one page: slot N, made and written by the user whose process it is
+//
+// A process maps the header and its own slot, each at its place in Segment. The pages of the other slots are memory of
+// its own, into which it copies what their files hold: so nobody writes another's slot, and nobody can make another's
+// load fail, as cutting a mapped file short would. Each tenant therefore looks after its own gate and no other. Whose a
+// slot is, the file's owner says, not the slot.
+//
+// A slot's file lasts for one tenant's life. It appears with its mutex held, and whoever removes it holds a lock
+// (flock) on it, so that a name stays with its file until then.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "wire/wire.h"
+
+namespace wire {
+
+// What a process keeps for itself about a segment that it has open, right behind it.
+struct Attached {
+    char folder[3072];  // empty: the segment is one file, of one user
+    pthread_mutex_t lock;
+    int own;  // the slot that this process has; -1: none
+    uid_t uid;
+    gid_t gid;
+    ino_t file;                           // of its slot
+    uint64_t present[kSlotWords];         // bit i: there is a file for slot i
+    Count members[kClasses][kSlotWords];  // as in Header
+    uint64_t next_look_ns;
+};
+constexpr size_t kAttachedBytes = kPage;
+constexpr size_t kMappedBytes = kSegmentBytes + kAttachedBytes;
+static_assert(sizeof(Attached) <= kAttachedBytes);
+
+inline Attached& attached(Segment& segment) {
+    return *reinterpret_cast<Attached*>(reinterpret_cast<char*>(&segment) + kSegmentBytes);
+}
+inline bool is_shared(Segment& segment) { return attached(segment).folder[0] != 0; }
+
+// Where an administrator's segment is found without being named; null: there is none that belongs to root.
+const char* default_shared_segment();
+
+// Memory for a segment, nothing mapped into it yet. Null: none.
+Segment* reserve_segment();
+Segment* open_shared_segment(const char* folder, std::string* why);
+// The header's file of a new one; the rest is folders (cotenant.shared_segment).
+bool create_shared_header(const char* file, std::string* why);
+
+// As take_slot and leave_slot do it: the mutex is held, the rest of the slot as it was.
+int take_shared_slot(Segment& segment);
+void leave_shared_slot(Segment& segment, int index);
+// Sees who has come, gone and changed, and removes the slots of the dead where this user may. Returns how many.
+int look_around(Segment& segment);
+// Sees what those do whom this tenant may have to wait for. With `sparing` not more often than an eighth of the time
+// allows.
+enum class Look { now, sparing };
+void look_at_rivals(Segment& segment, int index, Look how);
+// What a controller has written into the copy of a slot goes into the slot. False: this user may not.
+bool steer_shared_slot(Segment& segment, int index, int gpu);
+
+// What the rights say of a user. The best class allowed; the memory limit, 0 for none.
+uint32_t best_class(Segment& segment, uid_t uid, gid_t gid);
+uint64_t imposed_memory_limit(Segment& segment, uid_t uid, gid_t gid);
+
+}  // namespace wire

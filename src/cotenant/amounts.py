@@ -1,0 +1,71 @@
+"""Amounts as people write them: shares ("5%", "0.05"), weights ("1.5"), lengths of time ("50us", "2ms").
+
+The text of a share or weight is also what stands in a tenant's environment, so that an inner `run` reads what an outer
+one has set. In shared memory they are thousandths.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from cotenant.errors import USAGE, Problem
+
+NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(%?)")
+TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(us|ms|s)")
+UNIT_US = {"us": 1, "ms": 1000, "s": 1_000_000}
+LONGEST_SLICE_US = 10_000_000
+
+
+def thousandths(text: str) -> int | None:
+    """None: it is no number."""
+    found = NUMBER.fullmatch(text.strip())
+    if not found:
+        return None
+    return math.floor(float(found[1]) * (10 if found[2] else 1000) + 0.5)
+
+
+def percent(value: int) -> str:
+    """Of thousandths."""
+    return f"{value / 10:g}%"
+
+
+def weight(text: str) -> str:
+    """In one form, as what follows: an option's type for click."""
+    found = None if "%" in text else thousandths(text)
+    if found is None or not 100 <= found <= 100_000:
+        raise Problem(f"no weight: '{text}'", "give a number from 0.1 to 100", USAGE)
+    return f"{found / 1000:g}"
+
+
+def slowdown(text: str) -> str:
+    return share("slowdown", text, 1, 10_000)
+
+
+def slowdown_or_none(text: str) -> str:
+    return "0%" if text in ("none", "0%") else slowdown(text)
+
+
+def floor(text: str) -> str:
+    return share("floor", text, 0, 900)
+
+
+def share(what: str, text: str, least: int, most: int) -> str:
+    found = thousandths(text)
+    if found is None or not least <= found <= most:
+        hint = f"give a share from {percent(least)} to {percent(most)}, as 5% or 0.05"
+        raise Problem(f"no {what}: '{text}'", hint, USAGE)
+    return percent(found)
+
+
+def time_slice_us(text: str) -> int:
+    """0: that of its class."""
+    if text == "default":
+        return 0
+    found = TIME.fullmatch(text.strip())
+    us = round(float(found[1]) * UNIT_US[found[2]]) if found else 0
+    if not 1 <= us <= LONGEST_SLICE_US:
+        raise Problem(
+            f"no time slice: '{text}'", "give a length up to 10s, as 50us or 2ms, or default", USAGE
+        )
+    return us

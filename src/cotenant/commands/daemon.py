@@ -1,0 +1,77 @@
+"""`cotenant daemon`: looks after the tenants of a segment. `cotenant run` starts it; nobody has to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from cotenant import segment
+from cotenant.cli import segment_option
+from cotenant.errors import USAGE, Problem, narrate
+
+LINGER_SECONDS = 10.0
+
+
+@click.command(
+    "daemon",
+    short_help="Look after the tenants: tick the policy.",
+    epilog="""\b
+Examples:
+  cotenant daemon --policy strict
+  cotenant daemon --policy ./mine.py:Mine
+  cotenant daemon --linger 3600 &""",
+)
+@click.option(
+    "--policy",
+    metavar="NAME|FILE.py[:CLASS]",
+    envvar="COTENANT_DAEMON_POLICY",
+    show_envvar=True,
+    help="The policy from now on; `cotenant policies` lists them.",
+)
+@click.option(
+    "--linger",
+    type=click.FloatRange(min=0),
+    default=LINGER_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    envvar="COTENANT_DAEMON_LINGER",
+    show_envvar=True,
+    help="How long it stays after the last tenant has left.",
+)
+@segment_option
+def command(policy: str | None, linger: float, segment_file: Path | None) -> None:
+    """Look after the tenants of a segment: tick the policy's controller and turn the knobs.
+
+    `cotenant run` starts it in the background where none runs. There is one for a segment; when it ends, the
+    jobs go on. It follows `cotenant ctl --policy NAME`.
+    """
+    from cotenant.daemon import choice, lock
+    from cotenant.daemon.attachment import Attachment
+    from cotenant.daemon.loop import Daemon
+    from cotenant.policies import registry
+
+    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    if policy is not None:
+        policy = choice.checked(policy)
+    try:
+        segment.ensure(path)
+        held = lock.acquire(path)
+        if held is None:
+            if policy is not None:
+                raise Problem(f"a daemon looks after {path} already", "cotenant ctl --policy NAME", USAGE)
+            narrate(f"a daemon looks after {path} already")
+            return
+        try:
+            attachment = Attachment(path)
+            if policy is not None:
+                # A file's path is longer than the segment can hold: then it is this daemon's own default.
+                fits = len(policy.encode()) <= segment.LONGEST_POLICY_NAME
+                attachment.policy = policy if fits else ""
+            Daemon(attachment, policy or registry.DEFAULT, linger).run()
+            attachment.close()
+        finally:
+            lock.release(path, held)
+    except (segment.BadSegment, OSError) as error:
+        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None

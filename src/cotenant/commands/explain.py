@@ -1,0 +1,164 @@
+"""`cotenant explain`: how a tenant stands, why it waits now, and what the policy last decided about it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cotenant import amounts, segment
+from cotenant.cli import OneOf, segment_option
+from cotenant.errors import Problem
+
+
+@click.command(
+    "explain",
+    short_help="Say why a tenant waits, and what the policy decided.",
+    epilog="""\b
+Examples:
+  cotenant explain 4711
+  cotenant explain $(pgrep -f finetune.py) -o json""",
+)
+@click.argument("pid", type=int)
+@click.option(
+    "-o",
+    "--output",
+    type=OneOf("output", ("text", "json")),
+    default="text",
+    show_default=True,
+    envvar="COTENANT_EXPLAIN_OUTPUT",
+    show_envvar=True,
+    help="How to print it.",
+)
+@segment_option
+def command(pid: int, output: str, segment_file: Path | None) -> None:
+    """Say how the tenant with process number PID stands on each GPU, why it waits now if it does, and what the
+    policy last decided about it.
+    """
+    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    try:
+        seen = segment.read(path)
+    except FileNotFoundError:
+        seen = segment.Snapshot({}, (), 0)
+    except segment.BadSegment as error:
+        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+    tenant = next((one for one in seen.tenants if one.pid == pid), None)
+    if tenant is None:
+        known = ", ".join(f"{one.pid} ({one.program})" for one in seen.tenants) or "no tenants"
+        raise Problem(f"no tenant has the process number {pid}", f"there are {known}")
+    about = gather(seen, tenant, path)
+    if output == "json":
+        import json
+
+        print(json.dumps(about, indent=2))
+    else:
+        print("\n".join(in_words(about)))
+
+
+def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
+    from cotenant import waiting
+
+    now_ns = time.monotonic_ns()
+    gpus = [
+        {
+            "gpu": use.gpu,
+            "uuid": use.uuid,
+            "has_work": use.busy,
+            "waits": use.gated and use.busy,
+            "why": list(waiting.reasons(seen, tenant, use, now_ns)),
+            "below_floor": use.below_floor,
+            "used_seconds": use.used_ns / 1e9,
+            "busy_seconds": use.busy_ns / 1e9,
+            "in_flight_us": use.in_flight_us,
+        }
+        for use in tenant.uses
+    ]
+    return {
+        "pid": tenant.pid,
+        "program": tenant.program,
+        "class": waiting.class_name(tenant),
+        "weight": tenant.weight / 1000,
+        "slowdown": tenant.slowdown / 1000 or None,
+        "floor": tenant.floor / 1000,
+        "time_slice_us": tenant.time_slice_us,
+        "time_slice_refused": tenant.time_slice_refused,
+        "grace_us": tenant.grace_us,
+        "gpus": gpus,
+        "policy": policy_about(seen, tenant, path),
+    }
+
+
+def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
+    from cotenant.daemon import lock, report
+    from cotenant.policies import registry
+
+    chosen = seen.policy or registry.DEFAULT
+    shown = report.read(path) if lock.is_held(path) else None
+    if shown is None:
+        return {"name": chosen, "daemon": None, "problem": "", "decisions": []}
+    decisions = [
+        one | {"gpu": about["gpu"]}
+        for about in shown["tenants"]
+        if (about["pid"], about["started"]) == (tenant.pid, tenant.started)
+        for one in about["decisions"]
+    ]
+    return {
+        "name": shown["policy"],
+        "daemon": shown["pid"],
+        "problem": segment.printable(shown["problem"]),
+        "decisions": decisions,
+    }
+
+
+def in_words(about: dict[str, Any]) -> Iterator[str]:
+    yield f"{about['program']} ({about['pid']}): {', '.join(standing(about))}"
+    for gpu in about["gpus"]:
+        yield f"GPU {gpu['gpu']}: {on_gpu(gpu)}"
+        if gpu["has_work"] or gpu["why"]:
+            yield from (f"  because {why}" for why in gpu["why"])
+        if gpu["waits"] and not gpu["why"]:
+            yield "  its gate is being opened in this moment"
+    if not about["gpus"]:
+        yield "it has not used a GPU yet"
+    policy = about["policy"]
+    if policy["daemon"] is None:
+        yield f"policy {policy['name']}: no daemon runs; the rules go on under the last knobs"
+        return
+    yield f"policy {policy['name']}, daemon {policy['daemon']}"
+    if policy["problem"]:
+        yield f"  {policy['problem']}"
+    for decision in policy["decisions"]:
+        at = time.strftime("%H:%M:%S", time.localtime(decision["at"]))
+        where = f" GPU {decision['gpu']}:" if len(about["gpus"]) > 1 else ""
+        yield f"  {at}{where} {segment.printable(decision['text'])}"
+
+
+def standing(about: dict[str, Any]) -> Iterator[str]:
+    yield about["class"]
+    yield f"weight {about['weight']:g}"
+    if about["slowdown"]:
+        yield f"promised a slowdown of at most {amounts.percent(round(1000 * about['slowdown']))}"
+    if about["floor"]:
+        yield f"promised {amounts.percent(round(1000 * about['floor']))} of the GPU"
+    if about["time_slice_refused"]:
+        yield "time slice refused by the driver"
+    elif about["time_slice_us"]:
+        yield f"time slice {about['time_slice_us']} us"
+    if about["grace_us"]:
+        yield f"counts as idle after {about['grace_us']} us without work"
+
+
+def on_gpu(gpu: dict[str, Any]) -> str:
+    used = f"has used {gpu['used_seconds']:.1f} s"
+    if gpu["waits"]:
+        return f"it waits; {used}"
+    if gpu["has_work"]:
+        ahead = (
+            ", ahead of the classes above: it has got less than it was promised" if gpu["below_floor"] else ""
+        )
+        return f"it has work and is not waiting{ahead}; {used}"
+    return f"it has no work; {used}" + ("; with work it would wait" if gpu["why"] else "")

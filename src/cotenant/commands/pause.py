@@ -1,0 +1,37 @@
+"""`cotenant pause`: a tenant makes room on the GPU until it is told to go on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from cotenant.cli import segment_option
+from cotenant.errors import narrate
+
+
+@click.command(
+    "pause",
+    short_help="Move a tenant's GPU memory to the host until it is resumed.",
+    epilog="""\b
+Examples:
+  cotenant pause 4711
+  cotenant pause $(pgrep -f finetune.py) && nvidia-smi""",
+)
+@click.argument("pid", type=int)
+@segment_option
+def command(pid: int, segment_file: Path | None) -> None:
+    """Pause the tenant with process number PID: what it has queued on the GPU ends, its memory goes to the host, and
+    its next launch waits. `cotenant resume PID` lets it go on where it was.
+
+    Its memory must be able to move: that of opportunistic tenants can, that of others with
+    `cotenant run --oversubscribe`. What cannot move stays on the GPU; `cotenant explain PID` shows how much.
+    """
+    from cotenant import holding, memory_size, segment
+
+    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    tenant = holding.pause(path, pid)
+    left = sum(use.memory_bytes for use in tenant.uses)
+    stays = f"; {memory_size.size_shown(left)} that cannot move stay on the GPU" if left else ""
+    narrate(f"{pid} ({tenant.program}) is paused: {memory_size.size_shown(tenant.host_bytes)} on the host{stays}")

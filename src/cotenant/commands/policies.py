@@ -1,0 +1,52 @@
+"""`cotenant policies`: lists them."""
+
+from __future__ import annotations
+
+import click
+
+from cotenant.cli import OneOf
+from cotenant.errors import Problem, narrate
+
+
+@click.command(
+    "policies",
+    short_help="List the policies.",
+    epilog="""\b
+Examples:
+  cotenant policies
+  cotenant policies -o json""",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=OneOf("output", ("table", "json")),
+    default="table",
+    show_default=True,
+    envvar="COTENANT_POLICIES_OUTPUT",
+    show_envvar=True,
+    help="How to print it.",
+)
+def command(output: str) -> None:
+    """List the policies: their rule, whether they run on a GPU or in the simulator only, and what they do.
+
+    Those of other packages (entry points of the group cotenant.policies) are listed too.
+    """
+    from cotenant.policies import registry
+
+    found = []
+    for name in registry.names():
+        try:
+            found.append(registry.about(registry.find(name)))
+        except (Problem, ImportError, AttributeError) as error:
+            narrate(f"{name}: {error}")
+    if output == "json":
+        import json
+
+        print(json.dumps([vars(one) for one in found], indent=2))
+        return
+    print(f"{'NAME':<12} {'RULE':<8} {'RUNS':<10} WHAT IT DOES")
+    for one in found:
+        default = " (default)" if one.name == registry.DEFAULT else ""
+        print(
+            f"{one.name:<12} {one.rule:<8} {'live' if one.runs_live else 'simulated':<10} {one.title}{default}"
+        )

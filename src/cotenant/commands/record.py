@@ -1,0 +1,161 @@
+"""`cotenant record`: the command runs as under `run`, and what it puts on the GPU is written into a trace.
+
+What the interposer gets beside what `run` sets: COTENANT_RECORD (the file), COTENANT_RECORD_SECONDS and
+COTENANT_RECORD_LIMIT where they were given. They are these options' own variables too, so `cotenant run` with them in
+the environment records as well.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+
+import click
+
+from cotenant import classes, execute
+from cotenant.cli import OneOf, segment_option
+from cotenant.errors import USAGE, Problem
+
+SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([KMGT]?)B?")
+SMALLEST_LIMIT = 4096
+
+
+def seconds_of(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.001 <= value <= 1e6:
+        raise Problem(f"no number of seconds: '{text}'", "give one from 0.001 to 1000000", USAGE)
+    return value
+
+
+def bytes_of(text: str) -> int:
+    found = SIZE.fullmatch(text.strip())
+    size = int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " ")) if found else 0
+    if not SMALLEST_LIMIT <= size < 1 << 49:
+        raise Problem(f"no size: '{text}'", "give one of at least 4K, as 512K or 10M", USAGE)
+    return size
+
+
+@click.command(
+    "record",
+    short_help="Run a command and record what it puts on the GPU.",
+    context_settings={"allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  cotenant record -o job.trace -- python train.py
+  cotenant record -o serve.trace --seconds 30 --limit 10M -- python serve.py
+  cotenant trace info job.trace""",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="COTENANT_RECORD",
+    show_envvar=True,
+    help="The trace.  [required]",
+)
+@click.option(
+    "--seconds",
+    type=seconds_of,
+    metavar="SECONDS",
+    envvar="COTENANT_RECORD_SECONDS",
+    show_envvar=True,
+    help="Record so long from the first work on; the command goes on.",
+)
+@click.option(
+    "--limit",
+    type=bytes_of,
+    metavar="SIZE",
+    envvar="COTENANT_RECORD_LIMIT",
+    show_envvar=True,
+    help="Stop recording when the trace is so large, as 10M; the command goes on.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    envvar="COTENANT_RECORD_FORCE",
+    show_envvar=True,
+    help="Replace the trace if it exists.",
+)
+@click.option(
+    "--class",
+    "tenant_class",
+    type=OneOf("class", classes.NAMES),
+    default=classes.TenantClass.production.name,
+    show_default=True,
+    envvar="COTENANT_RECORD_CLASS",
+    show_envvar=True,
+    help="As for `run`. Production waits for nobody, so its trace shows the job as it is alone.",
+)
+@click.option(
+    "--gpu",
+    envvar="COTENANT_GPU",
+    show_envvar=True,
+    metavar="GPU[,GPU...]",
+    help="The GPUs it may see: index, UUID or PCI id.",
+)
+@segment_option
+@click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def command(
+    output: Path | None,
+    seconds: float | None,
+    limit: int | None,
+    force: bool,
+    tenant_class: str,
+    gpu: str | None,
+    segment_file: Path | None,
+    words: tuple[str, ...],
+) -> None:
+    """Run COMMAND as a tenant and record what it puts on the GPU into a trace.
+
+    COMMAND takes the place of this process, as under `run`. The trace begins with its first work on a GPU and is
+    written about once a second, so it can be read after a crash too. Each further process of COMMAND that uses a
+    GPU gets a file of its own: FILE.PID.
+    """
+    from cotenant.commands import run
+
+    usage = "cotenant record -o FILE [options] [--] command..."
+    if not words:
+        raise Problem("no command given", usage, USAGE)
+    if output is None:
+        raise Problem("no file for the trace given", usage, USAGE)
+    before = execute.inherited()
+    program = execute.find_program(words[0], before)
+    try:
+        after = run.tenant_environment(before, tenant_class, segment_file, create=True)
+    except run.NotShared as reason:
+        raise Problem(f"nothing can be recorded: {reason.message}", reason.hint) from None
+    if gpu:
+        after["CUDA_VISIBLE_DEVICES"] = run.chosen_gpus(gpu, before, after["COTENANT_DRIVER"])
+        after.pop("COTENANT_GPU", None)
+    path = output.absolute()
+    make_room(path, force)
+    after["COTENANT_RECORD"] = str(path)
+    for name, value in (("SECONDS", seconds), ("LIMIT", limit)):
+        after.pop(f"COTENANT_RECORD_{name}", None)
+        if value is not None:
+            after[f"COTENANT_RECORD_{name}"] = f"{value:.15g}"
+    execute.become(program, words, after)
+
+
+def make_room(path: Path, force: bool) -> None:
+    """The interposer makes the file itself, and only where none is; here we see that it will be able to."""
+    if path.is_dir():
+        raise Problem(f"{path} is a folder", "name a file with -o", USAGE)
+    if path.exists() and not force:
+        raise Problem(f"{path} exists", "name another file, or add --force", USAGE)
+    trial = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+    try:
+        trial.touch(exist_ok=False)
+        trial.unlink()
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "it cannot be written").lower()
+        raise Problem(
+            f"cannot record into {path}: {reason}", "name a file in a folder of yours", USAGE
+        ) from None

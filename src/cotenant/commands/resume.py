@@ -1,0 +1,47 @@
+"""`cotenant resume`: a paused tenant goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from cotenant.cli import segment_option
+from cotenant.errors import narrate
+
+
+@click.command(
+    "resume",
+    short_help="Let a paused tenant go on.",
+    epilog="""\b
+Examples:
+  cotenant resume 4711
+  cotenant resume 4711 --wait 60""",
+)
+@click.argument("pid", type=int)
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    envvar="COTENANT_RESUME_WAIT",
+    show_envvar=True,
+    help="How long to wait for it to be back.",
+)
+@segment_option
+def command(pid: int, wait_seconds: float, segment_file: Path | None) -> None:
+    """Let the tenant with process number PID go on: its memory comes back to the same addresses as soon as there is
+    room for all of it, and its threads with it.
+    """
+    from cotenant import holding, memory_size, segment
+
+    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    tenant = holding.resume(path, pid, wait_seconds)
+    if tenant.where == segment.Where.resident:
+        narrate(f"{pid} ({tenant.program}) goes on")
+    else:
+        need = memory_size.size_shown(tenant.host_bytes)
+        narrate(f"{pid} ({tenant.program}) comes back when {need} of the GPU's memory are free")

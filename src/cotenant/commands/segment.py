@@ -1,0 +1,389 @@
+"""`cotenant segment`: an administrator's shared memory for the tenants of several users (docs/two-users.md)."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cotenant import classes, memory_size, segment, shared_segment
+from cotenant.cli import OneOf
+from cotenant.errors import USAGE, Problem, narrate, unknown
+from cotenant.shared_segment import Right, Who, Whose
+
+Value = TypeVar("Value")
+
+WHO_HINT = "WHO is a user's name or number, @ and a group's, or * for everybody who is not named"
+NAMED_SEGMENT_HINT = "`cotenant segment create` makes one"
+
+folder_argument = click.argument(
+    "folder", metavar="[FOLDER]", type=click.Path(path_type=Path), default=segment.SHARED
+)
+
+
+class Subjects(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0][:1] != "-" and args[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown("subcommand", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+def allow_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--allow",
+        "allowed",
+        multiple=True,
+        metavar="WHO=CLASS",
+        envvar="COTENANT_SEGMENT_ALLOW",
+        show_envvar=True,
+        help="The best class that somebody's jobs may have: a user, @group, or * for the others.",
+    )(function)
+
+
+def limit_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--limit",
+        "limits",
+        multiple=True,
+        metavar="WHO=SIZE",
+        envvar="COTENANT_SEGMENT_LIMIT",
+        show_envvar=True,
+        help="The most that a user's jobs together may take of each GPU's memory: 20G, or 30%.",
+    )(function)
+
+
+@click.group(
+    "segment",
+    cls=Subjects,
+    short_help="Share a GPU between users.",
+    epilog="""\b
+Examples:
+  sudo cotenant segment create --allow alice=production --limit bob=20G
+  cotenant segment show
+  sudo cotenant segment rights --allow bob=standard
+  sudo cotenant segment clean""",
+)
+def command() -> None:
+    """Make, show and clean an administrator's segment, in which the tenants of several users share GPUs.
+
+    Without one, each user has a segment of their own. FOLDER is /dev/shm/cotenant.shared where it is not given:
+    there, if it is root's, everybody's jobs find it.
+    """
+
+
+@command.command(
+    "create",
+    short_help="Make one.",
+    epilog="""\b
+Examples:
+  sudo cotenant segment create --allow alice=production --limit bob=20G
+  sudo cotenant segment create --group gpu-users --allow @serving=production --allow '*=opportunistic'
+  cotenant segment create /dev/shm/team --gpu GPU-4c8f63a1-9d0e-4b2b-8f06-2f3a5b1f7c11""",
+)
+@folder_argument
+@click.option(
+    "--group",
+    metavar="GROUP",
+    envvar="COTENANT_SEGMENT_GROUP",
+    show_envvar=True,
+    help="Only this group's members take part.  [default: all users]",
+)
+@allow_option
+@limit_option
+@click.option(
+    "--gpu",
+    "uuids",
+    multiple=True,
+    metavar="UUID",
+    envvar="COTENANT_SEGMENT_GPU",
+    show_envvar=True,
+    help="A GPU that is shared, as nvidia-smi -L names it.  [default: all that NVML lists]",
+)
+def create(
+    folder: Path, group: str | None, allowed: Sequence[str], limits: Sequence[str], uuids: Sequence[str]
+) -> None:
+    """Make a segment for several users.
+
+    Once --allow names somebody, those who are not named are standard at most; --allow '*=CLASS' says otherwise.
+    """
+    folder = folder.absolute()
+    best = by_who(allowed, class_value)
+    if best and Who(Whose.everybody) not in best:
+        best[Who(Whose.everybody)] = classes.TenantClass.standard.value
+    rights = shared_segment.merged((), best, by_who(limits, memory_size.encoded))
+    check_room(rights)
+    shared_gpus = [uuid_value(text) for text in uuids] or installed_gpus()
+    if len(shared_gpus) > segment.GPUS:
+        raise Problem(f"{len(shared_gpus)} GPUs are too many", f"a segment holds {segment.GPUS}", USAGE)
+    group_id = None if group is None else id_of_group(group)
+    try:
+        shared_segment.create(folder, group_id, rights, shared_gpus)
+    except FileExistsError:
+        hint = "`cotenant segment rights` changes it; remove the folder when no tenant runs"
+        raise Problem(f"{folder} exists already", hint) from None
+    except (OSError, segment.BadSegment) as error:
+        raise Problem(f"cannot make {folder}: {error}", "is its folder there, and writable?") from None
+    narrate(f"{folder}: {count(len(shared_gpus), 'GPU')}, {count(len(rights), 'right')}")
+    if not segment.is_in_memory(folder):
+        narrate(
+            "cotenant: it is on a disk, where NVIDIA's driver maps no gates: make it on a tmpfs such as /dev/shm"
+        )
+
+
+@command.command(
+    "rights",
+    short_help="Change who may do what.",
+    epilog="""\b
+Examples:
+  sudo cotenant segment rights --allow bob=standard --limit bob=40G
+  sudo cotenant segment rights --limit bob=none --allow '*=any'""",
+)
+@folder_argument
+@allow_option
+@limit_option
+def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
+    """Change the rights of those who are named; `any` and `none` take back what was said of them.
+
+    Tenants that run already keep to them, too.
+    """
+    folder = folder.absolute()
+    if not (allowed or limits):
+        raise Problem("nothing to change", "say what: --allow WHO=CLASS, --limit WHO=SIZE", USAGE)
+    best = by_who(allowed, lambda text: None if text == "any" else class_value(text))
+    most = by_who(limits, memory_size.limit_or_none)
+    with opened(folder), shared_segment.writable_header(folder) as header:
+        after = shared_segment.merged(shared_segment.rights_in(header), best, most)
+        check_room(after)
+        shared_segment.write_rights(header, after)
+    narrate(f"{folder}: {count(len(after), 'right')}")
+
+
+@command.command(
+    "clean",
+    short_help="Remove what the dead have left.",
+    epilog="""\b
+Examples:
+  sudo cotenant segment clean
+  cotenant segment clean /dev/shm/team""",
+)
+@folder_argument
+def clean(folder: Path) -> None:
+    """Remove the slots of processes that have ended, and files that are no slots.
+
+    Tenants do that for their own user; this does it for all, or for as many as the caller may.
+    """
+    with opened(folder := folder.absolute()):
+        removed, kept = shared_segment.clean(folder)
+    narrate(f"{folder}: removed {count(len(removed), 'file')}")
+    if kept:
+        raise Problem(f"{count(len(kept), 'file')} could not be removed", "their owner or root can")
+
+
+@command.command(
+    "show",
+    short_help="Show its rights, GPUs and slots.",
+    epilog="""\b
+Examples:
+  cotenant segment show
+  cotenant segment show -o json /dev/shm/team | jq .slots""",
+)
+@folder_argument
+@click.option(
+    "-o",
+    "--output",
+    type=OneOf("output", ("table", "json")),
+    default="table",
+    show_default=True,
+    envvar="COTENANT_SEGMENT_OUTPUT",
+    show_envvar=True,
+    help="How to print it.",
+)
+def show(folder: Path, output: str) -> None:
+    """Show who may do what in a segment, which GPUs it has, and who has which slot."""
+    with opened(folder := folder.absolute()):
+        about = gathered(folder)
+    if output == "json":
+        import json
+
+        print(json.dumps(about, indent=2))
+    else:
+        print_table(about)
+
+
+def gathered(folder: Path) -> dict[str, Any]:
+    header = shared_segment.read_header(folder)
+    return {
+        "segment": str(folder),
+        "administrator": user_name(folder.stat().st_uid),
+        "policy": segment.printable(header.policy.decode(errors="replace")),
+        "gpus": [segment.uuid_text(bytes(gpu.uuid)) for gpu in header.gpus if gpu.known == segment.GPU_VALID],
+        "rights": [
+            {
+                "who": who_text(right.who),
+                "class": None if right.best_class is None else class_text(right.best_class),
+                "memory": memory_size.written(right.memory_limit) if right.memory_limit else None,
+            }
+            for right in shared_segment.rights_in(header)
+        ],
+        "slots": [
+            {
+                "slot": found.index,
+                "user": user_name(found.uid),
+                "pid": found.slot.pid,
+                "program": segment.printable(found.slot.name.decode(errors="replace")),
+                "class": class_text(found.slot.tenant_class),
+                "state": "live" if found.is_live else "lost",
+            }
+            for found in shared_segment.slot_files(folder, header)
+        ],
+    }
+
+
+def print_table(about: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=400, highlight=False, markup=False)
+    console.print(f"{about['segment']}, of {about['administrator']}")
+    for number, uuid in enumerate(about["gpus"]):
+        console.print(f"GPU {number}: {uuid}")
+    for kind in ("rights", "slots"):
+        rows = about[kind]
+        if not rows:
+            console.print(f"no {kind} given" if kind == "rights" else "no tenants")
+            continue
+        table = Table(box=None, pad_edge=False)
+        for name in rows[0]:
+            table.add_column(
+                name.upper(), no_wrap=True, justify="right" if name in ("slot", "pid") else "left"
+            )
+        for row in rows:
+            table.add_row(*("-" if value is None else str(value) for value in row.values()))
+        console.print(table)
+
+
+class opened:
+    """What cannot be read is one line with its remedy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise Problem(f"{self.folder} is a segment of one user", NAMED_SEGMENT_HINT, USAGE)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise Problem(f"there is no segment {self.folder}", NAMED_SEGMENT_HINT) from None
+        if isinstance(error, (OSError, segment.BadSegment)):
+            raise Problem(
+                str(error), "its owner and root may; `cotenant segment show` names the owner"
+            ) from None
+
+
+def by_who(settings: Sequence[str], value: Callable[[str], Value]) -> dict[Who, Value]:
+    found: dict[Who, Value] = {}
+    for setting in settings:
+        name, equals, said = setting.partition("=")
+        if not equals:
+            raise Problem(f"'{setting}' says nothing of anybody", "write WHO=WHAT; " + WHO_HINT, USAGE)
+        who = who_value(name)
+        if who in found:
+            raise Problem(f"'{name}' is named twice", WHO_HINT, USAGE)
+        found[who] = value(said)
+    return found
+
+
+def who_value(name: str) -> Who:
+    if name == "*":
+        return Who(Whose.everybody)
+    if name.startswith("@"):
+        return Who(Whose.group, id_of_group(name[1:]))
+    if name.isascii() and name.isdigit():
+        return Who(Whose.user, number(name))
+    try:
+        return Who(Whose.user, pwd.getpwnam(name).pw_uid)
+    except KeyError:
+        raise Problem(f"unknown user '{name}'", WHO_HINT, USAGE) from None
+
+
+def id_of_group(name: str) -> int:
+    if name.isascii() and name.isdigit():
+        return number(name)
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise Problem(f"unknown group '{name}'", "give a group's name or number", USAGE) from None
+
+
+def number(text: str) -> int:
+    if int(text) >= 2**32:
+        raise Problem(f"{text} is no user's and no group's number", WHO_HINT, USAGE)
+    return int(text)
+
+
+def class_value(text: str) -> int:
+    if text not in classes.NAMES:
+        raise unknown("class", text, classes.NAMES)
+    return classes.TenantClass[text].value
+
+
+def uuid_value(text: str) -> bytes:
+    found = shared_segment.uuid_bytes(text)
+    if found is None:
+        raise Problem(f"'{text}' is no GPU's UUID", "`nvidia-smi -L` lists them: GPU-4c8f63a1-...", USAGE)
+    return found
+
+
+def installed_gpus() -> list[bytes]:
+    from cotenant import driver, gpus
+
+    try:
+        known = gpus.installed(driver.find(os.environ)) or []
+    except driver.NoDriver:
+        known = []
+    uuids = [uuid for gpu in known for uuid in (gpu.instances if gpu.mig else (gpu.uuid,))]
+    if not uuids:
+        raise Problem("no GPU was found", "name them with --gpu UUID")
+    return [uuid_value(uuid) for uuid in uuids]
+
+
+def check_room(rights: Sequence[Right]) -> None:
+    if len(rights) > segment.RIGHTS:
+        hint = f"a segment holds {segment.RIGHTS}: name groups instead of users"
+        raise Problem(f"{len(rights)} rights are too many", hint, USAGE)
+
+
+def who_text(who: Who) -> str:
+    if who.whose is Whose.everybody:
+        return "*"
+    return user_name(who.id) if who.whose is Whose.user else "@" + group_name(who.id)
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def class_text(value: int) -> str:
+    return classes.NAMES[value] if value < len(classes.NAMES) else str(value)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,228 @@
+"""`cotenant simulate`: what sharing would do to jobs, in virtual time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cotenant.cli import OneOf
+from cotenant.errors import USAGE, Problem, narrate
+
+if TYPE_CHECKING:
+    from cotenant.simulator import Outcome
+
+TIMELINE_PLACES = 200
+MOST_SPANS = 200_000  # of one policy: what Perfetto still opens with ease
+DEFAULT_POLICIES = "timeslice,mps,strict,guard"
+
+
+@click.command(
+    "simulate",
+    short_help="Show what sharing would do to jobs, without a GPU.",
+    epilog="""\b
+Examples:
+  cotenant simulate serve-and-train
+  cotenant simulate orion-resnet50 --policy mps,reef,orion,guard --gpu a100
+  cotenant simulate my-jobs.toml --policy all --seconds 60 --plot jobs.png
+  cotenant simulate serving.trace training.trace --policy strict,guard -o json
+  cotenant simulate --list""",
+)
+@click.option(
+    "--policy",
+    "policies",
+    default=DEFAULT_POLICIES,
+    show_default=True,
+    envvar="COTENANT_SIMULATE_POLICY",
+    show_envvar=True,
+    metavar="NAME|FILE.py[,...]|all",
+    help="Under which policies; `cotenant policies` lists them.",
+)
+@click.option(
+    "--gpu",
+    default="h200",
+    show_default=True,
+    envvar="COTENANT_SIMULATE_GPU",
+    show_envvar=True,
+    metavar="NAME|FILE.gpu",
+    help="On which GPU: a shipped device, or a device file.",
+)
+@click.option(
+    "--seconds",
+    type=float,
+    envvar="COTENANT_SIMULATE_SECONDS",
+    show_envvar=True,
+    help="How long, in virtual time.  [default: what the workload says]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    envvar="COTENANT_SIMULATE_SEED",
+    show_envvar=True,
+    help="The same seed gives the same outcome.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=OneOf("output", ("table", "json", "csv")),
+    default="table",
+    show_default=True,
+    envvar="COTENANT_SIMULATE_OUTPUT",
+    show_envvar=True,
+    help="How to print it; json and csv have every tenant.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COTENANT_SIMULATE_PLOT",
+    show_envvar=True,
+    help="Draw latencies, slowdown against harvest, and SMs over time of the last policy, into this file.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COTENANT_SIMULATE_TRACE",
+    show_envvar=True,
+    help="Write the timeline for Perfetto (ui.perfetto.dev) into this file.",
+)
+@click.option(
+    "--list",
+    "list_workloads",
+    is_flag=True,
+    envvar="COTENANT_SIMULATE_LIST",
+    show_envvar=True,
+    help="List the shipped workloads, and stop.",
+)
+@click.argument("workload", nargs=-1)
+def command(
+    policies: str,
+    gpu: str,
+    seconds: float | None,
+    seed: int,
+    output: str,
+    plot: Path | None,
+    trace: Path | None,
+    list_workloads: bool,
+    workload: tuple[str, ...],
+) -> None:
+    """Simulate WORKLOAD under each policy: a shipped one's name, a workload file, or recorded traces.
+
+    Of several traces the first is production, the others are opportunistic. Each job is also simulated alone;
+    SLOWDOWN compares with that. The policies are those that run live, and those of the literature.
+    """
+    if list_workloads:
+        print_workloads()
+        return
+    if not workload:
+        raise Problem("no workload given", "cotenant simulate --list shows those that are shipped", USAGE)
+    if seconds is not None and not 0 < seconds <= 1e7:
+        raise Problem(f"{seconds:g} seconds cannot be simulated", "give a number above 0", USAGE)
+    from cotenant.simulator import Recording, Study, pictures, tables
+    from cotenant.simulator.workload_file import from_items
+
+    wanted = policy_names(policies)
+    if plot is not None:
+        if plot.suffix not in pictures.FORMATS:
+            raise Problem(f"'{plot}' is no picture", f"its name ends in {', '.join(pictures.FORMATS)}", USAGE)
+        pictures.require_matplotlib()
+    for target in filter(None, (plot, trace)):
+        if not target.absolute().parent.is_dir():
+            raise Problem(f"there is no folder {target.parent}", "make it, or choose another", USAGE)
+    recording = Recording(TIMELINE_PLACES if plot else 0, MOST_SPANS if trace else 0)
+    study = Study(from_items(workload), gpu, seconds, seed, recording)
+    outcomes: list[Outcome] = []
+    with progress_of(wanted) as tell:
+        for number, name in enumerate(wanted):
+            outcomes.append(study.run(name, lambda part, number=number: tell(number, part)))  # type: ignore[misc]
+    if output == "json":
+        print(tables.as_json(outcomes))
+    elif output == "csv":
+        tables.print_csv(outcomes)
+    else:
+        tables.print_table(outcomes)
+    if plot is not None:
+        with replaced(plot) as beside:
+            pictures.draw(outcomes, beside)
+    if trace is not None:
+        write_trace(outcomes, trace)
+
+
+def print_workloads() -> None:
+    from cotenant.simulator import find_workload, shipped
+
+    for name in shipped():
+        print(f"{name}\t{find_workload(name).title}")
+
+
+def policy_names(text: str) -> list[str]:
+    """Each is looked up before anything is simulated."""
+    from cotenant.policies import registry
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == ["all"]:
+        names = registry.names()
+    if not names:
+        raise Problem("no policy given", f"known: {', '.join(registry.names())}", USAGE)
+    for name in names:
+        registry.find(name)
+    return names
+
+
+def write_trace(outcomes: Sequence[Outcome], path: Path) -> None:
+    from cotenant.simulator import perfetto
+
+    with replaced(path) as beside, beside.open("w") as file:
+        perfetto.write(outcomes, file)
+    left_out = sum(outcome.spans_left_out for outcome in outcomes)
+    if left_out:
+        narrate(f"{path} has the first {MOST_SPANS} operations of each policy; {left_out} are left out")
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`, which takes its place only when all went well."""
+    try:
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.stem}.", suffix=path.suffix, dir=path.absolute().parent
+        )
+        os.close(handle)
+    except OSError as error:
+        raise Problem(f"{path} cannot be written: {error.strerror}", "choose another place") from None
+    beside = Path(name)
+    try:
+        yield beside
+        mask = os.umask(0)
+        os.umask(mask)
+        beside.chmod(0o666 & ~mask)  # as any other program would have made it
+        beside.replace(path)
+    except OSError as error:
+        raise Problem(f"{path} cannot be written: {error.strerror}", "choose another place") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def progress_of(policies: Sequence[str]) -> Iterator[Callable[[int, float], None]]:
+    """A bar on stderr, where somebody looks at it."""
+    if not sys.stderr.isatty():
+        yield lambda number, part: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=len(policies))
+
+        def tell(number: int, part: float) -> None:
+            bar.update(task, description=policies[number], completed=number + part)
+
+        yield tell

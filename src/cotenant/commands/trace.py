@@ -1,0 +1,268 @@
+"""`cotenant trace`: what a recorded trace says, and the same for other programs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cotenant.cli import OneOf
+from cotenant.errors import FAILED, USAGE, Problem, narrate, unknown
+
+if TYPE_CHECKING:
+    from cotenant.traces import Trace
+
+FORMATS = ("perfetto", "chrome", "csv")
+
+
+class Subjects(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0][:1] != "-" and args[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown("subcommand", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    "trace",
+    cls=Subjects,
+    short_help="Look at a recorded trace, or export it.",
+    epilog="""\b
+Examples:
+  cotenant trace info job.trace
+  cotenant trace info -o json job.trace | jq .busy_share
+  cotenant trace export job.trace --format perfetto -o job.json""",
+)
+def command() -> None:
+    """Look at a trace that `cotenant record` has written, or export it."""
+
+
+@command.command(
+    "info",
+    short_help="Show what a trace holds.",
+    epilog="""\b
+Examples:
+  cotenant trace info job.trace
+  cotenant trace info --top 30 -o json job.trace""",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=OneOf("output", ("table", "json")),
+    default="table",
+    show_default=True,
+    envvar="COTENANT_TRACE_OUTPUT",
+    show_envvar=True,
+    help="How to print it.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
+    envvar="COTENANT_TRACE_TOP",
+    show_envvar=True,
+    help="How many kernels, graphs and copies to list.",
+)
+def info(file: Path, output: str, top: int) -> None:
+    """Show the operations of a trace, its length, how busy the GPU was, and what took its time."""
+    trace = load(file)
+    from cotenant.traces.summary import summary
+
+    figures = summary(trace, top)
+    if output == "json":
+        import json
+
+        print(json.dumps(figures, indent=2))
+    else:
+        print_tables(figures)
+
+
+@command.command(
+    "export",
+    short_help="Write a trace for other programs.",
+    epilog="""\b
+Examples:
+  cotenant trace export job.trace --format perfetto -o job.json
+  cotenant trace export job.trace --format csv -o job.csv""",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=OneOf("format", FORMATS),
+    default="perfetto",
+    show_default=True,
+    envvar="COTENANT_TRACE_FORMAT",
+    show_envvar=True,
+    help="perfetto and chrome: a timeline for ui.perfetto.dev or chrome://tracing; csv: a row an operation.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="COTENANT_TRACE_FILE",
+    show_envvar=True,
+    help="The file to write.  [required]",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    envvar="COTENANT_TRACE_FORCE",
+    show_envvar=True,
+    help="Replace the file if it exists.",
+)
+def export(file: Path, form: str, output: Path | None, force: bool) -> None:
+    """Write a trace in a form that other programs read."""
+    target = new_file(output, force)
+    trace = load(file)
+    from cotenant.traces.export import FORMATS as WRITERS
+
+    def write(beside: Path) -> None:
+        with beside.open("x", newline="") as out:
+            WRITERS[form](trace, out)
+
+    put(target, write)
+    narrate(f"{target}: {len(trace.operations)} operations")
+
+
+@command.command(
+    "cut",
+    short_help="Keep a part of a trace.",
+    epilog="""\b
+Examples:
+  cotenant trace cut job.trace --from 12.5 --to 20 -o steady.trace""",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "begin",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    envvar="COTENANT_TRACE_FROM",
+    show_envvar=True,
+    help="Where the part begins; counted from the end if negative.",
+)
+@click.option(
+    "--to",
+    "end",
+    type=float,
+    metavar="SECONDS",
+    envvar="COTENANT_TRACE_TO",
+    show_envvar=True,
+    help="Where it ends.  [default: the trace's end]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="COTENANT_TRACE_FILE",
+    show_envvar=True,
+    help="The file to write.  [required]",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    envvar="COTENANT_TRACE_FORCE",
+    show_envvar=True,
+    help="Replace the file if it exists.",
+)
+def cut(file: Path, begin: float, end: float | None, output: Path | None, force: bool) -> None:
+    """Write the part of a trace between two moments into a trace of its own: a job without its start-up, say."""
+    target = new_file(output, force)
+    trace = load(file)
+    from cotenant.traces.writer import part, write
+
+    begin = begin if begin >= 0 else max(trace.seconds + begin, 0.0)
+    begin_us, end_us = 1e6 * begin, float("inf") if end is None else 1e6 * end
+    if not ((trace.operations.time_us >= begin_us) & (trace.operations.time_us < end_us)).any():
+        raise Problem(f"nothing of {file} is there", f"it is {trace.seconds:.3f} s long", USAGE)
+    kept = part(trace, begin_us, end_us)
+    put(target, lambda beside: write(kept, beside))
+    narrate(f"{target}: {len(kept.operations)} operations")
+
+
+def new_file(output: Path | None, force: bool) -> Path:
+    if output is None:
+        raise Problem("no file to write given", "add -o FILE", USAGE)
+    if output.is_dir():
+        raise Problem(f"{output} is a folder", "name a file with -o", USAGE)
+    if output.exists() and not force:
+        raise Problem(f"{output} exists", "name another file, or add --force", USAGE)
+    return output
+
+
+def put(target: Path, write: Callable[[Path], None]) -> None:
+    """Written beside, then renamed: whatever goes wrong, no half of a file is left, and none is lost."""
+    beside = target.with_name(f".{target.name[:200]}.{os.getpid()}")
+    try:
+        try:
+            write(beside)
+            beside.replace(target)
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "it cannot be written").lower()
+        raise Problem(
+            f"cannot write {target}: {reason}", "is there room, and is the folder yours?", FAILED
+        ) from None
+
+
+def load(file: Path) -> Trace:
+    from cotenant.traces import read
+
+    trace = read(file)
+    if trace.damage:
+        narrate(f"warning: {file}: {trace.damage}")
+    if trace.lost:
+        narrate(f"warning: {file}: {trace.lost} operations came too fast and are not in it")
+    return trace
+
+
+def print_tables(figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    facts = figures["facts"]
+    about = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in (
+        ("program", f"{facts.get('program', '?')}, process {facts['pid']}, {facts['recorded']}"),
+        *(("gpu", f"{gpu['number']}: {gpu['name']}, {gpu['sms']} SMs") for gpu in figures["gpus"]),
+        ("ended", "in order" if figures["complete"] else "was cut off"),
+        ("length", f"{figures['seconds']:.3f} s, GPU busy {100 * figures['busy_share']:.1f} %"),
+        ("operations", ", ".join(f"{n} {kind}" for kind, n in figures["by_kind"].items() if n) or "none"),
+        ("requests", str(figures["requests"])),
+        ("memory", f"{figures['peak_memory_bytes'] / 2**20:.1f} MiB at most"),
+    ):
+        about.add_row(name, value)
+    top = Table(box=None, pad_edge=False)
+    for name in ("SHARE", "TOTAL ms", "MEAN us", "COUNT", "SMS"):
+        top.add_column(name, justify="right", no_wrap=True)
+    top.add_column("WHAT", no_wrap=True)
+    for entry in figures["top"]:
+        timed = entry["untimed"] < entry["operations"]
+        top.add_row(
+            f"{100 * entry['share']:.1f} %" if timed else "?",
+            f"{entry['total_us'] / 1000:.2f}" if timed else "?",
+            f"{entry['mean_us']:.2f}" if timed else "?",
+            str(entry["operations"]),
+            str(entry["most_sms"] or ""),
+            entry["name"],
+        )
+    console = Console(width=None if sys.stdout.isatty() else 400, highlight=False, markup=False)
+    console.print(about)
+    if figures["top"]:
+        console.print()
+        console.print(top)

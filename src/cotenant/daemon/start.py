@@ -1,0 +1,56 @@
+"""Starting the daemon from `cotenant run`: apart from the command in every way, and without delaying it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cotenant.daemon import lock
+
+# What is meant for the guest, or changes how a process uses a GPU.
+OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_")
+KEPT = ("COTENANT_NATIVE", "COTENANT_DAEMON_")
+
+
+def unless_running(path: Path, environment: Mapping[str, str]) -> None:
+    """Returns at once; raises OSError where there can be no new process."""
+    if not lock.is_held(path) and sys.executable:
+        spawn(path, environment_for_daemon(environment))
+
+
+def environment_for_daemon(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(KEPT) or not name.startswith(OF_THE_GUEST)
+    }
+    if folders := kept.get("PYTHONPATH"):
+        # It works in another folder.
+        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, folders.split(os.pathsep)))
+    return kept
+
+
+def spawn(path: Path, environment: Mapping[str, str]) -> None:
+    command = [sys.executable, "-P", "-m", "cotenant", "daemon", "--segment", str(path)]
+    # In between there is a process that ends at once: the command must not get a child that it knows nothing of.
+    between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            os.chdir("/")
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(nothing, stream)
+            for file in map(int, os.listdir("/proc/self/fd")):
+                if file > 2:
+                    with contextlib.suppress(OSError):
+                        os.close(file)
+            os.execve(command[0], command, dict(environment))
+    finally:
+        os._exit(0)

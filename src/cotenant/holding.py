@@ -1,0 +1,85 @@
+"""Pausing a tenant by hand: its memory goes to the host, and its threads wait, until somebody lets it go on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cotenant import segment
+from cotenant.errors import Problem
+from cotenant.segment import Where
+
+ANSWER_SECONDS = 5.0
+ELSEWHERE = "`cotenant doctor` says more; --segment names another file"
+
+
+def tenant_with(path: Path, pid: int) -> segment.Tenant:
+    tenants = tenants_of(path)
+    found = next((one for one in tenants if one.pid == pid), None)
+    if found is None:
+        known = ", ".join(f"{one.pid} ({one.program})" for one in tenants) or "no tenants"
+        raise Problem(f"no tenant has the process number {pid}", f"there are {known}")
+    return found
+
+
+def tenants_of(path: Path) -> tuple[segment.Tenant, ...]:
+    try:
+        return segment.read(path).tenants
+    except FileNotFoundError:
+        return ()
+    except segment.BadSegment as error:
+        raise Problem(str(error), ELSEWHERE) from None
+
+
+def ask(path: Path, pid: int, hold: bool) -> segment.Tenant:
+    """Returns as soon as the tenant has taken the request."""
+    tenant = tenant_with(path, pid)
+    if tenant.where == Where.pinned:
+        raise Problem(
+            f"the memory of {pid} ({tenant.program}) does not move",
+            "start it with `cotenant run --class opportunistic`, or with --oversubscribe",
+        )
+    try:
+        segment.ask(path, pid, {"hold": int(hold)})
+    except segment.BadSegment as error:
+        raise Problem(str(error), ELSEWHERE) from None
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while "hold" in (tenant := tenant_with(path, pid)).asked:
+        # While it moves, it takes no requests.
+        if time.monotonic() > deadline and tenant.where not in (Where.leaving, Where.returning):
+            raise Problem(f"tenant {pid} does not answer", "is it stopped? It changes when it goes on")
+        time.sleep(0.005)
+    return tenant
+
+
+def pause(path: Path, pid: int) -> segment.Tenant:
+    """Returns when the tenant's memory is on the host. Where it refuses, it goes on, and the reason is a Problem."""
+    asked_ns = time.monotonic_ns()
+    tenant = ask(path, pid, hold=True)
+    while tenant.where != Where.away:
+        if tenant.refusal and tenant.refused_ns > asked_ns and tenant.where == Where.resident:
+            ask(path, pid, hold=False)
+            why = segment.REFUSALS.get(tenant.refusal, "it refused")
+            raise Problem(f"{pid} ({tenant.program}) was not paused: {why}", REMEDIES.get(tenant.refusal, ""))
+        time.sleep(0.005)
+        tenant = tenant_with(path, pid)
+    return tenant
+
+
+def resume(path: Path, pid: int, wait_seconds: float) -> segment.Tenant:
+    """It comes back when there is room for all of it. Returns when it has, or when the time is up."""
+    deadline = time.monotonic() + wait_seconds
+    tenant = ask(path, pid, hold=False)
+    while tenant.where != Where.resident and time.monotonic() < deadline:
+        time.sleep(0.005)
+        tenant = tenant_with(path, pid)
+    return tenant
+
+
+REMEDIES = {
+    1: "try again when the capture has ended",
+    2: "does it wait on the GPU for something that it does itself? Try again later",
+    3: "cotenant ctl --host-memory SIZE raises the budget of all tenants",
+    4: "free some of the machine's memory",
+    5: "it goes on as if nothing had been; `cotenant explain PID` shows how it stands",
+}

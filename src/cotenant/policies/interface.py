@@ -1,0 +1,128 @@
+"""What a policy sees and what it may turn: the border between controllers and everything else.
+
+A policy is an admission rule (native/admission/admission.h, which decides at every launch) and a controller (a
+class in a file of its own here, ticked every `every_ms`, which sets the rule's knobs). A controller is pure: it has
+memory of its own, but no clock, no file and no shared memory. The daemon ticks it for the tenants of a real GPU, the
+simulator for those of a simulated one; neither asks which policy it is.
+
+One controller looks after one GPU.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from cotenant.classes import TenantClass
+
+
+class Rule(enum.IntEnum):
+    """The admission rules; the values are those of `Rule` in native/admission/admission.h, and from 3 up those of
+    `Modelled` in native/admission/rules.h, which see the whole GPU and so run in the simulator alone."""
+
+    none = 0
+    strict = 1
+    fair = 2
+    orion = 3
+    reef = 4
+    lanes = 5
+    paella = 6
+    chimera = 7
+
+
+TenantId = int
+
+SMALLEST_RATE = 0.001  # the segment holds thousandths, and 0 there is no limit: who is to have less is shut
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One process on this GPU at a tick. Counts and times only grow."""
+
+    id: TenantId  # the same for as long as the process lives, then never again
+    tenant_class: TenantClass
+    weight: float = 1.0
+    slowdown: float | None = None  # the promise: 0.05 is 5 %; None: nothing was stated
+    floor: float = 0.0  # share of the GPU that it was promised
+    has_work: bool = False
+    is_held: bool = False  # its gate is closed
+    used_us: float = 0.0  # GPU time: it had work and was let through
+    busy_us: float = 0.0  # it had work, whether it was let through or not
+    operations: int = 0  # kernels, graphs, copies
+    bursts: int = 0  # from idle to having work
+    in_flight_us: float = 0.0
+    # What only the simulator knows; live these have their defaults.
+    share_request: float = 0.0  # of the GPU that it asked for, as Gemini's pods do
+    share_limit: float = 1.0  # of the GPU that it may have at most
+    sm_us: float = 0.0  # SMs it held, over time: sm_us / us / View.sms is its SM activity
+    requests: int = 0  # requests or training iterations that have ended
+    request_us: float = 0.0  # the sum of their latencies
+    alone_us: float = 0.0  # how long one request runs alone
+    remaining_us: float = 0.0  # GPU time until the whole job is done; 0: it never is
+    in_request: bool = False  # a request or iteration is under way
+    arrived_us: float = 0.0  # when the job came
+    trains: bool = False
+    persistent_bytes: int = 0  # memory it keeps between iterations
+    ephemeral_bytes: int = 0  # memory it needs within one
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a controller knows of its GPU."""
+
+    now_us: float
+    tenants: Sequence[Tenant]
+    sms: int = 0  # 0: not known, as live
+    memory_bytes: int = 0
+
+    def of_class(self, tenant_class: TenantClass) -> list[Tenant]:
+        return [tenant for tenant in self.tenants if tenant.tenant_class is tenant_class]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantKnobs:
+    shut: bool = False  # its gate stays closed until the next tick
+    tolerant: bool = False  # it keeps nobody below it waiting until the next tick
+    rate: float | None = None  # share of the GPU's time that it may use
+    # Simulated only.
+    sm_share: float | None = None  # share of the SMs that its kernels may hold
+    time_slice_us: float | None = None
+    rank: float = 0.0  # an order of tenants for rules that ask for one: lower goes first
+    lane: int = (
+        0  # tenants of one lane begin their iterations one after another, under the rule that asks for it
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What holds until the next tick. Where a field is None, or a tenant is not named, the default does."""
+
+    rule: Rule = Rule.strict
+    gate_every_us: int | None = None
+    in_flight_us: int | None = None
+    turn_us: int | None = None
+    tenants: Mapping[TenantId, TenantKnobs] = field(default_factory=dict)
+    parameters: Sequence[float] = ()  # of a modelled rule (native/admission/moment.h), at most 8
+
+
+class Controller(Protocol):
+    """A policy's part that adapts. `title` is a line for people, `every_ms` at least 10.
+
+    A controller may also have these, where the defaults do not fit; read them with `getattr`:
+
+        sharing: ClassVar[str] = "timeslice"   how contexts share the GPU: by slices, or "together", as under MPS
+        priorities: ClassVar[bool] = False     together: streams of production are more urgent
+        runs_live: ClassVar[bool] = True       False: it needs what only the simulator knows
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    every_ms: ClassVar[float]
+
+    def tick(self, view: View) -> Knobs: ...
+
+    def explain(self, tenant: TenantId) -> list[str]:
+        """What it last decided about this tenant and why, in whole sentences, the newest first."""
+        ...

@@ -1,0 +1,110 @@
+"""orion: operation by operation, beside production only what wants another resource (Orion, EuroSys 2024).
+
+    rule orion: a best-effort operation goes if production is idle, or if it is small (SMs <= SM_TH) and of another
+                class (compute- or memory-bound) than production's; outstanding best-effort time > DUR_TH: hold
+    DUR_TH = 2.5 % of production's request alone
+    SM_TH  = all SMs where production infers
+             where it trains: binary search in [0, all SMs], a step every 10 iterations:
+             mean iteration within its limit: search above, else below
+
+Constants from Orion's source. It is told the latency limit of a training job; here that is the promise that the tenant
+states, or 10 % over alone. The length of a request alone is what the workload says, as Orion's own profiles do; until
+it is known DUR_TH is 0, which lets in one operation at a time. Of several production tenants the most demanding counts.
+The search begins anew when tenants come or go. Where a program asks CUDA how many blocks of a kernel fit, Orion counts
+SMs from that; the simulator knows them. Streams in one process: contexts run together, production's are more urgent.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cotenant.classes import TenantClass
+from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, View
+from cotenant.policies.journal import Journal
+
+OUTSTANDING = 0.025
+ITERATIONS = 10
+TOLERATED = 0.10
+
+
+class Search:
+    """The largest SM threshold that keeps a training job within its limit, by halving."""
+
+    def __init__(self, sms: int) -> None:
+        self.low, self.high = 0.0, float(sms)
+
+    @property
+    def threshold(self) -> float:
+        return (self.low + self.high) / 2 if not self.is_over else self.low
+
+    @property
+    def is_over(self) -> bool:
+        return self.high - self.low <= 1
+
+    def saw(self, within_limit: bool) -> None:
+        if self.is_over:
+            return
+        if within_limit:
+            self.low = self.threshold
+        else:
+            self.high = self.threshold
+
+
+class Orion:
+    name: ClassVar[str] = "orion"
+    title: ClassVar[str] = "Orion: beside production only small operations that want another resource"
+    every_ms: ClassVar[float] = 10
+    rule: ClassVar[Rule] = Rule.orion
+    sharing: ClassVar[str] = "together"
+    priorities: ClassVar[bool] = True
+    runs_live: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._searches: dict[TenantId, Search] = {}
+        self._measured: dict[
+            TenantId, tuple[int, float]
+        ] = {}  # requests and their latencies at the last step
+        self._here: frozenset[TenantId] = frozenset()
+        self._journal = Journal()
+
+    def tick(self, view: View) -> Knobs:
+        here = frozenset(tenant.id for tenant in view.tenants)
+        if here != self._here:
+            self._here, self._searches, self._measured = here, {}, {}
+            self._journal.keep_only(here)
+        production = view.of_class(TenantClass.production)
+        sm_threshold = min((self._sm_threshold(tenant, view.sms) for tenant in production), default=view.sms)
+        outstanding_us = min((OUTSTANDING * tenant.alone_us for tenant in production), default=float("inf"))
+        for tenant in view.tenants:
+            if tenant.tenant_class is not TenantClass.production:
+                self._journal.note(
+                    tenant.id,
+                    f"Beside production its operations may hold {sm_threshold:.0f} SMs, if they want another "
+                    f"resource, and {outstanding_us:.0f} us may be outstanding.",
+                )
+        return Knobs(rule=self.rule, parameters=(sm_threshold, outstanding_us))
+
+    def explain(self, tenant: TenantId) -> list[str]:
+        return self._journal.of(tenant, "It is production: its operations go at once.")
+
+    def _sm_threshold(self, tenant: Tenant, sms: int) -> float:
+        if not tenant.trains:
+            return sms
+        search = self._searches.setdefault(tenant.id, Search(sms))
+        requests, latencies_us = self._measured.setdefault(tenant.id, (tenant.requests, tenant.request_us))
+        ended = tenant.requests - requests
+        if ended >= ITERATIONS:
+            self._measured[tenant.id] = (tenant.requests, tenant.request_us)
+            self._step(tenant, search, (tenant.request_us - latencies_us) / ended)
+        return search.threshold
+
+    def _step(self, tenant: Tenant, search: Search, iteration_us: float) -> None:
+        tolerated = TOLERATED if tenant.slowdown is None else tenant.slowdown
+        limit_us = tenant.alone_us * (1 + tolerated)
+        before = search.threshold
+        search.saw(iteration_us <= limit_us)
+        self._journal.note(
+            tenant.id,
+            f"{ITERATIONS} iterations took {iteration_us:.0f} us each, {limit_us:.0f} us is the limit: others beside "
+            f"it may hold {search.threshold:.0f} SMs now ({before:.0f} before).",
+        )

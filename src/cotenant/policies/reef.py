@@ -1,0 +1,37 @@
+"""reef: best-effort kernels are killed when production comes, and pad what it leaves (REEF, OSDI 2022).
+
+    rule reef: production's request begins: kill all that runs below, it starts anew later
+               below: at most 2 operations on the device
+               beside a kernel of production: the first operation in the queue that ends no later on the free SMs
+
+2 is REEF's device queue. Killing a kernel in the middle needs kernels that may run twice, which REEF gets from its own
+compiler, and a patched AMD driver; so this only runs in the simulator. On an NVIDIA GPU `guard` and `strict` do what
+can be done: gates, and time slices that cut. Nothing here adapts: the controller only says how many may be ahead.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cotenant.policies.interface import Knobs, Rule, TenantId, View
+
+AHEAD = 2
+
+
+class Reef:
+    name: ClassVar[str] = "reef"
+    title: ClassVar[str] = "REEF: kill what is below when production comes, pad what it leaves"
+    every_ms: ClassVar[float] = 100
+    rule: ClassVar[Rule] = Rule.reef
+    sharing: ClassVar[str] = "together"
+    priorities: ClassVar[bool] = True
+    runs_live: ClassVar[bool] = False
+
+    def tick(self, view: View) -> Knobs:
+        return Knobs(rule=self.rule, parameters=(AHEAD,))
+
+    def explain(self, tenant: TenantId) -> list[str]:
+        return [
+            "When production's request begins, what is below is killed; beside its kernels only runs what ends no "
+            "later on the SMs that they leave."
+        ]

@@ -1,0 +1,146 @@
+"""Finding a policy: by the name of a built-in one, by that of an installed package's, or by a file's path.
+
+A built-in policy is a row of BUILT_IN. A package brings its own with an entry point of the group `cotenant.policies`
+(`name = "module:Class"`). A file is named with a slash or its ending: `./mine.py`, or `./mine.py:Class` where it holds
+more than one policy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from cotenant.errors import USAGE, Problem, nearest
+from cotenant.policies.interface import Controller, Rule
+
+GROUP = "cotenant.policies"
+DEFAULT = "guard"
+SHORTEST_TICK_MS = 10
+
+BUILT_IN = {
+    "guard": "cotenant.policies.guard:Guard",
+    "strict": "cotenant.policies.strict:Strict",
+    "fair": "cotenant.policies.fair:Fair",
+    "none": "cotenant.policies.none:NoPolicy",
+    "timeslice": "cotenant.policies.timeslice:TimeSlice",
+    "mps": "cotenant.policies.mps:Mps",
+    "orion": "cotenant.policies.orion:Orion",
+    "tgs": "cotenant.policies.tgs:Tgs",
+    "reef": "cotenant.policies.reef:Reef",
+    "gemini": "cotenant.policies.gemini:Gemini",
+    "antman": "cotenant.policies.antman:AntMan",
+    "salus-pack": "cotenant.policies.salus_pack:SalusPack",
+    "salus-fair": "cotenant.policies.salus_fair:SalusFair",
+    "salus-srtf": "cotenant.policies.salus_srtf:SalusSrtf",
+    "salus-fifo": "cotenant.policies.salus_fifo:SalusFifo",
+    "paella": "cotenant.policies.paella:Paella",
+    "muxflow": "cotenant.policies.muxflow:MuxFlow",
+    "chimera": "cotenant.policies.chimera:Chimera",
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """What a policy's class says of itself; the last three may be left out there."""
+
+    name: str
+    title: str
+    every_ms: float
+    rule: str = Rule.strict.name
+    sharing: str = "timeslice"  # how the GPU is set up: "timeslice", or "together" (MPS)
+    runs_live: bool = True  # not only in the simulator
+
+
+def names() -> list[str]:
+    return [*BUILT_IN, *sorted(set(installed()) - set(BUILT_IN))]
+
+
+def find(name: str) -> type[Controller]:
+    """Raises a Problem that says what is wrong and what there is."""
+    if os.sep in name or name.endswith(".py"):
+        return from_file(name)
+    if place := BUILT_IN.get(name):
+        module, _, attribute = place.partition(":")
+        return checked(getattr(importlib.import_module(module), attribute), name)
+    if entry := installed().get(name):
+        try:
+            return checked(entry.load(), name)
+        except Problem:
+            raise
+        except Exception as error:  # whatever a foreign module does while it is imported
+            raise Problem(f"the policy '{name}' of {entry.value} cannot be loaded: {error!r}") from error
+    known = f"known: {', '.join(names())}; or a file: ./mine.py"
+    raise Problem(f"unknown policy '{name}'", nearest(name, names()) or known, USAGE)
+
+
+def find_live(name: str) -> type[Controller]:
+    """As `find`, for a policy that shall look after real GPUs."""
+    found = find(name)
+    if not about(found).runs_live:
+        live = ", ".join(one for one in names() if about(find(one)).runs_live)
+        raise Problem(f"the policy '{name}' only runs in the simulator", f"on a GPU: {live}", USAGE)
+    return found
+
+
+def about(policy: type[Controller]) -> About:
+    rule = getattr(policy, "rule", Rule.strict)
+    return About(
+        policy.name,
+        policy.title,
+        policy.every_ms,
+        rule.name if isinstance(rule, Rule) else str(rule),
+        str(getattr(policy, "sharing", "timeslice")),
+        bool(getattr(policy, "runs_live", True)),
+    )
+
+
+def installed() -> dict[str, Any]:
+    """The entry points of other packages, by name."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def from_file(name: str) -> type[Controller]:
+    file, _, wanted = name.partition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise Problem(f"there is no policy file {file}", "give its path: ./mine.py or ./mine.py:Class", USAGE)
+    spec = importlib.util.spec_from_file_location(f"cotenant_policy_{path.stem}", path.absolute())
+    if spec is None or spec.loader is None:
+        raise Problem(f"{file} is no Python file", "its name ends in .py", USAGE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # dataclasses look themselves up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever stands in it
+        raise Problem(f"{file} cannot be loaded: {error!r}", status=USAGE) from error
+    here = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "tick")
+    }
+    if wanted:
+        if wanted not in here:
+            raise Problem(f"{file} has no policy {wanted}", f"it has: {', '.join(here) or 'none'}", USAGE)
+        return checked(here[wanted], name)
+    if len(here) != 1:
+        hint = "name one: " + ", ".join(f"{file}:{key}" for key in here) if here else "see docs/policies.md"
+        raise Problem(f"{file} has {len(here)} policies, not one", hint, USAGE)
+    return checked(next(iter(here.values())), name)
+
+
+def checked(policy: Any, name: str) -> type[Controller]:
+    missing = [what for what in ("name", "title", "every_ms", "tick", "explain") if not hasattr(policy, what)]
+    if missing:
+        hint = "docs/policies.md has an example"
+        raise Problem(f"the policy '{name}' lacks {', '.join(missing)}", hint, USAGE)
+    if policy.every_ms < SHORTEST_TICK_MS:
+        fix = f"set every_ms to {SHORTEST_TICK_MS} or more"
+        raise Problem(f"the policy '{name}' wants a tick every {policy.every_ms} ms", fix, USAGE)
+    return cast("type[Controller]", policy)

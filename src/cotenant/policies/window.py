@@ -1,0 +1,58 @@
+"""How much the tenants' counts have grown since a window began. Counts only grow, so a window is two looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cotenant.policies.interface import Tenant, TenantId, View
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    operations: int = 0
+    bursts: int = 0
+    used_us: float = 0.0
+    busy_us: float = 0.0
+    sm_us: float = 0.0
+
+    def __add__(self, other: Growth) -> Growth:
+        return Growth(
+            self.operations + other.operations,
+            self.bursts + other.bursts,
+            self.used_us + other.used_us,
+            self.busy_us + other.busy_us,
+            self.sm_us + other.sm_us,
+        )
+
+
+class Window:
+    """From the first look on; a tenant that comes later counts from when it was first seen."""
+
+    def __init__(self) -> None:
+        self.began_us: float | None = None
+        self._first: dict[TenantId, Tenant] = {}
+
+    def look(self, view: View) -> float:
+        """Takes in who is there. Returns how long the window has lasted, in microseconds."""
+        if self.began_us is None:
+            self.began_us = view.now_us
+        self._first = {tenant.id: self._first.get(tenant.id, tenant) for tenant in view.tenants}
+        return view.now_us - self.began_us
+
+    def growth(self, tenants: Iterable[Tenant]) -> Growth:
+        return sum((self._growth(tenant) for tenant in tenants), Growth())
+
+    def _growth(self, now: Tenant) -> Growth:
+        first = self._first.get(now.id, now)
+        return Growth(
+            now.operations - first.operations,
+            now.bursts - first.bursts,
+            now.used_us - first.used_us,
+            now.busy_us - first.busy_us,
+            now.sm_us - first.sm_us,
+        )
+
+    def restart(self, view: View) -> None:
+        self.began_us = view.now_us
+        self._first = {tenant.id: tenant for tenant in view.tenants}

@@ -1,0 +1,297 @@
+"""One GPU with its jobs under one controller: the engine runs, the controller is ticked in virtual time."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cotenant.errors import Problem
+from cotenant.policies import interface
+from cotenant.simulator import native
+from cotenant.simulator.machine import SimulatedGpu
+from cotenant.simulator.results import Times
+from cotenant.simulator.workload import ArrivalKind, Job, Program, program_of
+
+Progress = Callable[[float], None]  # told the virtual time in seconds, at each tick
+
+GATE_EVERY_US, IN_FLIGHT_US, TURN_US = 100.0, 50_000.0, 20_000.0  # as native/wire/segment.cpp has them
+URGENT, NOT_URGENT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    timeline_places: int = 0
+    most_spans: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What the engine has counted, as it comes."""
+
+    tenants: Sequence[Any]  # native.Tenant
+    gpu: Any  # native.Gpu
+    latencies: list[Times]
+    services: list[Times]
+    timelines: list[tuple[float, ...]]
+    spans: list[Any]  # native.Span
+
+
+class Engine:
+    def __init__(
+        self,
+        gpu: SimulatedGpu,
+        jobs: Sequence[Job],
+        policy: type[interface.Controller],
+        seconds: float,
+        seed: int,
+        recording: Recording,
+    ) -> None:
+        self._gpu, self._jobs, self._seconds = gpu, jobs, seconds
+        self._policy, self._controller = policy, policy()
+        self._lib = native.library()
+        self._recording = recording
+        machine = machine_record(gpu, policy)
+        self._handle = self._lib.cotenant_sim_new(
+            ctypes.byref(machine), recording.timeline_places, seconds * 1e6, recording.most_spans
+        )
+        if not self._handle:
+            raise Problem("there is not enough memory for the simulation", "lower the number of jobs")
+        self._programs: list[tuple[Program, int]] = []
+        for job in jobs:
+            self._add(job, seed)
+        self._views = (native.Tenant * len(jobs))()
+        self._tenant_knobs = (native.TenantKnobs * len(jobs))()
+        self._failure: BaseException | None = None
+
+    def close(self) -> None:
+        if self._handle:
+            self._lib.cotenant_sim_delete(self._handle)
+            self._handle = None
+
+    def run(self, progress: Progress | None = None) -> Ran:
+        def tick(_: object) -> int:
+            try:
+                self._tick(progress)
+                return 1
+            except BaseException as failure:  # it must not cross the C frames: raised again below
+                self._failure = failure
+                return 0
+
+        every_us = self._policy.every_ms * 1000
+        status = self._lib.cotenant_sim_run(
+            self._handle, self._seconds * 1e6, every_us, native.Tick(tick), None
+        )
+        if isinstance(self._failure, Problem | KeyboardInterrupt):
+            raise self._failure
+        if self._failure is not None:
+            what = f"the policy '{self._policy.name}' failed: {self._failure!r}"
+            raise Problem(
+                what, "it is told a View and answers with Knobs: see docs/policies.md"
+            ) from self._failure
+        if status:
+            raise Problem("the simulation ran out of memory", "shorten it, or lower the number of jobs")
+        return self._collect()
+
+    # ---- jobs in ----------------------------------------------------------------------------------------------------
+
+    def _add(self, job: Job, seed: int) -> None:
+        record = job_record(job, seed)
+        record.program = self._program(program_of(job, self._gpu, seed))
+        at = np.ascontiguousarray(np.array(job.arrivals.at_s, dtype=np.float64) * 1e6)
+        if self._lib.cotenant_sim_add_tenant(self._handle, ctypes.byref(record), at.ctypes.data, len(at)) < 0:
+            raise Problem("there is not enough memory for the simulation", "lower the number of jobs")
+
+    def _program(self, program: Program) -> int:
+        """A recorded trace that several jobs run is held once."""
+        for known, number in self._programs:
+            if known is program:
+                return number
+        ops = np.ascontiguousarray(program.ops)
+        ends = np.ascontiguousarray(program.request_ends, dtype=np.uint32)
+        number = self._lib.cotenant_sim_add_program(
+            self._handle, ops.ctypes.data, len(ops), ends.ctypes.data, len(ends)
+        )
+        if number < 0:
+            raise Problem("there is not enough memory for the simulation", "shorten the trace")
+        self._programs.append((program, int(number)))
+        return int(number)
+
+    # ---- ticks ------------------------------------------------------------------------------------------------------
+
+    def _tick(self, progress: Progress | None) -> None:
+        about = native.Gpu()
+        self._lib.cotenant_sim_gpu(self._handle, ctypes.byref(about))
+        self._lib.cotenant_sim_tenants(self._handle, self._views)
+        view = interface.View(
+            now_us=about.now_us,
+            tenants=[
+                seen_tenant(number, job, seen)
+                for number, (job, seen) in enumerate(zip(self._jobs, self._views, strict=True))
+                if seen.is_here
+            ],
+            sms=self._gpu.sms,
+            memory_bytes=self._gpu.memory_bytes,
+        )
+        self._set(self._controller.tick(view))
+        if progress is not None:
+            progress(about.now_us / 1e6)
+
+    def _set(self, knobs: interface.Knobs) -> None:
+        parameters = list(knobs.parameters)
+        if len(parameters) > native.PARAMETERS:
+            raise Problem(f"the policy gives {len(parameters)} parameters", f"at most {native.PARAMETERS}")
+        record = native.Knobs(
+            int(knobs.rule),
+            0,
+            _or(knobs.gate_every_us, GATE_EVERY_US),
+            _or(knobs.in_flight_us, IN_FLIGHT_US),
+            _or(knobs.turn_us, TURN_US),
+            (ctypes.c_float * native.PARAMETERS)(*parameters),
+        )
+        for number in range(len(self._jobs)):
+            of = knobs.tenants.get(number, NO_KNOBS)
+            into = self._tenant_knobs[number]
+            into.shut, into.tolerant = of.shut, of.tolerant
+            # The engine takes 0 for "no limit"; a rate of nothing at all is a very small one.
+            into.rate = 0 if of.rate is None else max(of.rate, 1e-6)
+            into.sm_share = 1 if of.sm_share is None else min(1.0, max(0.0, of.sm_share))
+            into.slice_us = 0 if of.time_slice_us is None else max(1.0, of.time_slice_us)
+            into.rank, into.lane = of.rank, of.lane
+        self._lib.cotenant_sim_set_knobs(self._handle, ctypes.byref(record), self._tenant_knobs)
+
+    # ---- results out ------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> Ran:
+        lib, handle = self._lib, self._handle
+        about = native.Gpu()
+        lib.cotenant_sim_gpu(handle, ctypes.byref(about))
+        lib.cotenant_sim_tenants(handle, self._views)
+        spans = (native.Span * about.spans)()
+        lib.cotenant_sim_spans(handle, spans)
+        return Ran(
+            tenants=list(self._views),
+            gpu=about,
+            latencies=[self._times(number, False) for number in range(len(self._jobs))],
+            services=[self._times(number, True) for number in range(len(self._jobs))],
+            timelines=[self._timeline(number) for number in range(len(self._jobs))],
+            spans=list(spans),
+        )
+
+    def _times(self, number: int, of_service: bool) -> Times:
+        counts = np.zeros(native.HISTOGRAM_PLACES, dtype=np.uint64)
+        self._lib.cotenant_sim_histogram(self._handle, number, int(of_service), counts.ctypes.data)
+        which, seen = ("service" if of_service else "latency"), self._views[number]
+        count = getattr(seen, f"{which}_count")
+        return Times(
+            count=count,
+            mean_us=getattr(seen, f"{which}_sum_us") / count if count else float("nan"),
+            least_us=getattr(seen, f"{which}_least_us"),
+            most_us=getattr(seen, f"{which}_most_us"),
+            counts=tuple((int(place), int(counts[place])) for place in counts.nonzero()[0]),
+        )
+
+    def _timeline(self, number: int) -> tuple[float, ...]:
+        places = np.zeros(self._recording.timeline_places, dtype=np.float32)
+        self._lib.cotenant_sim_timeline(self._handle, number, places.ctypes.data)
+        return tuple(places.tolist())
+
+
+NO_KNOBS = interface.TenantKnobs()
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else float(value)
+
+
+def machine_record(gpu: SimulatedGpu, policy: type[interface.Controller]) -> native.Machine:
+    costs = gpu.interference
+    return native.Machine(
+        sms=gpu.sms,
+        together=getattr(policy, "sharing", "timeslice") == "together",
+        priorities=bool(getattr(policy, "priorities", False)),
+        holds_memory=getattr(policy, "rule", None) is not interface.Rule.lanes,
+        memory_gbps=gpu.memory_gbps,
+        slice_us=gpu.slice_us,
+        launch_us=gpu.launch_us,
+        memory_bytes=gpu.memory_bytes,
+        grace_us=300,
+        drain_us=gpu.switch_us if costs.drain_us is None else costs.drain_us,
+        cut_us=costs.cut_us,
+        cold_us=costs.cold_us,
+        kill_us=costs.kill_us,
+        gate_us=costs.gate_us,
+        open_us=costs.open_us,
+        keep_us=costs.keep_us,
+        tail=costs.tail,
+        blocks=costs.blocks,
+        together_tax=costs.together_tax,
+        contention=costs.contention,
+        watch_us=costs.watch_us,
+    )
+
+
+def job_record(job: Job, seed: int) -> native.Job:
+    rate = job.arrivals.rate
+    return native.Job(
+        tenant_class=int(job.tenant_class),
+        priority=URGENT if job.tenant_class == 0 else NOT_URGENT,
+        arrivals=int(job.arrivals.kind),
+        waits_for_request=job.waits,
+        is_recorded=job.program is not None and job.arrivals.kind is ArrivalKind.closed,
+        requests=job.requests,
+        every_us=1e6 / rate if rate > 0 else 0,
+        burst_us=job.arrivals.burst_s * 1e6,
+        pause_us=job.arrivals.pause_s * 1e6,
+        think_least_us=job.think_ms[0] * 1e3,
+        think_most_us=job.think_ms[1] * 1e3,
+        spread=job.spread,
+        request_spread=job.request_spread,
+        begins_us=job.begins_s * 1e6,
+        run_ahead_us=job.run_ahead_us,
+        weight=job.weight,
+        floor=job.floor,
+        persistent_bytes=job.memory_bytes,
+        ephemeral_bytes=job.ephemeral_bytes,
+        # By the name, so that a job alone sees the same arrivals as beside others.
+        seed=hash_of(f"{seed} {job.gpu or 0} {job.name}"),
+    )
+
+
+def hash_of(text: str) -> int:
+    """The same in every process, as `hash` is not."""
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def seen_tenant(number: int, job: Job, seen: Any) -> interface.Tenant:
+    return interface.Tenant(
+        id=number,
+        tenant_class=job.tenant_class,
+        weight=job.weight,
+        slowdown=job.slowdown,
+        floor=job.floor,
+        has_work=bool(seen.has_work),
+        is_held=bool(seen.is_held),
+        used_us=seen.used_us,
+        busy_us=seen.busy_us,
+        operations=seen.operations,
+        bursts=seen.bursts,
+        in_flight_us=seen.in_flight_us,
+        share_request=job.share_request,
+        share_limit=job.share_limit,
+        sm_us=seen.sm_us,
+        requests=seen.requests,
+        request_us=seen.latency_sum_us,
+        alone_us=seen.alone_us,
+        remaining_us=seen.remaining_us,
+        in_request=bool(seen.in_request),
+        arrived_us=seen.begun_us,
+        trains=job.trains,
+        persistent_bytes=job.memory_bytes,
+        ephemeral_bytes=job.ephemeral_bytes,
+    )

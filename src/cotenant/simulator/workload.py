@@ -1,0 +1,199 @@
+"""What shares the GPUs: jobs, each a program of operations cut into requests, and when its requests come. Pure."""
+
+from __future__ import annotations
+
+import enum
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.classes import TenantClass
+from cotenant.errors import USAGE, Problem
+from cotenant.simulator.machine import SimulatedGpu
+
+
+class OpKind(enum.IntEnum):
+    """The values are those of `Kind` in native/admission/moment.h."""
+
+    kernel = 0
+    graph = 1
+    copy_to_device = 2
+    copy_to_host = 3
+    copy_on_device = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """`sms` and `gbps` up to 1 are shares of the GPU's, above that they are numbers."""
+
+    kind: OpKind = OpKind.kernel
+    us: float = 0.0  # alone; a copy's follows from its bytes
+    sms: float = 1.0
+    gbps: float = 0.0
+    bytes: int = 0
+    gap_us: float = 0.0  # of the CPU, from the launch before it
+    block_us: float | None = None  # how long one block runs; None: the whole kernel, at most 300 us
+    sync: bool = False  # launched only when all before it are done
+    repeat: int = 1
+    sigma: float = 0.0  # of the log-normal distribution that the repeated ones' durations are drawn from
+
+
+LONGEST_BLOCK_US = 300.0
+
+OP_RECORD = np.dtype(
+    [
+        ("us", "f4"),
+        ("sms", "f4"),
+        ("gbps", "f4"),
+        ("gap_us", "f4"),
+        ("block_us", "f4"),
+        ("kind", "u1"),
+        ("sync", "u1"),
+        ("unused", "u2"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Ready-made operations: what a recorded trace is. `request_ends` grow; the last is the number of operations."""
+
+    ops: npt.NDArray[np.void]  # of OP_RECORD
+    request_ends: npt.NDArray[np.uint32]
+
+
+class ArrivalKind(enum.IntEnum):
+    """The values are those of `Arrivals` in native/sim/job.h."""
+
+    closed = 0
+    poisson = 1
+    uniform = 2
+    bursty = 3
+    listed = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    kind: ArrivalKind = ArrivalKind.closed
+    rate: float = 0.0  # requests a second, over a long time
+    burst_s: float = 1.0  # bursty: how long bursts last in the mean
+    pause_s: float = 1.0
+    at_s: tuple[float, ...] = ()  # listed: moments after the job's begin
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    name: str
+    tenant_class: TenantClass = TenantClass.production
+    ops: tuple[Op, ...] = ()
+    layers: int = 1  # how often `ops` follow each other in one request
+    program: Program | None = None  # instead of ops
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    requests: int = 0  # 0: no end
+    think_ms: tuple[float, float] = (0.0, 0.0)  # CPU time before each request: least and most
+    waits: bool = True  # the CPU synchronises at the end of each request
+    trains: bool = False
+    spread: float = 0.0  # sigma of log-normal durations, anew for each operation
+    request_spread: float = 0.0  # the same for whole requests
+    begins_s: float = 0.0
+    run_ahead_us: float = 10_000.0  # how much work the CPU queues where no knob limits it
+    weight: float = 1.0
+    slowdown: float | None = None
+    floor: float = 0.0
+    share_request: float = 0.0
+    share_limit: float = 1.0
+    memory_bytes: int = 0  # that it keeps
+    ephemeral_bytes: int = 0  # that it needs within an iteration
+    gpu: int | None = None  # None: where fewest are
+    copies: int = 1
+    begins_every_s: float = 0.0  # how much later each copy begins than the one before
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    name: str
+    jobs: tuple[Job, ...]
+    title: str = ""
+    seconds: float = 20.0
+    gpus: int = 1
+
+
+def program_of(job: Job, gpu: SimulatedGpu, seed: int) -> Program:
+    """One request of the job's operations, or its trace; durations of `sigma` are drawn once: a model keeps its own."""
+    if job.program is not None:
+        return job.program
+    draw = random.Random(f"{seed} {job.name}")
+    rows: list[tuple[float, float, float, float, float, int, int, int]] = []
+    for _ in range(job.layers):
+        for op in job.ops:
+            for _ in range(op.repeat):
+                rows.append(_row(op, gpu, draw))
+    ops = np.array(rows, dtype=OP_RECORD)
+    return Program(ops, np.array([len(ops)], dtype=np.uint32))
+
+
+def _row(
+    op: Op, gpu: SimulatedGpu, draw: random.Random
+) -> tuple[float, float, float, float, float, int, int, int]:
+    copies = op.kind >= OpKind.copy_to_device
+    us = gpu.copy_us(op.bytes, op.kind is OpKind.copy_on_device) if copies else op.us
+    if op.sigma > 0:
+        us *= math.exp(draw.gauss(0, op.sigma) - op.sigma**2 / 2)
+    sms = op.sms * gpu.sms if op.sms <= 1 else op.sms
+    gbps = op.gbps * gpu.memory_gbps if op.gbps <= 1 else op.gbps
+    block = min(us, LONGEST_BLOCK_US) if op.block_us is None else op.block_us
+    return (us, 0 if copies else max(1, sms), gbps, op.gap_us, block, int(op.kind), int(op.sync), 0)
+
+
+def placed(workload: Workload) -> list[list[Job]]:
+    """The jobs of each GPU, copies written out: name, name-2, name-3 …"""
+    gpus: list[list[Job]] = [[] for _ in range(workload.gpus)]
+    for job in workload.jobs:
+        for copy in range(job.copies):
+            name = job.name if copy == 0 else f"{job.name}-{copy + 1}"
+            there = job.gpu if job.gpu is not None else min(range(len(gpus)), key=lambda i: len(gpus[i]))
+            begins = job.begins_s + copy * job.begins_every_s
+            gpus[there].append(replace(job, name=name, copies=1, gpu=there, begins_s=begins))
+    return gpus
+
+
+def check(workload: Workload, gpu: SimulatedGpu) -> None:
+    """Raises a Problem where this cannot run there."""
+
+    def refuse(what: str, fix: str) -> None:
+        raise Problem(f"workload '{workload.name}': {what}", fix, USAGE)
+
+    if not workload.jobs:
+        refuse("it has no jobs", "add a [[job]]")
+    if workload.gpus < 1 or workload.seconds <= 0:
+        refuse("it needs at least one GPU and some time", "see gpus and seconds")
+    for jobs in placed_or_refused(workload):
+        endless = 0
+        for job in jobs:
+            need = job.memory_bytes + job.ephemeral_bytes
+            if need > gpu.memory_bytes:
+                refuse(
+                    f"'{job.name}' needs {need / 2**30:.1f} GiB, {gpu.name} has {gpu.memory_bytes / 2**30:.1f}",
+                    "make it smaller, or take a larger GPU",
+                )
+            endless += 0 if job.requests else need
+        if endless > gpu.memory_bytes:
+            refuse(
+                f"its jobs need {endless / 2**30:.1f} GiB at once, {gpu.name} has {gpu.memory_bytes / 2**30:.1f}",
+                "use more GPUs (gpus = N) or fewer jobs",
+            )
+
+
+def placed_or_refused(workload: Workload) -> Sequence[Sequence[Job]]:
+    for job in workload.jobs:
+        if job.gpu is not None and not 0 <= job.gpu < workload.gpus:
+            raise Problem(
+                f"workload '{workload.name}': '{job.name}' is on GPU {job.gpu}, there are {workload.gpus}",
+                "raise gpus = N",
+                USAGE,
+            )
+    return placed(workload)

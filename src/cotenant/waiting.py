@@ -1,0 +1,47 @@
+"""Why a tenant waits now: what the admission rule (native/admission/admission.h) sees, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cotenant import segment
+from cotenant.classes import TenantClass
+from cotenant.policies.interface import Rule
+
+
+def reasons(seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, now_ns: int) -> Iterator[str]:
+    """Nothing where it may go on."""
+    if not use.gated:
+        return
+    if seen.rule == Rule.strict:
+        for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
+            if other.tenant_class < tenant.tenant_class and there.tolerant_until_ns <= now_ns:
+                yield f"{class_name(other)} {other.pid} ({other.program}) is above it and has work"
+    if use.shut_until_ns > now_ns:
+        left_ms = (use.shut_until_ns - now_ns) / 1e6
+        yield f"the policy keeps it shut, for another {left_ms:.0f} ms unless it is renewed"
+    if use.over_rate:
+        yield f"it has used more than its rate, {use.rate / 10:g}% of the GPU"
+    for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
+        is_equal = seen.rule == Rule.fair or other.tenant_class == tenant.tenant_class
+        if is_equal and there.holds_turn:
+            yield f"it is the turn of {other.pid} ({other.program}), its equal"
+
+
+def others_with_work(
+    seen: segment.Snapshot, tenant: segment.Tenant, gpu: int, now_ns: int
+) -> Iterator[tuple[segment.Tenant, segment.Use]]:
+    for other in seen.tenants:
+        # One that was stopped keeps nobody waiting.
+        if other is tenant or now_ns - other.heartbeat_ns >= seen.stale_ms * 1_000_000:
+            continue
+        for there in other.uses:
+            if there.gpu == gpu and there.busy:
+                yield other, there
+
+
+def class_name(tenant: segment.Tenant) -> str:
+    try:
+        return TenantClass(tenant.tenant_class).name
+    except ValueError:
+        return f"class {tenant.tenant_class}"

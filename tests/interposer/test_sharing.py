@@ -1,0 +1,211 @@
+"""What is divided and how: turns by weight, the work in flight, floors, and what a policy's controller steers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from tests.interposer.test_gates import LAUNCHING, OBEDIENT, order, ready, use
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+# Keeps the GPU busy with kernels of as many microseconds as it is told, a few ahead, until it hears something.
+BUSY = """
+import ctypes, select, sys
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
+length = ctypes.c_uint64(int(sys.argv[1]))
+parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+events = [check(driver.cuEventCreate(0)) for _ in range(4)]
+for event in events: check(driver.cuEventRecord(event, stream))
+gpu.launch(kernel, stream, ctypes.addressof(parameters)); gpu.synchronize()
+print('ready', flush=True)
+turn = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    event = events[turn % 4]; turn += 1
+    check(driver.cuEventSynchronize(event))
+    gpu.launch(kernel, stream, ctypes.addressof(parameters)); check(driver.cuEventRecord(event, stream))
+gpu.synchronize()
+"""
+
+
+def busy(tenant: Start, tenant_class: str, microseconds: int, **settings: str) -> Tenant:
+    return ready(tenant(tenant_class, [sys.executable, "-u", "-c", BUSY, str(microseconds)], **settings))
+
+
+def set_knob(one: Tenant, name: str, value: int) -> None:
+    with Path(one.env["COTENANT_SEGMENT"]).open("r+b") as file:
+        file.seek(segment.Header.knobs.offset + getattr(segment.Knobs, name).offset)
+        file.write(value.to_bytes(4, "little"))
+
+
+def steer(one: Tenant, name: str, value: int) -> None:
+    """As a controller does: writes a field of the tenant's slot, for the first GPU."""
+    assert one.process
+    field = getattr(segment.OnGpu, name)
+    with Path(one.env["COTENANT_SEGMENT"]).open("r+b") as file:
+        for at in range(segment.PAGE, segment.SEGMENT_BYTES, segment.PAGE):
+            file.seek(at)
+            slot = segment.Slot.from_buffer_copy(file.read(segment.PAGE))
+            if segment.is_live(slot) and slot.pid == one.process.pid:
+                file.seek(at + segment.Slot.gpus.offset + field.offset)
+                file.write(value.to_bytes(field.size, "little"))
+                return
+    pytest.fail("no such tenant")
+
+
+def in_an_hour() -> int:
+    return time.monotonic_ns() + 3600 * 10**9
+
+
+def kernels(tenants_now: TenantsNow, one: Tenant) -> int:
+    return use(tenants_now(), one).figures["kernels"]
+
+
+def goes_on(tenants_now: TenantsNow, one: Tenant) -> None:
+    before = kernels(tenants_now, one)
+    wait_for(lambda: kernels(tenants_now, one) > before + 20)
+
+
+def stands_still(tenants_now: TenantsNow, one: Tenant) -> None:
+    """What was let through has ended: it does not get far in as long as it takes to look fifty times."""
+
+    def no_further() -> bool:
+        before = kernels(tenants_now, one)
+        for _ in range(50):
+            tenants_now()
+        return kernels(tenants_now, one) == before
+
+    wait_for(no_further)
+
+
+def test_equals_divide_the_gpu_by_weight(tenant: Start, tenants_now: TenantsNow) -> None:
+    heavy = busy(tenant, "opportunistic", 1000, COTENANT_WEIGHT="3")
+    light = busy(tenant, "opportunistic", 1000)
+
+    def used_ms(one: Tenant) -> float:
+        return use(tenants_now(), one).used_ns / 1e6
+
+    heavy_before, light_before = used_ms(heavy), used_ms(light)
+    wait_for(lambda: used_ms(light) > light_before + 250)
+    share = (used_ms(heavy) - heavy_before) / (used_ms(light) - light_before)
+    assert 2 < share < 4.5
+
+
+def test_a_launch_waits_while_too_much_is_in_flight(tenant: Start, tenants_now: TenantsNow) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    set_knob(low, "in_flight_us", 1000)
+    set_knob(low, "patience_ms", 600_000)
+    assert order(high, "begin") == "did begin"
+    before = kernels(tenants_now, low)
+    low.say("queue 5000")  # of 1 us each, once that is known
+    wait_for(lambda: use(tenants_now(), low).in_flight_us > 900)
+    stands_still(tenants_now, low)
+    assert kernels(tenants_now, low) - before < 2000
+    assert order(high, "end") == "did end"
+    assert low.hear() == "did queue"
+    wait_for(lambda: order(low, "done?") == "True")
+
+
+def test_a_launch_does_not_wait_for_what_its_own_thread_must_do(tenant: Start) -> None:
+    """The stream stands still, but nobody holds it: the thread that launches is the one that would release it."""
+    ready(tenant("production", OBEDIENT))
+    low = ready(tenant("opportunistic", OBEDIENT))
+    set_knob(low, "in_flight_us", 1)
+    assert order(low, "begin") == "did begin"
+    assert order(low, "queue 300") == "did queue"
+    assert order(low, "end") == "did end"
+
+
+def test_a_launch_waits_for_room_no_longer_than_its_patience(tenant: Start) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    set_knob(low, "in_flight_us", 1)
+    set_knob(low, "patience_ms", 1)
+    assert order(high, "begin") == "did begin"
+    assert order(low, "queue 50") == "did queue"
+    assert order(low, "done?") == "False"
+    order(high, "end")
+    wait_for(lambda: order(low, "done?") == "True")
+
+
+def test_a_floor_holds_while_production_never_rests(tenant: Start, tenants_now: TenantsNow) -> None:
+    high = ready(tenant("production", OBEDIENT))
+    starved = busy(tenant, "opportunistic", 500)
+    assert order(high, "begin") == "did begin"
+    stands_still(tenants_now, starved)
+    fed = busy(tenant, "opportunistic", 500, COTENANT_FLOOR="20%")
+    goes_on(tenants_now, fed)
+    assert use(tenants_now(), high).busy
+    stands_still(tenants_now, starved)
+
+
+def test_who_has_nobody_to_wait_for_passes_no_gates(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = ready(tenant("opportunistic", [sys.executable, "-u", "-c", LAUNCHING, "long"]))
+
+    def no_gates() -> bool:
+        before = use(tenants_now(), one).figures
+        wait_for(lambda: use(tenants_now(), one).figures["kernels"] >= before["kernels"] + 5)
+        return use(tenants_now(), one).figures["gates"] == before["gates"]
+
+    wait_for(no_gates)
+    ready(tenant("production", OBEDIENT))
+    wait_for(lambda: not no_gates())
+
+
+def test_a_controller_shuts_a_tenant_until_its_moment_has_passed(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    one = busy(tenant, "opportunistic", 200)
+    steer(one, "shut_until_ns", in_an_hour())
+    stands_still(tenants_now, one)
+    assert use(tenants_now(), one).gated
+    steer(one, "shut_until_ns", 1)
+    goes_on(tenants_now, one)
+
+
+def test_a_tolerant_tenant_keeps_nobody_waiting(tenant: Start, tenants_now: TenantsNow) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), busy(tenant, "opportunistic", 200)
+    order(high, "begin")
+    stands_still(tenants_now, low)
+    steer(high, "tolerant_until_ns", in_an_hour())
+    goes_on(tenants_now, low)
+    steer(high, "tolerant_until_ns", 1)
+    stands_still(tenants_now, low)
+    order(high, "end")
+    goes_on(tenants_now, low)
+
+
+def test_a_rate_limits_what_a_tenant_uses(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = busy(tenant, "opportunistic", 500)
+    steer(one, "rate", 200)
+
+    def share() -> float:
+        before = use(tenants_now(), one)
+        wait_for(lambda: use(tenants_now(), one).busy_ns > before.busy_ns + 300_000_000)
+        after = use(tenants_now(), one)
+        return (after.used_ns - before.used_ns) / (after.busy_ns - before.busy_ns)
+
+    wait_for(lambda: 0.1 < share() < 0.35)
+    steer(one, "rate", 0)
+    wait_for(lambda: share() > 0.8)
+
+
+def test_under_fair_production_takes_turns_too(tenant: Start, tenants_now: TenantsNow) -> None:
+    high, low = busy(tenant, "production", 500), busy(tenant, "opportunistic", 500)
+    stands_still(tenants_now, low)
+    set_knob(low, "rule", 2)
+    goes_on(tenants_now, low)
+    goes_on(tenants_now, high)
+    assert use(tenants_now(), high).figures["gates"] > 0

@@ -1,0 +1,124 @@
+"""A toy GPU in virtual time for controllers: a production job in bursts, and a neighbour that always has work.
+
+How much the production job is slowed down depends only on what the controller lets the neighbour do, so that a test
+can say what a controller should find out.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cotenant.classes import TenantClass
+from cotenant.policies.interface import Controller, Knobs, Tenant, TenantKnobs, View
+
+TICK_US = 10_000.0
+PRODUCTION, NEIGHBOUR = 1, 2
+
+
+@dataclass
+class Plant:
+    strict_slowdown: float = 0.0  # while the neighbour runs in the pauses
+    tolerant_slowdown: float = 0.0  # while it runs at the same time
+    overlap: float = 0.5  # of its full speed that the neighbour has while production runs too
+    every_us: float = 40_000.0  # between bursts; 0: never idle
+    operations: int = 100  # in a burst
+    operation_us: float = 100.0
+    noise: float = 0.01
+    seed: int = 1
+    promise: float | None = None
+    has_production: bool = True
+    has_neighbour: bool = True
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.now_us = self.next_us = 0.0
+        self.queue_us: list[float] = []  # what is left of each burst that has arrived, at full speed
+        self.busy_us = self.full_us = 0.0  # production: how long it had work, how long that takes alone
+        self.launched = self.bursts = 0
+        self.used_us = self.shut_us = 0.0  # the neighbour
+        self.knobs = Knobs()
+
+    def advance(self, until_us: float) -> None:
+        shut = self.knobs.tenants.get(NEIGHBOUR, TenantKnobs()).shut
+        tolerant = self.knobs.tenants.get(PRODUCTION, TenantKnobs()).tolerant
+        slowdown = self.tolerant_slowdown if tolerant else self.strict_slowdown
+        slower = 1 + (slowdown if self.has_neighbour and not shut else 0.0)
+        while self.now_us < until_us:
+            self.launch()
+            next_us = self.next_us if self.has_production and self.every_us else math.inf
+            end_us = self.now_us + self.queue_us[0] * slower if self.queue_us else math.inf
+            step = min(until_us, next_us, end_us) - self.now_us
+            self.now_us += step
+            busy = bool(self.queue_us)
+            if busy:
+                self.busy_us += step
+                self.full_us += step / slower
+                self.queue_us[0] -= step / slower
+                if self.now_us >= end_us:
+                    self.queue_us.pop(0)
+            if self.has_neighbour:
+                self.shut_us += step if shut else 0.0
+                self.used_us += step * (
+                    0.0 if shut else 1.0 if not busy else self.overlap if tolerant else 0.0
+                )
+
+    def launch(self) -> None:
+        if not self.has_production or (self.queue_us if not self.every_us else self.now_us < self.next_us):
+            return
+        # A job that is never idle launches ahead: all is one burst.
+        self.bursts += not self.queue_us and (self.every_us > 0 or self.bursts == 0)
+        self.launched += self.operations
+        self.queue_us.append(self.operations * self.operation_us * self.random.lognormvariate(0, self.noise))
+        self.next_us = self.now_us + self.every_us
+
+    def view(self) -> View:
+        tenants = []
+        busy = bool(self.queue_us) or not self.every_us
+        if self.has_production:
+            tenants.append(
+                Tenant(
+                    PRODUCTION,
+                    TenantClass.production,
+                    slowdown=self.promise,
+                    has_work=busy,
+                    busy_us=self.busy_us,
+                    used_us=self.busy_us,
+                    operations=self.launched,
+                    bursts=self.bursts,
+                )
+            )
+        if self.has_neighbour:
+            tenants.append(
+                Tenant(
+                    NEIGHBOUR, TenantClass.opportunistic, has_work=True, is_held=busy, used_us=self.used_us
+                )
+            )
+        return View(self.now_us, tenants)
+
+    def play(
+        self, controller: Controller, seconds: float, after_tick: Callable[[Knobs], None] | None = None
+    ) -> Outcome:
+        """Lets time pass under the controller, and says what it brought."""
+        began = self.now_us
+        busy, full, used, shut = self.busy_us, self.full_us, self.used_us, self.shut_us
+        while self.now_us < began + seconds * 1e6:
+            self.knobs = controller.tick(self.view())
+            if after_tick:
+                after_tick(self.knobs)
+            self.advance(self.now_us + TICK_US)
+        elapsed, full = self.now_us - began, self.full_us - full
+        return Outcome(
+            slowdown=(self.busy_us - busy) / full - 1 if full else 0.0,
+            share=(self.used_us - used) / elapsed,
+            shut=(self.shut_us - shut) / elapsed,
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    slowdown: float  # of the production job
+    share: float  # of the GPU's time that the neighbour had
+    shut: float  # of the time that the neighbour was shut

@@ -1,0 +1,271 @@
+"""guard keeps its promise and gives the rest away, whatever it is played against."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from cotenant.classes import TenantClass
+from cotenant.policies.guard import STEPS, Guard
+from cotenant.policies.interface import Knobs, Rule, Tenant, View
+from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
+
+
+def hurting(**about: Any) -> Plant:
+    return Plant(strict_slowdown=0.01, tolerant_slowdown=0.5, **about)
+
+
+def position(guard: Guard) -> float:
+    return guard.jobs[PRODUCTION].position / STEPS
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("promise", [0.02, 0.2])
+def test_the_promise_holds_in_the_long_run(promise: float, seed: int) -> None:
+    plant, guard = Plant(strict_slowdown=0.05, tolerant_slowdown=0.5, promise=promise, seed=seed), Guard()
+    plant.play(guard, 10)
+    assert plant.play(guard, 30).slowdown <= promise
+
+
+def test_a_larger_promise_gives_the_neighbour_more() -> None:
+    shares = {}
+    for promise in (0.02, 0.2):
+        plant, guard = Plant(strict_slowdown=0.05, tolerant_slowdown=0.5, promise=promise), Guard()
+        plant.play(guard, 10)
+        shares[promise] = plant.play(guard, 30).share
+    assert shares[0.2] > shares[0.02] + 0.1
+
+
+def test_harmless_company_is_tolerated() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.001), Guard()
+    plant.play(guard, 15)
+    assert position(guard) == 2
+    # Half of production's quarter on top of the rest.
+    assert plant.play(guard, 20).share > 0.8
+
+
+def test_a_job_that_is_never_idle_shares_within_its_promise() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.5, every_us=0, promise=0.2), Guard()
+    plant.play(guard, 10)
+    outcome = plant.play(guard, 30)
+    assert outcome.slowdown <= 0.2 and outcome.share > 0.1
+
+
+def test_a_neighbour_that_begins_to_hurt_is_pushed_back() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.001, promise=0.05), Guard()
+    plant.play(guard, 15)
+    assert position(guard) == 2
+    plant.tolerant_slowdown, plant.strict_slowdown = 0.8, 0.2
+    plant.play(guard, 10)
+    assert position(guard) < 1
+    assert plant.play(guard, 30).slowdown <= 0.05
+
+
+def test_who_was_shut_altogether_gets_another_chance() -> None:
+    plant, guard = Plant(strict_slowdown=0.9, tolerant_slowdown=0.9, promise=0.02), Guard()
+    positions = []
+    plant.play(guard, 20, after_tick=lambda _: positions.append(position(guard)))
+    assert min(positions) == 0
+    plant.strict_slowdown = plant.tolerant_slowdown = 0.0
+    plant.play(guard, 60)
+    assert plant.play(guard, 5).share > 0.8
+
+
+def test_without_a_stated_promise_every_gap_is_given_away() -> None:
+    plant, guard = Plant(strict_slowdown=0.5, tolerant_slowdown=0.9), Guard()
+    plant.play(guard, 10)
+    outcome = plant.play(guard, 30)
+    assert position(guard) == 1
+    # The neighbour has what production leaves, but for the moments of learning.
+    assert outcome.share > 0.95 * (1 - 0.25 * 1.5) and outcome.shut < 0.02
+    assert "--slowdown" in guard.explain(PRODUCTION)[0]
+
+
+def test_learning_costs_the_neighbour_little() -> None:
+    plant, guard = hurting(promise=0.05), Guard()
+    plant.play(guard, 10)
+    assert plant.play(guard, 60).shut < 0.02
+
+
+def test_what_is_known_from_pauses_of_the_neighbour_is_not_learned_again() -> None:
+    plant, guard = hurting(has_neighbour=False), Guard()
+    plant.play(guard, 2)
+    plant.has_neighbour = True
+    assert plant.play(guard, 5).shut == 0
+
+
+def test_another_job_is_learned_anew() -> None:
+    plant, guard = hurting(promise=0.05), Guard()
+    plant.play(guard, 3)
+    before = guard.jobs[PRODUCTION].alone
+    assert before is not None
+    assert before.cost == pytest.approx(100, rel=0.05)
+    plant.operations, plant.operation_us = 300, 50.0
+    plant.play(guard, 4)
+    after = guard.jobs[PRODUCTION].alone
+    assert after is not None
+    assert after.cost == pytest.approx(50, rel=0.05)
+    assert plant.play(guard, 30).slowdown <= 0.05
+
+
+def test_a_noisy_job_does_not_make_the_lever_flap() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.001, noise=0.1), Guard()
+    plant.play(guard, 30)
+    positions: list[float] = []
+    plant.play(guard, 60, after_tick=lambda _: positions.append(position(guard)))
+    assert sum(one != other for one, other in pairwise(positions)) <= 2
+
+
+def test_harmful_company_is_seldom_tried() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.5), Guard()
+    plant.play(guard, 30)
+    positions: list[float] = []
+    plant.play(guard, 600, after_tick=lambda _: positions.append(position(guard)))
+    assert 0 < sum(one == 2 for one in positions) < 0.01 * len(positions)
+
+
+def test_a_slow_job_is_learned_in_several_calibrations() -> None:
+    plant, guard = Plant(strict_slowdown=0.3, every_us=300_000, promise=0.1), Guard()
+    plant.play(guard, 30)
+    assert guard.jobs[PRODUCTION].alone is not None
+    assert plant.play(guard, 60).slowdown <= 0.1
+
+
+def test_nothing_stays_behind_when_the_neighbour_or_the_production_job_is_lost() -> None:
+    plant, guard = Plant(strict_slowdown=0.5, promise=0.02), Guard()
+    plant.play(guard, 20)
+    assert position(guard) < 1
+    plant.has_neighbour = False
+    seen: list[Knobs] = []
+    plant.play(guard, 1, after_tick=seen.append)
+    assert not any(knobs.tenants for knobs in seen)
+    plant.has_neighbour, plant.has_production = True, False
+    assert plant.play(guard, 5).shut <= TICK_US / 5e6
+    assert guard.jobs == {}
+
+
+def test_a_production_job_that_pauses_holds_nobody_back() -> None:
+    plant, guard = Plant(strict_slowdown=0.5, promise=0.02), Guard()
+    plant.play(guard, 20)
+    plant.next_us = plant.now_us + 60e6
+    plant.play(guard, 3)
+    assert plant.play(guard, 5).shut == 0
+
+
+def test_the_smallest_position_counts() -> None:
+    guard = Guard()
+    first, second = (
+        Plant(strict_slowdown=0.0, tolerant_slowdown=0.0),
+        Plant(strict_slowdown=0.5, promise=0.02),
+    )
+    shut = 0
+    for tick in range(3000):
+        others = [replace(one, id=one.id + 10) for one in second.view().tenants if one.id == PRODUCTION]
+        knobs = guard.tick(View(first.now_us, [*first.view().tenants, *others]))
+        first.knobs = second.knobs = knobs
+        first.advance(first.now_us + TICK_US)
+        second.advance(second.now_us + TICK_US)
+        shut += tick > 1000 and any(each.shut for each in knobs.tenants.values())
+    assert guard.jobs[PRODUCTION].position > guard.jobs[PRODUCTION + 10].position
+    assert shut > 1000
+
+
+def test_a_changed_promise_is_followed() -> None:
+    plant, guard = Plant(strict_slowdown=0.2, tolerant_slowdown=0.5, promise=0.02), Guard()
+    plant.play(guard, 15)
+    assert position(guard) < 1
+    plant.promise = None
+    plant.play(guard, 1)
+    assert position(guard) >= 1
+
+
+def test_it_says_what_it_does_in_numbers() -> None:
+    plant, guard = Plant(strict_slowdown=0.3, promise=0.05), Guard()
+    plant.play(guard, 5)
+    lines = guard.explain(PRODUCTION)
+    assert "operation takes 100." in lines[-1] or "operation takes 9" in lines[-1]
+    assert any("promised are 5.0%" in line and "shut" in line for line in lines)
+    assert guard.explain(NEIGHBOUR) == lines
+    assert guard.explain(99) == []
+    plant.play(guard, 120)
+    assert len(guard.explain(PRODUCTION)) <= 20
+
+
+def test_two_of_the_same_make_the_same_decisions() -> None:
+    def played() -> list[Knobs]:
+        seen: list[Knobs] = []
+        hurting(promise=0.05, noise=0.1).play(Guard(), 5, after_tick=seen.append)
+        return seen
+
+    assert played() == played()
+
+
+tenants = st.builds(
+    Tenant,
+    id=st.integers(1, 5),
+    tenant_class=st.sampled_from(TenantClass),
+    slowdown=st.none() | st.floats(0.001, 10),
+    floor=st.floats(0, 0.9),
+    has_work=st.booleans(),
+    is_held=st.booleans(),
+    used_us=st.floats(0, 1e9),
+    busy_us=st.floats(0, 1e9),
+    operations=st.integers(0, 10**9),
+    bursts=st.integers(0, 10**6),
+)
+steps = st.tuples(st.floats(0, 5e6), st.lists(tenants, max_size=5, unique_by=lambda one: one.id))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(steps, max_size=30))
+def test_whatever_it_sees_it_never_turns_against_its_own(seen: list[tuple[float, list[Tenant]]]) -> None:
+    """Production is never shut, only production is tolerant, nobody who is not there is named, and no tick fails,
+    also where tenants come, go and change their class between two ticks and counts jump."""
+    guard, now_us = Guard(), 0.0
+    for later_us, there in seen:
+        now_us += later_us
+        knobs = guard.tick(View(now_us, there))
+        assert knobs.rule is Rule.strict
+        by_id = {one.id: one for one in there}
+        assert set(knobs.tenants) <= set(by_id)
+        for number, wanted in knobs.tenants.items():
+            is_production = by_id[number].tenant_class is TenantClass.production
+            assert not (wanted.shut and is_production)
+            assert not (wanted.tolerant and not is_production)
+        for job in guard.jobs.values():
+            whole = (STEPS, 2 * STEPS)
+            assert job.position in (whole if job.promise is None else range(2 * STEPS + 1))
+        if not any(one.tenant_class is TenantClass.production for one in there):
+            assert not knobs.tenants
+        for one in there:
+            guard.explain(one.id)
+
+
+# Not shrunk: each example is half a minute of a GPU.
+@settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(
+    strict=st.floats(0, 0.5),
+    extra=st.floats(0, 0.5),
+    promise=st.sampled_from([0.05, 0.1, 0.3]),
+    every_us=st.sampled_from([0.0, 15_000.0, 60_000.0]),
+    seed=st.integers(0, 5),
+)
+def test_no_plant_breaks_the_promise_by_much(
+    strict: float, extra: float, promise: float, every_us: float, seed: int
+) -> None:
+    plant = Plant(
+        strict_slowdown=strict if every_us else 0.0,
+        tolerant_slowdown=strict + extra,
+        every_us=every_us,
+        operations=40,
+        promise=promise,
+        seed=seed,
+    )
+    guard = Guard()
+    plant.play(guard, 15)
+    assert plant.play(guard, 20).slowdown <= 1.25 * promise

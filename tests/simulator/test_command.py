@@ -1,0 +1,213 @@
+"""`cotenant simulate`: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cotenant.cli import main
+from cotenant.simulator import find_workload, shipped
+
+PAIR = """
+title = "a pair"
+seconds = 0.5
+
+[[job]]
+name = "serving"
+arrivals = "poisson"
+rate = 100
+[[job.ops]]
+us = 50
+repeat = 20
+gap_us = 4
+
+[[job]]
+name = "training"
+class = "opportunistic"
+trains = true
+memory = "2GiB"
+[[job.ops]]
+us = 400
+sms = "80%"
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def cotenant(capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command line in this very process: an import of numpy for each case would take longer than all of them."""
+
+    def run(*words: str | Path) -> Done:
+        status = main([str(word) for word in words])
+        return Done(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    path = tmp_path / "pair.toml"
+    path.write_text(PAIR)
+    return path
+
+
+def test_a_table_has_a_row_for_each_policy(cotenant: Run, pair: Path) -> None:
+    done = cotenant("simulate", pair, "--policy", "timeslice,strict")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines() if line.strip()][-2:] == [
+        "timeslice",
+        "strict",
+    ]
+
+
+def test_json_and_csv_have_every_tenant(cotenant: Run, pair: Path) -> None:
+    record = json.loads(cotenant("simulate", pair, "--policy", "strict", "-o", "json").stdout)["outcomes"][0]
+    assert [tenant["name"] for tenant in record["tenants"]] == ["serving", "training"]
+    assert record["tenants"][0]["slowdown_p99"] >= 1
+    rows = list(
+        csv.DictReader(io.StringIO(cotenant("simulate", pair, "--policy", "strict", "-o", "csv").stdout))
+    )
+    assert [(row["policy"], row["name"]) for row in rows] == [("strict", "serving"), ("strict", "training")]
+    assert float(rows[1]["share"]) == pytest.approx(record["tenants"][1]["share"])
+
+
+def test_the_timeline_opens_in_perfetto(cotenant: Run, pair: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "out.perfetto"
+    done = cotenant("simulate", pair, "--policy", "strict", "--trace", trace)
+    assert done.returncode == 0, done.stderr
+    events = json.loads(trace.read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert {"strict", "serving (production)", "training (opportunistic)"} == names
+    assert {event["tid"] for event in slices} == {1, 2}
+    assert all(event["dur"] >= 0 for event in slices)
+
+
+def test_a_picture_is_drawn(cotenant: Run, pair: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "out.png"
+    done = cotenant("simulate", pair, "--policy", "timeslice,strict", "--plot", picture)
+    assert done.returncode == 0, done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.glob(".out*")) == []
+
+
+def test_every_shipped_workload_can_be_simulated(cotenant: Run) -> None:
+    listed = cotenant("simulate", "--list").stdout
+    for name in shipped():
+        workload = find_workload(name)
+        assert f"{name}\t{workload.title}" in listed
+        if name != "cluster":
+            done = cotenant("simulate", name, "--policy", "strict", "--seconds", "0.2")
+            assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_traces_share_a_gpu_by_their_order(cotenant: Run, tmp_path: Path) -> None:
+    done = cotenant("simulate", tmp_path / "a.trace", tmp_path / "b.toml")
+    assert done.returncode == 2 and "error: " in done.stderr and len(done.stderr.splitlines()) == 2
+
+
+def broken(old: str, new: str) -> str:
+    assert old in PAIR
+    return PAIR.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (broken("rate = 100", "rate = -1"), "job 1 ('serving'): 'rate' is a number above 0, not -1"),
+        (broken("rate = 100\n", ""), "arrivals 'poisson' need a rate"),
+        (broken('"poisson"', '"sometimes"'), "'arrivals' is one of"),
+        (broken("repeat = 20", "repeats = 20"), "unknown key 'repeats'"),
+        (broken("us = 400", ""), "a kernel needs its length"),
+        (broken("us = 400", "us = nan"), "'us' is a number"),
+        (broken('"80%"', '"180%"'), "'sms' is a part such as 60%"),
+        (broken('"2GiB"', '"2 bananas"'), "'memory' is a size"),
+        (broken('"2GiB"', '"900GiB"'), "'training' needs 900.0 GiB, h200 has"),
+        (broken("repeat = 20", "repeat = 99999999999"), "'repeat' is a whole number"),
+        (broken('class = "opportunistic"', 'class = "lazy"'), "'class' is one of production"),
+        ("title = ", "is no TOML"),
+        ("title = 'nobody'", "it has no jobs"),
+        (PAIR + "gpu = 3\n", "unknown key 'gpu'"),
+    ],
+)
+def test_a_mistake_in_a_workload_is_one_line(cotenant: Run, tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(content)
+    done = cotenant("simulate", path)
+    assert done.returncode == 2
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: ") and said in error
+    assert hint.startswith("hint: ")
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "no workload given"),
+        (("nosuch",), "unknown workload 'nosuch'"),
+        (("./nosuch.toml",), "there is no workload file"),
+        (("serve-and-train", "--policy", "nosuch"), "unknown policy 'nosuch'"),
+        (("serve-and-train", "--policy", ","), "no policy given"),
+        (("serve-and-train", "--gpu", "nosuch"), "unknown GPU 'nosuch'"),
+        (("serve-and-train", "--seconds", "0"), "0 seconds cannot be simulated"),
+        (("serve-and-train", "--seconds", "nan"), "nan seconds cannot be simulated"),
+        (("serve-and-train", "--plot", "out.txt"), "'out.txt' is no picture"),
+        (("serve-and-train", "--trace", "/nosuch/out.json"), "there is no folder /nosuch"),
+        (("./nosuch.trace",), "nosuch.trace"),
+        (("serve-and-train", "tgs"), "cannot share a GPU with the others"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(
+    cotenant: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    done = cotenant("simulate", *arguments)
+    assert done.returncode == 2, done.stderr
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: ") and said in error
+    assert hint.startswith("hint: ")
+    assert done.stdout == ""
+
+
+def test_a_foreign_trace_is_refused(cotenant: Run, tmp_path: Path) -> None:
+    path = tmp_path / "foreign.trace"
+    path.write_bytes(b"\x7fELF" + bytes(500))
+    done = cotenant("simulate", path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2 and done.stdout == ""
+
+
+def test_what_was_written_before_stays_when_a_policy_fails(cotenant: Run, pair: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "mine.py"
+    policy.write_text(
+        "class Mine:\n"
+        "    name, title, every_ms = 'mine', 'fails', 10\n"
+        "    def tick(self, view):\n"
+        "        return 1 / 0\n"
+        "    def explain(self, tenant):\n"
+        "        return []\n"
+    )
+    trace = tmp_path / "out.json"
+    trace.write_text("precious")
+    done = cotenant("simulate", pair, "--policy", str(policy), "--trace", trace)
+    assert done.returncode == 1
+    assert "the policy 'mine' failed: ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert trace.read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.py", "out.json", "pair.toml"]

@@ -1,0 +1,238 @@
+"""Small scenarios, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from cotenant.policies.interface import Knobs, Rule, TenantKnobs
+from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, OpKind, Study, Workload
+from tests.simulator.small import (
+    CUT_US,
+    DRAIN_US,
+    LAUNCH_US,
+    NONE,
+    OPPORTUNISTIC,
+    STANDARD,
+    STRICT,
+    TOGETHER,
+    URGENT_FIRST,
+    listed,
+    once,
+    policy,
+    run,
+    small_gpu,
+)
+
+
+def ended_us(outcome: object, tenant: int = 0) -> float:
+    completion = outcome.tenants[tenant].completion_s  # type: ignore[attr-defined]
+    assert completion is not None
+    return float(completion * 1e6)
+
+
+def test_kernels_follow_each_other_without_the_cpu() -> None:
+    assert ended_us(run(once("job", Op(us=100, repeat=10)))) == pytest.approx(LAUNCH_US + 1000)
+
+
+def test_a_slow_cpu_is_what_a_job_waits_for() -> None:
+    outcome = run(once("job", Op(us=10, gap_us=50, repeat=20)))
+    assert ended_us(outcome) == pytest.approx(20 * 50 + LAUNCH_US + 10)
+    assert outcome.busy == pytest.approx(200 / (20 * 50 + LAUNCH_US + 10), rel=1e-3)
+
+
+def test_a_synchronisation_puts_the_cpu_behind_the_gpu() -> None:
+    assert ended_us(run(once("job", Op(us=100, gap_us=20, sync=True, repeat=5)))) == pytest.approx(
+        5 * (20 + LAUNCH_US + 100)
+    )
+
+
+def test_copies_take_what_the_link_gives() -> None:
+    outcome = run(once("job", Op(OpKind.copy_to_device, bytes=10_000_000)))
+    assert ended_us(outcome) == pytest.approx(LAUNCH_US + 1000)
+
+
+def test_two_copies_in_one_direction_share_the_link_and_in_two_do_not() -> None:
+    copy = Op(OpKind.copy_to_device, bytes=10_000_000)
+    back = Op(OpKind.copy_to_host, bytes=10_000_000)
+    assert ended_us(run(once("a", copy), once("b", copy))) == pytest.approx(LAUNCH_US + 2000)
+    assert ended_us(run(once("a", copy), once("b", back))) == pytest.approx(LAUNCH_US + 1000)
+
+
+def test_what_asks_for_more_than_the_gpu_has_takes_longer() -> None:
+    assert ended_us(run(once("job", Op(us=100, sms=20)))) == pytest.approx(LAUNCH_US + 200)
+    assert ended_us(run(once("job", Op(us=100, gbps=300)))) == pytest.approx(LAUNCH_US + 300)
+
+
+def test_contexts_take_turns_of_a_slice_and_a_switch() -> None:
+    # a runs from 2 to 1002, b from 1202 to 2202, a from 2402 to 2902, b from 3052 on: a has nothing left to be cut.
+    outcome = run(once("a", Op(us=1500)), once("b", Op(us=1500)))
+    assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 1000 + CUT_US + 1000 + CUT_US + 500)
+    assert ended_us(outcome, 1) == pytest.approx(ended_us(outcome, 0) + DRAIN_US + 500)
+    assert [tenant.preemptions for tenant in outcome.tenants] == [1, 1]
+
+
+def test_together_a_kernel_runs_beside_another_on_the_sms_that_are_left() -> None:
+    outcome = run(once("a", Op(us=1000, sms=6)), once("b", Op(us=1000, sms=4)), under=TOGETHER)
+    assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 1000)
+    assert ended_us(outcome, 1) == pytest.approx(LAUNCH_US + 1000)
+
+
+def test_together_whoever_came_first_keeps_its_sms() -> None:
+    # b has the four SMs that a leaves, half of what it asks for, until a is done.
+    outcome = run(once("a", Op(us=1000, sms=6)), once("b", Op(us=1000, sms=8)), under=TOGETHER)
+    assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 1000)
+    assert ended_us(outcome, 1) == pytest.approx(LAUNCH_US + 1000 + 500)
+
+
+def test_together_without_an_order_kernels_share_in_proportion() -> None:
+    outcome = run(once("a", Op(us=1000)), once("b", Op(us=1000)), under=TOGETHER, gpu=small_gpu(keep_us=0))
+    assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 2000)
+
+
+def test_too_little_bandwidth_slows_all_who_draw_on_it() -> None:
+    hungry = Op(us=1000, sms=5, gbps=80)
+    outcome = run(once("a", hungry), once("b", hungry), under=TOGETHER)
+    assert ended_us(outcome) == pytest.approx(LAUNCH_US + 1600)
+
+
+def test_a_priority_counts_when_a_block_ends() -> None:
+    low = once("low", Op(us=5000, block_us=300), tenant_class=OPPORTUNISTIC)
+    gpu = small_gpu(blocks=1)
+    high = Job("high", ops=(Op(us=100),), arrivals=listed(0.001), requests=1)
+    assert run(high, low, under=TOGETHER).tenants[0].latency.most_us == pytest.approx(
+        5000 - 1000 + LAUNCH_US + 100, abs=1
+    )
+    # Blocks end at 302, 602, 902, 1202: it came at 1002.
+    assert run(high, low, under=URGENT_FIRST, gpu=gpu).tenants[0].latency.most_us == pytest.approx(
+        200 + LAUNCH_US + 100, abs=1
+    )
+
+
+def test_an_arrival_cuts_an_opportunistic_kernel_within_its_slice() -> None:
+    # The short slices of opportunistic work end at 10102; the request reached the GPU at 10002.
+    serving = Job("serving", ops=(Op(us=100, repeat=10),), arrivals=listed(0.01), requests=1)
+    training = Job("training", OPPORTUNISTIC, (Op(us=50_000),), waits=False)
+    outcome = run(serving, training, under=STRICT)
+    assert outcome.tenants[0].latency.most_us == pytest.approx(LAUNCH_US + 100 + CUT_US + 1000)
+    assert outcome.tenants[1].preemptions == 1
+
+
+def test_a_closed_gate_holds_at_the_next_gate() -> None:
+    serving = Job("serving", ops=(Op(us=1000),), arrivals=listed(0.01), requests=1)
+    training = Job("training", OPPORTUNISTIC, (Op(us=20, repeat=1000),), waits=False)
+    outcome = run(serving, training, under=STRICT, seconds=0.02)
+    request = next(span for span in outcome.spans if span.tenant == "serving")
+    behind = [
+        span for span in outcome.spans if span.tenant == "training" and span.start_us >= request.start_us
+    ]
+    # What was queued past the last gate goes on when production is done, then the gate opens.
+    first = [span for span in behind if span.start_us < request.end_us + 400]
+    assert sum(span.end_us - span.start_us for span in first[:5]) <= 120
+    assert outcome.tenants[1].held_s > 0.001
+
+
+def test_equals_take_turns_by_weight() -> None:
+    jobs = [
+        Job(name, STANDARD, (Op(us=100, repeat=50),), waits=False, weight=weight)
+        for name, weight in (("heavy", 3.0), ("light", 1.0))
+    ]
+    heavy, light = run(*jobs, under=STRICT, seconds=5).tenants
+    assert heavy.work_us / light.work_us == pytest.approx(3, rel=0.05)
+
+
+def test_a_rate_is_kept() -> None:
+    limited = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(rate=0.3)}))
+    job = Job("job", OPPORTUNISTIC, (Op(us=50, repeat=50),), waits=False)
+    # Alone nobody puts gates into a stream: a rate is for company.
+    neighbour = Job("neighbour", ops=(Op(us=10),), arrivals=Arrivals(ArrivalKind.uniform, rate=2))
+    assert run(job, neighbour, under=limited, seconds=5).tenants[0].share == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_floor_is_kept_beside_production_that_never_rests() -> None:
+    serving = Job("serving", ops=(Op(us=1000, sms=5, repeat=10),), waits=False)
+    floor = Job("floor", OPPORTUNISTIC, (Op(us=50, sms=5, repeat=50),), waits=False, floor=0.1)
+    without = Job("without", OPPORTUNISTIC, (Op(us=50, sms=5, repeat=50),), waits=False)
+    side_by_side = policy(Knobs(rule=Rule.strict), sharing="together")
+    outcome = run(serving, floor, without, under=side_by_side, seconds=5)
+    assert outcome.tenants[2].work_us <= 100  # launched before anybody had closed its gate
+    assert outcome.tenants[1].share == pytest.approx(0.1, abs=0.03)
+
+
+def test_whoever_is_shut_does_not_run_and_keeps_no_equal_waiting() -> None:
+    shut = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(shut=True)}))
+    jobs = [Job(name, OPPORTUNISTIC, (Op(us=50, repeat=50),), waits=False) for name in ("shut", "free")]
+    outcome = run(*jobs, under=shut)
+    assert outcome.tenants[0].work_us < 200  # what it had launched before the first gate
+    assert outcome.tenants[1].share > 0.9
+
+
+def test_production_that_tolerates_company_keeps_nobody_waiting() -> None:
+    tolerant = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(tolerant=True)}))
+    serving = Job("serving", ops=(Op(us=100, repeat=10),), waits=False)
+    training = Job("training", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
+    assert run(serving, training, under=STRICT).tenants[1].held_s > 0.9
+    assert run(serving, training, under=tolerant).tenants[1].held_s == 0
+
+
+def test_an_sm_share_bounds_a_kernel() -> None:
+    half = policy(Knobs(rule=Rule.none, tenants={0: TenantKnobs(sm_share=0.5)}), sharing="together")
+    outcome = run(Job("job", ops=(Op(us=100, repeat=10),)), under=half)
+    assert outcome.tenants[0].share == pytest.approx(0.5, rel=0.01)
+    assert outcome.sm_activity == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_time_slice_can_be_chosen() -> None:
+    jobs = [Job(name, ops=(Op(us=50_000),), waits=False) for name in ("long", "short")]
+    slices = {0: TenantKnobs(time_slice_us=4000), 1: TenantKnobs(time_slice_us=1000)}
+    long, short = run(*jobs, under=policy(Knobs(rule=Rule.none, tenants=slices)), seconds=5).tenants
+    assert long.work_us / short.work_us == pytest.approx(4, rel=0.02)
+
+
+def test_the_grace_is_learned_from_the_jobs_own_pauses() -> None:
+    # Pauses of 1 ms inside a request are waited out, so the other is let in once a request and not five times.
+    ops = (Op(us=500), *(Op(us=500, gap_us=1000, sync=True) for _ in range(4)))
+    serving = Job("serving", ops=ops, arrivals=Arrivals(ArrivalKind.uniform, rate=10))
+    training = Job("training", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
+    outcome = run(serving, training, under=STRICT, seconds=10)
+    assert outcome.tenants[0].bursts < 1.5 * outcome.tenants[0].requests
+
+
+def test_requests_wait_for_the_one_before_and_latency_counts_from_arrival() -> None:
+    serving = Job("serving", ops=(Op(us=1000),), arrivals=listed(0.0, 0.0, 0.0), requests=3)
+    latency = run(serving).tenants[0].latency
+    assert latency.least_us == pytest.approx(1000 + LAUNCH_US)
+    assert latency.most_us == pytest.approx(3 * (1000 + LAUNCH_US))
+
+
+def test_what_was_not_answered_has_waited() -> None:
+    serving = Job("serving", ops=(Op(us=1000),), arrivals=Arrivals(ArrivalKind.uniform, rate=2000))
+    tenant = run(serving, seconds=1).tenants[0]
+    assert tenant.unanswered == pytest.approx(1000, abs=5)
+    assert tenant.latency.count == tenant.requests + tenant.unanswered
+    assert tenant.latency.most_us > 400_000
+
+
+def test_memory_that_is_full_keeps_the_next_job_out() -> None:
+    jobs = [
+        Job(name, ops=(Op(us=10_000),), requests=10, memory_bytes=6 << 30) for name in ("first", "second")
+    ]
+    first, second = run(*jobs, under=NONE, seconds=2).tenants
+    assert first.completion_s == pytest.approx(0.1, rel=0.01)
+    assert second.completion_s == pytest.approx(0.2, rel=0.01)
+
+
+def test_alone_there_is_no_event_for_each_operation() -> None:
+    outcome = run(Job("job", ops=(Op(us=10, gap_us=2, repeat=1000),), waits=False), seconds=10)
+    assert outcome.operations > 900_000
+    assert outcome.gpus[0].events < outcome.operations / 100
+
+
+def test_a_kernel_that_is_killed_begins_anew() -> None:
+    serving = Job("serving", ops=(Op(us=100),), arrivals=listed(0.001), requests=1)
+    training = once("training", Op(us=5000), tenant_class=OPPORTUNISTIC)
+    outcome = Study(Workload("test", (serving, training)), small_gpu(), 1.0).run("reef")
+    killed = outcome.tenants[1]
+    assert killed.preemptions == 1
+    assert killed.wasted_us == pytest.approx(1000, abs=1)
+    assert killed.work_us == pytest.approx(5000, abs=1)
+    assert killed.completion_s is not None and killed.completion_s > 0.006

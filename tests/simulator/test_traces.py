@@ -1,0 +1,97 @@
+"""Recorded traces as programs of the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from cotenant.errors import Problem
+from cotenant.simulator import Job, OpKind
+from cotenant.simulator.trace_program import program_from, read_program
+from cotenant.simulator.workload_file import from_items
+from cotenant.traces import Direction, Kind, Trace, writer
+from tests.simulator.small import OPPORTUNISTIC, PRODUCTION, run
+from tests.traces.made_up import shape, trace
+
+
+def two_requests() -> Trace:
+    shapes = [
+        shape(name="matmul", us=50, sms=80, grid=(1600, 1, 1), blocks_per_sm=2),
+        shape(Kind.copy, us=20, sms=0, bytes=4096, direction=Direction.to_host),
+        shape(Kind.graph, us=300, sms=60, nodes=40),
+    ]
+    request = [
+        (Kind.kernel, 0, 5.0, 0.0, 0),
+        (Kind.allocate, -1, 3.0, 0.0, 1 << 20),
+        (Kind.graph, 2, 4.0, 0.0, 0),
+        (Kind.copy, 1, 2.0, 0.0, 4096),
+        (Kind.wait, -1, 1.0, 350.0, 0),
+    ]
+    made = trace(shapes, [*request, *request])
+    waits = made.operations.kind == Kind.wait
+    return dataclasses.replace(made, operations=dataclasses.replace(made.operations, ends_request=waits))
+
+
+def test_a_trace_is_cut_into_requests_where_the_host_waited() -> None:
+    program = program_from(two_requests())
+    assert program.request_ends.tolist() == [3, 6]
+    assert program.ops["kind"].tolist() == [OpKind.kernel, OpKind.graph, OpKind.copy_to_host] * 2
+    assert program.ops["us"].tolist() == [50, 300, 20] * 2
+    assert program.ops["sync"].tolist() == [0, 0, 0, 1, 0, 0]
+
+
+def test_the_hosts_time_between_launches_is_kept_whatever_it_did() -> None:
+    assert program_from(two_requests()).ops["gap_us"].tolist() == pytest.approx([5, 7, 2, 6, 7, 2])
+
+
+def test_blocks_that_follow_each_other_on_an_sm_give_it_back_sooner() -> None:
+    # 1600 blocks, two at a time on each of 100 SMs: eight in a row.
+    assert program_from(two_requests()).ops["block_us"][0] == pytest.approx(50 / 8)
+
+
+def test_what_was_never_timed_takes_as_long_as_others() -> None:
+    shapes = [shape(us=40), shape(us=0)]
+    program = program_from(trace(shapes, [(Kind.kernel, 0, 1.0, 0.0, 0), (Kind.kernel, 1, 1.0, 0.0, 0)]))
+    assert program.ops["us"].tolist() == [40, 40]
+
+
+def test_a_trace_runs_as_a_job() -> None:
+    job = Job("job", program=program_from(two_requests()), requests=4)
+    tenant = run(job).tenants[0]
+    assert tenant.requests == 4
+    assert tenant.operations == 12
+
+
+def test_the_pause_before_a_recorded_request_is_not_part_of_it() -> None:
+    made = two_requests()
+    made.operations.gap_us[5] = 10_000  # before the second request
+    latency = run(Job("job", program=program_from(made), requests=4)).tenants[0].latency
+    assert latency.most_us < 3_000
+
+
+def test_the_first_of_several_traces_is_production(tmp_path: Path) -> None:
+    for name in ("serving", "training"):
+        writer.write(two_requests(), tmp_path / f"{name}.trace")
+    workload = from_items((str(tmp_path / "serving.trace"), str(tmp_path / "training.trace")))
+    assert [(job.name, job.tenant_class) for job in workload.jobs] == [
+        ("serving", PRODUCTION),
+        ("training", OPPORTUNISTIC),
+    ]
+    assert workload.jobs[0].program is not None and len(workload.jobs[0].program.ops) == 6
+
+
+def test_a_truncated_trace_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cut.trace"
+    writer.write(two_requests(), path)
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(Problem, match="truncated") as refused:
+        read_program(path)
+    assert refused.value.status == 2
+
+
+def test_a_trace_without_gpu_work_is_refused() -> None:
+    empty = trace([], [(Kind.allocate, -1, 1.0, 0.0, 100)])
+    with pytest.raises(Problem, match="no operations of a GPU"):
+        program_from(empty)

@@ -1,0 +1,136 @@
+// The memory limit on shared memory alone; each case ends with status 0 or says what was wrong.
+//   memory_quota SEGMENT faults     a process is killed between any two steps of taking and giving memory
+//   memory_quota SEGMENT race       processes that race for the last bytes never go over together
+//   memory_quota SEGMENT family     whose memory counts together, and whose does not
+//   memory_quota - limit TEXT TOTAL     prints what TEXT means on a GPU with TOTAL bytes
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+static int fault_countdown = -1;
+#define FAULT_POINT()                               \
+    do {                                            \
+        if (fault_countdown-- == 0) raise(SIGKILL); \
+    } while (0)
+#include "tenant/memory_quota.cpp"
+#include "wire/segment.h"
+
+namespace {
+
+#define REQUIRE(condition)                                                        \
+    do {                                                                          \
+        if (!(condition)) {                                                       \
+            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition); \
+            _exit(1);                                                             \
+        }                                                                         \
+    } while (0)
+
+wire::Slot& join(wire::Segment& segment, uint8_t run) {
+    int index = wire::take_slot(segment);
+    REQUIRE(index >= 0);
+    memset(segment.slot(index).tenant, run, 16);
+    wire::join_class(segment, index, wire::standard);
+    return segment.slot(index);
+}
+
+int wait_for(pid_t child) {
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return status;
+}
+
+constexpr uint64_t kLimit = 1000;
+
+void faults(wire::Segment& segment) {
+    wire::Slot& witness = join(segment, 7);
+    REQUIRE(tenant::take_memory(segment, witness, 0, 100, kLimit));
+    int places = 0;
+    for (bool killed = true; killed; ++places) {
+        pid_t child = fork();
+        if (child == 0) {
+            wire::Slot& slot = join(segment, 7);
+            fault_countdown = places;
+            REQUIRE(tenant::take_memory(segment, slot, 0, 300, kLimit));
+            REQUIRE(!tenant::take_memory(segment, slot, 0, 800, kLimit));
+            tenant::give_memory(slot, 0, 300);
+            tenant::count_memory(slot, 0, 50);
+            fault_countdown = -1;
+            raise(SIGTERM);
+        }
+        int status = wait_for(child);
+        killed = WTERMSIG(status) == SIGKILL;
+        // Whether anybody has cleaned up after it or not.
+        REQUIRE(tenant::memory_used(segment, witness, 0) == 100);
+        REQUIRE(tenant::take_memory(segment, witness, 0, 900, kLimit));
+        tenant::give_memory(witness, 0, 900);
+        if (places % 2) wire::bury_the_dead(segment);
+    }
+    REQUIRE(places > 6);
+}
+
+void race(wire::Segment& segment) {
+    // What all have really taken, beside the ledger: it may never be over the limit.
+    auto* truth = reinterpret_cast<std::atomic<uint64_t>*>(segment.header_page + sizeof(wire::Header) + 64);
+    truth[0].store(0);
+    truth[1].store(0);
+    pid_t children[4];
+    for (int i = 0; i < 4; ++i) {
+        children[i] = fork();
+        if (children[i] != 0) continue;
+        wire::Slot& slot = join(segment, 7);
+        unsigned seed = i;
+        for (int round = 0; round < 20000; ++round) {
+            uint64_t bytes = rand_r(&seed) % 600;
+            if (!tenant::take_memory(segment, slot, 0, bytes, kLimit)) continue;
+            REQUIRE((truth[0] += bytes) <= kLimit);
+            truth[1] += 1;
+            if (round % 16 == 0) usleep(1);
+            truth[0] -= bytes;
+            tenant::give_memory(slot, 0, bytes);
+        }
+        REQUIRE(slot.gpus[0].memory_bytes.load() == 0);
+        _exit(0);
+    }
+    for (pid_t child : children) REQUIRE(wait_for(child) == 0);
+    REQUIRE(truth[1].load() > 1000);
+}
+
+void family(wire::Segment& segment) {
+    wire::Slot &a = join(segment, 7), &b = join(segment, 7), &stranger = join(segment, 8);
+    wire::Slot &alone = join(segment, 0), &alone_too = join(segment, 0);
+    for (wire::Slot* slot : {&a, &b, &stranger, &alone, &alone_too})
+        REQUIRE(tenant::take_memory(segment, *slot, 0, slot == &b ? 300 : 700, kLimit));
+    REQUIRE(!tenant::take_memory(segment, a, 0, 1, kLimit) && !tenant::take_memory(segment, b, 0, 1, kLimit));
+    REQUIRE(tenant::take_memory(segment, a, 1, 1000, kLimit));
+    REQUIRE(tenant::take_memory(segment, b, 0, 5000, tenant::kNoLimit));
+    REQUIRE(!tenant::take_memory(segment, stranger, 0, UINT64_MAX, kLimit));
+    REQUIRE(tenant::process_of(segment, a.tenant, &a) == &b && !tenant::process_of(segment, alone.tenant, &alone));
+    b.memory_limit.store(5);
+    REQUIRE(tenant::memory_limit(b, 100) == 5 && tenant::memory_limit(a, 100) == tenant::kNoLimit);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc > 3 && !strcmp(argv[2], "limit")) {
+        uint64_t limit = tenant::parse_memory_limit(argv[3]);
+        printf("%llu", (unsigned long long)tenant::limit_in_bytes(limit, strtoull(argv[4], nullptr, 10)));
+        return 0;
+    }
+    if (argc < 3) return 2;
+    std::string why;
+    wire::Segment* segment = wire::create_or_open_segment(argv[1], &why);
+    if (!segment) {
+        fprintf(stderr, "%s\n", why.c_str());
+        return 1;
+    }
+    if (!strcmp(argv[2], "faults")) faults(*segment);
+    if (!strcmp(argv[2], "race")) race(*segment);
+    if (!strcmp(argv[2], "family")) family(*segment);
+    return 0;
+}

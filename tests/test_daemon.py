@@ -1,0 +1,364 @@
+"""The daemon: ticks the policy for real tenants, leaves nothing behind, and is missed by nobody when it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from cotenant.classes import TenantClass
+from cotenant.daemon import lock, report
+from cotenant.daemon.attachment import DEFAULTS, Attachment
+from cotenant.daemon.loop import Daemon, anybody_under
+from cotenant.daemon.report import Decision, stamped
+from cotenant.daemon.start import environment_for_daemon
+from cotenant.policies.interface import Rule
+from tests.segments import UUID, Written
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+COTENANT = [sys.executable, "-m", "cotenant"]
+# Does to everybody all that a controller can do.
+FIRM = """
+from cotenant.policies.interface import Knobs, Rule, TenantKnobs
+class Firm:
+    name, title, every_ms = "firm", "all at once", 10
+    def tick(self, view):
+        assert view.now_us > 0
+        wanted = {
+            one.id: TenantKnobs(shut=one.tenant_class > 0, tolerant=one.tenant_class == 0, rate=0.25)
+            for one in view.tenants
+        }
+        return Knobs(rule=Rule.fair, gate_every_us=7, tenants=wanted)
+    def explain(self, tenant):
+        return [f"Tenant {tenant} is held firmly."]
+"""
+BROKEN = """
+class Broken:
+    name, title, every_ms = "broken", "fails", 10
+    def tick(self, view): raise RuntimeError("unforeseen")
+    def explain(self, tenant): raise RuntimeError("speechless")
+"""
+
+
+def add(written: Written, index: int, pid: int, tenant_class: TenantClass) -> segment.Slot:
+    slot = written.tenant(index, pid, tenant_class=tenant_class)
+    slot.started, slot.weight, slot.heartbeat_ns = 7, 2000, time.monotonic_ns() + 10**12
+    slot.gpus[0].busy = 1
+    slot.gpus[0].figures = segment.Figures(kernels=5, graphs=2, copies=3, memory_ops=1, bursts=4)
+    written.header.members[tenant_class][index // 64] |= 1 << index % 64
+    return slot
+
+
+@pytest.fixture
+def path(native: Path, tmp_path: Path) -> Path:
+    """A segment with a production tenant in slot 0 and an opportunistic one in slot 70, both with work."""
+    written = Written()
+    written.gpu(0, UUID)
+    written.header.knobs = segment.Knobs(rule=1, stale_ms=60, **DEFAULTS)
+    add(written, 0, 100, TenantClass.production).slowdown = 50
+    below = add(written, 70, 200, TenantClass.opportunistic)
+    below.floor, below.gpus[0].used_ns, below.gpus[0].busy_ns = 100, 3_000_000, 4_000_000
+    return written.to(tmp_path / "segment")
+
+
+@pytest.fixture
+def attachment(path: Path) -> Iterator[Attachment]:
+    attached = Attachment(path)
+    yield attached
+    attached.close()
+
+
+def daemon(attachment: Attachment, policy: str) -> Daemon:
+    return Daemon(attachment, policy, linger_seconds=10)
+
+
+def policy_file(folder: Path, source: str) -> str:
+    file = folder / "policy.py"
+    file.write_text(source)
+    return str(file)
+
+
+def test_a_view_is_what_the_slots_say(attachment: Attachment) -> None:
+    members = attachment.members()
+    production, below = attachment.view(0, members).tenants
+    assert (production.tenant_class, production.slowdown, production.weight) == (
+        TenantClass.production,
+        0.05,
+        2,
+    )
+    assert (production.operations, production.bursts, production.has_work) == (11, 4, True)
+    assert (below.floor, below.used_us, below.busy_us, below.slowdown) == (0.1, 3000, 4000, None)
+    assert not below.is_held
+    assert production.id != below.id
+    assert [one.id for one in attachment.members()] == [production.id, below.id]
+    assert attachment.view(1, members).tenants == []
+
+
+def test_a_new_owner_of_a_slot_is_another_tenant(attachment: Attachment) -> None:
+    before = [one.id for one in attachment.members()]
+    attachment.slots[70].started += 1
+    after = [one.id for one in attachment.members()]
+    assert after[0] == before[0] and after[1] not in before
+
+
+def test_who_was_stopped_or_has_died_does_not_count(attachment: Attachment) -> None:
+    attachment.slots[70].heartbeat_ns = 1
+    assert not attachment.view(0, attachment.members()).tenants[1].has_work
+    attachment.slots[70].owner[0] = segment.OWNER_DIED | 200
+    assert [one.index for one in attachment.members()] == [0]
+
+
+def test_knobs_are_written_and_run_out_or_are_taken_back(attachment: Attachment, tmp_path: Path) -> None:
+    one = daemon(attachment, policy_file(tmp_path, FIRM))
+    pause_ms = one.tick()
+    now = time.monotonic_ns()
+    production, below = attachment.slots[0].gpus[0], attachment.slots[70].gpus[0]
+    assert (production.shut_until_ns, below.tolerant_until_ns) == (0, 0)
+    assert now < below.shut_until_ns < now + 10**9 and now < production.tolerant_until_ns < now + 10**9
+    assert (production.rate, below.rate) == (250, 250)
+    knobs = attachment.header.knobs
+    assert (knobs.rule, knobs.gate_every_us, knobs.in_flight_us) == (Rule.fair, 7, DEFAULTS["in_flight_us"])
+    assert pause_ms == 10
+    # The other GPUs of a tenant are left alone.
+    assert attachment.slots[70].gpus[1].shut_until_ns == 0
+    attachment.reset()
+    assert (below.shut_until_ns, production.tolerant_until_ns, below.rate) == (0, 0, 0)
+
+
+def test_a_shut_tenants_gate_closes_at_once_and_opens_again(attachment: Attachment, tmp_path: Path) -> None:
+    source = FIRM.replace("Rule.fair", "Rule.strict").replace("rate=0.25", "rate=None")
+    attachment.slots[0].gpus[0].busy = 0
+    below = attachment.slots[70].gpus[0]
+    daemon(attachment, policy_file(tmp_path, source)).tick()
+    assert below.gate == segment.GATE_CLOSED
+    attachment.reset()
+    assert below.gate != segment.GATE_CLOSED
+
+
+def test_the_defaults_are_those_of_a_new_segment(native: Path, tmp_path: Path) -> None:
+    segment.ensure(tmp_path / "new")
+    attached = Attachment(tmp_path / "new")
+    assert {name: getattr(attached.header.knobs, name) for name in DEFAULTS} == DEFAULTS
+    attached.close()
+
+
+def test_without_anybody_below_production_it_is_calm(attachment: Attachment, tmp_path: Path) -> None:
+    attachment.slots[70].owner[0] = 0
+    assert daemon(attachment, policy_file(tmp_path, FIRM)).tick() == 100
+
+
+def test_it_follows_the_choice_of_a_policy_while_it_runs(attachment: Attachment, tmp_path: Path) -> None:
+    one = daemon(attachment, policy_file(tmp_path, FIRM))
+    one.tick()
+    segment.choose_policy(attachment.path, "none")
+    one.tick()
+    assert attachment.header.knobs.rule == Rule.none
+    assert attachment.header.knobs.gate_every_us == DEFAULTS["gate_every_us"]
+    assert attachment.slots[70].gpus[0].shut_until_ns == 0
+    segment.choose_policy(attachment.path, "strict")
+    one.tick()
+    assert attachment.header.knobs.rule == Rule.strict
+
+
+@pytest.mark.parametrize("chosen", ["nosuch", "x" * segment.LONGEST_POLICY_NAME])
+def test_an_unknown_choice_is_told_and_strict_goes_on(attachment: Attachment, chosen: str) -> None:
+    segment.choose_policy(attachment.path, chosen)
+    one = daemon(attachment, "fair")
+    one.tick()
+    assert attachment.header.knobs.rule == Rule.strict
+    shown = report.read(attachment.path)
+    assert shown and chosen in shown["problem"]
+
+
+def test_a_policy_that_fails_does_not_fail_the_tenants(attachment: Attachment, tmp_path: Path) -> None:
+    one = daemon(attachment, policy_file(tmp_path, BROKEN))
+    one.tick()
+    one.tick()
+    assert attachment.header.knobs.rule == Rule.strict
+    shown = report.read(attachment.path)
+    assert shown and "unforeseen" in shown["problem"]
+
+
+def test_the_report_has_each_tenants_decisions(attachment: Attachment, tmp_path: Path) -> None:
+    daemon(attachment, policy_file(tmp_path, FIRM)).tick()
+    shown = report.read(attachment.path)
+    assert shown
+    assert (shown["pid"], shown["policy"], shown["problem"]) == (os.getpid(), "firm", "")
+    assert [(one["pid"], one["started"], one["gpu"]) for one in shown["tenants"]] == [
+        (100, 7, 0),
+        (200, 7, 0),
+    ]
+    assert "held firmly" in shown["tenants"][1]["decisions"][0]["text"]
+
+
+def test_a_report_that_cannot_be_written_is_no_reason_to_stop(attachment: Attachment, tmp_path: Path) -> None:
+    report.file_for(attachment.path).mkdir()  # nothing can be renamed over a folder
+    daemon(attachment, policy_file(tmp_path, FIRM)).tick()
+    assert attachment.slots[70].gpus[0].shut_until_ns
+
+
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        (["b", "a"], [2, 1]),
+        (["c", "b", "a"], [9, 2, 1]),
+        (["d", "c", "b"], [9, 9, 2]),
+        (["b", "b", "a"], [9, 2, 1]),
+        (["x"], [9]),
+        ([], []),
+    ],
+)
+def test_a_decision_keeps_the_time_when_it_was_first_seen(said: list[str], at: list[float]) -> None:
+    before = [Decision(2, "b"), Decision(1, "a")]
+    assert [one.at for one in stamped(said, before, 9)] == at
+    assert [one.text for one in stamped(said, before, 9)] == said
+
+
+def test_the_guests_settings_are_not_the_daemons() -> None:
+    given = {
+        "PATH": "/bin",
+        "LD_PRELOAD": "x.so",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "COTENANT_CLASS": "production",
+        "COTENANT_NATIVE": "/n",
+        "COTENANT_DAEMON_LINGER": "1",
+        "PYTHONPATH": "here",
+    }
+    assert environment_for_daemon(given) == {
+        "PATH": "/bin",
+        "COTENANT_NATIVE": "/n",
+        "COTENANT_DAEMON_LINGER": "1",
+        "PYTHONPATH": os.path.abspath("here"),
+    }
+
+
+@pytest.fixture
+def env(softgpu_env: dict[str, str]) -> Iterator[dict[str, str]]:
+    """In which `run` starts a daemon that does not linger."""
+    del softgpu_env["COTENANT_NO_DAEMON"]
+    yield softgpu_env | {"COTENANT_DAEMON_LINGER": "0.2"}
+    path = Path(softgpu_env["COTENANT_SEGMENT"])
+    if (shown := report.read(path)) and lock.is_held(path):
+        os.kill(shown["pid"], signal.SIGKILL)
+
+
+def daemon_of(path: Path) -> int:
+    wait_for(lambda: report.read(path) is not None)
+    shown = report.read(path)
+    assert shown
+    return int(shown["pid"])
+
+
+def test_run_starts_one_daemon_apart_from_the_job(env: dict[str, str]) -> None:
+    path = Path(env["COTENANT_SEGMENT"])
+    command = [*COTENANT, "run", "--", "sh", "-c", "read line"]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, text=True) as job:
+        pid = daemon_of(path)
+        # WHEN a second job comes, THEN it gets no second daemon
+        done = subprocess.run([*COTENANT, "run", "--", "true"], env=env, timeout=60, check=True)
+        assert done.returncode == 0 and daemon_of(path) == pid
+        # THEN it is in no way the job's
+        about = Path("/proc") / str(pid)
+        parent = int((about / "stat").read_text().rpartition(")")[2].split()[1])
+        assert parent not in (job.pid, os.getpid())
+        assert os.getsid(pid) not in (os.getsid(0), os.getsid(job.pid))
+        assert os.readlink(about / "cwd") == "/"
+        assert {os.readlink(about / "fd" / str(number)) for number in range(3)} == {os.devnull}
+        variables = (about / "environ").read_bytes()
+        assert b"LD_PRELOAD" not in variables and b"COTENANT_TENANT" not in variables
+        assert (Path("/proc") / str(job.pid) / "task" / str(job.pid) / "children").read_text() == ""
+        # AND WHEN the job has ended, THEN it ends by itself, and leaves nothing but the segment
+        assert anybody_under(path)
+        job.communicate("end\n", timeout=60)
+    wait_for(lambda: not about.exists())
+    assert [file.name for file in path.parent.glob("segment*")] == ["segment"]
+
+
+def test_no_daemon_where_none_is_wanted(cotenant: Run, env: dict[str, str]) -> None:
+    for arguments, extra in ((["--no-daemon"], {}), ([], {"COTENANT_NO_DAEMON": "1"})):
+        assert cotenant("run", *arguments, "--", "true", env=env | extra).returncode == 0
+    assert not lock.file_for(Path(env["COTENANT_SEGMENT"])).exists()
+
+
+def test_a_second_daemon_leaves_at_once(cotenant: Run, path: Path, plain_env: dict[str, str]) -> None:
+    held = lock.acquire(path)
+    assert held is not None
+    try:
+        done = cotenant("daemon", env=plain_env)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "already" in done.stderr
+        assert cotenant("daemon", "--policy", "fair", env=plain_env).returncode == 2
+    finally:
+        lock.release(path, held)
+    assert not lock.is_held(path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_takes_back_what_it_set(
+    path: Path, attachment: Attachment, plain_env: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [*COTENANT, "daemon", "--policy", policy_file(tmp_path, FIRM)]
+    with subprocess.Popen(command, env=plain_env) as child:
+        wait_for(lambda: attachment.slots[70].gpus[0].shut_until_ns > 0)
+        child.send_signal(number)
+        assert child.wait(60) == 0
+    below = attachment.slots[70].gpus[0]
+    assert (below.shut_until_ns, below.rate) == (0, 0)
+    assert not lock.is_held(path) and report.read(path) is None
+
+
+def test_killed_it_holds_nobody_back_and_another_takes_over(
+    path: Path, attachment: Attachment, plain_env: dict[str, str], tmp_path: Path
+) -> None:
+    command = [*COTENANT, "daemon", "--policy", policy_file(tmp_path, FIRM)]
+    below = attachment.slots[70].gpus[0]
+    with subprocess.Popen(command, env=plain_env) as child:
+        wait_for(lambda: below.shut_until_ns > 0)
+        child.kill()
+    wait_for(lambda: time.monotonic_ns() > below.shut_until_ns)
+    assert not lock.is_held(path)
+    with subprocess.Popen(
+        [*COTENANT, "daemon"], env=plain_env | {"COTENANT_DAEMON_POLICY": "strict"}
+    ) as child:
+        wait_for(lambda: attachment.header.knobs.rule == Rule.strict and below.shut_until_ns == 0)
+        child.terminate()
+        assert child.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        (["--policy", "nosuch"], 2, "unknown policy 'nosuch'"),
+        (["--policy", "./nosuch.py"], 2, "no policy file"),
+        (["--linger", "-1"], 2, "linger"),
+        (["--segment", "/no/such/folder/segment"], 1, "/no/such/folder"),
+    ],
+)
+def test_bad_words(
+    cotenant: Run, path: Path, plain_env: dict[str, str], arguments: list[str], status: int, complaint: str
+) -> None:
+    done = cotenant("daemon", *arguments, env=plain_env)
+    assert done.returncode == status
+    assert complaint in done.stderr and "Traceback" not in done.stderr
+    assert not lock.file_for(path).exists()
+
+
+def test_policies_are_listed(cotenant: Run, plain_env: dict[str, str]) -> None:
+    done = cotenant("policies", env=plain_env)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
+    assert "(default)" in rows["guard"] and "live" in rows["guard"]
+    as_json = json.loads(cotenant("policies", "-o", "json", env=plain_env).stdout)
+    assert {one["name"] for one in as_json} == set(rows)

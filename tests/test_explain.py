@@ -1,0 +1,186 @@
+"""`cotenant explain`: how a tenant stands, why it waits now, and what the policy decided."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cotenant import segment
+from cotenant.classes import TenantClass
+from cotenant.daemon import lock, report
+from cotenant.policies.interface import Rule
+from tests.segments import UUID, Written
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+FOREVER = 2**62
+
+
+class Scene:
+    """A GPU with tenants; each is described by what differs from an idle one with its gate open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.written = Written()
+        self.written.gpu(0, UUID)
+        self.written.header.knobs = segment.Knobs(rule=Rule.strict, stale_ms=60)
+
+    def tenant(self, pid: int, name: str, tenant_class: TenantClass, **here: int) -> segment.Slot:
+        slot = self.written.tenant(pid, pid, name.encode(), tenant_class)
+        # Ahead of us: no test may depend on how long it takes.
+        slot.weight, slot.started, slot.heartbeat_ns = 1000, pid, time.monotonic_ns() + 10**12
+        on_gpu = slot.gpus[0]
+        on_gpu.figures.bursts = 1
+        for field, value in here.items():
+            setattr(on_gpu, field, value)
+        return slot
+
+    def waiting(self, **here: int) -> segment.Slot:
+        return self.tenant(20, "train", TenantClass.opportunistic, **({"gate": 0, "busy": 1} | here))
+
+
+@pytest.fixture
+def scene(plain_env: dict[str, str]) -> Scene:
+    return Scene(Path(plain_env["COTENANT_SEGMENT"]))
+
+
+@pytest.fixture
+def explained(cotenant: Run, plain_env: dict[str, str], scene: Scene) -> Any:
+    def ask(pid: int = 20) -> str:
+        scene.written.to(scene.path)
+        done = cotenant("explain", str(pid), env=plain_env)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return done.stdout
+
+    return ask
+
+
+def test_who_is_above_and_has_work(scene: Scene, explained: Any) -> None:
+    scene.waiting(used_ns=2_500_000_000)
+    scene.tenant(10, "serve", TenantClass.production, busy=1)
+    scene.tenant(11, "idle", TenantClass.production)
+    scene.tenant(12, "lenient", TenantClass.standard, busy=1, tolerant_until_ns=FOREVER)
+    scene.tenant(13, "stopped", TenantClass.production, busy=1).heartbeat_ns = 1
+    text = explained()
+    assert "GPU 0: it waits; has used 2.5 s" in text
+    assert "because production 10 (serve) is above it and has work" in text
+    assert not re.search("idle\\)|lenient|stopped", text)
+
+
+def test_shut_by_the_policy(scene: Scene, explained: Any) -> None:
+    scene.waiting(shut_until_ns=time.monotonic_ns() + 60 * 10**9)
+    found = re.search(r"the policy keeps it shut, for another (\d+) ms", explained())
+    assert found and 0 < int(found[1]) <= 60_000
+
+
+def test_a_moment_that_has_passed_is_no_reason(scene: Scene, explained: Any) -> None:
+    scene.waiting(shut_until_ns=1)
+    text = explained()
+    assert "keeps it shut" not in text and "its gate is being opened" in text
+
+
+def test_over_its_rate(scene: Scene, explained: Any) -> None:
+    scene.waiting(over_rate=1, rate=300)
+    assert "it has used more than its rate, 30% of the GPU" in explained()
+
+
+@pytest.mark.parametrize("rule", [Rule.strict, Rule.fair])
+def test_the_turn_of_an_equal(scene: Scene, explained: Any, rule: Rule) -> None:
+    scene.written.header.knobs.rule = rule
+    scene.waiting()
+    scene.tenant(21, "other", TenantClass.opportunistic, busy=1, holds_turn=1)
+    scene.tenant(22, "higher", TenantClass.standard, busy=1, holds_turn=1)
+    text = explained()
+    assert "because it is the turn of 21 (other), its equal" in text
+    assert ("turn of 22" in text) == (rule is Rule.fair)
+
+
+def test_it_is_not_waiting(scene: Scene, explained: Any) -> None:
+    scene.waiting(gate=1)
+    assert "it has work and is not waiting" in explained()
+    scene.waiting(gate=1, below_floor=1)
+    assert "it has got less than it was promised" in explained()
+
+
+def test_without_work_it_says_what_would_happen(scene: Scene, explained: Any) -> None:
+    scene.waiting(busy=0)
+    scene.tenant(10, "serve", TenantClass.production, busy=1)
+    text = explained()
+    assert "it has no work" in text and "with work it would wait" in text and "10 (serve)" in text
+
+
+def test_its_standing(scene: Scene, explained: Any) -> None:
+    slot = scene.tenant(10, "serve\x1b[31m", TenantClass.production)
+    slot.slowdown, slot.weight, slot.time_slice_us, slot.grace_us = 50, 1500, 2000, 300
+    first = explained(10).splitlines()[0]
+    assert first == (
+        "serve?[31m (10): production, weight 1.5, promised a slowdown of at most 5%, time slice 2000 us, "
+        "counts as idle after 300 us without work"
+    )
+    slot = scene.waiting()
+    slot.floor, slot.time_slice_refused = 50, 1
+    assert "promised 5% of the GPU, time slice refused by the driver" in explained()
+
+
+def test_without_a_daemon_the_rules_go_on(scene: Scene, explained: Any) -> None:
+    scene.waiting()
+    shown = report.Report(scene.path)
+    shown.show("guard", "", {(20, 20, 0): ["Left behind by one that was killed."]})
+    text = explained()
+    assert "policy guard: no daemon runs; the rules go on under the last knobs" in text
+    assert "Left behind" not in text
+    scene.written.header.policy = b"fair"
+    assert "policy fair: no daemon" in explained()
+
+
+def test_the_policys_decisions_about_it(
+    scene: Scene, explained: Any, cotenant: Run, plain_env: dict[str, str]
+) -> None:
+    scene.waiting()
+    held = lock.acquire(scene.path)
+    assert held is not None
+    try:
+        shown = report.Report(scene.path)
+        lines = {(20, 20, 0): ["Newer.", "Older\x1b."], (20, 999, 0): ["Of a former owner of the number."]}
+        shown.show("mine", "it failed once", lines)
+        text = explained()
+        assert re.search(r"policy mine, daemon \d+\n  it failed once\n  \d\d:\d\d:\d\d Newer\.\n", text)
+        assert "Older?." in text and "former" not in text
+        about = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)
+        assert [one["text"] for one in about["policy"]["decisions"]] == ["Newer.", "Older\x1b."]
+    finally:
+        lock.release(scene.path, held)
+
+
+def test_json_has_it_all(scene: Scene, cotenant: Run, plain_env: dict[str, str]) -> None:
+    slot = scene.waiting(used_ns=10**9, busy_ns=3 * 10**9)
+    slot.floor = 50
+    scene.tenant(10, "serve", TenantClass.production, busy=1)
+    scene.written.to(scene.path)
+    about = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)
+    assert (about["class"], about["floor"], about["slowdown"]) == ("opportunistic", 0.05, None)
+    (gpu,) = about["gpus"]
+    assert (gpu["waits"], gpu["used_seconds"], gpu["busy_seconds"]) == (True, 1, 3)
+    assert gpu["why"] == ["production 10 (serve) is above it and has work"]
+    assert about["policy"] == {"name": "guard", "daemon": None, "problem": "", "decisions": []}
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"nonsense", b'{"tenants": 3}', b'{"tenants": []}'])
+def test_a_damaged_report_is_none(scene: Scene, content: bytes) -> None:
+    report.file_for(scene.path).write_bytes(content)
+    assert report.read(scene.path) is None
+
+
+def test_a_process_that_is_no_tenant(cotenant: Run, plain_env: dict[str, str], scene: Scene) -> None:
+    done = cotenant("explain", "1", env=plain_env)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are no tenants")
+    scene.waiting()
+    scene.written.to(scene.path)
+    done = cotenant("explain", "1", env=plain_env)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are 20 (train)")

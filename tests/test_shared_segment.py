@@ -1,0 +1,274 @@
+"""`cotenant segment`, and what the other commands make of an administrator's segment."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import memory_size, segment, shared_segment
+from cotenant.shared_segment import Right, Who, Whose
+from tests.segments import UUID, UUID_TEXT, Written
+
+if TYPE_CHECKING:
+    from tests.conftest import Run, RunPython
+
+NOBODY = 65534
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+
+
+@pytest.fixture
+def place(native: Path) -> Iterator[Path]:
+    """Where there is no segment yet; other users come in."""
+    with tempfile.TemporaryDirectory(prefix="cotenant-test-") as beside:
+        Path(beside).chmod(0o755)
+        yield Path(beside) / "segment"
+
+
+@pytest.fixture
+def folder(place: Path) -> Path:
+    shared_segment.create(place, None, [], [UUID])
+    return place
+
+
+def put_slot(
+    folder: Path, index: int, pid: int, tenant_class: int = 1, owner: int | None = None
+) -> segment.Slot:
+    slot = Written().tenant(index, pid, tenant_class=tenant_class, owner=owner)
+    (folder / "slots" / str(index)).write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
+    return slot
+
+
+def shown(cotenant: Run, folder: Path) -> dict[str, object]:
+    done = cotenant("segment", "show", folder, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_create_makes_what_show_shows(cotenant: Run, place: Path) -> None:
+    words = ["--allow", "0=production", "--allow", "@0=standard", "--limit", "65534=20G", "--gpu", UUID_TEXT]
+    done = cotenant("segment", "create", place, *words)
+    assert (done.returncode, done.stdout) == (0, "")
+    about = shown(cotenant, place)
+    assert about["gpus"] == [UUID_TEXT]
+    assert sorted(map(tuple, (right.values() for right in about["rights"])), key=str) == sorted(  # type: ignore[attr-defined]
+        [
+            ("root", "production", None),
+            (shared_user_name(NOBODY), None, "20G"),
+            ("@" + shared_group_name(0), "standard", None),
+            ("*", "standard", None),  # who is not named, once somebody is
+        ],
+        key=str,
+    )
+    assert about["slots"] == []
+    assert "standard" in cotenant("segment", "show", place).stdout
+    assert [oct(path.stat().st_mode & 0o7777) for path in (place, place / "header", place / "slots")] == [
+        "0o755",
+        "0o644",
+        "0o1777",
+    ]
+
+
+def shared_user_name(uid: int) -> str:
+    from cotenant.commands.segment import user_name
+
+    return user_name(uid)
+
+
+def shared_group_name(gid: int) -> str:
+    from cotenant.commands.segment import group_name
+
+    return group_name(gid)
+
+
+def test_a_group_keeps_others_out(cotenant: Run, place: Path) -> None:
+    group = os.getegid()
+    assert cotenant("segment", "create", place, "--group", str(group), "--gpu", UUID_TEXT).returncode == 0
+    assert [oct(path.stat().st_mode & 0o7777) for path in (place, place / "slots")] == ["0o750", "0o1770"]
+    assert (place / "slots").stat().st_gid == group
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["--allow", "nobody-of-that-name=production"], "unknown user", "WHO is"),
+        (["--allow", "@nobody-of-that-name=production"], "unknown group", "name or number"),
+        (["--allow", "0"], "says nothing of anybody", "WHO=WHAT"),
+        (["--allow", "0=prodution"], "unknown class 'prodution'", "did you mean 'production'?"),
+        (["--allow", "0=standard", "--allow", "root=production"], "named twice", ""),
+        (["--limit", "0=lots"], "no memory limit", "20G"),
+        (["--limit", "99999999999=1G"], "no user's", ""),
+        (["--gpu", "GPU-12"], "no GPU's UUID", "nvidia-smi -L"),
+        (["--gpu", UUID_TEXT] * 17, "17 GPUs are too many", "16"),
+        ([word for i in range(33) for word in ("--limit", f"{i}=1G")], "33 rights are too many", "groups"),
+    ],
+)
+def test_a_mistake_makes_nothing(cotenant: Run, place: Path, words: list[str], error: str, hint: str) -> None:
+    done = cotenant("segment", "create", place, *words, *([] if "--gpu" in words else ["--gpu", UUID_TEXT]))
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *second = done.stderr.splitlines()
+    assert error in first and hint in "".join(second)
+    assert not list(place.parent.iterdir())
+
+
+def test_what_exists_is_left_alone(cotenant: Run, folder: Path) -> None:
+    before = (folder / "header").read_bytes()
+    done = cotenant("segment", "create", folder, "--gpu", UUID_TEXT)
+    assert done.returncode == 1 and "exists already" in done.stderr
+    assert (folder / "header").read_bytes() == before
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_without_a_gpu_there_is_nothing_to_share(
+    cotenant: Run, plain_env: dict[str, str], place: Path
+) -> None:
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("this machine has one")
+    done = cotenant("segment", "create", place, env=plain_env)
+    assert done.returncode == 1 and "--gpu UUID" in done.stderr
+    assert not place.exists()
+
+
+def test_rights_change_one_by_one(cotenant: Run, folder: Path) -> None:
+    def rights(*words: str) -> list[Right]:
+        assert cotenant("segment", "rights", folder, *words).returncode == 0
+        return shared_segment.rights_in(shared_segment.read_header(folder))
+
+    size = memory_size.encoded("30%")
+    user = Who(Whose.user, 7)
+    assert rights("--allow", "7=standard") == [Right(user, 1)]
+    assert rights("--limit", "7=30%") == [Right(user, 1, size)]
+    assert rights("--allow", "*=opportunistic", "--allow", "7=any") == [
+        Right(user, None, size),
+        Right(Who(Whose.everybody), 2),
+    ]
+    assert rights("--limit", "7=none", "--allow", "*=any") == []
+    done = cotenant("segment", "rights", folder)
+    assert done.returncode == 2 and "nothing to change" in done.stderr
+
+
+@pytest.mark.parametrize("what", [["show"], ["clean"], ["rights", "--allow", "0=production"]])
+def test_where_there_is_none(cotenant: Run, tmp_path: Path, what: list[str]) -> None:
+    missing = cotenant("segment", what[0], tmp_path / "none", *what[1:])
+    assert missing.returncode == 1 and "there is no segment" in missing.stderr
+    (tmp_path / "file").write_bytes(Written().bytes())
+    of_one_user = cotenant("segment", what[0], tmp_path / "file", *what[1:])
+    assert of_one_user.returncode == 2 and "of one user" in of_one_user.stderr
+
+
+def test_readers_believe_the_file_not_the_slot(folder: Path) -> None:
+    with shared_segment.writable_header(folder) as header:
+        shared_segment.write_rights(header, [Right(Who(Whose.user, os.geteuid()), 1)])
+    put_slot(folder, 3, pid=4711, tenant_class=0)
+    (one,) = segment.read(folder).tenants
+    assert (one.pid, one.uid, one.tenant_class) == (4711, os.geteuid(), 1)
+
+
+def test_what_is_no_slot_is_passed_over(folder: Path) -> None:
+    put_slot(folder, 3, pid=4711)
+    (folder / "slots" / "4").write_bytes(b"x" * 100)
+    (folder / "slots" / "5").symlink_to(folder / "slots" / "3")
+    (folder / "slots" / "6").mkdir()
+    os.mkfifo(folder / "slots" / "7")
+    (folder / "slots" / "300").write_bytes((folder / "slots" / "3").read_bytes())
+    assert [one.pid for one in segment.read(folder).tenants] == [4711]
+
+
+def test_clean_removes_all_but_the_living(cotenant: Run, folder: Path) -> None:
+    put_slot(folder, 0, pid=1)
+    put_slot(folder, 1, pid=2, owner=2 | segment.OWNER_DIED)
+    put_slot(folder, 2, pid=3, owner=0)
+    (folder / "slots" / "junk").touch()
+    os.mkfifo(folder / "slots" / "7")
+    done = cotenant("segment", "clean", folder)
+    assert (done.returncode, done.stderr) == (0, f"{folder}: removed 4 files\n")
+    assert [path.name for path in (folder / "slots").iterdir()] == ["0"]
+
+
+def test_a_request_goes_into_the_slot(folder: Path) -> None:
+    slot = put_slot(folder, 9, pid=4711)
+    assert segment.ask(folder, 4711, {"weight": 2000, "memory": 1 << 33})
+    assert not segment.ask(folder, 4712, {"weight": 2000})
+    now = segment.Slot.from_buffer_copy((folder / "slots" / "9").read_bytes())
+    assert (now.asked.weight, now.asked_memory) == (2001, 1 + (1 << 33))
+    now.asked.weight = now.asked_memory = 0
+    assert bytes(now) == bytes(slot)
+
+
+def test_a_policy_is_chosen_in_the_header(folder: Path) -> None:
+    segment.choose_policy(folder, "strict")
+    assert segment.read(folder).policy == "strict"
+
+
+@NEEDS_ROOT
+def test_another_user_changes_nothing(folder: Path, plain_env: dict[str, str], run_python: RunPython) -> None:
+    put_slot(folder, 0, pid=4711)
+    before = {path: path.read_bytes() for path in (folder / "header", folder / "slots" / "0")}
+    source = """
+import os, sys
+from pathlib import Path
+from cotenant import segment, shared_segment
+from cotenant.daemon.attachment import Attachment
+folder = Path(sys.argv[1])
+# Python and the library may lie where that user does not come in.
+library = segment.wire_library(); segment.wire_library = lambda: library
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+assert [one.pid for one in segment.read(folder).tenants] == [4711]
+segment.ensure(folder)
+for attempt in (
+    lambda: segment.ask(folder, 4711, {'weight': 2000}),
+    lambda: segment.choose_policy(folder, 'none'),
+    lambda: Attachment(folder),
+):
+    try: attempt(); print('did it')
+    except segment.BadSegment as error: print(error)
+print(shared_segment.clean(folder))
+"""
+    done = run_python(source, plain_env, folder)
+    assert done.returncode == 0, done.stderr
+    assert "did it" not in done.stdout
+    assert "belongs to user 0" in done.stdout and "belongs to its administrator" in done.stdout
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
+    from cotenant.daemon.attachment import Attachment
+    from cotenant.policies.interface import TenantKnobs
+
+    put_slot(folder, 2, pid=4711)
+    attachment = Attachment(folder)
+    try:
+        (member,) = attachment.members()
+        assert (member.index, member.slot.pid) == (2, 4711)
+
+        def steered(knobs: TenantKnobs) -> segment.OnGpu:
+            attachment.turn(0, attachment.members(), {member.id: knobs}, 10**9)
+            slot = segment.Slot.from_buffer_copy((folder / "slots" / "2").read_bytes())
+            on_gpu = slot.gpus[0]
+            assert isinstance(on_gpu, segment.OnGpu)
+            return on_gpu
+
+        assert steered(TenantKnobs(shut=True, rate=0.5)).shut_until_ns
+        assert steered(TenantKnobs(rate=0.5)).rate == 500
+        after = steered(TenantKnobs())
+        assert (after.shut_until_ns, after.rate) == (0, 0)
+    finally:
+        attachment.close()
+
+
+def test_roots_folder_is_the_default(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(segment, "SHARED", folder)
+    own = Path(f"/dev/shm/cotenant-{os.getuid()}.v{segment.VERSION}")
+    assert segment.path_for({}) == (folder if os.geteuid() == 0 else own)
+    assert segment.path_for({"COTENANT_SEGMENT": "/x"}) == Path("/x")
+    folder.chmod(0o777)
+    assert segment.path_for({}) == own
+    monkeypatch.setattr(segment, "SHARED", folder / "header")
+    assert segment.path_for({}) == own

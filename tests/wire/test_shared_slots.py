@@ -1,0 +1,84 @@
+"""An administrator's segment by itself: nobody can harm another, and everybody looks after their own gate."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cotenant import shared_segment
+from tests.compiling import compile_program
+
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+
+
+@pytest.fixture(scope="module")
+def shared_slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(tmp_path_factory.mktemp("shared"), "tests/wire/shared_slots.cpp")
+
+
+@pytest.fixture
+def folder(native: Path) -> Iterator[Path]:
+    # Not in tmp_path, where other users do not come in.
+    with tempfile.TemporaryDirectory(prefix="cotenant-test-") as beside:
+        Path(beside).chmod(0o755)
+        made = Path(beside) / "segment"
+        shared_segment.create(made, None, [], [bytes(16)])
+        yield made
+
+
+def run(program: Path, folder: Path, case: str) -> None:
+    command = [str(program), str(folder), *case.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("case", ["waits", "turns", "crowd", "churn 200", "faults", "limits"])
+def test_slots(shared_slots: Path, folder: Path, case: str) -> None:
+    run(shared_slots, folder, case)
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("case", ["users", "rights", "cut"])
+def test_slots_of_two_users(shared_slots: Path, folder: Path, case: str) -> None:
+    run(shared_slots, folder, case)
+
+
+def test_what_was_left_behind_is_removed(shared_slots: Path, folder: Path) -> None:
+    run(shared_slots, folder, "faults")
+    slots = folder / "slots"
+    (slots / "5").write_bytes(b"short")
+    (slots / "6").symlink_to("/dev/zero")
+    unborn = [path for path in slots.iterdir() if path.name.startswith("new.")]
+    assert unborn, "a process was killed before its slot had a name"
+    shared_segment.clean(folder)
+    assert sorted(slots.iterdir()) == sorted(unborn)  # somebody may be about to name them
+    for path in unborn:
+        os.utime(path, (0, 0))
+    removed, kept = shared_segment.clean(folder)
+    assert (sorted(removed), kept, list(slots.iterdir())) == (sorted(unborn), [], [])
+
+
+def test_the_default_is_found_only_where_it_is_roots(tmp_path: Path) -> None:
+    """Compiled with another place for it: the real one is for the whole machine."""
+    place = tmp_path / "shared"
+    macro = f'COTENANT_SHARED_SEGMENT="{place}"'
+    program = compile_program(tmp_path, "tests/wire/shared_slots.cpp", define=macro)
+
+    def found() -> str:
+        return subprocess.run(
+            [program, "-", "default"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    assert found() == "none"
+    place.touch()
+    assert found() == "none"
+    place.unlink()
+    place.mkdir(mode=0o755)
+    assert found() == (str(place) if os.geteuid() == 0 else "none")
+    place.chmod(0o1777)
+    assert found() == "none"
