@@ -6,6 +6,7 @@
 
 #include "shim/driver.h"
 #include "shim/memory_hooks.h"
+#include "shim/moving_hooks.h"
 #include "shim/record_hooks.h"
 #include "tenant/graphs.h"
 #include "tenant/notice.h"

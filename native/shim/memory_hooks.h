@@ -3,10 +3,12 @@
 #pragma once
 
 #include "shim/driver.h"
+#include "tenant/handles.h"
 #include "tenant/ledger.h"
 #include "tenant/memory_answers.h"
 #include "tenant/memory_mappings.h"
 #include "tenant/memory_pools.h"
+#include "tenant/postponed.h"
 #include "tenant/residence.h"
 #include "tenant/room.h"
 
@@ -70,7 +72,13 @@ struct Free<index, per_thread, CUresult(Pointer)> {
 template <int index, bool per_thread, class Function>
 struct FreeInOrder {
     static CUresult call(CUdeviceptr pointer, CUstream stream) {
+        tenant::Still still;
         if (tenant::is_captured(stream, per_thread)) return call_real<index>(pointer, stream);
+        if (tenant::is_movable(pointer)) {
+            CUresult result = tenant::postpone_free_in(pointer, stream, per_thread);
+            tenant::free_postponed();
+            return result;
+        }
         tenant::Giving giving(pointer);
         return giving.result(call_real<index>(pointer, stream));
     }
@@ -80,7 +88,22 @@ template <int index, bool per_thread, class Function>
 struct AllocateInOrder;
 template <int index, bool per_thread, class... Pool>
 struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstream, Pool...)> {
+    // In the place of the default pool: usable at once, and so in the stream's order too.
+    static CUresult from_movable(CUdeviceptr* out, size_t bytes, CUstream stream) {
+        if (out) {
+            tenant::Still still;
+            if ((*out = tenant::take_again(bytes, stream, per_thread))) return CUDA_SUCCESS;
+        }
+        tenant::Taking taking(bytes);
+        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        return tenant::with_room(taking.place(), bytes, [&] {
+            CUresult result = tenant::allocate_movable(out, bytes, taking.place());
+            if (result == CUDA_SUCCESS) taking.keep(*out, bytes, MemoryKind::pages);
+            return result == CUDA_ERROR_NOT_SUPPORTED ? call_real<index>(out, bytes, stream) : result;
+        });
+    }
     static CUresult call(CUdeviceptr* out, size_t bytes, CUstream stream) {
+        if (tenant::pool_is_movable(stream, per_thread)) return from_movable(out, bytes, stream);
         tenant::TakingFromPool taking(bytes, nullptr, stream, per_thread);
         if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         return tenant::with_room(taking.place(), bytes, [&] {
@@ -139,7 +162,9 @@ struct CreatePhysical {
         if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         return tenant::with_room(taking.place(), bytes, [&] {
             CUresult result = call_real<index>(handle, bytes, properties, flags);
-            if (result == CUDA_SUCCESS) tenant::keep_physical(taking, *handle, bytes);
+            if (result != CUDA_SUCCESS) return result;
+            *handle = tenant::wrap_handle(*handle, bytes, *properties, taking.place());
+            tenant::keep_physical(taking, *handle, bytes);
             return result;
         });
     }
@@ -148,8 +173,11 @@ struct CreatePhysical {
 template <int index, bool per_thread, class Function>
 struct ReleasePhysical {
     static CUresult call(CUmemGenericAllocationHandle handle) {
+        tenant::Still still;
         tenant::UnderWay under_way;
-        CUresult result = call_real<index>(handle);
+        bool is_ours = false;
+        CUresult result = tenant::release_handle(handle, &is_ours);
+        if (!is_ours) result = call_real<index>(handle);
         if (result == CUDA_SUCCESS) tenant::release_physical(handle);
         return result;
     }
@@ -159,8 +187,11 @@ template <int index, bool per_thread, class Function>
 struct Map {
     static CUresult call(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                          unsigned long long flags) {
-        CUresult result = call_real<index>(address, bytes, offset, handle, flags);
-        if (result == CUDA_SUCCESS) tenant::map_physical(address, bytes, handle);
+        tenant::Still still;
+        CUresult result = call_real<index>(address, bytes, offset, tenant::drivers_handle(handle), flags);
+        if (result != CUDA_SUCCESS) return result;
+        tenant::note_mapped(address, bytes, handle);
+        tenant::map_physical(address, bytes, handle);
         return result;
     }
 };
@@ -168,9 +199,12 @@ struct Map {
 template <int index, bool per_thread, class Function>
 struct Unmap {
     static CUresult call(CUdeviceptr address, size_t bytes) {
+        tenant::Still still;
         tenant::UnderWay under_way;
         CUresult result = call_real<index>(address, bytes);
-        if (result == CUDA_SUCCESS) tenant::unmap_physical(address, bytes);
+        if (result != CUDA_SUCCESS) return result;
+        tenant::note_unmapped(address, bytes);
+        tenant::unmap_physical(address, bytes);
         return result;
     }
 };
@@ -178,8 +212,14 @@ struct Unmap {
 template <int index, bool per_thread, class Function>
 struct RetainPhysical {
     static CUresult call(CUmemGenericAllocationHandle* handle, void* address) {
-        CUresult result = call_real<index>(handle, address);
-        if (result == CUDA_SUCCESS) tenant::retain_physical(*handle, reinterpret_cast<uint64_t>(address));
+        tenant::Still still;
+        auto pointer = reinterpret_cast<uint64_t>(address);
+        tenant::MovableRange range{};
+        // What cuMemAlloc has made has no handle.
+        if (tenant::movable_range(pointer, &range)) return CUDA_ERROR_INVALID_VALUE;
+        bool is_ours = handle && tenant::retain_handle(pointer, handle);
+        CUresult result = is_ours ? CUDA_SUCCESS : call_real<index>(handle, address);
+        if (result == CUDA_SUCCESS) tenant::retain_physical(*handle, pointer);
         return result;
     }
 };

@@ -228,7 +228,6 @@ class Gpu {
     bool waits_to_begin(const Tenant& t) const;
     double left_now_us(const Tenant& t) const;
     double request_left_us(const Tenant& t) const;
-    admission::Moment moment_of(const Tenant& t) const;
     admission::Operation operation_of(const Tenant& t) const;
     admission::Asker asker_of(const Tenant& t) const;
     admission::Gpu seen_gpu() const;

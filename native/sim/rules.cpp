@@ -98,8 +98,6 @@ admission::Gpu Gpu::seen_gpu() const {
     return seen;
 }
 
-admission::Moment Gpu::moment_of(const Tenant& t) const { return {operation_of(t), asker_of(t), seen_gpu()}; }
-
 // The most important ask first; each start changes what the next one sees.
 void Gpu::let_start() {
     if (asking_.empty()) return;
@@ -110,12 +108,17 @@ void Gpu::let_start() {
         return left.arrived_us != right.arrived_us ? left.arrived_us < right.arrived_us : a < b;
     });
     size_t kept = 0;
+    admission::Gpu seen = seen_gpu();
     for (size_t i = 0; i < asking_.size(); ++i) {
         Tenant& t = tenants_[asking_[i]];
-        admission::Moment moment = moment_of(t);
+        if (is_modelled() && is_barred(t)) {
+            asking_[kept++] = t.number;
+            continue;
+        }
+        admission::Moment moment{operation_of(t), asker_of(t), seen};
         // A rule without a Moment may have taken over while somebody asked.
-        bool waits = is_modelled() && (is_barred(t) || admission::decide(knobs.rule, moment, knobs.parameters) ==
-                                                           admission::Verdict::wait);
+        bool waits =
+            is_modelled() && admission::decide(knobs.rule, moment, knobs.parameters) == admission::Verdict::wait;
         if (waits) {
             asking_[kept++] = t.number;
             continue;
@@ -127,6 +130,7 @@ void Gpu::let_start() {
         if (!below && !is_copy(t.kind)) production_bound_ = moment.operation.bound;
         t.is_squeezed = !is_copy(t.kind) && moment.gpu.free_sms < moment.operation.sms;
         start(t);
+        seen = seen_gpu();
     }
     asking_.resize(kept);
 }
@@ -135,7 +139,7 @@ void Gpu::let_start() {
 bool Gpu::clear_the_way(Tenant& t) {
     t.cleared = true;
     double delay_us = 0;
-    admission::Moment moment = moment_of(t);
+    admission::Moment moment{operation_of(t), asker_of(t), seen_gpu()};
     for (size_t i = 0; i < kernels_.size();) {
         Tenant& other = tenants_[kernels_[i]];
         admission::Preemption answer = admission::Preemption::let_run;

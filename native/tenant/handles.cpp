@@ -17,9 +17,9 @@ struct Physical {
     uint64_t bytes;
     CUmemAllocationProp properties;
     Place place;
-    uint32_t count;     // what the program must release it for
-    uint32_t mappings;  // 1: `chunk`
-    Chunk* chunk;
+    uint32_t count;  // what the program must release it for
+    uint32_t mappings;
+    Chunk* chunk;  // of the only mapping, or of the first of several
     bool pinned;
 };
 
@@ -122,25 +122,23 @@ void note_mapped(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHand
     ResidenceLocked locked;
     Physical* physical = physicals.find(number);
     if (!physical) return;
-    if (++physical->mappings > 1) {
-        pin(*physical);
-        return;
-    }
+    if (++physical->mappings > 1) pin(*physical);
     auto* chunk = new (std::nothrow) Chunk;
     if (!chunk) return;
     chunk->address = address;
     chunk->bytes = bytes;
-    chunk->handle = physical->handle;
+    chunk->handle = handle_of(*physical);
     chunk->mapped = chunk->pinned = true;
     chunk->origin = Chunk::Origin::mapping;
     chunk->gpu = physical->place.gpu;
     chunk->context = current_context();
     chunk->properties = physical->properties;
     chunk->number = number;
-    if (residence.chunks.insert(chunk))
-        physical->chunk = chunk;
-    else
+    if (!residence.chunks.insert(chunk)) {
         delete chunk;
+        return;
+    }
+    if (physical->mappings == 1) physical->chunk = chunk;
 }
 
 void note_unmapped(CUdeviceptr address, uint64_t bytes) {
@@ -154,7 +152,7 @@ void note_unmapped(CUdeviceptr address, uint64_t bytes) {
         residence.chunks.remove(chunk);
         if (physical) {
             physical->handle = chunk->handle;
-            physical->chunk = nullptr;
+            if (physical->chunk == chunk) physical->chunk = nullptr;
             --physical->mappings;
             drop_if_unused(chunk->number, *physical);
         }

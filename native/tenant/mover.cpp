@@ -11,6 +11,7 @@
 #include "tenant/membership.h"
 #include "tenant/memory_quota.h"
 #include "tenant/pause.h"
+#include "tenant/postponed.h"
 #include "tenant/residence.h"
 #include "tenant/room.h"
 #include "tenant/unused_memory.h"
@@ -192,6 +193,7 @@ void Mover::leave() {
     UnderWay under_way;
     if (!make_still()) return;
     uint64_t began = wire::now_ns();
+    free_postponed();
     MovableBytes before = movable_bytes();
     Unused unused = ask_for_unused();
     bool left = false, is_away = false;

@@ -1,6 +1,7 @@
 #include "tenant/postponed.h"
 
 #include "tenant/membership.h"
+#include "tenant/memory_pools.h"
 #include "tenant/residence.h"
 
 namespace tenant {
@@ -20,7 +21,7 @@ constexpr uint32_t kMostEvents = 64;
 
 // Guarded by the residence's lock.
 Postponed list[kMost];
-std::atomic<uint32_t> count{0};
+std::atomic<uint32_t> waiting{0};
 struct Spare {
     CUevent event;
     CUcontext context;
@@ -51,10 +52,19 @@ void give_event(CUevent event, CUcontext context) {
         driver.cuEventDestroy_v2(event);
 }
 
+// All that was queued in a context when something was freed there, and what came later.
+bool has_ended(CUcontext context) {
+    CUcontext before = current_context();
+    if (driver.cuCtxSetCurrent(context) != CUDA_SUCCESS) return false;
+    bool ended = driver.cuCtxSynchronize() == CUDA_SUCCESS;
+    driver.cuCtxSetCurrent(before);
+    return ended;
+}
+
 void remove(uint32_t i) {
     give_event(list[i].reached, list[i].context);
-    list[i] = list[count.load() - 1];
-    count.fetch_sub(1);
+    list[i] = list[waiting.load() - 1];
+    waiting.fetch_sub(1);
 }
 
 // The legacy default stream is one for all; a per-thread one cannot be told by its handle.
@@ -70,10 +80,18 @@ bool capture_is_open() {
     return membership && membership->captures_open.load(std::memory_order_acquire) != 0;
 }
 
+bool pool_is_movable(CUstream stream, bool per_thread_default) {
+    if (!Still::memory_moves.load(std::memory_order_relaxed) || is_captured(stream, per_thread_default)) return false;
+    CUdevice device = 0;
+    CUmemoryPool now = nullptr, its_own = nullptr;
+    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && driver.cuDeviceGetMemPool(&now, device) == CUDA_SUCCESS &&
+           driver.cuDeviceGetDefaultMemPool(&its_own, device) == CUDA_SUCCESS && now == its_own;
+}
+
 bool postpone_free(CUdeviceptr pointer) {
     ResidenceLocked locked;
-    if (count.load() == kMost) return false;
-    list[count.fetch_add(1)] = {pointer, 0, nullptr, current_context(), nullptr};
+    if (waiting.load() == kMost) return false;
+    list[waiting.fetch_add(1)] = {pointer, 0, nullptr, current_context(), nullptr};
     return true;
 }
 
@@ -82,13 +100,13 @@ CUresult postpone_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_
     MovableRange range{};
     CUcontext context = current_context();
     if (!movable_range(pointer, &range) || range.base != pointer) return CUDA_ERROR_INVALID_VALUE;
-    for (uint32_t i = 0; i < count.load(); ++i)
+    for (uint32_t i = 0; i < waiting.load(); ++i)
         if (list[i].pointer == pointer) return CUDA_ERROR_INVALID_VALUE;
     CUstream order = order_of(stream, per_thread_default);
-    CUevent reached = count.load() < kMost ? take_event(context) : nullptr;
+    CUevent reached = waiting.load() < kMost ? take_event(context) : nullptr;
     CUresult result = reached ? driver.cuEventRecord(reached, order) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
-        list[count.fetch_add(1)] = {pointer, range.bytes, reached, context, order};
+        list[waiting.fetch_add(1)] = {pointer, range.bytes, reached, context, order};
     else
         give_event(reached, context);
     return result;
@@ -96,10 +114,10 @@ CUresult postpone_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_
 
 CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default) {
     CUstream order = order_of(stream, per_thread_default);
-    if (order == CU_STREAM_PER_THREAD || count.load(std::memory_order_relaxed) == 0) return 0;
+    if (order == CU_STREAM_PER_THREAD || waiting.load(std::memory_order_relaxed) == 0) return 0;
     ResidenceLocked locked;
     CUcontext context = current_context();
-    for (uint32_t i = count.load(); i-- > 0;) {
+    for (uint32_t i = waiting.load(); i-- > 0;) {
         const Postponed& one = list[i];
         if (one.bytes != bytes || one.stream != order || one.context != context) continue;
         CUdeviceptr pointer = one.pointer;
@@ -110,12 +128,12 @@ CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default)
 }
 
 void free_postponed() {
-    if (count.load(std::memory_order_relaxed) == 0 || capture_is_open()) return;
+    if (waiting.load(std::memory_order_relaxed) == 0 || capture_is_open()) return;
     ResidenceLocked locked;
-    for (uint32_t i = count.load(); i-- > 0;) {
+    for (uint32_t i = waiting.load(); i-- > 0;) {
         CUdeviceptr pointer = list[i].pointer;
         bool reached = list[i].reached ? driver.cuEventQuery(list[i].reached) != CUDA_ERROR_NOT_READY
-                                       : driver.cuCtxSynchronize() == CUDA_SUCCESS;
+                                       : has_ended(list[i].context);
         if (!reached) continue;
         remove(i);
         Giving giving(pointer);
@@ -123,8 +141,18 @@ void free_postponed() {
     }
 }
 
+void forget_postponed_of(CUcontext context) {
+    for (uint32_t i = waiting.load(); i-- > 0;) {
+        if (list[i].context != context) continue;
+        list[i] = list[waiting.load() - 1];
+        waiting.fetch_sub(1);
+    }
+    for (uint32_t i = spare_count; i-- > 0;)
+        if (spares[i].context == context) spares[i] = spares[--spare_count];
+}
+
 void forget_postponed_in_child() {
-    count.store(0);
+    waiting.store(0);
     spare_count = 0;
 }
 

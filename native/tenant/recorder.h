@@ -93,6 +93,8 @@ class Recorder {
     static constexpr uint32_t kOverflowing = static_cast<uint32_t>(TraceKind::free) + 1;
 
     static std::atomic<Recorder*> on_;
+    // What a thread remembers of an earlier recorder, before a fork, is not true any more.
+    static std::atomic<uint32_t> epoch_;
 
     Ring<RecordedOperation, 65536> ring_;
     KeyedTable<RecordedShape, kShapes> shapes_;

@@ -251,6 +251,7 @@ void forget_movable_of(CUcontext context) {
     if (!context || !Still::memory_moves.load(std::memory_order_relaxed)) return;
     ResidenceLocked locked;
     residence.eviction.forget_context(context);
+    forget_postponed_of(context);
     for (uint32_t i = residence.chunks.count(); i-- > 0;) {
         Chunk* chunk = &residence.chunks[i];
         if (chunk->context != context) continue;

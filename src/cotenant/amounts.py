@@ -14,6 +14,7 @@ from cotenant.errors import USAGE, Problem
 NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(%?)")
 TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(us|ms|s)")
 UNIT_US = {"us": 1, "ms": 1000, "s": 1_000_000}
+LONGEST_STAY_US = 3_600_000_000
 LONGEST_SLICE_US = 10_000_000
 
 
@@ -68,4 +69,15 @@ def time_slice_us(text: str) -> int:
         raise Problem(
             f"no time slice: '{text}'", "give a length up to 10s, as 50us or 2ms, or default", USAGE
         )
+    return us
+
+
+def stay_us(text: str) -> int:
+    """0: the default."""
+    if text == "default":
+        return 0
+    found = TIME.fullmatch(text.strip())
+    us = round(float(found[1]) * UNIT_US[found[2]]) if found else 0
+    if not 1000 <= us <= LONGEST_STAY_US:
+        raise Problem(f"no length of a stay: '{text}'", "give it as 200ms or 30s, up to 3600s, or default", USAGE)
     return us

@@ -46,6 +46,14 @@ def limit_or_none(text: str) -> int:
     return 0 if text == "none" else encoded(text)
 
 
+def size_or_none(text: str) -> int:
+    """In bytes; no shares. 0: none."""
+    value = limit_or_none(text)
+    if value & SHARE_OF_GPU:
+        raise Problem(f"no size: '{text}'", "give it as 20G or 512M, or none", USAGE)
+    return value
+
+
 def written(value: int) -> str:
     """Exactly: what `encoded` makes the same value of."""
     if value & SHARE_OF_GPU:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from cotenant import amounts, classes, memory_size, segment
+from cotenant import amounts, classes, crowding, memory_size, segment
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
@@ -31,7 +31,8 @@ Examples:
   cotenant ctl 4711 --slowdown 2% --time-slice 2ms
   cotenant ctl 4711 --memory 10G
   cotenant ctl $(pgrep -f finetune.py) --weight 3 --floor 5%
-  cotenant ctl --policy strict""",
+  cotenant ctl --policy strict
+  cotenant ctl --capacity 24G --headroom 1G --host-memory 64G""",
 )
 @click.argument("pid", type=int, required=False)
 @click.option(
@@ -90,6 +91,39 @@ Examples:
     show_envvar=True,
     help="Without PID: the policy for all tenants of the segment.",
 )
+@click.option(
+    "--capacity",
+    type=memory_size.size_or_none,
+    metavar="SIZE|none",
+    envvar="COTENANT_CTL_CAPACITY",
+    show_envvar=True,
+    help="Without PID: how much of each GPU's memory all tenants share, if not all of it.",
+)
+@click.option(
+    "--headroom",
+    type=memory_size.size_or_none,
+    metavar="SIZE|none",
+    envvar="COTENANT_CTL_HEADROOM",
+    show_envvar=True,
+    help="Without PID: how much of each GPU's memory is kept free for the classes above.",
+)
+@click.option(
+    "--host-memory",
+    type=memory_size.size_or_none,
+    metavar="SIZE|none",
+    envvar="COTENANT_CTL_HOST_MEMORY",
+    show_envvar=True,
+    help="Without PID: how much host memory all tenants may pin; none: a quarter of the machine's.",
+)
+@click.option(
+    "--stay",
+    "stay_us",
+    type=amounts.stay_us,
+    metavar="TIME|default",
+    envvar="COTENANT_CTL_STAY",
+    show_envvar=True,
+    help="Without PID: how long one that came back stays before an equal takes its place.",
+)
 @segment_option
 def command(
     pid: int | None,
@@ -100,6 +134,10 @@ def command(
     memory: int | None,
     time_slice_us: int | None,
     policy: str | None,
+    capacity: int | None,
+    headroom: int | None,
+    host_memory: int | None,
+    stay_us: int | None,
     segment_file: Path | None,
 ) -> None:
     """Change the tenant with process number PID while it runs, or the policy of all of them.
@@ -119,14 +157,21 @@ def command(
         }.items()
         if value is not None
     }
-    if pid is None and policy is not None and not wanted:
-        change_policy(path, policy)
+    stay_ms = None if stay_us is None else -(-stay_us // 1000)
+    crowd = crowding.Change(capacity, headroom, host_memory, stay_ms)
+    if pid is None and (policy is not None or crowd) and not wanted:
+        if policy is not None:
+            change_policy(path, policy)
+        if crowd:
+            crowding.change(path, crowd)
+            narrate("; ".join(crowding.in_words(crowd)))
         return
     if pid is None:
         hint = "cotenant ctl PID --class ... for a tenant, cotenant ctl --policy NAME for all"
         raise Problem("no process number given", hint, USAGE)
-    if policy is not None:
-        raise Problem("a policy is for all tenants", "leave the process number out", USAGE)
+    if policy is not None or crowd:
+        what = "a policy is" if policy is not None else "capacity, headroom, host memory and stay are"
+        raise Problem(f"{what} for all tenants", "leave the process number out", USAGE)
     if not wanted:
         hint = "say what: --class, --weight, --slowdown, --floor, --memory, --time-slice"
         raise Problem("nothing to change", hint, USAGE)

@@ -34,4 +34,6 @@ def command(pid: int, segment_file: Path | None) -> None:
     tenant = holding.pause(path, pid)
     left = sum(use.memory_bytes for use in tenant.uses)
     stays = f"; {memory_size.size_shown(left)} that cannot move stay on the GPU" if left else ""
-    narrate(f"{pid} ({tenant.program}) is paused: {memory_size.size_shown(tenant.host_bytes)} on the host{stays}")
+    narrate(
+        f"{pid} ({tenant.program}) is paused: {memory_size.size_shown(tenant.host_bytes)} on the host{stays}"
+    )

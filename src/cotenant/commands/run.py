@@ -2,7 +2,7 @@
 
 What the interposer gets, all of it in the environment: COTENANT_DRIVER (the real driver's file),
 COTENANT_SEGMENT, COTENANT_CLASS, COTENANT_TENANT (new for each run), COTENANT_WEIGHT, COTENANT_SLOWDOWN,
-COTENANT_FLOOR and COTENANT_MEMORY where they were given, and LD_PRELOAD, the interposer first.
+COTENANT_FLOOR, COTENANT_MEMORY and COTENANT_OVERSUBSCRIBE where they were given, and LD_PRELOAD, the interposer first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from cotenant import amounts, classes, driver, execute, memory_size, parts, prel
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
-PROMISES = ("COTENANT_WEIGHT", "COTENANT_SLOWDOWN", "COTENANT_FLOOR", "COTENANT_MEMORY")
+PROMISES = (
+    "COTENANT_WEIGHT",
+    "COTENANT_SLOWDOWN",
+    "COTENANT_FLOOR",
+    "COTENANT_MEMORY",
+    "COTENANT_OVERSUBSCRIBE",
+)
 SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_TENANT", *PROMISES)
 
 
@@ -75,6 +81,13 @@ Examples:
     help="The most it may take of each GPU's memory, all its processes together: 20G, or 30%.",
 )
 @click.option(
+    "--oversubscribe/--no-oversubscribe",
+    default=None,
+    envvar="COTENANT_OVERSUBSCRIBE",
+    show_envvar=True,
+    help="Whether its GPU memory may go to the host while others need the room.  [default: of opportunistic jobs]",
+)
+@click.option(
     "--gpu",
     envvar="COTENANT_GPU",
     show_envvar=True,
@@ -117,6 +130,7 @@ def command(
     slowdown: str | None,
     floor: str | None,
     memory: str | None,
+    oversubscribe: bool | None,
     gpu: str | None,
     segment_file: Path | None,
     policy: str | None,
@@ -138,12 +152,13 @@ def command(
         from cotenant.daemon import choice
 
         policy = choice.for_segment(policy)
+    moves = None if oversubscribe is None else str(int(oversubscribe))
     before = execute.inherited()
     # A dry run shows what would be set, also for a program that is not here.
     program = words[0] if dry_run else execute.find_program(words[0], before)
     try:
         after = tenant_environment(before, tenant_class, segment_file, create=not dry_run)
-        for name, value in zip(PROMISES, (weight, slowdown, floor, memory), strict=True):
+        for name, value in zip(PROMISES, (weight, slowdown, floor, memory, moves), strict=True):
             after.pop(name, None)
             if value:
                 after[name] = value

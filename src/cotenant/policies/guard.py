@@ -342,7 +342,7 @@ def is_another_job(job: Job, per_burst: float, now_us: float) -> bool:
     if job.changed < 2 or now_us < job.change_from_us:
         return False
     job.say(
-        f"Its bursts have {per_burst:.0f} operations now (before {known:.0f}): what they cost alone is learned again."
+        f"Its bursts have {per_burst:.3g} operations now (before {known:.3g}): what they cost alone is learned again."
     )
     # Bursts may also change because they queue up. Then each time is further from the last.
     job.change_from_us = now_us + job.change_back_off_us

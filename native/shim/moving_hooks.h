@@ -1,0 +1,158 @@
+// Our side of the functions that look at memory which may be away, or hand it to somebody outside of this process. As
+// in memory_hooks.h; what is to be known lies in native/tenant (residence.h, handles.h).
+#pragma once
+
+#include "shim/driver.h"
+#include "tenant/handles.h"
+#include "tenant/notice.h"
+#include "tenant/residence.h"
+
+namespace shim {
+
+// The driver has nothing to say of memory that is not there: such a call waits until it is.
+template <int index, bool per_thread, class Function>
+struct StaysStill;
+template <int index, bool per_thread, class... Arguments>
+struct StaysStill<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        tenant::Still still;
+        return call_real<index>(arguments...);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct SetAccess {
+    static CUresult call(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
+        tenant::Still still;
+        CUresult result = call_real<index>(address, bytes, access, count);
+        if (result == CUDA_SUCCESS) tenant::note_access(address, bytes, access, count);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct ExportPhysical {
+    static CUresult call(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                         unsigned long long flags) {
+        tenant::Still still;
+        CUresult result = call_real<index>(out, tenant::drivers_handle(handle), type, flags);
+        if (result == CUDA_SUCCESS) tenant::pin_handle(handle);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct PropertiesOfPhysical {
+    static CUresult call(CUmemAllocationProp* out, CUmemGenericAllocationHandle handle) {
+        tenant::Still still;
+        return call_real<index>(out, tenant::drivers_handle(handle));
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct BindPhysical;
+template <int index, bool per_thread, class... Rest>
+struct BindPhysical<index, per_thread,
+                    CUresult(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, Rest...)> {
+    static CUresult call(CUmemGenericAllocationHandle multicast, size_t offset, CUmemGenericAllocationHandle handle,
+                         Rest... rest) {
+        tenant::Still still;
+        tenant::pin_handle(handle);
+        return call_real<index>(multicast, offset, tenant::drivers_handle(handle), rest...);
+    }
+};
+// In its second version the device comes before the offset.
+template <int index, bool per_thread, class... Rest>
+struct BindPhysical<index, per_thread,
+                    CUresult(CUmemGenericAllocationHandle, CUdevice, size_t, CUmemGenericAllocationHandle, Rest...)> {
+    static CUresult call(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                         CUmemGenericAllocationHandle handle, Rest... rest) {
+        tenant::Still still;
+        tenant::pin_handle(handle);
+        return call_real<index>(multicast, device, offset, tenant::drivers_handle(handle), rest...);
+    }
+};
+
+inline CUdeviceptr address_in() { return 0; }
+template <class First, class... Rest>
+CUdeviceptr address_in(First first, Rest... rest) {
+    if constexpr (std::is_same_v<First, CUdeviceptr>)
+        return first;
+    else
+        return address_in(rest...);
+}
+// Somebody else will refer to the memory from now on.
+template <int index, bool per_thread, class Function>
+struct PinsMemory;
+template <int index, bool per_thread, class... Arguments>
+struct PinsMemory<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        tenant::Still still;
+        CUresult result = call_real<index>(arguments...);
+        if (result == CUDA_SUCCESS) tenant::pin_memory_at(address_in(arguments...));
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct ShareMemory {
+    static CUresult call(CUipcMemHandle* handle, CUdeviceptr pointer) {
+        tenant::Still still;
+        tenant::MovableRange range{};
+        if (tenant::movable_range(pointer, &range))
+            tenant::notice_once(
+                "memory that can move cannot be shared with cuIpcGetMemHandle; run the job with "
+                "--no-oversubscribe");
+        return call_real<index>(handle, pointer);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct AddressRange;
+template <int index, bool per_thread, class Pointer, class Size>
+struct AddressRange<index, per_thread, CUresult(Pointer*, Size*, Pointer)> {
+    static CUresult call(Pointer* base, Size* bytes, Pointer pointer) {
+        tenant::Still still;
+        tenant::MovableRange range{};
+        CUresult result = call_real<index>(base, bytes, pointer);
+        if (result != CUDA_SUCCESS || !tenant::movable_range(pointer, &range)) return result;
+        if (base) *base = static_cast<Pointer>(range.base);
+        if (bytes) *bytes = static_cast<Size>(range.bytes);
+        return result;
+    }
+};
+
+// What the driver would say of the address if it were memory of cuMemAlloc.
+inline void answer_as_allocated(CUpointer_attribute attribute, void* out, const tenant::MovableRange& range) {
+    if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT) *static_cast<CUcontext*>(out) = range.context;
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) *static_cast<CUdeviceptr*>(out) = range.base;
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<size_t*>(out) = range.bytes;
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) *static_cast<CUdeviceptr*>(out) = range.base;
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *static_cast<size_t*>(out) = range.bytes;
+}
+
+template <int index, bool per_thread, class Function>
+struct PointerAttribute {
+    static CUresult call(void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
+        tenant::Still still;
+        tenant::MovableRange range{};
+        CUresult result = call_real<index>(out, attribute, pointer);
+        if (result == CUDA_SUCCESS && tenant::movable_range(pointer, &range))
+            answer_as_allocated(attribute, out, range);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct PointerAttributes {
+    static CUresult call(unsigned int count, CUpointer_attribute* attributes, void** out, CUdeviceptr pointer) {
+        tenant::Still still;
+        tenant::MovableRange range{};
+        CUresult result = call_real<index>(count, attributes, out, pointer);
+        if (result != CUDA_SUCCESS || !tenant::movable_range(pointer, &range)) return result;
+        for (unsigned int i = 0; i < count; ++i) answer_as_allocated(attributes[i], out[i], range);
+        return result;
+    }
+};
+
+}  // namespace shim

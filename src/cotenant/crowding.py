@@ -1,0 +1,84 @@
+"""What holds for all tenants where memory is short: how much of each GPU they share, what is kept free, what they may
+pin on the host, how long one stays. It stands in the segment's header; native/admission/arbiter.h says what it means.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotenant import segment
+from cotenant.errors import Problem
+
+
+@dataclass(frozen=True)
+class Change:
+    """None: as it is. 0 of capacity, host memory and stay: the default."""
+
+    capacity: int | None = None
+    headroom: int | None = None
+    host_memory: int | None = None
+    stay_ms: int | None = None
+
+    def __bool__(self) -> bool:
+        return self != Change()
+
+
+def change(path: Path, wanted: Change) -> None:
+    try:
+        with header_of(path) as header:
+            apply(header, wanted)
+    except FileNotFoundError:
+        raise Problem(f"there is no segment {path}", "the first `cotenant run` makes it") from None
+    except PermissionError:
+        raise Problem(f"{path} is not writable", "it is its owner's to change") from None
+    except segment.BadSegment as error:
+        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+
+
+def in_words(wanted: Change) -> Iterator[str]:
+    from cotenant.memory_size import size_shown
+
+    if wanted.capacity is not None:
+        yield f"the tenants share {size_shown(wanted.capacity) if wanted.capacity else 'all'} of each GPU's memory"
+    if wanted.headroom is not None:
+        yield f"{size_shown(wanted.headroom)} of it are kept free for the classes above"
+    if wanted.host_memory is not None:
+        most = size_shown(wanted.host_memory) if wanted.host_memory else "a quarter of the machine's memory"
+        yield f"they pin up to {most} on the host"
+    if wanted.stay_ms is not None:
+        length = f"{wanted.stay_ms} ms" if wanted.stay_ms else "ten times as long as moving takes"
+        yield f"one that has come back stays for {length}"
+
+
+def apply(header: segment.Header, wanted: Change) -> None:
+    if wanted.capacity is not None:
+        known = [gpu for gpu in header.gpus if gpu.known == segment.GPU_VALID]
+        if not known:
+            raise Problem("no GPU has been used yet", "set COTENANT_CAPACITY for the first `cotenant run`")
+        for gpu in known:
+            gpu.capacity = wanted.capacity
+    if wanted.headroom is not None:
+        header.crowding.headroom = 1 + wanted.headroom
+    if wanted.host_memory is not None:
+        header.crowding.host_memory = wanted.host_memory
+    if wanted.stay_ms is not None:
+        header.crowding.stay_ms = wanted.stay_ms
+
+
+@contextmanager
+def header_of(path: Path) -> Iterator[segment.Header]:
+    if path.is_dir():
+        from cotenant import shared_segment
+
+        with shared_segment.writable_header(path) as shared:
+            yield shared
+        return
+    with path.open("r+b") as file:
+        # It goes with the last that refers to it: closing it here would take it from the caller's hands.
+        memory = mmap.mmap(file.fileno(), 0)
+    segment.snapshot(memory, path)  # raises for what is not a segment of ours
+    yield segment.Header.from_buffer(memory)

@@ -1,0 +1,285 @@
+// Eviction and return over a driver of this test's own, whose calls fail when told to. After every failure the contents
+// are whole, on the GPU or on the host, and what the driver has left agrees with what the chunks say.
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tenant/eviction.h"
+#include "wire/segment.h"
+
+#define REQUIRE(condition)                                                                     \
+    do {                                                                                       \
+        if (!(condition)) {                                                                    \
+            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, about); \
+            exit(1);                                                                           \
+        }                                                                                      \
+    } while (0)
+
+namespace tenant {
+DriverCalls driver;
+}
+
+namespace {
+
+char about[200];
+
+// The driver: handles are buffers, mappings say which buffer is behind an address.
+std::map<uint64_t, std::vector<char>> physicals;
+struct Mapping {
+    uint64_t handle, bytes;
+    bool accessible;
+};
+std::map<uint64_t, Mapping> mappings;
+uint64_t last_handle = 100;
+uint64_t capacity = UINT64_MAX;
+long calls = 0, fail_from = -1, fail_until = -1;
+
+bool fails() {
+    long now = calls++;
+    return fail_from >= 0 && now >= fail_from && now < fail_until;
+}
+
+char* behind(uint64_t address, uint64_t bytes) {
+    auto next = mappings.upper_bound(address);
+    if (next == mappings.begin()) return nullptr;
+    auto& [base, mapping] = *--next;
+    if (!mapping.accessible || address + bytes > base + mapping.bytes) return nullptr;
+    return physicals.at(mapping.handle).data() + (address - base);
+}
+
+uint64_t physical_bytes() {
+    uint64_t sum = 0;
+    for (auto& [handle, bytes] : physicals) sum += bytes.size();
+    return sum;
+}
+
+CUresult create(CUmemGenericAllocationHandle* out, size_t bytes, const CUmemAllocationProp*, unsigned long long) {
+    if (fails() || physical_bytes() + bytes > capacity) return CUDA_ERROR_OUT_OF_MEMORY;
+    physicals[*out = ++last_handle].assign(bytes, char(0xcc));
+    return CUDA_SUCCESS;
+}
+CUresult release(CUmemGenericAllocationHandle handle) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    for (auto& [base, mapping] : mappings) REQUIRE(mapping.handle != handle);
+    REQUIRE(physicals.erase(handle) == 1);
+    return CUDA_SUCCESS;
+}
+CUresult map(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    REQUIRE(!mappings.count(at) && physicals.at(handle).size() == bytes);
+    mappings[at] = {handle, bytes, false};
+    return CUDA_SUCCESS;
+}
+CUresult unmap(CUdeviceptr at, size_t bytes) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    REQUIRE(mappings.count(at) && mappings[at].bytes == bytes);
+    mappings.erase(at);
+    return CUDA_SUCCESS;
+}
+CUresult set_access(CUdeviceptr at, size_t, const CUmemAccessDesc*, size_t count) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    REQUIRE(count == 1);
+    mappings.at(at).accessible = true;
+    return CUDA_SUCCESS;
+}
+CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    char* there = behind(from, bytes);
+    if (!there) return CUDA_ERROR_INVALID_VALUE;
+    memcpy(to, there, bytes);
+    return CUDA_SUCCESS;
+}
+CUresult to_gpu(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    char* there = behind(to, bytes);
+    if (!there) return CUDA_ERROR_INVALID_VALUE;
+    memcpy(there, from, bytes);
+    return CUDA_SUCCESS;
+}
+CUresult set_current(CUcontext) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+CUresult create_stream(CUstream* out, unsigned int) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    *out = reinterpret_cast<CUstream>(7);
+    return CUDA_SUCCESS;
+}
+CUresult synchronize(CUstream) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+CUresult register_host(void*, size_t, unsigned int) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+CUresult unregister_host(void*) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+
+void install() {
+    tenant::driver.cuMemCreate = create;
+    tenant::driver.cuMemRelease = release;
+    tenant::driver.cuMemMap = map;
+    tenant::driver.cuMemUnmap = unmap;
+    tenant::driver.cuMemSetAccess = set_access;
+    tenant::driver.cuMemcpyDtoHAsync_v2 = to_host;
+    tenant::driver.cuMemcpyHtoDAsync_v2 = to_gpu;
+    tenant::driver.cuCtxSetCurrent = set_current;
+    tenant::driver.cuStreamCreate = create_stream;
+    tenant::driver.cuStreamSynchronize = synchronize;
+    tenant::driver.cuMemHostRegister_v2 = register_host;
+    tenant::driver.cuMemHostUnregister = unregister_host;
+}
+
+// A tenant with a few chunks in two contexts, one of them pinned, each full of its own bytes.
+struct Job {
+    tenant::Chunks chunks;
+    tenant::HostPool pool;
+    tenant::Eviction eviction{chunks, pool};
+    std::map<uint64_t, std::vector<char>> truth;
+    std::vector<tenant::Unused::Range> unused;
+    uint64_t bytes = 0, pinned = 0;
+
+    Job(wire::Segment& segment, uint32_t seed) {
+        pool.use(&segment, &segment.slot(0));
+        std::mt19937 random(seed);
+        uint64_t address = 1 << 30;
+        for (int i = 0; i < 7; ++i, address += 1 << 26) {
+            auto* chunk = new tenant::Chunk;
+            chunk->address = address;
+            // The largest does not fit into one block of the pool.
+            chunk->bytes = i == 3 ? tenant::HostPool::kBlock + 8192 : 4096 * (1 + random() % 8);
+            chunk->context = reinterpret_cast<CUcontext>(i % 2 + 1);
+            chunk->gpu = 0;
+            chunk->access_count = 1;
+            chunk->pinned = i == 5;
+            create(&chunk->handle, chunk->bytes, &chunk->properties, 0);
+            map(address, chunk->bytes, 0, chunk->handle, 0);
+            set_access(address, chunk->bytes, chunk->access, 1);
+            chunk->mapped = true;
+            std::vector<char>& contents = truth[address];
+            contents.resize(chunk->bytes);
+            for (size_t at = 0; at < contents.size(); at += 64) contents[at] = char(random());
+            memcpy(behind(address, chunk->bytes), contents.data(), contents.size());
+            bytes += chunk->bytes;
+            if (chunk->pinned) pinned += chunk->bytes;
+            REQUIRE(chunks.insert(chunk));
+            if (i == 2 || i == 4) unused.push_back({address + 512, 1024});
+        }
+    }
+    ~Job() {
+        pool.shrink_to(0);
+        for (uint32_t i = 0; i < chunks.count(); ++i) delete &chunks[i];
+        mappings.clear();
+        physicals.clear();
+    }
+
+    tenant::Unused nothing() const { return {}; }
+    tenant::Unused some() const { return {unused.data(), static_cast<uint32_t>(unused.size())}; }
+
+    void is_whole_on_gpu(bool without_unused = false) {
+        REQUIRE(!eviction.is_away() && physical_bytes() == bytes);
+        for (auto& [address, contents] : truth) {
+            char* there = behind(address, contents.size());
+            REQUIRE(there != nullptr);
+            std::vector<char> now(there, there + contents.size()), expected = contents;
+            for (auto& range : unused)
+                if (without_unused && range.address - address < contents.size())
+                    for (auto* one : {&now, &expected})
+                        memset(one->data() + (range.address - address), 0, range.bytes);
+            REQUIRE(now == expected);
+        }
+    }
+    void agrees_with_driver() {
+        uint64_t held = 0;
+        for (uint32_t i = 0; i < chunks.count(); ++i) {
+            REQUIRE(chunks[i].mapped == (mappings.count(chunks[i].address) == 1));
+            REQUIRE(!chunks[i].handle || physicals.count(chunks[i].handle));
+            if (chunks[i].handle) held += chunks[i].bytes;
+        }
+        REQUIRE(held == physical_bytes());
+    }
+};
+
+enum Kind { leaving, returning };
+
+// `length`: how many calls fail, one after another, from each place in turn.
+void faults(wire::Segment& segment, Kind kind, long length) {
+    for (long at = 0;; ++at) {
+        snprintf(about, sizeof about, "%s, failing %ld calls from the %ldth on", kind == leaving ? "leaving" : "returning",
+                 length, at);
+        fail_from = -1;
+        Job job(segment, 1);
+        if (kind == returning) REQUIRE(job.eviction.leave(job.nothing()));
+        calls = 0;
+        fail_from = at;
+        fail_until = at + length;
+        bool done = kind == leaving ? job.eviction.leave(job.nothing()) : job.eviction.come_back();
+        bool reached = calls > at;
+        fail_from = -1;
+        job.agrees_with_driver();
+        if (kind == leaving && done) {
+            REQUIRE(job.eviction.is_away() && physical_bytes() == job.pinned);
+        } else if (!job.eviction.is_away()) {
+            REQUIRE(kind == returning ? done : job.eviction.refusal() != wire::none_refused);
+            job.is_whole_on_gpu();
+        }
+        REQUIRE(job.eviction.come_back());
+        job.is_whole_on_gpu();
+        // It is none the worse for it.
+        REQUIRE(job.eviction.leave(job.some()) && physical_bytes() == job.pinned);
+        REQUIRE(job.eviction.dropped_bytes() == 2048 && job.eviction.saved_bytes() == job.bytes - job.pinned - 2048);
+        REQUIRE(job.eviction.come_back());
+        job.is_whole_on_gpu(true);
+        if (!reached) {
+            REQUIRE(at > 20);
+            return;
+        }
+    }
+}
+
+void no_room(wire::Segment& segment) {
+    Job job(segment, 2);
+    REQUIRE(job.eviction.leave(job.nothing()));
+    // Others have taken the place meanwhile, all of it or a part.
+    for (uint64_t left : {uint64_t{0}, uint64_t{8192}, tenant::HostPool::kBlock}) {
+        capacity = job.pinned + left;
+        REQUIRE(!job.eviction.come_back() && job.eviction.is_away());
+        REQUIRE(physical_bytes() == job.pinned);
+        job.agrees_with_driver();
+    }
+    capacity = UINT64_MAX;
+    REQUIRE(job.eviction.come_back());
+    job.is_whole_on_gpu();
+}
+
+void budget(wire::Segment& segment) {
+    Job job(segment, 3);
+    wire::Count& pinned = segment.slot(0).residence.host_pinned;
+    segment.header.crowding.host_memory.store(tenant::HostPool::kBlock);
+    REQUIRE(!job.eviction.leave(job.nothing()) && job.eviction.refusal() == wire::host_budget);
+    REQUIRE(pinned.load() == tenant::HostPool::kBlock);
+    job.is_whole_on_gpu();
+    segment.header.crowding.host_memory.store(2 * tenant::HostPool::kBlock);
+    REQUIRE(job.eviction.leave(job.nothing()) && job.eviction.come_back());
+    job.is_whole_on_gpu();
+    REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
+    job.pool.shrink_to(0);
+    REQUIRE(pinned.load() == 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) return 2;
+    std::string why;
+    wire::Segment* segment = wire::create_or_open_segment(argv[1], &why);
+    if (!segment || wire::take_slot(*segment) != 0) return 1;
+    segment->header.crowding.host_memory.store(uint64_t{1} << 40);
+    install();
+    std::string which = argv[2];
+    if (which == "leaving") faults(*segment, leaving, 1);
+    if (which == "leaving, and the way back") faults(*segment, leaving, 5);
+    if (which == "leaving, for good") faults(*segment, leaving, 1000000);
+    if (which == "returning") faults(*segment, returning, 1);
+    if (which == "returning, for good") faults(*segment, returning, 1000000);
+    if (which == "no room") no_room(*segment);
+    if (which == "budget") budget(*segment);
+    return 0;
+}

@@ -1,0 +1,41 @@
+"""Moving a tenant's memory: whatever fails on the way, no byte is lost, and it is on the GPU or paused, never torn."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.compiling import compile_program, cuda_headers
+
+
+@pytest.fixture(scope="module")
+def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(
+        tmp_path_factory.mktemp("eviction"),
+        "tests/tenant/eviction.cpp",
+        "native/tenant/eviction.cpp",
+        "native/tenant/host_pool.cpp",
+        "native/wire/segment.cpp",
+        "native/wire/shared_segment.cpp",
+        headers=cuda_headers(),
+    )
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "leaving",
+        "leaving, and the way back",
+        "leaving, for good",
+        "returning",
+        "returning, for good",
+        "no room",
+        "budget",
+    ],
+)
+def test_moving(eviction: Path, tmp_path: Path, case: str) -> None:
+    command = [str(eviction), str(tmp_path / "segment"), case]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
