@@ -20,7 +20,7 @@ void Gpu::run_alone(double until) {
                          : to_device_.size() ? to_device_[0]
                          : to_host_.size()   ? to_host_[0]
                                              : on_device_[0]];
-    if (t.knobs.sm_share < 1 || t.rate != 1) return;
+    if (t.knobs.sm_share < 1 || t.rate != 1 || t.rest_us > 0) return;
     bool others_want = kernels_.size() > 1;
     bool gated = is_gated(t);
     const Interference& costs = machine_.interference;
@@ -78,6 +78,7 @@ void Gpu::run_alone(double until) {
             }
         }
         if (gated && must_pass_gate(t)) ready += costs.gate_us;
+        add_inner_gates(t);
         t.started_us = t.since_us = ready;
         t.end_us = ready + t.left_us;
     }

@@ -8,10 +8,18 @@ namespace sim {
 
 namespace {
 
-// A rate holds over this long; a tenant that is over it goes on when it has saved up for a few milliseconds.
-constexpr double kRateWindowUs = 100000, kSavedUs = 5000;
-constexpr double kOwedUs = 2000;  // a floor is looked after when it is missed by this much
 constexpr double kShortestEdgeUs = 1;
+constexpr double kLookUs = 500;          // how often the watcher looks at rates and floors
+constexpr double kShortestInnerUs = 10;  // gates inside a graph are no closer than its kernels are long
+constexpr double kLongestWindowUs = 1e6;
+
+// When a share's credit is used up, or enough of it saved: at the soonest, since what is used may be less than `used`.
+double look_again_us(const tenant::Share& share, double of, double used) {
+    double credit = share.credit_us();
+    double us = share.in_credit() ? (used > of ? credit / (used - of) : never)
+                                  : (used < of ? (tenant::Share::kTurnUs - credit) / (of - used) : never);
+    return std::max(us, kLookUs);
+}
 
 }  // namespace
 
@@ -45,15 +53,59 @@ bool Gpu::must_pass_gate(Tenant& t) {
     admission::Seen seen{t.job->tenant_class, has_company(t), was_open, t.since_gate_us, 0, us};
     bool gated = admission::admit(rule, seen) == admission::Verdict::gate;
     t.since_gate_us = gated ? us : t.since_gate_us + us;
+    note_length(t);
     if (gated) ++t.figures.gates;
     return gated;
 }
 
-// Somebody is here whom it may have to wait for.
+void Gpu::note_length(Tenant& t) {
+    if (now_ - t.longest_since_us > kLongestWindowUs) {
+        t.longest_since_us = now_;
+        t.longest_before_us = t.longest_us;
+        t.longest_us = 0;
+    }
+    if (t.kind == Kind::kernel) t.longest_us = std::max(t.longest_us, t.op_us);
+}
+
+// Somebody is here whom it may have to wait for, or a controller steers it.
 bool Gpu::has_company(const Tenant& t) const {
+    if (t.knobs.shut || t.knobs.rate > 0) return true;
     uint32_t last = knobs.rule == admission::fair ? 3 : t.job->tenant_class, others = 0;
     for (uint32_t i = 0; i <= last; ++i) others += here_[i];
     return others > 1;
+}
+
+// ---- gates inside graphs --------------------------------------------------------------------------------------------
+
+// Time that is not work.
+void Gpu::add_inner_gates(Tenant& t) {
+    if (t.kind != Kind::graph || !is_gated(t)) return;
+    double count = std::floor(t.op_us / std::max(knobs.gate_every_us, kShortestInnerUs));
+    t.left_us += count * machine_.interference.gate_us;
+    t.figures.work_us -= count * machine_.interference.gate_us;
+    t.figures.gates += static_cast<uint64_t>(count);
+}
+
+// A long graph goes on to its next gate.
+void Gpu::stop_inside(Tenant& t) {
+    if (t.kind != Kind::graph || t.state != State::running || t.rest_us > 0) return;
+    progress(t);
+    double every = std::max(knobs.gate_every_us, kShortestInnerUs);
+    double to_gate = t.left_us - every * std::floor(t.left_us / every);
+    if (to_gate >= t.left_us) return;
+    t.rest_us = t.left_us - to_gate;
+    t.left_us = to_gate;
+    if (t.rate > 0) t.end_us = now_ + t.left_us / t.rate;
+    changed_ = true;
+}
+
+void Gpu::go_on_inside(Tenant& t) {
+    if (t.rest_us <= 0) return;
+    progress(t);
+    t.left_us += t.rest_us;
+    t.rest_us = 0;
+    if (t.rate > 0) t.end_us = now_ + t.left_us / t.rate;
+    changed_ = true;
 }
 
 // ---- GPU time and what is due ---------------------------------------------------------------------------------------
@@ -66,12 +118,17 @@ void Gpu::charge(Tenant& t) {
     if (t.busy) {
         t.figures.busy_us += us;
         if (!t.gate_open) t.figures.held_us += us;
-        t.owed_us = std::max(0.0, t.owed_us + t.job->floor * us - used);
+        if (t.knobs.rate > 0)
+            t.of_rate.pass(static_cast<float>(t.knobs.rate), static_cast<float>(us), static_cast<float>(used));
+    }
+    if (t.job->floor > 0) {
+        if (t.state == State::running) progress(t);
+        float did = static_cast<float>(t.figures.work_us - t.floor_work_us);
+        if (t.busy) t.of_floor.pass(static_cast<float>(t.job->floor), static_cast<float>(us), did);
+        t.floor_work_us = t.figures.work_us;
     }
     t.figures.used_us += used;
     t.turn_key_us += used / t.job->weight;
-    if (t.knobs.rate > 0)
-        t.allowance_us = std::min(t.allowance_us + t.knobs.rate * us - used, t.knobs.rate * kRateWindowUs);
 }
 
 // One that was idle comes back neither with the right to all the time that the others have used meanwhile, nor with a
@@ -88,14 +145,9 @@ void Gpu::catch_up(Tenant& t) {
 }
 
 void Gpu::settle_budgets(Tenant& t) {
-    double slack = 1e-6;
-    if (t.knobs.rate <= 0)
-        t.over_rate = false;
-    else if (t.over_rate)
-        t.over_rate = t.allowance_us + slack < t.knobs.rate * kSavedUs;
-    else
-        t.over_rate = t.allowance_us <= slack;
-    t.below_floor = t.job->floor > 0 && (t.below_floor ? t.owed_us > slack : t.owed_us + slack >= kOwedUs);
+    if (t.knobs.rate <= 0) t.of_rate = tenant::Share();
+    t.over_rate = t.knobs.rate > 0 && !t.of_rate.in_credit();
+    t.below_floor = t.job->floor > 0 && t.of_floor.in_credit();
 }
 
 // ---- gates ----------------------------------------------------------------------------------------------------------
@@ -151,15 +203,10 @@ void Gpu::refresh_gates() {
         if (goes != t.gate_open) set_gate(t, goes);
         if (gates && !is_gated(t)) continue;
         if (t.holds_turn) edge_us_ = std::min(edge_us_, turn_edge_us(t));
-        if (t.knobs.rate > 0) {
-            double until = t.over_rate ? (t.knobs.rate * kSavedUs - t.allowance_us) / t.knobs.rate
-                           : goes      ? t.allowance_us / std::max(0.001, 1 - t.knobs.rate)
-                                       : never;
-            edge_us_ = std::min(edge_us_, now_ + std::max(until, kShortestEdgeUs));
-        }
-        if (t.job->floor > 0 && (t.below_floor || !goes)) {
-            double until = t.below_floor ? t.owed_us / (1 - t.job->floor) : (kOwedUs - t.owed_us) / t.job->floor;
-            edge_us_ = std::min(edge_us_, now_ + std::max(until, kShortestEdgeUs));
+        if (t.knobs.rate > 0) edge_us_ = std::min(edge_us_, now_ + look_again_us(t.of_rate, t.knobs.rate, goes));
+        if (t.job->floor > 0) {
+            double most = t.below_floor ? 1 : 0;  // of its time spent working: what brings the next change soonest
+            edge_us_ = std::min(edge_us_, now_ + look_again_us(t.of_floor, t.job->floor, most));
         }
     }
 }
@@ -169,9 +216,11 @@ void Gpu::set_gate(Tenant& t, bool open) {
     t.gate_open = open;
     if (!open) {
         t.closed_us = now_;
+        stop_inside(t);
         return;
     }
     t.opened_us = now_;
+    if (t.state == State::running) go_on_inside(t);
     if (t.state != State::held) return;
     t.passed = true;
     t.ready_us = now_ + machine_.interference.open_us;

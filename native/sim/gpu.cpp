@@ -83,6 +83,7 @@ bool Gpu::admit_waiting() {
         t.figures.begun_us = t.done_us = t.empty_us = t.cpu_us = t.charged_us = now_;
         t.state = State::thinking;
         ++here_[t.job->tenant_class];
+        floors_here_ += t.job->floor > 0;
         any = true;
         begin_request(t);
     }
@@ -92,6 +93,7 @@ bool Gpu::admit_waiting() {
 void Gpu::leave(Tenant& t) {
     t.state = State::gone;
     --here_[t.job->tenant_class];
+    floors_here_ -= t.job->floor > 0;
     t.in_request = false;
     t.ready_us = never;
     t.figures.ended_us = now_;
@@ -103,7 +105,9 @@ void Gpu::leave(Tenant& t) {
 
 // ---- requests and launches ------------------------------------------------------------------------------------------
 
-double Gpu::in_flight_limit_us(const Tenant& t) const { return is_gated(t) ? knobs.in_flight_us : t.job->run_ahead_us; }
+double Gpu::in_flight_limit_us(const Tenant& t) const {
+    return is_gated(t) && has_company(t) ? knobs.in_flight_us : t.job->run_ahead_us;
+}
 
 void Gpu::begin_request(Tenant& t) {
     double arrival = t.source.next_arrival(now_);
@@ -210,6 +214,7 @@ std::vector<uint32_t>& Gpu::runners(Kind kind) {
 }
 
 void Gpu::start(Tenant& t) {
+    if (t.started_us == never) add_inner_gates(t);
     t.state = State::running;
     t.rate = 0;
     t.since_us = now_;
@@ -237,6 +242,13 @@ void Gpu::stop(Tenant& t) {
 
 void Gpu::finish(Tenant& t) {
     stop(t);
+    if (t.rest_us > 0) {
+        t.left_us = t.rest_us;
+        t.rest_us = 0;
+        t.state = State::held;
+        t.has_place = false;
+        return;
+    }
     if (!is_copy(t.kind)) t.last_us = t.op_us;
     note_span(t, now_);
     ++t.figures.operations;
@@ -326,7 +338,7 @@ Gpu::Standing Gpu::standing(uint32_t tenant) const {
     bool is_here = t.state != State::away && t.state != State::gone;
     double per_request = is_here ? t.source.request_us() : 0;
     double left = 0;
-    if (t.in_request) left = t.source.request_left_us() - (t.op_us - t.left_us);
+    if (t.in_request) left = t.source.request_left_us() - (t.op_us - left_of_operation_us(t));
     double remaining = 0;
     if (t.job->requests && is_here)
         remaining = std::max(0.0, left + per_request * static_cast<double>(t.job->requests - t.source.begun()));

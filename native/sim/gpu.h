@@ -25,10 +25,9 @@
 #include "sim/machine.h"
 #include "sim/timers.h"
 #include "tenant/grace.h"
+#include "tenant/share.h"
 
 namespace sim {
-
-constexpr double kProductionSliceUs = 1000000, kOpportunisticSliceUs = 100;
 
 struct TenantKnobs {
     bool shut = false, tolerant = false;
@@ -115,6 +114,7 @@ class Gpu {
         double done_us = 0;  // when the one before it ended
         double op_us = 0;    // of the present operation
         double left_us = 0;  // as of since_us
+        double rest_us = 0;  // and behind the gate inside a graph where it will stop
         double rate = 0, since_us = 0, end_us = never;
         double started_us = never;
         float since_gate_us = 0;
@@ -135,7 +135,11 @@ class Gpu {
         double closed_us = -2, opened_us = -1;  // the last time its gate was closed
         double ready_us = never, idle_us = never, empty_us = 0;
         double arrived_us = 0, service_us = 0, next_arrival_us = never;
-        double charged_us = 0, turn_key_us = 0, allowance_us = 0, owed_us = 0;
+        double charged_us = 0, turn_key_us = 0;
+        tenant::Share of_rate, of_floor;
+        double floor_work_us = 0;                      // that its floor has been told of
+        double longest_us = 0, longest_before_us = 0;  // kernels of this second, of the one before
+        double longest_since_us = 0;
         double last_us = 0;  // how long its last kernel was
         double granted_sms = 0, gained_us = 0, locked_sms = 0, lock_us = -1, place_used_us = 0;
         uint64_t place = 0;
@@ -180,6 +184,7 @@ class Gpu {
     void close_books();
     std::vector<uint32_t>& runners(Kind kind);
     double in_flight_limit_us(const Tenant& t) const;
+    double left_of_operation_us(const Tenant& t) const { return t.left_us + t.rest_us; }
 
     // alone.cpp: one tenant, many operations
     bool can_run_alone() const;
@@ -191,6 +196,7 @@ class Gpu {
     void begin_turn(uint32_t tenant);
     uint32_t next_wanting(uint32_t after) const;
     double slice_of(const Tenant& t) const;
+    bool shares_slices(const Tenant& t) const;
     void share();
     void share_in_proportion();
     void share_in_order();
@@ -212,6 +218,10 @@ class Gpu {
     bool is_gated(const Tenant& t) const { return admission::is_gated(knobs.rule, t.job->tenant_class); }
     bool is_modelled() const { return knobs.rule >= admission::kFirstModelled; }
     bool must_pass_gate(Tenant& t);
+    void add_inner_gates(Tenant& t);
+    void stop_inside(Tenant& t);
+    void go_on_inside(Tenant& t);
+    void note_length(Tenant& t);
     void charge(Tenant& t);
     void catch_up(Tenant& t);
     void refresh_gates();
@@ -268,7 +278,8 @@ class Gpu {
     float outstanding_us_[2] = {0, 0};
     uint64_t requests_ended_[2] = {0, 0};
     double ended_alone_us_[2] = {0, 0};
-    uint32_t here_[4] = {};  // tenants of each class
+    uint32_t here_[4] = {};     // tenants of each class
+    uint32_t floors_here_ = 0;  // tenants with a floor
 
     GpuFigures gpu_;
     std::vector<Span> spans_;

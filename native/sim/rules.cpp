@@ -26,7 +26,7 @@ admission::Operation Gpu::operation_of(const Tenant& t) const {
 }
 
 double Gpu::left_now_us(const Tenant& t) const {
-    return t.left_us - (t.state == State::running ? std::max(0.0, now_ - t.since_us) * t.rate : 0);
+    return left_of_operation_us(t) - (t.state == State::running ? std::max(0.0, now_ - t.since_us) * t.rate : 0);
 }
 
 double Gpu::request_left_us(const Tenant& t) const { return t.source.request_left_us() - t.op_us + left_now_us(t); }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "sim/gpu.h"
+#include "tenant/time_slice.h"
 
 namespace sim {
 
@@ -22,8 +23,15 @@ void Gpu::settle() {
 double Gpu::slice_of(const Tenant& t) const {
     if (t.knobs.slice_us > 0) return t.knobs.slice_us;
     if (knobs.rule != admission::strict && knobs.rule != admission::fair) return machine_.slice_us;
-    if (t.is_production()) return kProductionSliceUs;
-    return t.job->tenant_class == 2 ? kOpportunisticSliceUs : machine_.slice_us;
+    uint32_t weight = static_cast<uint32_t>(std::lround(t.job->weight * 1000));
+    float longest_us = static_cast<float>(std::max(t.longest_us, t.longest_before_us));
+    uint32_t us = tenant::time_slice_for({t.job->tenant_class, shares_slices(t), weight, longest_us});
+    return us ? us : machine_.slice_us;
+}
+
+// As Membership::mind_time_slice sees it.
+bool Gpu::shares_slices(const Tenant& t) const {
+    return t.job->floor > 0 || (t.is_production() && (here_[t.job->tenant_class] > 1 || floors_here_ > 0));
 }
 
 // In the order of their numbers, round and round.

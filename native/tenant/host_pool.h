@@ -9,11 +9,16 @@
 
 #include "wire/wire.h"
 
+// A multiple of 2 MiB. Tests have smaller ones.
+#ifndef HOST_BLOCK_BYTES
+#define HOST_BLOCK_BYTES (uint64_t{32} << 20)
+#endif
+
 namespace tenant {
 
 class HostPool {
  public:
-    static constexpr uint64_t kBlock = uint64_t{32} << 20;
+    static constexpr uint64_t kBlock = HOST_BLOCK_BYTES;
 
     void use(wire::Segment* segment, wire::Slot* slot) {
         segment_ = segment;

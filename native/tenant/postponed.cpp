@@ -81,7 +81,9 @@ bool capture_is_open() {
 }
 
 bool pool_is_movable(CUstream stream, bool per_thread_default) {
-    if (!Still::memory_moves.load(std::memory_order_relaxed) || is_captured(stream, per_thread_default)) return false;
+    // It may be the first thing that the process does: whether its memory moves is settled when it becomes a tenant.
+    if (!Membership::current() || !Still::memory_moves.load(std::memory_order_relaxed)) return false;
+    if (is_captured(stream, per_thread_default)) return false;
     CUdevice device = 0;
     CUmemoryPool now = nullptr, its_own = nullptr;
     return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && driver.cuDeviceGetMemPool(&now, device) == CUDA_SUCCESS &&

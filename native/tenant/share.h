@@ -21,6 +21,7 @@ class Share {
         if (credit_us_ >= kTurnUs) in_credit_ = true;
     }
     bool in_credit() const { return in_credit_; }
+    float credit_us() const { return credit_us_; }
 
  private:
     float credit_us_ = 0;

@@ -34,6 +34,8 @@ class Looking {
  public:
     explicit Looking(Attached& here) : here_(here), errno_(errno) {
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+        // In a forked child the lock may be held by a thread that is not there.
+        if (pid_t self = getpid(); here_.process.exchange(self) != self) pthread_mutex_init(&here_.lock, nullptr);
         pthread_mutex_lock(&here_.lock);
     }
     ~Looking() {
@@ -220,6 +222,7 @@ Segment* reserve_segment() {
     if (at == MAP_FAILED) return nullptr;
     auto* segment = static_cast<Segment*>(at);
     attached(*segment).own = -1;
+    attached(*segment).process.store(getpid());
     pthread_mutex_init(&attached(*segment).lock, nullptr);
     return segment;
 }
@@ -313,7 +316,7 @@ void leave_shared_slot(Segment& segment, int index) {
     Path path = slot_file(here, index);
     struct stat named;
     if (lstat(path.text, &named) == 0 && named.st_ino == here.file) ::unlink(path.text);
-    here.own = -1;
+    // It stays `own`: nothing is copied to where our streams may still wait at the gate.
     enter(here, index, kClasses);
 }
 

@@ -22,9 +22,10 @@ namespace wire {
 
 // What a process keeps for itself about a segment that it has open, right behind it.
 struct Attached {
-    char folder[3072];  // empty: the segment is one file, of one user
+    char folder[3072];           // empty: the segment is one file, of one user
+    std::atomic<pid_t> process;  // whose lock it is
     pthread_mutex_t lock;
-    int own;  // the slot that this process has; -1: none
+    int own;  // the slot that this process has or had; -1: none
     uid_t uid;
     gid_t gid;
     ino_t file;                           // of its slot

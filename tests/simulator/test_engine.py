@@ -108,13 +108,33 @@ def test_a_priority_counts_when_a_block_ends() -> None:
     )
 
 
-def test_an_arrival_cuts_an_opportunistic_kernel_within_its_slice() -> None:
-    # The short slices of opportunistic work end at 10102; the request reached the GPU at 10002.
+def test_an_arrival_cuts_a_long_opportunistic_kernel_at_once() -> None:
+    # Who has long kernels has slices of 30 us. One ends at 10022; the request reached the GPU at 10002.
     serving = Job("serving", ops=(Op(us=100, repeat=10),), arrivals=listed(0.01), requests=1)
     training = Job("training", OPPORTUNISTIC, (Op(us=50_000),), waits=False)
     outcome = run(serving, training, under=STRICT)
-    assert outcome.tenants[0].latency.most_us == pytest.approx(LAUNCH_US + 100 + CUT_US + 1000)
+    assert outcome.tenants[0].latency.most_us == pytest.approx(LAUNCH_US + 20 + CUT_US + 1000)
     assert outcome.tenants[1].preemptions == 1
+
+
+@pytest.mark.parametrize("work", [Op(us=20, repeat=1000), Op(OpKind.graph, us=50_000)])
+def test_an_arrival_waits_for_the_next_gate_of_short_kernels(work: Op) -> None:
+    # Also inside a graph. The slice of 1 ms, which would end at 10002, is begun anew.
+    serving = Job("serving", ops=(Op(us=100, repeat=10),), arrivals=listed(0.0101), requests=1)
+    training = Job("training", OPPORTUNISTIC, (work,), waits=False)
+    outcome = run(serving, training, under=STRICT)
+    waited = outcome.tenants[0].latency.most_us - LAUNCH_US - DRAIN_US - 1000
+    assert 0 < waited <= 110
+    assert outcome.tenants[1].preemptions == 0
+
+
+def test_a_graph_that_stood_at_a_gate_inside_ends_with_all_its_work_done() -> None:
+    serving = Job("serving", ops=(Op(us=1000),), arrivals=listed(0.001, 0.004, 0.007), requests=3)
+    training = once("training", Op(OpKind.graph, us=5000), tenant_class=OPPORTUNISTIC)
+    outcome = run(serving, training, under=STRICT)
+    assert outcome.tenants[1].held_s > 0.003
+    assert outcome.tenants[1].work_us == pytest.approx(5000, abs=1)
+    assert ended_us(outcome, 1) > 8000
 
 
 def test_a_closed_gate_holds_at_the_next_gate() -> None:
@@ -156,6 +176,24 @@ def test_a_floor_is_kept_beside_production_that_never_rests() -> None:
     outcome = run(serving, floor, without, under=side_by_side, seconds=5)
     assert outcome.tenants[2].work_us <= 100  # launched before anybody had closed its gate
     assert outcome.tenants[1].share == pytest.approx(0.1, abs=0.03)
+
+
+@pytest.mark.parametrize("work", [Op(us=50, repeat=50), Op(us=20_000), Op(OpKind.graph, us=20_000)])
+def test_a_floor_is_kept_where_contexts_take_turns(work: Op) -> None:
+    serving = Job("serving", ops=(Op(us=1000, repeat=10),), waits=False)
+    floor = Job("floor", OPPORTUNISTIC, (work,), waits=False, floor=0.2)
+    production, below = run(serving, floor, under=STRICT, seconds=5).tenants
+    assert below.share == pytest.approx(0.2, abs=0.01)
+    assert production.share > 0.7
+
+
+def test_production_jobs_share_slices_by_weight() -> None:
+    jobs = [
+        Job(name, ops=(Op(us=700, repeat=10),), waits=False, weight=weight)
+        for name, weight in (("heavy", 3.0), ("light", 1.0))
+    ]
+    heavy, light = run(*jobs, under=STRICT, seconds=5).tenants
+    assert heavy.work_us / light.work_us == pytest.approx(3, rel=0.05)
 
 
 def test_whoever_is_shut_does_not_run_and_keeps_no_equal_waiting() -> None:

@@ -19,6 +19,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "native/tenant/host_pool.cpp",
         "native/wire/segment.cpp",
         "native/wire/shared_segment.cpp",
+        define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",
         headers=cuda_headers(),
     )
 

@@ -5,6 +5,7 @@
 //   shared_slots FOLDER crowd       all slots taken at once, one too many, and free again
 //   shared_slots FOLDER churn N     N processes, one after another, take a slot and are killed in it
 //   shared_slots FOLDER faults      a process is killed between any two steps of its life in the segment
+//   shared_slots FOLDER forked      a child can look, whatever its parent's threads were doing
 //   shared_slots FOLDER limits      what is said most particularly holds
 //   shared_slots FOLDER default     prints the segment that is found without being named
 // As root, for tenants of two users:
@@ -153,23 +154,31 @@ std::string file_of(int index) { return std::string(folder) + "/slots/" + std::t
 
 void waits(uid_t high_user, uid_t low_user) {
     Tenant* tenant = nullptr;
-    Process high(high_user,
-                 {[&] { (tenant = new Tenant(wire::production))->work(); }, [&] { tenant->rest(); },
-                  [&] { tenant->work(); }, [&] { tenant->slot.heartbeat_ns.store(1); }, [&] { tenant->work(); }});
+    auto work = [&] { tenant->work(); };
+    auto rest = [&] { tenant->rest(); };
+    Process high(high_user, {[&] { (tenant = new Tenant(wire::production))->work(); }, rest, work,
+                             [&] { tenant->slot.heartbeat_ns.store(1); }, work, rest, work});
     auto held = [&] { REQUIRE(!tenant->is_let_through()); };
     auto let_through = [&] { REQUIRE(tenant->is_let_through()); };
+    auto held_at_once = [&] {
+        tenant->work();
+        REQUIRE(tenant->slot.gpus[0].gate.load() == wire::closed);
+    };
     Process low(low_user, {[&] {
-                               (tenant = new Tenant(wire::opportunistic))->work();
-                               REQUIRE(tenant->slot.gpus[0].gate.load() == wire::closed);
+                               tenant = new Tenant(wire::opportunistic);
+                               held_at_once();
                            },
-                           let_through, held, let_through, held, let_through,
+                           let_through, held, let_through, held,
+                           [&] {
+                               let_through();
+                               tenant->rest();
+                           },
+                           held_at_once, let_through,
                            [&] {
                                REQUIRE(wire::look_around(tenant->segment) == (high_user == low_user));
                                REQUIRE(live(tenant->segment) == 1);
                            }});
-    high.go();
-    low.go();
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 7; ++i) {
         high.go();
         low.go();
     }
@@ -266,6 +275,19 @@ void faults() {
     REQUIRE(files() < 1 + 5);
 }
 
+void forked() {
+    wire::Segment& segment = opened();
+    pthread_mutex_lock(&wire::attached(segment).lock);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        wire::look_around(segment);
+        _exit(0);
+    }
+    int status = 1;
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+}
+
 wire::Right& right(wire::Segment& segment, int entry, uint32_t whose, uint32_t id, uint32_t best_class,
                    uint64_t memory = 0) {
     wire::Right& right = segment.header.rights[entry];
@@ -279,9 +301,9 @@ wire::Right& right(wire::Segment& segment, int entry, uint32_t whose, uint32_t i
 void limits() {
     wire::Segment& segment = opened();
     REQUIRE(wire::best_class(segment, 1, 1) == wire::production && wire::imposed_memory_limit(segment, 1, 1) == 0);
-    right(segment, 0, wire::of_everybody, 0, 1 + wire::opportunistic, 100);
-    right(segment, 1, wire::of_group, 7, 1 + wire::standard);
-    right(segment, 2, wire::of_user, 5, 1 + wire::production);
+    right(segment, 0, wire::of_user, 5, 1 + wire::production);
+    right(segment, 1, wire::of_everybody, 0, 1 + wire::opportunistic, 100);
+    right(segment, 2, wire::of_group, 7, 1 + wire::standard);
     right(segment, 3, wire::of_user, 6, 0, 300);
     REQUIRE(wire::best_class(segment, 1, 1) == wire::opportunistic);
     REQUIRE(wire::best_class(segment, 1, 7) == wire::standard);
@@ -329,6 +351,7 @@ void rights() {
                        [&] { tenant->slot.tenant_class.store(wire::production); }});
     Process alice(kAlice, {[&] { (tenant = new Tenant(wire::standard))->work(); },
                            [&] {
+                               wire::look_around(tenant->segment);
                                REQUIRE(tenant->is_let_through());
                                int theirs = 1 - tenant->index;
                                REQUIRE(tenant->segment.slot(theirs).tenant_class.load() == wire::opportunistic);
@@ -394,6 +417,7 @@ int main(int argc, char** argv) {
     if (what == "crowd") crowd();
     if (what == "churn") churn(atoi(argv[3]));
     if (what == "faults") faults();
+    if (what == "forked") forked();
     if (what == "limits") limits();
     if (what == "users") users();
     if (what == "rights") rights();

@@ -3,6 +3,7 @@
 //   slots SEGMENT crowd      all slots taken at once, one too many, and free again
 //   slots SEGMENT leave      a tenant that leaves behind a closed gate leaves it open
 //   slots SEGMENT faults     a process is killed between any two steps of its life in the segment
+//   slots SEGMENT stops      the same, stopped instead of killed
 //   slots SEGMENT stopped    a busy tenant without a heartbeat holds nobody back
 //   slots SEGMENT turns      equals take turns by weight
 //   slots SEGMENT steered    what a controller sets opens and closes gates
@@ -21,11 +22,12 @@
 
 #include <signal.h>
 
-// Killed at the n-th place where that may matter.
+// Killed (or stopped) at the n-th place where that may matter.
 static int fault_countdown = -1;
-#define FAULT_POINT()                               \
-    do {                                            \
-        if (fault_countdown-- == 0) raise(SIGKILL); \
+static int fault_signal = SIGKILL;
+#define FAULT_POINT()                                    \
+    do {                                                 \
+        if (fault_countdown-- == 0) raise(fault_signal); \
     } while (0)
 #include "wire/segment.cpp"
 #include "wire/shared_segment.cpp"
@@ -249,6 +251,39 @@ void faults(wire::Segment& segment) {
     REQUIRE(places > 25);
 }
 
+// As above, but stopped there instead of killed: once it counts as stopped it holds nobody back, and when it goes on it
+// lives its life to the end.
+void stops(wire::Segment& segment) {
+    int witness = wire::take_slot(segment), places = 0;
+    wire::join_class(segment, witness, wire::opportunistic);
+    uint32_t stale_ms = segment.header.knobs.stale_ms.load();
+    for (bool stopped = true; stopped; ++places) {
+        pid_t child = fork();
+        if (child == 0) {
+            fault_countdown = places;
+            fault_signal = SIGSTOP;
+            a_life(segment);
+            _exit(0);
+        }
+        int status = 0;
+        REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+        stopped = WIFSTOPPED(status);
+        if (!stopped) {
+            REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            break;
+        }
+        segment.header.knobs.stale_ms.store(0);  // its heartbeat is too old from now on
+        wire::refresh_gate(segment, witness, 0);
+        bool released = is_open(segment, witness);
+        segment.header.knobs.stale_ms.store(stale_ms);
+        kill(child, SIGCONT);
+        REQUIRE(released);
+        REQUIRE(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        REQUIRE(live(segment) == 1 && wire::refresh_gate(segment, witness, 0));
+    }
+    REQUIRE(places > 25);
+}
+
 void crowd(wire::Segment& segment) {
     for (int i = 0; i < wire::kSlots; ++i) REQUIRE(wire::take_slot(segment) == i);
     REQUIRE(live(segment) == wire::kSlots);
@@ -328,5 +363,6 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "steered")) steered(*segment);
     if (!strcmp(argv[2], "stopped")) stopped(*segment);
     if (!strcmp(argv[2], "faults")) faults(*segment);
+    if (!strcmp(argv[2], "stops")) stops(*segment);
     return 0;
 }

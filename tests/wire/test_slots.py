@@ -17,7 +17,7 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "case", ["churn 1000", "crowd", "leave", "stopped", "faults", "race", "turns", "steered"]
+    "case", ["churn 1000", "crowd", "leave", "stopped", "faults", "stops", "race", "turns", "steered"]
 )
 def test_slots(slots: Path, tmp_path: Path, case: str) -> None:
     command = [str(slots), str(tmp_path / "segment"), *case.split()]

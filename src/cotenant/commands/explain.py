@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cotenant import amounts, segment
+from cotenant import amounts, memory_size, segment
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import Problem
 
@@ -87,8 +87,27 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
         "time_slice_us": tenant.time_slice_us,
         "time_slice_refused": tenant.time_slice_refused,
         "grace_us": tenant.grace_us,
+        "memory": memory_of(tenant),
         "gpus": gpus,
         "policy": policy_about(seen, tenant, path),
+    }
+
+
+def memory_of(tenant: segment.Tenant) -> dict[str, Any]:
+    here = sum(use.memory_bytes for use in tenant.uses)
+    movable = sum(use.movable_bytes for use in tenant.uses)
+    return {
+        "where": tenant.where.name,
+        "held": tenant.held,
+        "gpu_bytes": here,
+        "pinned_bytes": here - min(here, movable),
+        "host_bytes": tenant.host_bytes,
+        "wanted_bytes": tenant.wanted_bytes,
+        "times_left": tenant.times_left,
+        "saved_bytes": tenant.saved_bytes,
+        "dropped_bytes": tenant.dropped_bytes,
+        "transfer_seconds": tenant.transfer_ns / 1e9,
+        "refusal": segment.REFUSALS.get(tenant.refusal),
     }
 
 
@@ -116,6 +135,7 @@ def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> 
 
 def in_words(about: dict[str, Any]) -> Iterator[str]:
     yield f"{about['program']} ({about['pid']}): {', '.join(standing(about))}"
+    yield from memory_in_words(about["memory"], about["pid"])
     for gpu in about["gpus"]:
         yield f"GPU {gpu['gpu']}: {on_gpu(gpu)}"
         if gpu["has_work"] or gpu["why"]:
@@ -135,6 +155,29 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
         at = time.strftime("%H:%M:%S", time.localtime(decision["at"]))
         where = f" GPU {decision['gpu']}:" if len(about["gpus"]) > 1 else ""
         yield f"  {at}{where} {segment.printable(decision['text'])}"
+
+
+def memory_in_words(memory: dict[str, Any], pid: int) -> Iterator[str]:
+    size = memory_size.size_shown
+    if memory["where"] in ("away", "returning"):
+        why = "paused by hand" if memory["held"] else "away: others need the room"
+        yield f"{why}: {size(memory['host_bytes'])} of its memory are on the host"
+        if memory["held"]:
+            yield f"  `cotenant resume {pid}` lets it go on"
+        elif memory["wanted_bytes"]:
+            yield f"  it comes back when there is room for {size(memory['wanted_bytes'])}"
+    elif memory["wanted_bytes"]:
+        yield f"it waits for {size(memory['wanted_bytes'])} of the GPU's memory"
+    if memory["where"] != "pinned" and memory["pinned_bytes"]:
+        yield f"{size(memory['pinned_bytes'])} of its memory cannot leave the GPU"
+    if memory["times_left"]:
+        spared = f", {size(memory['dropped_bytes'])} were not in use" if memory["dropped_bytes"] else ""
+        yield (
+            f"its memory has left the GPU {memory['times_left']} times: {size(memory['saved_bytes'])} copied{spared}; "
+            f"leaving and coming back took {memory['transfer_seconds']:.2f} s the last time"
+        )
+    if memory["refusal"]:
+        yield f"it did not leave when it last should have: {memory['refusal']}"
 
 
 def standing(about: dict[str, Any]) -> Iterator[str]:

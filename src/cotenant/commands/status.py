@@ -34,7 +34,16 @@ NARROW = (
     "escaped",
     "unknown",
 )
-MEMORY = ("memory_bytes", "memory_limit", "driver_bytes", "host_bytes", "nvml_bytes", "refused")
+MEMORY = (
+    "memory_bytes",
+    "memory_limit",
+    "driver_bytes",
+    "movable_bytes",
+    "host_bytes",
+    "nvml_bytes",
+    "refused",
+    "times_left",
+)
 WIDE = ("uuid", "tenant", "uid", "slice_us", "in_flight_us", "memory_ops", "host_calls", "bursts", *MEMORY)
 
 
@@ -61,7 +70,8 @@ Examples:
 def command(output: str, segment_file: Path | None) -> None:
     """Show the tenants of each GPU: their class, what they launched, and what escaped control.
 
-    STATE is busy, idle or gated (held back). PROMISE is by how much a production job may be slowed down, or
+    STATE is busy, idle, gated (held back), away (its memory is on the host, for lack of room) or paused (the same, by
+    hand). PROMISE is by how much a production job may be slowed down, or
     which share of the GPU another one gets in any case; USED_S is the GPU time that it has had. MEMORY is what
     the process has of the GPU's and, behind a stroke, what all processes of its run may have. ESCAPED counts
     work that reached the GPU without passing a gate, UNKNOWN the driver functions that the program took and
@@ -91,7 +101,9 @@ def nvml_bytes() -> NvmlBytes:
     return process_memory.by_process(os.environ)
 
 
-def state(use: segment.Use) -> str:
+def state(tenant: segment.Tenant, use: segment.Use) -> str:
+    if tenant.where in (segment.Where.away, segment.Where.returning):
+        return "paused" if tenant.held else "away"
     if use.gated:
         return "gated"
     return "busy" if use.busy else "idle"
@@ -117,9 +129,11 @@ def memory(tenant: segment.Tenant, use: segment.Use | None, nvml: NvmlBytes) -> 
         "memory_bytes": here,
         "memory_limit": limit,
         "driver_bytes": use.driver_bytes if use else 0,
+        "movable_bytes": use.movable_bytes if use else 0,
         "host_bytes": tenant.host_bytes,
         "nvml_bytes": nvml.get((use.uuid, tenant.pid), "") if use else "",
         "refused": use.refused if use else 0,
+        "times_left": tenant.times_left,
     }
 
 
@@ -141,7 +155,7 @@ def rows(seen: segment.Snapshot, nvml: NvmlBytes) -> Iterator[Row]:
         if not tenant.uses:
             yield about | {"gpu": "", "uuid": "", "state": "idle"} | unused | memory(tenant, None, nvml)
         for use in tenant.uses:
-            here = {"gpu": use.gpu, "uuid": use.uuid, "state": state(use)}
+            here = {"gpu": use.gpu, "uuid": use.uuid, "state": state(tenant, use)}
             times = {"used_s": f"{use.used_ns / 1e9:.1f}", "in_flight_us": use.in_flight_us}
             yield about | here | times | memory(tenant, use, nvml) | use.figures
 
@@ -161,6 +175,12 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
             "floor": tenant.floor / 1000,
             "memory_limit": memory_size.written(tenant.memory_limit) if tenant.memory_limit else None,
             "host_bytes": tenant.host_bytes,
+            "where": tenant.where.name,
+            "held": tenant.held,
+            "times_left": tenant.times_left,
+            "saved_bytes": tenant.saved_bytes,
+            "dropped_bytes": tenant.dropped_bytes,
+            "host_pinned": tenant.host_pinned,
             "unknown_functions": tenant.unknown_functions,
             "time_slice_us": tenant.time_slice_us,
             "time_slice_refused": tenant.time_slice_refused,
@@ -168,6 +188,7 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
                 {"gpu": use.gpu, "uuid": use.uuid, "busy": use.busy, "gated": use.gated}
                 | {"used_ns": use.used_ns, "busy_ns": use.busy_ns, "in_flight_us": use.in_flight_us}
                 | {"memory_bytes": use.memory_bytes, "driver_bytes": use.driver_bytes, "refused": use.refused}
+                | {"movable_bytes": use.movable_bytes}
                 | {"nvml_bytes": nvml.get((use.uuid, tenant.pid))}
                 | use.figures
                 for use in tenant.uses

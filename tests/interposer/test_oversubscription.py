@@ -1,0 +1,329 @@
+"""More memory than the GPU has: who matters less makes room, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from cotenant.segment import Where
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+MiB = 1 << 20
+OUT_OF_MEMORY = "<CUresult.CUDA_ERROR_OUT_OF_MEMORY: 2>"
+JOB = [sys.executable, "-u", str(Path(__file__).parent / "programs" / "moving.py")]
+
+
+@pytest.fixture
+def job(tenant: Start) -> Start:
+    """`job("opportunistic")`: one that does what it is told, on a GPU of 1 GiB without headroom."""
+
+    def start(tenant_class: str, **extra: str) -> Tenant:
+        one = tenant(tenant_class, JOB, **extra)
+        assert one.hear() == "ready"
+        return one
+
+    return start
+
+
+@pytest.fixture(autouse=True)
+def knobs(softgpu_env: dict[str, str], tenant: Start, cotenant: Run) -> Callable[..., None]:
+    """Where nothing else is said: no headroom, and short stays."""
+
+    def change(*options: str) -> None:
+        done = cotenant("ctl", *options, env=softgpu_env)
+        assert done.returncode == 0, done.stderr
+
+    change("--headroom", "none", "--stay", "50ms")
+    return change
+
+
+def tell(one: Tenant, line: str, answer: str) -> None:
+    one.say(line)
+    assert one.hear() == answer
+
+
+def of(one: Tenant, tenants: tuple[segment.Tenant, ...]) -> segment.Tenant:
+    assert one.process
+    return next(t for t in tenants if t.pid == one.process.pid)
+
+
+@pytest.mark.parametrize("way", ["alloc", "ordered", "mapped"])
+def test_production_gets_what_an_opportunistic_job_has(job: Start, tenants_now: TenantsNow, way: str) -> None:
+    below, above = job("opportunistic"), job("production")
+    tell(below, f"add {way} {700 * MiB}", "added")
+    tell(above, f"add alloc {600 * MiB}", "added")
+    assert of(below, tenants_now()).where == Where.away
+    tell(above, "check", "whole")
+    below.say("check")  # waits for its memory
+    tell(above, "free", "freed")
+    assert below.hear() == "whole"
+    assert of(below, tenants_now()).times_left == 1
+
+
+def test_whatever_way_production_asks(job: Start) -> None:
+    below, above = job("opportunistic"), job("production")
+    for way in ("ordered", "mapped"):
+        tell(below, f"add alloc {500 * MiB}", "added")
+        tell(above, f"add {way} {700 * MiB}", "added")
+        above.say(
+            "check(driver.cuMemFree(memory.pieces.pop()[0])) if "
+            + f"{way == 'ordered'} else None; say('done')"
+        )
+        assert above.hear() == "done"
+        if way == "ordered":
+            tell(
+                above,
+                "check(driver.cuMemPoolTrimTo(check(driver.cuDeviceGetDefaultMemPool(0)), 0)); say(1)",
+                "1",
+            )
+            tell(below, "check", "whole")
+            tell(below, "free", "freed")
+
+
+def test_as_few_leave_as_are_needed_and_the_least_valuable_first(job: Start, tenants_now: TenantsNow) -> None:
+    light, heavy, above = job("opportunistic", COTENANT_WEIGHT="0.5"), job("opportunistic"), job("standard")
+    tell(heavy, f"add alloc {400 * MiB}", "added")
+    tell(light, f"add alloc {400 * MiB}", "added")
+    tell(above, f"add alloc {500 * MiB}", "added")
+    seen = tenants_now()
+    assert (of(light, seen).where, of(heavy, seen).where) == (Where.away, Where.resident)
+    tell(heavy, "check", "whole")
+    tell(above, f"add alloc {400 * MiB}", "added")
+    assert of(heavy, tenants_now()).where == Where.away
+    for _ in range(2):
+        tell(above, "free", "freed")
+    for one in (light, heavy):
+        tell(one, "check", "whole")
+
+
+def test_with_nobody_to_make_room_it_is_the_drivers_error(job: Start) -> None:
+    pinned, above = job("opportunistic", COTENANT_OVERSUBSCRIBE="0"), job("production")
+    tell(pinned, f"add alloc {700 * MiB}", "added")
+    tell(above, f"add alloc {600 * MiB}", OUT_OF_MEMORY)
+    tell(above, f"add alloc {300 * MiB}", "added")
+    # Equals in the class that matters most do not displace each other, nor does a lower class.
+    other, below = job("production"), job("opportunistic")
+    tell(other, f"add alloc {100 * MiB}", OUT_OF_MEMORY)
+    tell(below, f"add alloc {100 * MiB}", OUT_OF_MEMORY)
+    tell(pinned, "check", "whole")
+
+
+def test_without_room_on_the_host_nobody_leaves(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow, cotenant: Run
+) -> None:
+    knobs("--host-memory", "64M")
+    below, above = job("opportunistic"), job("production")
+    tell(below, f"add alloc {700 * MiB}", "added")
+    tell(above, f"add alloc {600 * MiB}", OUT_OF_MEMORY)
+    about = of(below, tenants_now())
+    assert (about.where, about.host_bytes) == (Where.resident, 0)
+    assert about.host_pinned <= 64 * MiB
+    words = cotenant("explain", str(about.pid), env=below.env).stdout
+    assert "the host memory budget is used up" in words
+    tell(below, "check", "whole")
+    knobs("--host-memory", "1G")
+    wait_for(lambda: not tenants_now()[0].refusal or say_and_hear(above, f"add alloc {600 * MiB}") == "added")
+    tell(below, "say(1)", "1")
+
+
+def say_and_hear(one: Tenant, line: str) -> str:
+    one.say(line)
+    return one.hear()
+
+
+def test_jobs_that_do_not_fit_together_take_turns(job: Start, tenants_now: TenantsNow) -> None:
+    """Three of 600 MiB each on 1 GiB: each allocates, works and checks, again and again, and is evicted again and again."""
+    work = (
+        "for round in range(6): memory.add('alloc', 20 << 20); assert memory.is_whole(); memory.free_last()\n"
+        "say('done')\n"
+    )
+    jobs = [job("opportunistic") for _ in range(3)]
+    for one in jobs:
+        one.say(f"add alloc {580 * MiB}")
+    line = "exec(" + repr(work) + ")"
+    for one in jobs:
+        one.say(line)
+    heard = 0
+    for one in jobs:
+        assert one.hear() == "added"
+    for one in jobs:
+        assert one.hear() == "done"
+        heard += 1
+        assert sum(use.memory_bytes for t in tenants_now() for use in t.uses) <= 1024 * MiB
+    for _ in range(2):
+        for one in jobs:
+            one.say("check")
+        assert [one.hear() for one in jobs] == ["whole"] * 3
+    assert sum(t.times_left for t in tenants_now()) >= 3
+
+
+def test_headroom_is_kept_for_the_classes_above(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
+) -> None:
+    knobs("--headroom", "200M")
+    below, above = job("opportunistic"), job("production")
+    # With nobody above on the GPU, all of it can be had.
+    tell(below, f"add alloc {900 * MiB}", "added")
+    tell(above, f"add alloc {60 * MiB}", "added")
+    # What is left is less than the headroom: it is filled up without anybody waiting for it.
+    wait_for(lambda: of(below, tenants_now()).where == Where.away)
+    tell(above, "free", "freed")
+    below.say("check")
+    assert above.process and above.process.stdin
+    above.process.stdin.close()
+    above.process.stdin = None
+    above.finish()
+    assert below.hear() == "whole"
+
+
+def test_a_smaller_capacity_holds_for_everybody(job: Start, tenants_now: TenantsNow) -> None:
+    both = [job(name, COTENANT_CAPACITY="300M") for name in ("opportunistic", "production")]
+    tell(both[0], f"add alloc {200 * MiB}", "added")
+    tell(both[0], f"add alloc {400 * MiB}", OUT_OF_MEMORY)
+    tell(both[1], f"add alloc {250 * MiB}", "added")
+    assert of(both[0], tenants_now()).where == Where.away
+    tell(both[1], f"add alloc {60 * MiB}", OUT_OF_MEMORY)
+    tell(both[1], "free", "freed")
+    tell(both[0], "check", "whole")
+
+
+def test_a_job_that_has_become_more_important_comes_back(
+    job: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    one, other = job("opportunistic"), job("opportunistic")
+    tell(one, f"add alloc {700 * MiB}", "added")
+    tell(other, f"add alloc {700 * MiB}", "added")
+    wait_for(lambda: sum(t.where == Where.away for t in tenants_now()) == 1)
+    first = of(one, tenants_now())
+    done = cotenant("ctl", str(first.pid), "--class", "production", env=one.env)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: of(one, tenants_now()).where == Where.resident)
+    tell(one, "check", "whole")
+    assert of(other, tenants_now()).where != Where.resident
+
+
+def test_a_lower_limit_sends_an_opportunistic_job_away(
+    job: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    one = job("opportunistic", COTENANT_MEMORY="500M")
+    tell(one, f"add alloc {300 * MiB}", "added")
+    pid = str(tenants_now()[0].pid)
+    assert cotenant("ctl", pid, "--memory", "200M", env=one.env).returncode == 0
+    wait_for(lambda: tenants_now()[0].where == Where.away)
+    assert cotenant("ctl", pid, "--memory", "400M", env=one.env).returncode == 0
+    tell(one, "check", "whole")
+
+
+def test_whoever_is_killed_on_the_way_leaves_nothing_behind(job: Start, tenants_now: TenantsNow) -> None:
+    """Killed at a moment that chance chooses, many times: production always gets its memory, and all is free afterwards."""
+    chance = random.Random(4711)
+    above = job("production")
+    for _ in range(6):
+        below = job("opportunistic")
+        assert below.process
+        tell(below, f"add alloc {700 * MiB}", "added")
+        above.say(f"add alloc {600 * MiB}")
+        deadline = time.monotonic() + chance.choice((0, 0.001, 0.01, 0.05, 0.2))
+        while time.monotonic() < deadline and where_of(below.process.pid, tenants_now()) == Where.resident:
+            pass
+        os.kill(below.process.pid, signal.SIGKILL)
+        below.process.wait()
+        assert above.hear() == "added"
+        tell(above, "check", "whole")
+        tell(above, "free", "freed")
+        wait_for(lambda: len(tenants_now()) == 1)
+    (left,) = tenants_now()
+    assert (left.uses[0].memory_bytes, left.host_bytes) == (0, 0)
+    tell(above, f"add alloc {1000 * MiB}", "added")
+
+
+def where_of(pid: int, tenants: tuple[segment.Tenant, ...]) -> Where | None:
+    return next((t.where for t in tenants if t.pid == pid), None)
+
+
+LOOKS = """
+from moving import *
+from cuda.bindings import driver
+gpu = Gpu(); A = driver.CUpointer_attribute
+def code(result): return int(result[0])
+names = [n for n in dir(A) if n.startswith('CU_POINTER') and 'P2P' not in n]
+skipped = ('BUFFER_ID', 'BLOCK_ID', 'IPC', 'RDMA', 'HANDLE', 'HW_DECOMPRESS')
+for size in (1, 100, 512, 513, 5000, 1 << 20, (1 << 20) + 1, 2 << 20, 7 << 20):
+    p = int(check(driver.cuMemAlloc(size)))
+    base, length = check(driver.cuMemGetAddressRange(p + size - 1))
+    print(size, p % 512, int(base) - p, length, code(driver.cuMemGetAddressRange(p + size + (64 << 20))))
+    for inside in (p, p + size // 2):
+        for name in names:
+            if any(word in name for word in skipped): continue
+            result, value = driver.cuPointerGetAttribute(getattr(A, name), inside)
+            relative = int(value) - p if 'ADDR' in name or 'POINTER' in name and int(result) == 0 else value
+            if name.endswith('CONTEXT') and int(result) == 0: relative = int(value) == int(gpu.context)
+            print(name, int(result), relative)
+    print(code(driver.cuMemFree(p + 1)) if size > 1 else 1, code(driver.cuMemFree(p)), code(driver.cuMemFree(p)))
+print(code(driver.cuMemAlloc(0)), code(driver.cuMemAlloc(1 << 50)), code(driver.cuMemFree(0)), code(driver.cuMemFree(12345)))
+p = int(check(driver.cuMemAlloc(3 << 20)))
+print(code(driver.cuMemFreeAsync(p, 0)), code(driver.cuMemFreeAsync(p, 0)))
+p = int(check(driver.cuMemAllocAsync(3 << 20, 0))); print(code(driver.cuMemFree(p)), code(driver.cuMemFree(p)))
+print(code(driver.cuMemAllocAsync(0, 0)), code(driver.cuMemRetainAllocationHandle(int(check(driver.cuMemAlloc(4 << 20))))))
+other = check(driver.cuCtxCreate(None, 0, 0)); q = int(check(driver.cuMemAlloc(5 << 20))); check(driver.cuCtxDestroy(other))
+gpu.use(); print(code(driver.cuMemFree(q)), [x >> 20 for x in check(driver.cuMemGetInfo())])
+mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL; stream = gpu.stream()
+check(driver.cuStreamBeginCapture(stream, mode)); print(code(driver.cuMemAlloc(100)))
+print(code(driver.cuStreamEndCapture(stream)))
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+check(driver.cuThreadExchangeStreamCaptureMode(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+p = int(check(driver.cuMemAlloc(6 << 20))); check(driver.cuMemsetD8Async(p, 1, 10, stream))
+print(code(driver.cuMemFree(p)), code(driver.cuStreamEndCapture(stream)))
+print(code(driver.cuMemFree(check(driver.cuMemAlloc(100)))), [x >> 20 for x in check(driver.cuMemGetInfo())])
+check(driver.cuMemFree(0)); check(driver.cuDevicePrimaryCtxReset(gpu.device))
+"""
+
+
+def test_it_looks_like_the_drivers_own_memory(tenant: Start) -> None:
+    own = tenant("opportunistic", LOOKS, COTENANT_OVERSUBSCRIBE="0").finish()
+    moving = tenant("opportunistic", LOOKS).finish()
+    assert moving.splitlines() == own.splitlines()
+    assert len(own.splitlines()) > 100
+
+
+def test_small_allocations_take_no_more_than_the_drivers(tenant: Start) -> None:
+    program = """
+import random
+from soft import Gpu, check, driver
+gpu = Gpu(); chance = random.Random(5); held = []
+for _ in range(20_000):
+    held.append(check(driver.cuMemAlloc(chance.choice((16, 700, 1024, 4000, 9000, 33_000)))))
+    if chance.random() < 0.3: check(driver.cuMemFree(held.pop(chance.randrange(len(held)))))
+free, total = check(driver.cuMemGetInfo()); print((total - free) >> 20)
+for pointer in held: check(driver.cuMemFree(pointer))
+free, total = check(driver.cuMemGetInfo()); print((total - free) >> 20)
+"""
+    own, own_left = map(int, tenant("opportunistic", program, COTENANT_OVERSUBSCRIBE="0").finish().split())
+    moving, left = map(int, tenant("opportunistic", program).finish().split())
+    assert moving <= 1.1 * own
+    assert (own_left, left) == (0, 0)
+
+
+def test_a_forked_child_leaves_its_parents_memory_alone(job: Start, tenants_now: TenantsNow) -> None:
+    below, above = job("opportunistic"), job("production")
+    tell(below, f"add alloc {700 * MiB}", "added")
+    tell(below, "import os; pid = os.fork() or os._exit(0); say(os.waitpid(pid, 0)[1])", "0")
+    tell(above, f"add alloc {600 * MiB}", "added")
+    tell(above, "free", "freed")
+    tell(below, "check", "whole")

@@ -1,0 +1,292 @@
+"""A paused tenant leaves the GPU and goes on where it was: every byte at its address."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from cotenant.segment import Where
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+MiB = 1 << 20
+JOB = [sys.executable, "-u", str(Path(__file__).parent / "programs" / "moving.py")]
+
+
+@pytest.fixture
+def job(tenant: Start) -> Tenant:
+    one = tenant("opportunistic", JOB)
+    assert one.hear() == "ready"
+    return one
+
+
+def tell(one: Tenant, line: str, answer: str) -> None:
+    one.say(line)
+    assert one.hear() == answer
+
+
+def pid_of(one: Tenant) -> str:
+    assert one.process
+    return str(one.process.pid)
+
+
+def pause(cotenant: Run, one: Tenant) -> str:
+    done = cotenant("pause", pid_of(one), env=one.env)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def resume(cotenant: Run, one: Tenant) -> None:
+    done = cotenant("resume", pid_of(one), env=one.env)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("goes on\n")
+
+
+def test_every_kind_of_memory_comes_back_whole(job: Tenant, cotenant: Run, tenants_now: TenantsNow) -> None:
+    for way, size in (
+        ("alloc", 100),
+        ("alloc", 3 * MiB + 5),
+        ("ordered", 1000),
+        ("ordered", 9 * MiB),
+        ("mapped", 6 * MiB),
+    ):
+        tell(job, f"add {way} {size}", "added")
+    tell(job, "add alloc 700 500", "added")
+    before = tenants_now()[0].uses[0].memory_bytes
+    for _ in range(3):
+        assert "is paused: 22M on the host" in pause(cotenant, job)
+        (now,) = tenants_now()
+        assert (now.where, now.uses[0].memory_bytes, now.host_bytes) == (Where.away, 0, before)
+        resume(cotenant, job)
+        tell(job, "check", "whole")
+        (now,) = tenants_now()
+        assert (now.where, now.uses[0].memory_bytes, now.host_bytes) == (Where.resident, before, 0)
+    assert now.times_left == 3
+
+
+def test_its_memory_is_free_for_others_meanwhile(job: Tenant, tenant: Start, cotenant: Run) -> None:
+    tell(job, f"add alloc {600 * MiB}", "added")
+    pause(cotenant, job)
+    other = tenant("standard", JOB)
+    assert other.hear() == "ready"
+    tell(other, "info", f"{1024 * MiB} {1024 * MiB}")
+    tell(other, f"add alloc {900 * MiB}", "added")
+    done = cotenant("resume", pid_of(job), "--wait", "0", env=job.env)
+    assert "comes back when 600M of the GPU's memory are free" in done.stderr
+    tell(job, "say('runs')", "runs")  # what needs no GPU goes on
+    job.say("check")
+    tell(other, "free", "freed")
+    assert job.hear() == "whole"
+
+
+def test_it_stays_paused_until_it_is_resumed(job: Tenant, cotenant: Run, tenants_now: TenantsNow) -> None:
+    tell(job, f"add alloc {4 * MiB}", "added")
+    pause(cotenant, job)
+    job.say("check")
+    # Its launch waits, whatever room there is: many looks of its mover later it is still away.
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        (now,) = tenants_now()
+        assert now.where == Where.away and now.held
+    resume(cotenant, job)
+    assert job.hear() == "whole"
+
+
+def test_what_is_queued_ends_first(job: Tenant, cotenant: Run) -> None:
+    tell(job, f"add alloc {4 * MiB}", "added")
+    job.say(
+        "stream = gpu.stream(); [gpu.launch(gpu.kernel('long'), stream) for _ in range(10)]; "
+        "check(driver.cuMemsetD8Async(memory.pieces[0][0], 7, 100, stream)); say('queued')"
+    )
+    assert job.hear() == "queued"
+    pause(cotenant, job)
+    resume(cotenant, job)
+    job.say("b = bytearray(100); check(driver.cuMemcpyDtoH(b, memory.pieces[0][0], 100)); say(set(b) == {7})")
+    assert job.hear() == "True"
+
+
+GRAPH = """
+from moving import *
+gpu = Gpu(); memory = Memory(); memory.add('alloc', 4 << 20); memory.add('alloc', 4 << 20)
+stream = gpu.stream(); first, second = (pointer for pointer, _ in memory.pieces)
+mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+check(driver.cuStreamBeginCapture(stream, mode))
+print('capturing', flush=True); input()
+check(driver.cuMemcpyDtoDAsync(second, first, 4 << 20, stream))
+check(driver.cuMemsetD8Async(first, 3, 1000, stream))
+exec_ = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0))
+print('captured', flush=True); input()
+memory.fill(0, 4 << 20); expected = memory.pieces[0][1]
+check(driver.cuGraphLaunch(exec_, stream)); check(driver.cuStreamSynchronize(stream))
+memory.pieces = [(second, expected), (first, bytes([3]) * 1000 + expected[1000:])]
+print(memory.is_whole())
+"""
+
+
+def test_a_graph_captured_before_replays_after(tenant: Start, cotenant: Run) -> None:
+    one = tenant("opportunistic", GRAPH)
+    assert one.hear() == "capturing"
+    # Never while a graph is captured: it is said why, and the capture goes on.
+    done = cotenant("pause", pid_of(one), env=one.env)
+    assert done.returncode == 1
+    assert "was not paused: a graph was being captured" in done.stderr
+    one.say("")
+    assert one.hear() == "captured"
+    pause(cotenant, one)
+    one.say("")
+    resume(cotenant, one)
+    assert one.finish() == "True\n"
+
+
+def test_what_is_exported_stays(tenant: Start, cotenant: Run) -> None:
+    one = tenant(
+        "opportunistic",
+        """
+from moving import *
+gpu = Gpu(); memory = Memory(); memory.add('alloc', 4 << 20)
+prop = driver.CUmemAllocationProp(); prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+prop.location = device_location()
+prop.requestedHandleTypes = fd = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+handle = check(driver.cuMemCreate(PAGE, prop, 0)); base = check(driver.cuMemAddressReserve(PAGE, 0, 0, 0))
+check(driver.cuMemMap(base, PAGE, 0, handle, 0)); access = driver.CUmemAccessDesc(); access.location = device_location()
+access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+check(driver.cuMemSetAccess(base, PAGE, [access], 1))
+print(check(driver.cuMemExportToShareableHandle(handle, fd, 0)) > 2, flush=True); input()
+check(driver.cuMemsetD8(base, 5, PAGE)); print(memory.is_whole()); check(driver.cuMemUnmap(base, PAGE))
+check(driver.cuMemRelease(handle)); print(int(driver.cuMemRelease(handle)[0]))
+""",
+    )
+    assert one.hear() == "True"
+    assert "4M on the host; 2M that cannot move stay on the GPU" in pause(cotenant, one)
+    resume(cotenant, one)
+    one.say("")
+    assert one.finish().split() == ["True", "1"]
+
+
+def test_threads_wait_and_go_on_together(tenant: Start, cotenant: Run) -> None:
+    one = tenant(
+        "opportunistic",
+        """
+import threading
+from moving import *
+gpu = Gpu(); memory = Memory(); stop = False; counts = [0] * 6
+def work(n):
+    gpu.use(); mine = Memory(n); mine.add('alloc', 3 << 20); mine.add('ordered', 5000)
+    while not stop:
+        extra = mine.add('alloc', 100 + 300_000 * n); good = mine.is_whole(); mine.free_last(); assert good
+        counts[n] += 1
+threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+[t.start() for t in threads]; print('on', flush=True)
+for line in sys.stdin: print(min(counts), flush=True)
+stop = True; [t.join() for t in threads]; print('ended', gpu.synchronize())
+""",
+    )
+    assert one.hear() == "on"
+
+    def fewest() -> int:
+        one.say("count")
+        return int(one.hear())
+
+    for _ in range(5):
+        wait_for(lambda: fewest() > 0)
+        pause(cotenant, one)
+        before = fewest()
+        assert fewest() == before
+        resume(cotenant, one)
+        wait_for(lambda before=before: fewest() > before + 1)
+    assert one.process and one.process.stdin
+    one.process.stdin.close()
+    one.process.stdin = None
+    assert one.finish() == "ended None\n"
+
+
+def test_work_that_does_not_end_is_not_torn_away(tenant: Start, cotenant: Run) -> None:
+    one = tenant(
+        "opportunistic",
+        """
+from moving import *
+import ctypes
+gpu = Gpu(); memory = Memory(); memory.add('alloc', 4 << 20); stream = gpu.stream()
+word = check(driver.cuMemHostAlloc(64, 0)); ctypes.c_uint32.from_address(word).value = 0
+check(driver.cuStreamWaitValue32(stream, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+check(driver.cuMemsetD8Async(memory.pieces[0][0], 9, 100, stream)); print('waits', flush=True); input()
+ctypes.c_uint32.from_address(word).value = 1; check(driver.cuStreamSynchronize(stream))
+print('went on', flush=True); input()
+""",
+    )
+    assert one.hear() == "waits"
+    done = cotenant("pause", pid_of(one), env=one.env)
+    assert (done.returncode, "its work on the GPU did not end in time" in done.stderr) == (1, True)
+    one.say("")
+    assert one.hear() == "went on"
+    pause(cotenant, one)
+
+
+def test_who_cannot_be_paused(tenant: Start, cotenant: Run, tenants_now: TenantsNow) -> None:
+    one = tenant("standard", JOB)
+    assert one.hear() == "ready"
+    tell(one, f"add alloc {MiB}", "added")
+    done = cotenant("pause", pid_of(one), env=one.env)
+    assert (done.returncode, "does not move" in done.stderr, "--oversubscribe" in done.stderr) == (
+        1,
+        True,
+        True,
+    )
+    for command in ("pause", "resume"):
+        done = cotenant(command, "1", env=one.env)
+        assert (done.returncode, "no tenant has the process number 1" in done.stderr) == (1, True)
+    with_option = tenant("standard", JOB, COTENANT_OVERSUBSCRIBE="1")
+    assert with_option.hear() == "ready"
+    tell(with_option, f"add alloc {MiB}", "added")
+    pause(cotenant, with_option)
+    resume(cotenant, with_option)
+    tell(with_option, "check", "whole")
+
+
+def test_a_program_that_ends_while_it_is_paused_ends(
+    job: Tenant, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    tell(job, f"add alloc {4 * MiB}", "added")
+    pause(cotenant, job)
+    assert job.finish() == ""
+    wait_for(lambda: not tenants_now())
+
+
+def test_what_a_killed_one_had_is_charged_to_nobody(
+    job: Tenant, cotenant: Run, tenants_now: TenantsNow, tenant: Start
+) -> None:
+    tell(job, f"add alloc {400 * MiB}", "added")
+    pause(cotenant, job)
+    assert job.process
+    job.process.kill()
+    job.process.wait()
+    other = tenant("opportunistic", JOB)
+    assert other.hear() == "ready"
+    tell(other, f"add alloc {900 * MiB}", "added")
+    wait_for(lambda: len(tenants_now()) == 1)
+    assert tenants_now()[0].host_bytes == 0
+
+
+def test_status_and_explain_say_so(job: Tenant, cotenant: Run) -> None:
+    tell(job, f"add alloc {4 * MiB}", "added")
+    pause(cotenant, job)
+    about = json.loads(cotenant("status", "-o", "json", env=job.env).stdout)["tenants"][0]
+    assert (about["where"], about["held"], about["host_bytes"]) == ("away", True, 4 * MiB)
+    assert " paused " in cotenant("status", env=job.env).stdout
+    words = cotenant("explain", pid_of(job), env=job.env).stdout
+    assert "paused by hand: 4M of its memory are on the host" in words
+    assert "`cotenant resume " + pid_of(job) + "`" in words

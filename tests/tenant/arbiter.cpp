@@ -1,0 +1,204 @@
+// The rules about a place in a GPU's memory, and the slabs, under chance. A seed a run; a line on stderr for what is wrong.
+#include "admission/arbiter.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <random>
+#include <vector>
+
+#include "tenant/slabs.h"
+
+#define REQUIRE(condition)                                                              \
+    do {                                                                                \
+        if (!(condition)) {                                                             \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);      \
+            exit(1);                                                                    \
+        }                                                                               \
+    } while (0)
+
+namespace {
+
+using arbiter::Tenant;
+std::mt19937_64 chance;
+uint64_t up_to(uint64_t most) { return chance() % (most + 1); }
+
+Tenant some_tenant(uint32_t number) {
+    Tenant one{};
+    one.number = number;
+    one.tenant_class = uint32_t(up_to(2));
+    one.weight = uint32_t(up_to(2) + 1) * 1000;
+    one.bytes = up_to(20);
+    one.movable = up_to(2) ? up_to(one.bytes) : 0;
+    one.wanted = up_to(1) ? up_to(20) : 0;
+    one.wanted_hard = one.wanted && up_to(7) == 0;
+    one.waiting_since_ns = up_to(5);
+    one.resident_since_ns = up_to(5);
+    one.stay_ns = up_to(5);
+    one.busy = up_to(1);
+    one.leaving = one.movable && up_to(4) == 0;
+    return one;
+}
+
+void choosing() {
+    for (int round = 0; round < 3000; ++round) {
+        std::vector<Tenant> all;
+        uint32_t count = 1 + uint32_t(up_to(7));
+        for (uint32_t i = 0; i < count; ++i) all.push_back(some_tenant(i));
+        const Tenant& needy = all[up_to(count - 1)];
+        uint64_t bytes = up_to(40), now = up_to(10), coming = 0, could = 0, got = 0;
+        uint32_t out[8];
+        uint32_t chosen = arbiter::choose(all.data(), count, needy, bytes, now, out);
+        for (const Tenant& one : all) {
+            if (one.leaving) coming += one.movable;
+            else if (arbiter::yields_now(one, needy, now)) could += one.movable;
+        }
+        for (uint32_t i = 0; i < chosen; ++i) {
+            const Tenant& one = all[out[i]];
+            REQUIRE(!one.leaving && one.movable && one.number != needy.number);
+            REQUIRE(one.tenant_class > needy.tenant_class ||
+                    (one.tenant_class == needy.tenant_class && one.tenant_class != arbiter::kProduction &&
+                     now >= one.resident_since_ns + one.stay_ns));
+            got += one.movable;
+        }
+        if (coming >= bytes || coming + could < bytes) {
+            REQUIRE(chosen == 0);
+            continue;
+        }
+        REQUIRE(coming + got >= bytes);
+        for (uint32_t i = 0; i < chosen; ++i) REQUIRE(coming + got - all[out[i]].movable < bytes);
+        // The least valuable of those who would do alone goes, unless even less valuable ones do together.
+        for (const Tenant& one : all)
+            if (chosen == 1 && one.number != out[0] && !one.leaving && arbiter::yields_now(one, needy, now) &&
+                coming + one.movable >= bytes)
+                REQUIRE(arbiter::is_less_valuable(all[out[0]], one));
+    }
+}
+
+// Jobs on one GPU, each resident or away, in steps of a millisecond. Whoever may, does; a move takes its time.
+struct Job {
+    uint32_t tenant_class;
+    uint64_t bytes;  // that it needs altogether
+    uint64_t pinned;
+    enum { resident, leaving, away, returning } where = away;
+    uint64_t since = 0, waiting_since = 1, until = 0;
+    uint64_t ran = 0, moved = 0, served = 0;
+};
+
+void turns() {
+    constexpr uint64_t kMs = 1000000;
+    arbiter::Gpu gpu{24, up_to(3)};
+    std::vector<Job> jobs;
+    uint32_t count = 2 + uint32_t(up_to(4));
+    uint64_t transfer = 5 + up_to(40);  // each way, in ms
+    for (uint32_t i = 0; i < count; ++i) {
+        Job job{uint32_t(1 + up_to(1)), 4 + up_to(14), 0};
+        job.waiting_since = 1 + i;
+        jobs.push_back(job);
+    }
+    auto crowd = [&] {
+        std::vector<Tenant> all;
+        for (uint32_t i = 0; i < count; ++i) {
+            const Job& job = jobs[i];
+            bool here = job.where != Job::away;
+            uint64_t stay = arbiter::stay_ns(2 * transfer * kMs, job.bytes, 0);
+            all.push_back({i, job.tenant_class, 1000, here ? job.bytes : 0,
+                           job.where == Job::resident || job.where == Job::leaving ? job.bytes : 0,
+                           job.where == Job::away ? job.bytes : 0, false, job.waiting_since, job.since, stay, true,
+                           job.where == Job::leaving});
+        }
+        return all;
+    };
+    uint32_t out[8];
+    uint64_t end = 2000 * transfer;
+    for (uint64_t now = 10; now < end; ++now) {
+        for (uint32_t i = 0; i < count; ++i) {
+            Job& job = jobs[i];
+            std::vector<Tenant> all = crowd();
+            REQUIRE(arbiter::taken(all.data(), count) <= gpu.capacity);
+            if (job.where == Job::resident) {
+                ++job.ran;
+                if (arbiter::must_leave(gpu, all.data(), count, all[i], now * kMs, out)) {
+                    job.where = Job::leaving;
+                    job.until = now + transfer;
+                }
+            } else if (job.where == Job::away) {
+                if (arbiter::is_first_in_line(gpu, all.data(), count, all[i]) &&
+                    arbiter::missing(gpu, all.data(), count, all[i]) == 0) {
+                    job.where = Job::returning;
+                    job.until = now + transfer;
+                }
+            } else {
+                ++job.moved;
+                if (now < job.until) continue;
+                if (job.where == Job::leaving) {
+                    job.where = Job::away;
+                    job.waiting_since = now;
+                } else {
+                    job.where = Job::resident;
+                    ++job.served;
+                }
+                job.since = now * kMs;
+            }
+        }
+    }
+    bool any_standard = false;
+    for (const Job& job : jobs) any_standard |= job.tenant_class == 1;
+    for (uint32_t i = 0; i < count; ++i) {
+        const Job& job = jobs[i];
+        // A class above may keep one out for ever; equals may not, and a class above never waits for one below.
+        uint64_t usable = arbiter::usable(gpu, crowd().data(), count, job.tenant_class);
+        bool is_best = job.tenant_class == 1 || !any_standard;
+        if (is_best && job.bytes <= usable) REQUIRE(job.served >= 1 && job.ran > 0);
+        // Displaced by equals alone, it spends less than a tenth of its time on the GPU with moving.
+        if (is_best && job.served > 2) REQUIRE(job.moved * 10 <= job.ran + 20 * transfer);
+    }
+}
+
+// Pieces never overlap, are found again whole, and leave nothing behind; wherever there is a gap, it is used.
+void slabs() {
+    tenant::Slab slab(uint64_t{1} << 40);
+    std::map<uint64_t, uint64_t> pieces;  // by address: bytes
+    auto units = [](uint64_t bytes) { return (bytes + 511) / 512 * 512; };
+    auto longest_gap = [&] {
+        uint64_t from = slab.base(), longest = 0;
+        for (auto& [at, bytes] : pieces) {
+            longest = std::max(longest, at - from);
+            from = at + units(bytes);
+        }
+        return std::max(longest, slab.base() + tenant::Slab::kBytes - from);
+    };
+    for (int step = 0; step < 3000; ++step) {
+        if (!pieces.empty() && up_to(9) < 4) {
+            auto it = std::next(pieces.begin(), long(up_to(pieces.size() - 1)));
+            uint64_t inside = it->first + 1 + up_to(it->second - 1), base = 0, bytes = 0;
+            if (inside < it->first + it->second) REQUIRE(!slab.give(inside));
+            REQUIRE(slab.piece_around(inside - 1, &base, &bytes) && base == it->first && bytes == it->second);
+            REQUIRE(slab.give(it->first) && !slab.give(it->first));
+            pieces.erase(it);
+            REQUIRE(slab.is_empty() == pieces.empty());
+            continue;
+        }
+        uint64_t bytes = 1 + up_to(up_to(3) ? 4000 : tenant::Slab::kMostBytes - 1), at = slab.take(bytes);
+        REQUIRE((at != 0) == (units(bytes) <= longest_gap()));
+        if (!at) continue;
+        REQUIRE(at % 512 == 0 && at >= slab.base() && at + units(bytes) <= slab.base() + tenant::Slab::kBytes);
+        auto next = pieces.lower_bound(at);
+        REQUIRE(next == pieces.end() || at + units(bytes) <= next->first);
+        REQUIRE(next == pieces.begin() || std::prev(next)->first + units(std::prev(next)->second) <= at);
+        pieces[at] = bytes;
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) return 2;
+    chance.seed(strtoull(argv[2], nullptr, 10));
+    if (!strcmp(argv[1], "choosing")) choosing();
+    if (!strcmp(argv[1], "turns"))
+        for (int i = 0; i < 5; ++i) turns();
+    if (!strcmp(argv[1], "slabs")) slabs();
+    return 0;
+}
