@@ -38,7 +38,7 @@ struct Tenant {
     uint64_t bytes;    // that it has on the GPU
     uint64_t movable;  // of these, what would go if it left; 0: it cannot, or does not now
     uint64_t wanted;   // more that it waits for; 0: it does not wait
-    bool wanted_hard;  // the driver itself has none: what seems free is not
+    bool wanted_hard;  // the driver itself has not so much, whatever seems free
     uint64_t waiting_since_ns;
     uint64_t resident_since_ns;
     uint64_t stay_ns;
@@ -141,11 +141,11 @@ inline bool has_hope(const Gpu& gpu, const Tenant* tenants, uint32_t count, cons
     return least <= usable(gpu, tenants, count, who.tenant_class);
 }
 
-// How much must become free for one that waits.
+// How much must become free for one that waits. Where the driver has less than it seems, one more leaves at a time.
 inline uint64_t missing(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
-    if (who.wanted_hard) return who.wanted;
     uint64_t wanted = taken(tenants, count) + who.wanted, there = usable(gpu, tenants, count, who.tenant_class);
-    return wanted > there ? wanted - there : 0;
+    if (wanted > there) return wanted - there;
+    return who.wanted_hard ? 1 : 0;
 }
 
 inline bool is_first_in_line(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {

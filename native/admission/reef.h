@@ -15,7 +15,7 @@
 
 namespace admission::reef {
 
-enum Parameter { kAhead };
+enum Parameter { kAhead, kLetsRun };  // the second, not 0: where kernels cannot be killed
 
 inline float padded_us(const Operation& operation, float free_sms) {
     return operation.us * std::max(1.0f, operation.sms / free_sms);
@@ -30,8 +30,8 @@ inline Verdict decide(const Moment& moment, const float* parameters) {
     return padded_us(moment.operation, gpu.free_sms) <= gpu.production.left_us ? Verdict::go : Verdict::wait;
 }
 
-inline Preemption preempt(const Moment& moment) {
-    return moment.operation.begins_request ? Preemption::kill : Preemption::let_run;
+inline Preemption preempt(const Moment& moment, const float* parameters) {
+    return moment.operation.begins_request && parameters[kLetsRun] == 0 ? Preemption::kill : Preemption::let_run;
 }
 
 }  // namespace admission::reef

@@ -39,7 +39,7 @@ inline Verdict decide(uint32_t rule, const Moment& moment, const float* paramete
 inline Preemption preempt(uint32_t rule, const Moment& moment, const Running& running, const float* parameters) {
     switch (rule) {
         case kReef:
-            return reef::preempt(moment);
+            return reef::preempt(moment, parameters);
         case kChimera:
             return chimera::preempt(moment, running, parameters);
         default:

@@ -26,7 +26,8 @@ namespace wire {
 
 namespace {
 
-constexpr int kMostNames = 4 * kSlots;  // in the slots' folder; whoever puts more there makes nobody read them
+constexpr int kMostNames = 4 * kSlots;         // in the slots' folder; whoever puts more there makes nobody read them
+constexpr uint64_t kLongestPauseNs = 1000000;  // between looks, also after one that was held up
 constexpr int kReadOnly = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 // A launching thread may come here: nothing of it may be seen, and cancelling it must not leave the lock held.
@@ -340,7 +341,7 @@ void look_at_rivals(Segment& segment, int index, Look how) {
             if (int other = word * 64 + __builtin_ctzll(rivals); other != here.own) copy_slot(segment, other);
     }
     uint64_t ended = now_ns();
-    here.next_look_ns = ended + 7 * (ended - began);
+    here.next_look_ns = ended + std::min(7 * (ended - began), kLongestPauseNs);
 }
 
 bool steer_shared_slot(Segment& segment, int index, int gpu) {

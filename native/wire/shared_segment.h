@@ -56,8 +56,8 @@ int take_shared_slot(Segment& segment);
 void leave_shared_slot(Segment& segment, int index);
 // Sees who has come, gone and changed, and removes the slots of the dead where this user may. Returns how many.
 int look_around(Segment& segment);
-// Sees what those do whom this tenant may have to wait for. With `sparing` not more often than an eighth of the time
-// allows.
+// Sees what those do whom this tenant may have to wait for. Sparingly: in an eighth of the time, or once in a
+// millisecond.
 enum class Look { now, sparing };
 void look_at_rivals(Segment& segment, int index, Look how);
 // What a controller has written into the copy of a slot goes into the slot. False: this user may not.

@@ -56,3 +56,7 @@ def test_production_goes_at_once(decide: Ask) -> None:
 def test_a_new_request_kills_and_the_next_kernel_of_it_does_not(preempt: Ask) -> None:
     assert preempt(Rule.reef, begins_request=1, running_left_us=500) == "kill"
     assert preempt(Rule.reef, begins_request=0, running_left_us=5) == "let_run"
+
+
+def test_where_kernels_cannot_be_killed_they_run_on(preempt: Ask) -> None:
+    assert preempt(Rule.reef, begins_request=1, running_left_us=500, p1=1) == "let_run"
