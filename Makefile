@@ -15,7 +15,7 @@ BUNDLE_PYTHONS ?= 3.11 3.12 3.13
 
 # Folders too, so that a deleted file counts as a change.
 SOURCES := pyproject.toml CMakeLists.txt LICENSE README.md $(shell find src native -not -name '__pycache__' -not -name '*.pyc' 2>/dev/null)
-PYTHON_FOLDERS := $(wildcard src tests bench packaging native/codegen)
+PYTHON_FOLDERS := $(wildcard src tests bench examples packaging native/codegen)
 CPP_FILES := $(shell find $(wildcard native tests bench) \( -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.inc' \) 2>/dev/null)
 
 .PHONY: help
@@ -36,7 +36,7 @@ $(PACKAGE): $(TOOLS) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bundle clean
+.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-simulator bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -94,6 +94,14 @@ bench-coverage: $(PACKAGE)  ## real programs with and without the interposer, co
 
 bench-pairs: $(PACKAGE)  ## production jobs beside opportunistic ones, and other ways to share (needs a GPU and PyTorch)
 	@$(PYTHON_IN_VENV) bench/pairs/run.py --python "$${PYTHON:-python3}"
+
+bench-simulator: $(PACKAGE)  ## how fast the simulator is, how far off, and the papers' headlines (five minutes, no GPU)
+	@$(PYTHON_IN_VENV) bench/simulator/run.py
+	$(PYTHON_IN_VENV) bench/simulator/validate.py
+	$(PYTHON_IN_VENV) bench/simulator/headlines.py
+
+bench-memory: $(PACKAGE)  ## jobs that do not fit on the GPU together (needs a GPU and PyTorch)
+	@$(PYTHON_IN_VENV) bench/memory/run.py --python "$${PYTHON:-python3}"
 
 bundle: $(PACKAGE)  ## one archive for a machine without a network (BUNDLE_PYTHONS="3.12" narrows it)
 	@$(PYTHON_IN_VENV) packaging/bundle.py $(BUNDLE_PYTHONS)

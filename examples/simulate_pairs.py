@@ -26,13 +26,13 @@ training = Job(
 
 def main() -> None:
     study = Study(Workload("my pair", (serving, training)), gpu="h200", seconds=20)
-    print(f"{'policy':12} {'p50, ms':>8} {'p99, ms':>8} {'x alone':>8} {'training':>9}")
+    print(f"{'policy':12} {'p50, ms':>8} {'p99, ms':>8} {'x alone':>9} {'training':>9}")
     for policy in ("timeslice", "mps", "orion", "strict", "guard"):
         outcome = study.run(policy)
         service, harvest = outcome.tenants
         print(
             f"{policy:12} {service.latency.p50_us / 1000:8.2f} {service.latency.p99_us / 1000:8.2f} "
-            f"{service.slowdown_p99:7.2f}x {harvest.share:9.0%}"
+            f"{service.slowdown_p99:8.2f}x {harvest.share:9.0%}"
         )
 
 

@@ -2,6 +2,7 @@
 
 python bench/simulator/headlines.py                  # about three minutes; Markdown, as in docs/simulator.md
 python bench/simulator/headlines.py orion --seeds 10
+python bench/simulator/headlines.py variants         # Orion's mixes with one thing changed: where differences come from
 
 Their machines and models are not ours, so what can be compared is who is ahead of whom, and by about how much.
 """
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 from cotenant.policies.interface import Knobs, View
 from cotenant.policies.reef import AHEAD, Reef
-from cotenant.simulator import Outcome, Study, find_workload
+from cotenant.simulator import Op, Outcome, Study, Workload, find_workload
 
 
 class ReefWithoutKilling(Reef):
@@ -25,6 +26,11 @@ class ReefWithoutKilling(Reef):
 
     def tick(self, view: View) -> Knobs:
         return Knobs(rule=self.rule, parameters=(AHEAD, 1.0))
+
+
+class ReefByPaddingAlone(ReefWithoutKilling):
+    name: ClassVar[str] = "reef, no kill, no priorities"
+    priorities: ClassVar[bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +43,22 @@ class Figure:
 @dataclasses.dataclass(frozen=True)
 class Headline:
     paper: str
-    workloads: tuple[str, ...]
+    workloads: tuple[Workload, ...]
     policies: tuple[Any, ...]
     figures: tuple[Figure, ...]
     seconds: float | None = None
+
+
+def changed(workload: str, what: str, change: Callable[[Op], Op]) -> Workload:
+    """A shipped workload whose second job has other operations."""
+    found = find_workload(workload)
+    first, second = found.jobs
+    other = dataclasses.replace(second, ops=tuple(change(op) for op in second.ops))
+    return dataclasses.replace(found, name=f"{workload}, {what}", jobs=(first, other))
+
+
+def times(factor: float, field: str) -> Callable[[Op], Op]:
+    return lambda op: dataclasses.replace(op, **{field: getattr(op, field) * factor})
 
 
 P99 = Figure("p99, times alone", lambda outcome: outcome.production[0].slowdown_p99, "{:.2f}")
@@ -51,24 +69,39 @@ COMPLETION = Figure("mean completion, s", lambda outcome: outcome.completion_s, 
 HEADLINES = {
     "orion": Headline(
         "Orion",
-        ("orion-resnet50", "orion-mobilenet"),
+        (find_workload("orion-resnet50"), find_workload("orion-mobilenet")),
         ("timeslice", "mps", ReefWithoutKilling, "reef", "orion", "strict", "guard"),
         (P99, OTHERS),
     ),
     "tgs": Headline(
         "TGS",
-        ("tgs",),
+        (find_workload("tgs"),),
         ("timeslice", "mps", "antman", "tgs", "strict", "guard"),
         (PRODUCTION, OTHERS),
         seconds=900,
     ),
     "salus": Headline(
         "Salus",
-        ("salus",),
+        (find_workload("salus"),),
         ("salus-fifo", "mps", "salus-pack", "salus-fair", "salus-srtf"),
         (COMPLETION,),
     ),
 }
+VARIANTS = Headline(
+    "Orion's mixes with one thing about the others changed",
+    (
+        find_workload("orion-resnet50"),
+        changed("orion-resnet50", "half the SMs", times(0.5, "sms")),
+        changed("orion-resnet50", "all SMs", lambda op: dataclasses.replace(op, sms=1.0)),
+        find_workload("orion-mobilenet"),
+        changed("orion-mobilenet", "half the SMs", times(0.5, "sms")),
+        changed("orion-mobilenet", "half as long", times(0.5, "us")),
+        changed("orion-mobilenet", "twice as long", times(2.0, "us")),
+        changed("orion-mobilenet", "no bandwidth", times(0.0, "gbps")),
+    ),
+    ("mps", ReefByPaddingAlone, ReefWithoutKilling, "reef", "orion"),
+    (P99, OTHERS),
+)
 
 
 def spread(values: Sequence[float], form: str) -> str:
@@ -79,9 +112,8 @@ def spread(values: Sequence[float], form: str) -> str:
     return mean if least == most else f"{mean} [{least}, {most}]"
 
 
-def rows(headline: Headline, workload: str, seeds: int) -> list[str]:
-    found = find_workload(workload)
-    studies = [Study(found, seconds=headline.seconds, seed=seed) for seed in range(seeds)]
+def rows(headline: Headline, workload: Workload, seeds: int) -> list[str]:
+    studies = [Study(workload, seconds=headline.seconds, seed=seed) for seed in range(seeds)]
     lines = []
     for policy in headline.policies:
         outcomes = [study.run(policy) for study in studies]
@@ -89,20 +121,23 @@ def rows(headline: Headline, workload: str, seeds: int) -> list[str]:
             spread([figure.of(outcome) for outcome in outcomes], figure.form) for figure in headline.figures
         ]
         name = policy if isinstance(policy, str) else policy.name
-        lines.append(f"| {workload} | {name} | {' | '.join(cells)} |")
+        lines.append(f"| {workload.name} | {name} | {' | '.join(cells)} |")
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("papers", nargs="*", help=f"of {', '.join(HEADLINES)}; all if none is named")
+    parser.add_argument(
+        "papers", nargs="*", help=f"of {', '.join(HEADLINES)}, or variants; all papers if none is named"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.papers if name not in HEADLINES]
+    known = {**HEADLINES, "variants": VARIANTS}
+    unknown = [name for name in arguments.papers if name not in known]
     if unknown or arguments.seeds < 1:
         parser.error(f"no paper '{unknown[0]}'" if unknown else "at least one seed")
     for name in arguments.papers or HEADLINES:
-        headline = HEADLINES[name]
+        headline = known[name]
         titles = " | ".join(figure.title for figure in headline.figures)
         print(f"{headline.paper}\n\n| workload | policy | {titles} |")
         print(f"| --- | --- | {' | '.join('--:' for _ in headline.figures)} |")

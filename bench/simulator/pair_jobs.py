@@ -14,18 +14,16 @@ from cotenant.simulator.trace_program import read_program
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 FIRST_GAP_US = 30.0  # of the CPU, from taking a request up to its first launch
 
-# How often a request waits for the GPU.
-WAITS = {"decode": 2, "encoder": 1, "vision": 1, "training": 1}
+SERVING = ("decode", "encoder", "vision", "training")
 RATES = {"decode": 20.0, "encoder": 100.0, "vision": 40.0}
 LOADER_MS = {"training": (15.0, 35.0)}
 STEPS = ("gpt", "longk", "graph", "copies", "resnet")
 
 
-def one_request(program: Program, waits: int) -> Program:
+def one_request(program: Program) -> Program:
     """One from the middle of a trace; the pause before it is not the job's but the arrivals'."""
-    count = len(program.request_ends) // waits
-    ends = program.request_ends[waits - 1 :: waits]
-    middle = count // 2
+    ends = program.request_ends
+    middle = len(ends) // 2
     ops = program.ops[ends[middle - 1] : ends[middle]].copy()
     ops["gap_us"][0] = FIRST_GAP_US
     ops["sync"][0] = 0
@@ -47,7 +45,7 @@ def production_job(name: str) -> Job:
     return Job(
         name,
         TenantClass.production,
-        program=one_request(read_program(TRACES / f"{name}.trace"), WAITS[name]),
+        program=one_request(read_program(TRACES / f"{name}.trace")),
         arrivals=Arrivals(ArrivalKind.poisson, rate) if rate else Arrivals(),
         think_ms=LOADER_MS.get(name, (0.0, 0.0)),
         trains=not rate,

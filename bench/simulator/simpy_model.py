@@ -15,7 +15,7 @@ import simpy
 
 # The grace is about what ours learns from this job's pauses.
 LAUNCH_US, GATE_US, OPEN_US, GATE_EVERY_US = 2.0, 2.0, 7.0, 100.0
-GRACE_US, SLICE_US, CUT_US, DRAIN_US = 900.0, 100.0, 200.0, 150.0
+GRACE_US, SLICE_US, CUT_US, DRAIN_US = 900.0, 1000.0, 200.0, 150.0
 
 
 @dataclass
@@ -40,6 +40,7 @@ class Device:
         self.opened = env.event()
         self.opened.succeed()
         self.runs: Any = None  # the opportunistic process, while its kernel is on
+        self.drained = env.event()  # it has come to a closed gate
         self.turn_began_us = 0.0
 
     def production(self) -> Generator[Any, Any, None]:
@@ -60,7 +61,8 @@ class Device:
                 self.opened = env.event()
                 if self.runs is not None:
                     slices = math.floor((env.now - self.turn_began_us) / SLICE_US) + 1
-                    yield env.timeout(self.turn_began_us + slices * SLICE_US - env.now)
+                    self.drained = env.event()
+                    yield self.drained | env.timeout(self.turn_began_us + slices * SLICE_US - env.now)
                 if self.runs is not None:
                     self.runs.interrupt()
                     yield env.timeout(CUT_US)
@@ -79,6 +81,9 @@ class Device:
             if since_gate + pair.other_us > GATE_EVERY_US:
                 since_gate = 0.0
                 if self.has_work:
+                    self.runs = None
+                    if not self.drained.triggered:
+                        self.drained.succeed()
                     yield self.opened
                     yield env.timeout(OPEN_US + DRAIN_US)
                     self.turn_began_us = env.now
@@ -97,7 +102,6 @@ class Device:
                     yield self.opened
                     yield env.timeout(DRAIN_US)
                     self.turn_began_us = env.now
-            self.runs = None
             pair.other_work_us += pair.other_us
             pair.operations += 1
 

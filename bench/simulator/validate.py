@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pair_jobs import POLICIES, STEPS, WAITS, opportunistic_job, production_job
+from pair_jobs import POLICIES, SERVING, STEPS, opportunistic_job, production_job
 
 from cotenant.errors import Problem
 from cotenant.simulator import Interference, Study, Workload, gpu_named
@@ -86,7 +86,7 @@ def known(points: Iterable[Point], modes: Sequence[str]) -> list[Point]:
         point
         for point in points
         if point.mode in modes
-        and point.pair.partition("+")[0] in WAITS
+        and point.pair.partition("+")[0] in SERVING
         and point.pair.partition("+")[2] in STEPS
     ]
 

@@ -35,10 +35,11 @@ struct Tenant {
     uint32_t number;
     uint32_t tenant_class;
     uint32_t weight;
-    uint64_t bytes;    // that it has on the GPU
-    uint64_t movable;  // of these, what would go if it left; 0: it cannot, or does not now
-    uint64_t wanted;   // more that it waits for; 0: it does not wait
-    bool wanted_hard;  // the driver itself has not so much, whatever seems free
+    uint64_t bytes;          // that it has on the GPU
+    uint64_t movable;        // of these, what would go if it left; 0: it cannot, or does not now
+    uint64_t movable_later;  // likewise, once it has come back, or its capture has ended
+    uint64_t wanted;         // more that it waits for; 0: it does not wait
+    bool wanted_hard;        // the driver itself has not so much, whatever seems free
     uint64_t waiting_since_ns;
     uint64_t resident_since_ns;
     uint64_t stay_ns;
@@ -69,14 +70,17 @@ inline uint64_t taken(const Tenant* tenants, uint32_t count) {
     return sum;
 }
 
-// Whether `needy` may ever have the place of `other`.
-inline bool yields(const Tenant& other, const Tenant& needy) {
-    if (other.number == needy.number || other.movable == 0) return false;
+// Whether one's place may go to the other, as far as their classes are concerned.
+inline bool is_below(const Tenant& other, const Tenant& needy) {
+    if (other.number == needy.number) return false;
     return other.tenant_class > needy.tenant_class ||
            (other.tenant_class == needy.tenant_class && needy.tenant_class != kProduction);
 }
+inline bool yields_later(const Tenant& other, const Tenant& needy) {
+    return other.movable_later && is_below(other, needy);
+}
 inline bool yields_now(const Tenant& other, const Tenant& needy, uint64_t now_ns) {
-    if (!yields(other, needy)) return false;
+    if (!other.movable || !is_below(other, needy)) return false;
     return other.tenant_class > needy.tenant_class || now_ns >= other.resident_since_ns + other.stay_ns;
 }
 
@@ -131,12 +135,12 @@ inline uint32_t choose(const Tenant* tenants, uint32_t count, const Tenant& need
 inline bool has_hope(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
     if (who.wanted_hard)
         return std::any_of(tenants, tenants + count,
-                           [&](const Tenant& one) { return one.leaving || yields(one, who); });
+                           [&](const Tenant& one) { return one.leaving || yields_later(one, who); });
     uint64_t least = who.bytes + who.wanted;
     for (uint32_t i = 0; i < count; ++i) {
         const Tenant& one = tenants[i];
         if (one.number == who.number) continue;
-        least += one.bytes - (yields(one, who) || one.leaving ? std::min(one.bytes, one.movable) : 0);
+        least += one.bytes - (yields_later(one, who) || one.leaving ? std::min(one.bytes, one.movable_later) : 0);
     }
     return least <= usable(gpu, tenants, count, who.tenant_class);
 }

@@ -12,9 +12,11 @@ void erase(std::vector<uint32_t>& list, uint32_t tenant) { list.erase(std::find(
 
 }  // namespace
 
-Gpu::Gpu(const Machine& machine, uint32_t timeline_places, double timeline_us, size_t most_spans)
+Gpu::Gpu(const Machine& machine, uint32_t timeline_places, double timeline_from_us, double timeline_us,
+         size_t most_spans)
     : machine_(machine),
       timeline_places_(timeline_places),
+      timeline_from_us_(timeline_from_us),
       timeline_place_us_(timeline_places ? timeline_us / timeline_places : 0),
       most_spans_(most_spans) {
     spans_.reserve(most_spans);

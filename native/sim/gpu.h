@@ -71,7 +71,9 @@ struct GpuFigures {
 
 class Gpu {
  public:
-    Gpu(const Machine& machine, uint32_t timeline_places, double timeline_us, size_t most_spans);
+    // The timeline has the SMs of each tenant between two moments, in so many places.
+    Gpu(const Machine& machine, uint32_t timeline_places, double timeline_from_us, double timeline_us,
+        size_t most_spans);
 
     // Its durations are fitted to the machine: what asks for more than there is takes longer.
     uint32_t add_program(Program program);
@@ -244,7 +246,7 @@ class Gpu {
 
     const Machine machine_;
     const uint32_t timeline_places_;
-    const double timeline_place_us_;
+    const double timeline_from_us_, timeline_place_us_;
     const size_t most_spans_;
 
     std::vector<std::unique_ptr<Program>> programs_;

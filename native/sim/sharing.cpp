@@ -244,12 +244,15 @@ void Gpu::progress(Tenant& t) {
 }
 
 void Gpu::draw(Tenant& t, double from_us, double to_us, double sms) {
-    if (!timeline_places_) return;
-    double last = timeline_places_ - 1;
-    auto place_of = [&](double us) { return static_cast<size_t>(std::min(us / timeline_place_us_, last)); };
-    for (size_t place = place_of(from_us), end = place_of(to_us); place <= end; ++place) {
-        double begins = static_cast<double>(place) * timeline_place_us_;
-        double within = std::min(to_us, begins + timeline_place_us_) - std::max(from_us, begins);
+    double begin = std::max(0.0, from_us - timeline_from_us_);
+    double end = std::min(to_us - timeline_from_us_, timeline_place_us_ * timeline_places_);
+    if (!timeline_places_ || begin >= end) return;
+    auto place_of = [&](double us) {
+        return std::min(static_cast<size_t>(us / timeline_place_us_), size_t{timeline_places_} - 1);
+    };
+    for (size_t place = place_of(begin), last = place_of(end); place <= last; ++place) {
+        double edge = static_cast<double>(place) * timeline_place_us_;
+        double within = std::min(end, edge + timeline_place_us_) - std::max(begin, edge);
         if (within > 0) t.timeline[place] += static_cast<float>(within * sms / timeline_place_us_);
     }
 }

@@ -87,10 +87,10 @@ EXPORT int cotenant_sim_read_device(const char* path, CotenantSimDevice* device,
 }
 
 // Null when there is no memory for it.
-EXPORT sim::Gpu* cotenant_sim_new(const sim::Machine* machine, uint32_t timeline_places, double timeline_us,
-                                  uint64_t most_spans) {
+EXPORT sim::Gpu* cotenant_sim_new(const sim::Machine* machine, uint32_t timeline_places, double timeline_from_us,
+                                  double timeline_us, uint64_t most_spans) {
     try {
-        return new sim::Gpu(*machine, timeline_places, timeline_us, most_spans);
+        return new sim::Gpu(*machine, timeline_places, timeline_from_us, timeline_us, most_spans);
     } catch (const std::exception&) {
         return nullptr;
     }

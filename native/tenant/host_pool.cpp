@@ -72,6 +72,10 @@ bool HostPool::take_from_budget() {
     return false;
 }
 
+void HostPool::touch_block() {
+    if (!touched_) touched_ = map_block();
+}
+
 bool HostPool::add_block(wire::Refusal* why) {
     *why = wire::host_memory;
     if (count_ == room_) {
@@ -85,7 +89,9 @@ bool HostPool::add_block(wire::Refusal* why) {
         *why = wire::host_budget;
         return false;
     }
-    char* block = map_block();
+    touch_block();
+    char* block = touched_;
+    touched_ = nullptr;
     if (block && driver.cuMemHostRegister_v2(block, kBlock, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS) {
         blocks_[count_++] = block;
         return true;
@@ -107,6 +113,8 @@ bool HostPool::prepare(uint64_t bytes) {
 }
 
 void HostPool::shrink_to(uint64_t bytes) {
+    if (touched_) munmap(touched_, kBlock);
+    touched_ = nullptr;
     while (count_ > 0 && (count_ - 1) * kBlock >= bytes) {
         char* block = blocks_[count_ - 1];
         // What the driver would not let go stays ours, and counted.

@@ -27,6 +27,8 @@ class HostPool {
 
     // Has at least so much from now on, or says why not. A context is current.
     bool hold(uint64_t bytes, wire::Refusal* why);
+    // Touches the pages of one block more; takes a while, and calls no driver.
+    void touch_block();
     // One block more, if that is less than `bytes`; false: nothing to do, or not to be had.
     bool prepare(uint64_t bytes);
     // Keeps no more than so much.
@@ -46,6 +48,7 @@ class HostPool {
     wire::Segment* segment_ = nullptr;
     wire::Slot* slot_ = nullptr;
     char** blocks_ = nullptr;
+    char* touched_ = nullptr;  // the next one's pages
     uint64_t count_ = 0, room_ = 0;
 };
 

@@ -116,6 +116,7 @@ class Membership {
     uint64_t minded_ns_[wire::kGpus] = {};
     uint64_t used_then_ns_[wire::kGpus] = {};
     double done_then_us_[wire::kGpus] = {};
+    uint32_t rules_then_[wire::kGpus] = {};
     Share rates_[wire::kGpus], floors_[wire::kGpus];
     bool was_tolerant_[wire::kGpus] = {};
     bool has_others_below_ = false, has_equals_ = false;

@@ -23,10 +23,11 @@ namespace {
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
 constexpr uint64_t kAwayLookNs = 5 * kMillisecond;
+constexpr uint64_t kBetweenBlocksNs = kMillisecond;
 constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
 constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
 constexpr uint64_t kSoonNs = 5 * kMillisecond, kRetryNs = 100 * kMillisecond;  // after a move that failed
-constexpr int kMostTriesToStop = 500;              // of 10 ms
+constexpr int kMostTriesToStop = 500;                                          // of 10 ms
 
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
@@ -73,8 +74,9 @@ void Mover::run() {
     while (phase.load() == moving) {
         uint32_t woken = mine_.wake.load();
         look(wire::now_ns());
-        if (mine_.where.load() == wire::resident && prepare()) continue;
-        wait_on(mine_.wake, woken, mine_.where.load() == wire::away ? kAwayLookNs : kResidentLookNs, FUTEX_WAIT);
+        bool more = mine_.where.load() == wire::resident && prepare();
+        uint64_t nap = more ? kBetweenBlocksNs : mine_.where.load() == wire::away ? kAwayLookNs : kResidentLookNs;
+        wait_on(mine_.wake, woken, nap, FUTEX_WAIT);
     }
 }
 
@@ -168,11 +170,12 @@ bool Mover::make_still() {
         return false;
     }
     for (uint64_t began = wire::now_ns(); !has_drained();) {
+        set_where(wire::leaving);  // a class above may have closed its gates again
         if (wire::now_ns() - began > kDrainPatienceNs) {
             refuse(wire::does_not_drain);
             return false;
         }
-        timespec nap{0, 50000};
+        timespec nap{0, 100000};
         clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
     }
     return true;
@@ -245,9 +248,12 @@ bool Mover::claim() {
         if (!claimed_[gpu]) continue;
         Place place{&membership_, device_of_gpu(gpu), gpu};
         count(place, claimed_[gpu]);
+        // Others shall know that it will be able to leave again.
+        slot_.memory[gpu].movable_bytes.fetch_add(claimed_[gpu]);
         if (is_room(place)) continue;
         for (int back = 0; back <= gpu; ++back)
             if (claimed_[back]) give({&membership_, 0, back}, claimed_[back]);
+        show();
         return false;
     }
     return true;
@@ -273,8 +279,10 @@ void Mover::come_back() {
     if (!back) {
         next_try_ns_ = wire::now_ns() + kRetryNs;
         set_where(wire::away);
+        show();
         return;
     }
+    mine_.leaving_ns.store(leaving_ns_);
     mine_.transfer_ns.store(leaving_ns_ + (wire::now_ns() - began));
     mine_.since_ns.store(wire::now_ns());
     mine_.waiting_since_ns.store(0);
@@ -295,6 +303,13 @@ void Mover::show() {
     }
 }
 
+// One that memory is copied in; under the residence's lock.
+CUcontext a_context() {
+    for (uint32_t i = 0; i < residence.chunks.count(); ++i)
+        if (!residence.chunks[i].pinned) return residence.chunks[i].context;
+    return nullptr;
+}
+
 // Where there is company, the host memory for a leaving is pinned ahead: that takes longer than the copying.
 bool Mover::prepare() {
     uint64_t all = 0;
@@ -306,10 +321,13 @@ bool Mover::prepare() {
                    wire::anybody_else(membership_.segment(), static_cast<int>(number_of(membership_.segment(), slot_)),
                                       gpu, 0, wire::kClasses - 1);
     }
-    ResidenceLocked locked;
     if (residence.pool.bytes() > all + 2 * HostPool::kBlock) residence.pool.shrink_to(all);
-    if (!company || residence.chunks.count() == 0) return false;
-    return driver.cuCtxSetCurrent(residence.chunks[0].context) == CUDA_SUCCESS && residence.pool.prepare(all);
+    if (!company || residence.pool.bytes() >= all) return false;
+    residence.pool.touch_block();
+    // The lock is for the context, which must not end meanwhile.
+    ResidenceLocked locked;
+    CUcontext context = a_context();
+    return context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(all);
 }
 
 void* mover_main(void* membership) {

@@ -134,8 +134,8 @@ void free_postponed() {
     ResidenceLocked locked;
     for (uint32_t i = waiting.load(); i-- > 0;) {
         CUdeviceptr pointer = list[i].pointer;
-        bool reached = list[i].reached ? driver.cuEventQuery(list[i].reached) != CUDA_ERROR_NOT_READY
-                                       : has_ended(list[i].context);
+        bool reached =
+            list[i].reached ? driver.cuEventQuery(list[i].reached) != CUDA_ERROR_NOT_READY : has_ended(list[i].context);
         if (!reached) continue;
         remove(i);
         Giving giving(pointer);

@@ -18,15 +18,16 @@ namespace {
 constexpr uint64_t kMillisecond = 1000000;
 // With one that was asked and does not answer (it has been stopped, say), and with one that is on its way.
 constexpr uint64_t kPatienceNs = 10000 * kMillisecond, kLongPatienceNs = 60000 * kMillisecond;
+constexpr uint64_t kDoubtNs = 100 * kMillisecond;
 // A refusal counts for so long. A capture ends soon; a lack of host memory does not.
 constexpr uint64_t kBriefNs = 20 * kMillisecond, kLongNs = 1000 * kMillisecond;
 
 std::atomic<uint64_t> needed[wire::kGpus];
 
-bool refuses_now(const wire::Slot& slot, uint64_t now) {
+bool refuses_for(const wire::Slot& slot, uint64_t now, uint64_t brief_ns) {
     uint32_t why = slot.residence.refusal.load();
     if (why == wire::none_refused) return false;
-    uint64_t lasts = why == wire::in_capture || why == wire::does_not_drain ? kBriefNs : kLongNs;
+    uint64_t lasts = why == wire::in_capture || why == wire::does_not_drain ? brief_ns : kLongNs;
     return now - slot.residence.refused_ns.load() < lasts;
 }
 
@@ -35,19 +36,22 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     wire::Slot::Residence& residence = slot.residence;
     uint32_t where = residence.where.load();
     uint64_t bytes = slot.gpus[gpu].memory_bytes.load(), movable = slot.memory[gpu].movable_bytes.load();
-    bool can_leave = where == wire::leaving || (where == wire::resident && !refuses_now(slot, now));
+    bool here = where == wire::resident || where == wire::leaving || where == wire::returning;
+    bool can_leave = where == wire::leaving || (where == wire::resident && !refuses_for(slot, now, kBriefNs));
     bool waits_here = residence.waiting_since_ns.load() && residence.wanted_gpu.load() == static_cast<uint32_t>(gpu);
+    uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
     movable = can_leave ? std::min(movable, bytes) : 0;
     return {number,
             slot.tenant_class.load(),
             slot.weight.load(),
             bytes,
             movable,
+            later,
             waits_here ? residence.wanted_bytes.load() : 0,
             residence.wanted_hard.load() != 0,
             residence.waiting_since_ns.load(),
             residence.since_ns.load(),
-            arbiter::stay_ns(residence.transfer_ns.load(), movable, segment.header.crowding.stay_ms.load()),
+            arbiter::stay_ns(residence.transfer_ns.load(), later, segment.header.crowding.stay_ms.load()),
             slot.gpus[gpu].busy.load() != 0,
             where == wire::leaving};
 }
@@ -132,21 +136,6 @@ Need::~Need() {
     if (residence.where.load() != wire::away) residence.waiting_since_ns.store(0);
 }
 
-bool Need::someone_may_change_their_mind(const Crowd& crowd, const arbiter::Tenant& self, uint64_t now) const {
-    if (now - began_ns_ > kPatienceNs) return false;
-    wire::Segment& segment = place_.membership->segment();
-    for (uint32_t i = 0; i < crowd.count; ++i) {
-        const arbiter::Tenant& one = crowd.tenants[i];
-        wire::Slot& slot = segment.slot(static_cast<int>(one.number));
-        uint32_t why = slot.residence.refusal.load();
-        bool brief = why == wire::in_capture || why == wire::does_not_drain;
-        arbiter::Tenant willing = one;
-        willing.movable = slot.memory[place_.gpu].movable_bytes.load();
-        if (slot.residence.where.load() == wire::resident && brief && arbiter::yields(willing, self)) return true;
-    }
-    return false;
-}
-
 bool Need::wait(bool by_driver) {
     wire::Segment& segment = place_.membership->segment();
     wire::Slot::Residence& mine = place_.slot().residence;
@@ -165,16 +154,24 @@ bool Need::wait(bool by_driver) {
     const arbiter::Tenant* self = crowd.find(number_of(segment, place_.slot()));
     if (!self || bytes_ > crowd.gpu.capacity) return false;
     if (crowd.is_next(*self)) crowd.wake_chosen(segment, *self);
-    bool is_leaving = false, has_equals = false;
+    bool is_leaving = false, has_equals = false, others_move = false;
     for (uint32_t i = 0; i < crowd.count; ++i) {
         const arbiter::Tenant& one = crowd.tenants[i];
         is_leaving |= one.leaving;
-        has_equals |= arbiter::yields(one, *self) && one.tenant_class == self->tenant_class;
+        others_move |= arbiter::is_below(one, *self) &&
+                       segment.slot(static_cast<int>(one.number)).residence.where.load() != wire::pinned;
+        has_equals |= arbiter::yields_later(one, *self) && one.tenant_class == self->tenant_class;
     }
     bool goes_on = is_leaving || crowd.has_hope(*self);
+    if (goes_on) hopeless_since_ns_ = 0;
+    if (!goes_on && others_move) {
+        // What somebody has counted may be on its way to become memory that can move, or to be given back.
+        if (!hopeless_since_ns_) hopeless_since_ns_ = now;
+        goes_on = now - hopeless_since_ns_ < kDoubtNs;
+    }
     // Equals have their stay, however long it is.
     if (!has_equals && now - began_ns_ > (is_leaving ? kLongPatienceNs : kPatienceNs)) goes_on = false;
-    if (!goes_on && !someone_may_change_their_mind(crowd, *self, now)) return false;
+    if (!goes_on) return false;
     nap();
     return true;
 }

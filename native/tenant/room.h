@@ -52,11 +52,9 @@ class Need {
     bool wait(bool by_driver);
 
  private:
-    bool someone_may_change_their_mind(const Crowd& crowd, const arbiter::Tenant& self, uint64_t now) const;
-
     Place place_;
     uint64_t bytes_;
-    uint64_t began_ns_ = 0;
+    uint64_t began_ns_ = 0, hopeless_since_ns_ = 0;
 };
 
 // Calls the driver for memory, and again for as long as it has none and others can make room.

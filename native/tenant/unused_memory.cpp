@@ -64,10 +64,6 @@ Unused ask_for_unused() {
     return unused;
 }
 
-}  // namespace tenant
-
-using namespace tenant;
-
 extern "C" uint32_t cotenant_memory_question(uint32_t timeout_ms) {
     listening.store(1);
     uint32_t last = answered.load();
@@ -93,3 +89,5 @@ extern "C" void cotenant_memory_unused(uint32_t question, const uint64_t* pairs,
     answered.store(question);
     wake(answered);
 }
+
+}  // namespace tenant

@@ -218,7 +218,13 @@ void Membership::mind_gate(int gpu, uint64_t now) {
         was_tolerant_[gpu] = tolerant;
         wire::refresh_gates(*segment_, slot_->tenant_class.load() + 1, gpu);
     }
-    if (!admission::is_gated(segment_->header.knobs.rule.load(), slot_->tenant_class.load())) return;
+    uint32_t rule = segment_->header.knobs.rule.load();
+    if (rule != rules_then_[gpu]) {
+        rules_then_[gpu] = rule;
+        wire::catch_up(*segment_, index_, gpu);
+        wire::refresh_gates(*segment_, 0, gpu);
+    }
+    if (!admission::is_gated(rule, slot_->tenant_class.load())) return;
 
     float elapsed_us = static_cast<float>(now - std::min(now, minded_ns_[gpu])) / 1000;
     uint64_t used_ns = here.used_ns.load();

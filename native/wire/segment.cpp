@@ -128,20 +128,6 @@ bool has_turn(Segment& segment, int index, int gpu) {
     });
 }
 
-// One that was idle comes back neither with the right to all the time that the others have used meanwhile, nor with a
-// debt from when it had the GPU to itself.
-void catch_up(Segment& segment, int index, int gpu) {
-    Classes equals = equals_of(rule_of(segment), segment.slot(index).tenant_class.load());
-    uint64_t least = UINT64_MAX;
-    for_each_in(segment, equals.first, equals.last, [&](int other) {
-        if (other != index && has_work(segment, other, gpu))
-            least = std::min(least, segment.slot(other).gpus[gpu].turn_key.load());
-    });
-    if (least == UINT64_MAX) return;
-    Count& key = segment.slot(index).gpus[gpu].turn_key;
-    key.store(std::clamp(key.load(), least, least + uint64_t{segment.header.knobs.turn_us.load()} * 1000));
-}
-
 void leave_classes(Segment& segment, int index) {
     for (auto& members : members_of(segment)) members[index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
 }
@@ -353,6 +339,18 @@ admission::Standing standing(Segment& segment, int index, int gpu) {
             here.below_floor.load() != 0 || slot.residence.where.load() == leaving};
 }
 
+void catch_up(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), segment.slot(index).tenant_class.load());
+    uint64_t least = UINT64_MAX;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        if (other != index && has_work(segment, other, gpu))
+            least = std::min(least, segment.slot(other).gpus[gpu].turn_key.load());
+    });
+    if (least == UINT64_MAX) return;
+    Count& key = segment.slot(index).gpus[gpu].turn_key;
+    key.store(std::clamp(key.load(), least, least + uint64_t{segment.header.knobs.turn_us.load()} * 1000));
+}
+
 void go_busy(Segment& segment, int index, int gpu) {
     Slot& slot = segment.slot(index);
     slot.heartbeat_ns.store(now_ns());
@@ -412,7 +410,8 @@ void charge(Segment& segment, int index, int gpu, uint64_t ns) {
     OnGpu& here = slot.gpus[gpu];
     uint32_t weight = std::max(slot.weight.load(), 1u);
     here.used_ns.fetch_add(ns, std::memory_order_relaxed);
-    here.turn_key.fetch_add(ns * 1000 / weight, std::memory_order_relaxed);
+    if (admission::is_gated(rule_of(segment), slot.tenant_class.load()))
+        here.turn_key.fetch_add(ns * 1000 / weight, std::memory_order_relaxed);
 }
 
 }  // namespace wire

@@ -57,6 +57,9 @@ void close_gates_below(Segment& segment, int index, int gpu);
 void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu);
 // Recomputes a gate. Says whether the tenant may go on.
 bool refresh_gate(Segment& segment, int index, int gpu);
+// Brings a tenant's turn key to those of its equals. One that was idle, or comes from another class or rule, has
+// neither the right to all the time that the others have used meanwhile, nor a debt from when it had the GPU to itself.
+void catch_up(Segment& segment, int index, int gpu);
 // Charges GPU time to a tenant, for its turn among equals.
 void charge(Segment& segment, int index, int gpu, uint64_t ns);
 

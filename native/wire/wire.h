@@ -165,6 +165,7 @@ struct Slot {
         Count refused_ns;        // and when
         Count since_ns;          // when it last came or left
         Count transfer_ns;       // its last leaving and return together
+        Count leaving_ns;        // and of that the leaving
         Count waiting_since_ns;  // for room, to come back or to grow; 0: it does not wait
         Count wanted_bytes;      // that it waits for
         Flag wanted_gpu;
@@ -173,7 +174,7 @@ struct Slot {
         Count saved_bytes;    // copied to the host, ever
         Count dropped_bytes;  // and not copied, as the program had no use for them
     } residence;
-    uint8_t unused[192];
+    uint8_t unused[184];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself

@@ -129,6 +129,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot::Residence, refused_ns);
         FIELD(Slot::Residence, since_ns);
         FIELD(Slot::Residence, transfer_ns);
+        FIELD(Slot::Residence, leaving_ns);
         FIELD(Slot::Residence, waiting_since_ns);
         FIELD(Slot::Residence, wanted_bytes);
         FIELD(Slot::Residence, wanted_gpu);

@@ -151,6 +151,7 @@ class Residence(ctypes.Structure):
         ("refused_ns", c_uint64),
         ("since_ns", c_uint64),
         ("transfer_ns", c_uint64),
+        ("leaving_ns", c_uint64),
         ("waiting_since_ns", c_uint64),
         ("wanted_bytes", c_uint64),
         ("wanted_gpu", c_uint32),
@@ -183,7 +184,7 @@ class Slot(ctypes.Structure):
         ("host_bytes", c_uint64),
         ("asked_memory", c_uint64),
         ("residence", Residence),
-        ("unused", c_uint8 * 192),
+        ("unused", c_uint8 * 184),
         ("gpus", OnGpu * GPUS),
         ("memory", Memory * GPUS),
     ]
@@ -250,6 +251,7 @@ class Tenant:
     wanted_bytes: int = 0
     times_left: int = 0
     transfer_ns: int = 0  # its last leaving and return together
+    leaving_ns: int = 0  # and of that the leaving
     host_pinned: int = 0  # host memory that it has pinned for leaving
     saved_bytes: int = 0  # copied to the host, ever
     dropped_bytes: int = 0  # and not copied, as the program had no use for them
@@ -426,6 +428,7 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         wanted_bytes=slot.residence.wanted_bytes if slot.residence.waiting_since_ns else 0,
         times_left=slot.residence.times_left,
         transfer_ns=slot.residence.transfer_ns,
+        leaving_ns=slot.residence.leaving_ns,
         host_pinned=slot.residence.host_pinned,
         saved_bytes=slot.residence.saved_bytes,
         dropped_bytes=slot.residence.dropped_bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from cotenant.cli import main
+from cotenant.policies import registry
 from cotenant.simulator import find_workload, shipped
+from tests.compiling import TREE
 
 PAIR = """
 title = "a pair"
@@ -111,10 +114,17 @@ def test_every_shipped_workload_can_be_simulated(cotenant: Run) -> None:
     listed = cotenant("simulate", "--list").stdout
     for name in shipped():
         workload = find_workload(name)
-        assert f"{name}\t{workload.title}" in listed
+        assert f"{name:<16} {workload.title}" in listed
         if name != "cluster":
             done = cotenant("simulate", name, "--policy", "strict", "--seconds", "0.2")
             assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_the_example_compares_five_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(TREE / "examples" / "simulate_pairs.py"), run_name="__main__")
+    title, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["timeslice", "mps", "orion", "strict", "guard"]
+    assert {len(row) for row in rows} == {len(title)}
 
 
 def test_traces_share_a_gpu_by_their_order(cotenant: Run, tmp_path: Path) -> None:
@@ -141,6 +151,15 @@ def broken(old: str, new: str) -> str:
         (broken('"2GiB"', '"900GiB"'), "'training' needs 900.0 GiB, h200 has"),
         (broken("repeat = 20", "repeat = 99999999999"), "'repeat' is a whole number"),
         (broken('class = "opportunistic"', 'class = "lazy"'), "'class' is one of production"),
+        (broken("rate = 100", "rate = 100\nfloor = '95%'"), "'floor' is a share of at most 90%"),
+        (broken('name = "training"', 'name = "serving"'), "two jobs on one GPU are called 'serving'"),
+        (
+            broken(
+                "repeat = 20",
+                "repeat = 20\n[[job]]\nname = 'a'\nfloor = 0.5\ncopies = 2\n[[job.ops]]\nus = 5",
+            ),
+            "100%",
+        ),
         ("title = ", "is no TOML"),
         ("title = 'nobody'", "it has no jobs"),
         (PAIR + "gpu = 3\n", "unknown key 'gpu'"),
@@ -168,6 +187,7 @@ def test_a_mistake_in_a_workload_is_one_line(cotenant: Run, tmp_path: Path, cont
         (("serve-and-train", "--gpu", "nosuch"), "unknown GPU 'nosuch'"),
         (("serve-and-train", "--seconds", "0"), "0 seconds cannot be simulated"),
         (("serve-and-train", "--seconds", "nan"), "nan seconds cannot be simulated"),
+        (("serve-and-train", "--seconds", "1e9"), "1e+09 seconds cannot be simulated"),
         (("serve-and-train", "--plot", "out.txt"), "'out.txt' is no picture"),
         (("serve-and-train", "--trace", "/nosuch/out.json"), "there is no folder /nosuch"),
         (("./nosuch.trace",), "nosuch.trace"),
@@ -193,16 +213,54 @@ def test_a_foreign_trace_is_refused(cotenant: Run, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 2 and done.stdout == ""
 
 
-def test_what_was_written_before_stays_when_a_policy_fails(cotenant: Run, pair: Path, tmp_path: Path) -> None:
-    policy = tmp_path / "mine.py"
-    policy.write_text(
+def test_all_can_stand_among_others_and_nobody_is_simulated_twice(cotenant: Run, pair: Path) -> None:
+    done = cotenant("simulate", pair, "--seconds", "0.01", "--policy", "strict,all,mps", "-o", "json")
+    names = [outcome["policy"] for outcome in json.loads(done.stdout)["outcomes"]]
+    assert names[0] == "strict" and sorted(names) == sorted(registry.names())
+
+
+def test_the_table_fits_into_a_hundred_columns(cotenant: Run) -> None:
+    done = cotenant("simulate", "serve-and-train", "--seconds", "2", "--policy", "all")
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 100
+
+
+def bad_policy(tmp_path: Path, answer: str, more: str = "") -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from cotenant.policies.interface import Knobs, TenantKnobs\n"
         "class Mine:\n"
         "    name, title, every_ms = 'mine', 'fails', 10\n"
+        f"    {more}\n"
         "    def tick(self, view):\n"
-        "        return 1 / 0\n"
+        f"        return {answer}\n"
         "    def explain(self, tenant):\n"
         "        return []\n"
     )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("answer", "more", "said"),
+    [
+        ("5", "", "the policy 'mine' failed: AttributeError"),
+        ("Knobs()", "def __init__(self, wants): pass", "the policy 'mine' failed: TypeError"),
+        ("Knobs(gate_every_us=-5)", "", "the policy 'mine' sets gate_every_us to -5"),
+        ("Knobs(tenants={0: TenantKnobs(rate=float('nan'))})", "", "the policy 'mine' sets rate to nan"),
+        ("Knobs(parameters=range(9))", "", "the policy gives 9 parameters"),
+    ],
+)
+def test_a_policy_that_fails_is_one_line(
+    cotenant: Run, pair: Path, tmp_path: Path, answer: str, more: str, said: str
+) -> None:
+    done = cotenant("simulate", pair, "--policy", bad_policy(tmp_path, answer, more))
+    assert done.returncode == 1
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: ") and said in error
+    assert hint.startswith("hint: ") and done.stdout == ""
+
+
+def test_what_was_written_before_stays_when_a_policy_fails(cotenant: Run, pair: Path, tmp_path: Path) -> None:
+    policy = bad_policy(tmp_path, "1 / 0")
     trace = tmp_path / "out.json"
     trace.write_text("precious")
     done = cotenant("simulate", pair, "--policy", str(policy), "--trace", trace)

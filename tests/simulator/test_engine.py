@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cotenant.errors import Problem
 from cotenant.policies.interface import Knobs, Rule, TenantKnobs
-from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, OpKind, Study, Workload
+from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, OpKind, Recording, Study, Workload
 from tests.simulator.small import (
     CUT_US,
     DRAIN_US,
@@ -274,3 +275,28 @@ def test_a_kernel_that_is_killed_begins_anew() -> None:
     assert killed.wasted_us == pytest.approx(1000, abs=1)
     assert killed.work_us == pytest.approx(5000, abs=1)
     assert killed.completion_s is not None and killed.completion_s > 0.006
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (Job("job"), "it needs ops or a program"),
+        (Job("job", ops=(Op(us=-1),)), "cannot be"),
+        (Job("job", ops=(Op(),)), "has no length"),
+        (Job("job", ops=(Op(us=1),), arrivals=Arrivals(ArrivalKind.poisson)), "need a rate"),
+        (Job("job", ops=(Op(us=1),), floor=1.0), "the floors on one GPU add up to 100%"),
+        (Job("job", ops=(Op(us=1),), weight=0), "its weight"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(job: Job, said: str) -> None:
+    with pytest.raises(Problem, match=said):
+        Study(Workload("test", (job,)), small_gpu())
+
+
+def test_a_timeline_shows_the_middle_of_the_run() -> None:
+    job = Job("job", ops=(Op(us=10_000),), arrivals=listed(0.2, 0.47, 0.548, 0.8), requests=4)
+    recording = Recording(timeline_places=10, timeline_s=0.1)
+    outcome = Study(Workload("test", (job,)), small_gpu(), 1.0, recording=recording).run(NONE)
+    assert outcome.timeline_span_s == pytest.approx((0.45, 0.1))
+    expected = [0, 0, 10, 0, 0, 0, 0, 0, 0, 2]
+    assert outcome.tenants[0].timeline == pytest.approx(expected, abs=0.01)

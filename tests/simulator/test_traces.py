@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cotenant.errors import Problem
-from cotenant.simulator import Job, OpKind
+from cotenant.simulator import Job, OpKind, Study
 from cotenant.simulator.trace_program import program_from, read_program
 from cotenant.simulator.workload_file import from_items
 from cotenant.traces import Direction, Kind, Trace, writer
-from tests.simulator.small import OPPORTUNISTIC, PRODUCTION, run
+from tests.simulator.small import OPPORTUNISTIC, PRODUCTION, run, small_gpu
 from tests.traces.made_up import shape, trace
 
 
@@ -82,11 +82,45 @@ def test_the_first_of_several_traces_is_production(tmp_path: Path) -> None:
     assert workload.jobs[0].program is not None and len(workload.jobs[0].program.ops) == 6
 
 
+@pytest.mark.parametrize(("pause_before", "pause_behind", "ends"), [(20, 5000, [4, 7]), (5000, 20, [3, 7])])
+def test_a_wait_after_next_to_nothing_ends_no_request(
+    pause_before: float, pause_behind: float, ends: list[int]
+) -> None:
+    """The host fetches a number: it belongs to the request that is nearer."""
+    shapes = [shape(us=500), shape(Kind.copy, us=1, sms=0, bytes=4, direction=Direction.to_host)]
+
+    def request(gap: float, of: int) -> list[tuple[Kind, int, float, float, int]]:
+        return [(Kind.kernel if of == 0 else Kind.copy, of, gap, 0.0, 4), (Kind.wait, -1, 1.0, 9.0, 0)]
+
+    big = [(Kind.kernel, 0, 2.0, 0.0, 0)] * 2
+    calls = [
+        *big,
+        *request(2, 0),
+        *request(pause_before, 1),
+        (Kind.kernel, 0, pause_behind, 0.0, 0),
+        *big[:1],
+    ]
+    made = trace(shapes, [*calls, *request(2, 0)])
+    waits = made.operations.kind == Kind.wait
+    made = dataclasses.replace(made, operations=dataclasses.replace(made.operations, ends_request=waits))
+    assert program_from(made).request_ends.tolist() == ends
+
+
+def test_a_recorded_job_needs_the_memory_that_it_had_at_most(tmp_path: Path) -> None:
+    made = two_requests()
+    made.operations.bytes[made.operations.kind == Kind.allocate] = 4 << 30
+    writer.write(made, tmp_path / "job.trace")
+    workload = from_items((str(tmp_path / "job.trace"), str(tmp_path / "job.trace")))
+    assert [job.memory_bytes for job in workload.jobs] == [8 << 30, 8 << 30]
+    with pytest.raises(Problem, match=r"its jobs need 16\.0 GiB at once, small has 10\.0"):
+        Study(workload, small_gpu())
+
+
 def test_a_truncated_trace_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.trace"
     writer.write(two_requests(), path)
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(Problem, match="truncated") as refused:
+    with pytest.raises(Problem, match="not whole") as refused:
         read_program(path)
     assert refused.value.status == 2
 

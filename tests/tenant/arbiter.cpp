@@ -1,4 +1,5 @@
-// The rules about a place in a GPU's memory, and the slabs, under chance. A seed a run; a line on stderr for what is wrong.
+// The rules about a place in a GPU's memory, and the slabs, under chance. A seed a run; a line on stderr for what is
+// wrong.
 #include "admission/arbiter.h"
 
 #include <cstdio>
@@ -10,12 +11,12 @@
 
 #include "tenant/slabs.h"
 
-#define REQUIRE(condition)                                                              \
-    do {                                                                                \
-        if (!(condition)) {                                                             \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);      \
-            exit(1);                                                                    \
-        }                                                                               \
+#define REQUIRE(condition)                                                          \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            exit(1);                                                                \
+        }                                                                           \
     } while (0)
 
 namespace {
@@ -30,7 +31,8 @@ Tenant some_tenant(uint32_t number) {
     one.tenant_class = uint32_t(up_to(2));
     one.weight = uint32_t(up_to(2) + 1) * 1000;
     one.bytes = up_to(20);
-    one.movable = up_to(2) ? up_to(one.bytes) : 0;
+    one.movable_later = up_to(2) ? up_to(one.bytes) : 0;
+    one.movable = up_to(3) ? one.movable_later : 0;
     one.wanted = up_to(1) ? up_to(20) : 0;
     one.wanted_hard = one.wanted && up_to(7) == 0;
     one.waiting_since_ns = up_to(5);
@@ -51,8 +53,10 @@ void choosing() {
         uint32_t out[8];
         uint32_t chosen = arbiter::choose(all.data(), count, needy, bytes, now, out);
         for (const Tenant& one : all) {
-            if (one.leaving) coming += one.movable;
-            else if (arbiter::yields_now(one, needy, now)) could += one.movable;
+            if (one.leaving)
+                coming += one.movable;
+            else if (arbiter::yields_now(one, needy, now))
+                could += one.movable;
         }
         for (uint32_t i = 0; i < chosen; ++i) {
             const Tenant& one = all[out[i]];
@@ -105,8 +109,8 @@ void turns() {
             uint64_t stay = arbiter::stay_ns(2 * transfer * kMs, job.bytes, 0);
             all.push_back({i, job.tenant_class, 1000, here ? job.bytes : 0,
                            job.where == Job::resident || job.where == Job::leaving ? job.bytes : 0,
-                           job.where == Job::away ? job.bytes : 0, false, job.waiting_since, job.since, stay, true,
-                           job.where == Job::leaving});
+                           here ? job.bytes : 0, job.where == Job::away ? job.bytes : 0, false, job.waiting_since,
+                           job.since, stay, true, job.where == Job::leaving});
         }
         return all;
     };

@@ -13,12 +13,12 @@
 #include "tenant/eviction.h"
 #include "wire/segment.h"
 
-#define REQUIRE(condition)                                                                     \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
+#define REQUIRE(condition)                                                                      \
+    do {                                                                                        \
+        if (!(condition)) {                                                                     \
             fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, about); \
-            exit(1);                                                                           \
-        }                                                                                      \
+            exit(1);                                                                            \
+        }                                                                                       \
     } while (0)
 
 namespace tenant {
@@ -181,8 +181,7 @@ struct Job {
             std::vector<char> now(there, there + contents.size()), expected = contents;
             for (auto& range : unused)
                 if (without_unused && range.address - address < contents.size())
-                    for (auto* one : {&now, &expected})
-                        memset(one->data() + (range.address - address), 0, range.bytes);
+                    for (auto* one : {&now, &expected}) memset(one->data() + (range.address - address), 0, range.bytes);
             REQUIRE(now == expected);
         }
     }
@@ -202,8 +201,8 @@ enum Kind { leaving, returning };
 // `length`: how many calls fail, one after another, from each place in turn.
 void faults(wire::Segment& segment, Kind kind, long length) {
     for (long at = 0;; ++at) {
-        snprintf(about, sizeof about, "%s, failing %ld calls from the %ldth on", kind == leaving ? "leaving" : "returning",
-                 length, at);
+        snprintf(about, sizeof about, "%s, failing %ld calls from the %ldth on",
+                 kind == leaving ? "leaving" : "returning", length, at);
         fail_from = -1;
         Job job(segment, 1);
         if (kind == returning) REQUIRE(job.eviction.leave(job.nothing()));

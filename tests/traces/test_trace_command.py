@@ -112,5 +112,5 @@ def test_a_cut_off_trace_says_so(cotenant: Run, file: Path) -> None:
 
 def test_an_unwritable_target_leaves_nothing(cotenant: Run, file: Path, tmp_path: Path) -> None:
     done = cotenant("trace", "export", file, "-o", tmp_path / "no such folder" / "out")
-    assert done.returncode == 1
-    assert "no such file or directory" in done.stderr
+    assert done.returncode == 2
+    assert "there is no folder" in done.stderr

@@ -200,6 +200,8 @@ def new_file(output: Path | None, force: bool) -> Path:
         raise Problem(f"{output} is a folder", "name a file with -o", USAGE)
     if output.exists() and not force:
         raise Problem(f"{output} exists", "name another file, or add --force", USAGE)
+    if not output.absolute().parent.is_dir():
+        raise Problem(f"there is no folder {output.parent}", "make it, or choose another", USAGE)
     return output
 
 

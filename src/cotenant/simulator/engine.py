@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,16 @@ URGENT, NOT_URGENT = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    timeline_places: int = 0
-    most_spans: int = 0
+    """What is kept of a run beside its figures."""
+
+    timeline_places: int = 0  # the SMs of each tenant over time, in so many places
+    timeline_s: float | None = None  # of the middle of the run; None: all of it
+    most_spans: int = 0  # single operations, the first so many
+
+    def timeline_of(self, seconds: float) -> tuple[float, float]:
+        """Where the timeline begins, and how long it is, in seconds."""
+        length = seconds if self.timeline_s is None else min(self.timeline_s, seconds)
+        return (seconds - length) / 2, length
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +60,13 @@ class Engine:
         recording: Recording,
     ) -> None:
         self._gpu, self._jobs, self._seconds = gpu, jobs, seconds
-        self._policy, self._controller = policy, policy()
+        self._policy, self._controller = policy, made(policy)
         self._lib = native.library()
         self._recording = recording
         machine = machine_record(gpu, policy)
+        begin, length = recording.timeline_of(seconds)
         self._handle = self._lib.cotenant_sim_new(
-            ctypes.byref(machine), recording.timeline_places, seconds * 1e6, recording.most_spans
+            ctypes.byref(machine), recording.timeline_places, begin * 1e6, length * 1e6, recording.most_spans
         )
         if not self._handle:
             raise Problem("there is not enough memory for the simulation", "lower the number of jobs")
@@ -88,10 +98,7 @@ class Engine:
         if isinstance(self._failure, Problem | KeyboardInterrupt):
             raise self._failure
         if self._failure is not None:
-            what = f"the policy '{self._policy.name}' failed: {self._failure!r}"
-            raise Problem(
-                what, "it is told a View and answers with Knobs: see docs/policies.md"
-            ) from self._failure
+            raise failed(self._policy, self._failure) from self._failure
         if status:
             raise Problem("the simulation ran out of memory", "shorten it, or lower the number of jobs")
         return self._collect()
@@ -144,6 +151,11 @@ class Engine:
         parameters = list(knobs.parameters)
         if len(parameters) > native.PARAMETERS:
             raise Problem(f"the policy gives {len(parameters)} parameters", f"at most {native.PARAMETERS}")
+        for of in (knobs, *knobs.tenants.values()):
+            for name in ("gate_every_us", "in_flight_us", "turn_us", "rate", "sm_share", "time_slice_us"):
+                value = getattr(of, name, None)
+                if value is not None and not 0 <= value < math.inf:
+                    raise Problem(f"the policy '{self._policy.name}' sets {name} to {value}", "0 or more")
         record = native.Knobs(
             int(knobs.rule),
             0,
@@ -201,6 +213,18 @@ class Engine:
 
 
 NO_KNOBS = interface.TenantKnobs()
+
+
+def made(policy: type[interface.Controller]) -> interface.Controller:
+    try:
+        return policy()
+    except Exception as error:
+        raise failed(policy, error) from error
+
+
+def failed(policy: type[interface.Controller], error: BaseException) -> Problem:
+    what = f"the policy '{policy.name}' failed: {error!r}"
+    return Problem(what, "it is told a View and answers with Knobs: see docs/policies.md")
 
 
 def _or(value: float | None, default: float) -> float:

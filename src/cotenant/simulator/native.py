@@ -146,7 +146,7 @@ def library() -> ctypes.CDLL:
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "sizes": (None, [c_void_p]),
         "read_device": (c_int, [c_char_p, c_void_p, c_char_p, c_size_t]),
-        "new": (c_void_p, [c_void_p, c_uint32, c_double, c_uint64]),
+        "new": (c_void_p, [c_void_p, c_uint32, c_double, c_double, c_uint64]),
         "delete": (None, [c_void_p]),
         "add_program": (c_int64, [c_void_p, c_void_p, c_uint32, c_void_p, c_uint32]),
         "add_tenant": (c_int64, [c_void_p, c_void_p, c_void_p, c_uint64]),

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.errors import Problem
-from cotenant.simulator.results import Outcome, worst
+from cotenant.simulator.results import Outcome, TenantOutcome, worst
 
 FORMATS = (".png", ".pdf", ".svg")
+MOST_TIMELINES, MOST_LAYERS = 4, 6
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
+DASHES = ("-", "--", ":", "-.")
 
 
 def require_matplotlib() -> None:
@@ -27,78 +30,120 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown = timeline_of(outcomes)
-    figure, axes = pyplot.subplots(1, 3, figsize=(17, 4.8))
-    draw_cdf(axes[0], outcomes)
-    draw_harvest(axes[1], outcomes)
-    draw_timeline(axes[2], shown)
-    figure.suptitle(f"{outcomes[0].workload} on {outcomes[0].gpu}, {outcomes[0].seconds:g} s simulated")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    shown = outcomes[:MOST_TIMELINES]
+    with pyplot.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = pyplot.figure(figsize=(16, 4.8), layout="constrained")
+        grid = figure.add_gridspec(len(shown), 3, width_ratios=(1, 1, 1.15))
+        draw_latencies(figure.add_subplot(grid[:, 0]), outcomes)
+        draw_harvest(figure.add_subplot(grid[:, 1]), outcomes)
+        draw_timelines([figure.add_subplot(grid[row, 2]) for row in range(len(shown))], shown)
+        first = outcomes[0]
+        figure.suptitle(f"{first.workload} on {first.gpu}, {first.seconds:g} s simulated")
+        figure.savefig(path, dpi=150)
+        pyplot.close(figure)
 
 
-def timeline_of(outcomes: Sequence[Outcome]) -> Outcome:
-    """The last policy named is the one that the reader asks about."""
-    return outcomes[-1]
+def look(number: int) -> dict[str, Any]:
+    """A policy's line: every one differs from every other in colour or dashes."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+    }
 
 
-def draw_cdf(axis: Any, outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        if not outcome.tenants:
-            continue
-        tenant = (outcome.production or list(outcome.tenants))[0]
-        points = tenant.latency.cdf()
-        axis.plot(
-            [us / 1000 for us, _ in points],
-            [part for _, part in points],
-            label=outcome.policy,
-            lw=1.4,
-            drawstyle="steps-post",
-        )
-    first = (outcomes[0].production or list(outcomes[0].tenants))[0]
-    alone = first.alone.latency.cdf()
-    axis.plot(
-        [us / 1000 for us, _ in alone],
-        [part for _, part in alone],
-        "k--",
-        label="alone",
-        lw=1.4,
-        drawstyle="steps-post",
-    )
+def measured_tenant(outcome: Outcome) -> TenantOutcome:
+    return (outcome.production or list(outcome.tenants))[0]
+
+
+def draw_latencies(axis: Any, outcomes: Sequence[Outcome]) -> None:
+    for number, outcome in enumerate(outcomes):
+        draw_steps(axis, measured_tenant(outcome).latency.cdf(), label=outcome.policy, **look(number))
+    first = measured_tenant(outcomes[0])
+    draw_steps(axis, first.alone.latency.cdf(), label="alone", color="black", linestyle="--")
     axis.set_xscale("log")
+    axis.set_ylim(0, 1.02)
     axis.set_xlabel(f"latency of {first.name}, ms")
     axis.set_ylabel("part of the requests")
     axis.grid(alpha=0.3)
-    axis.legend(fontsize=7)
+    many = len(outcomes) > 8
+    axis.legend(fontsize=6.5 if many else 8, ncols=2 if many else 1, loc="lower right", framealpha=0.9)
+
+
+def draw_steps(axis: Any, points: Sequence[tuple[float, float]], **style: Any) -> None:
+    axis.plot(
+        [us / 1000 for us, _ in points], [part for _, part in points], lw=1.5, drawstyle="steps-post", **style
+    )
 
 
 def draw_harvest(axis: Any, outcomes: Sequence[Outcome]) -> None:
-    axis.set_title("down and right is better", fontsize=9)
-    for outcome in outcomes:
-        slowdown = worst(tenant.slowdown_p99 for tenant in outcome.production)
-        share = outcome.opportunistic_share
-        if math.isnan(slowdown) or math.isnan(share):
-            continue
-        axis.plot(share, slowdown, "o")
-        axis.annotate(
-            outcome.policy, (share, slowdown), fontsize=8, xytext=(4, 4), textcoords="offset points"
-        )
+    axis.set_title("right and down is better", fontsize=9)
     axis.set_yscale("log")
     axis.set_xlabel("the others' work, of what they do alone")
     axis.set_ylabel("p99 of production, times alone")
     axis.grid(alpha=0.3, which="both")
-
-
-def draw_timeline(axis: Any, outcome: Outcome) -> None:
-    axis.set_title(f"SMs at work under {outcome.policy}", fontsize=9)
-    shown = [tenant for tenant in outcome.tenants if tenant.gpu == 0 and tenant.timeline]
-    if shown:
-        places = len(shown[0].timeline)
-        moments = [outcome.seconds * place / places for place in range(places)]
-        axis.stackplot(
-            moments, *(tenant.timeline for tenant in shown), labels=[t.name for t in shown], step="post"
+    points = []
+    for number, outcome in enumerate(outcomes):
+        slowdown = worst(tenant.slowdown_p99 for tenant in outcome.production)
+        share = outcome.opportunistic_share
+        if math.isnan(slowdown) or math.isnan(share):
+            continue
+        axis.plot(share, slowdown, "o", color=look(number)["color"])
+        points.append((outcome.policy, share, slowdown))
+    axis.set_xlim(-0.03, max([1.0, *(share for _, share, _ in points)]) + 0.03)
+    least, most = axis.get_ylim()
+    axis.set_ylim(min(least, 0.9), max(most * 1.2, 2))  # equal outcomes shall look equal
+    for names, share, slowdown in labels(points, *axis.get_ylim()):
+        right = share > 0.5
+        axis.annotate(
+            names,
+            (share, slowdown),
+            fontsize=8,
+            xytext=(-6 if right else 6, 5),
+            textcoords="offset points",
+            ha="right" if right else "left",
         )
-        axis.legend(fontsize=7, loc="upper right")
-    axis.set_xlabel("seconds")
-    axis.set_ylabel("SMs")
+
+
+def labels(
+    points: Sequence[tuple[str, float, float]], least: float, most: float
+) -> list[tuple[str, float, float]]:
+    """One label for points that lie so close that their own would cover each other."""
+    height = math.log(most / least)
+    groups: list[list[tuple[str, float, float]]] = []
+    for point in points:
+        for group in groups:
+            if abs(group[0][1] - point[1]) < 0.2 and abs(math.log(group[0][2] / point[2])) < 0.06 * height:
+                group.append(point)
+                break
+        else:
+            groups.append([point])
+    found = []
+    for group in groups:
+        names = [name for name, _, _ in group]
+        lines = [", ".join(names[i : i + 3]) for i in range(0, len(names), 3)]
+        found.append((",\n".join(lines), group[0][1], max(slowdown for _, _, slowdown in group)))
+    return found
+
+
+def draw_timelines(axes: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
+    for axis, outcome in zip(axes, outcomes, strict=True):
+        begin, length = outcome.timeline_span_s
+        tenants = [tenant for tenant in outcome.tenants if tenant.gpu == 0 and tenant.timeline]
+        layers = [(tenant.name, tenant.timeline) for tenant in tenants[:MOST_LAYERS]]
+        rest = tenants[MOST_LAYERS:]
+        if rest:
+            both = zip(*(tenant.timeline for tenant in rest), strict=True)
+            layers.append((f"{len(rest)} more", tuple(sum(place) for place in both)))
+        if layers:
+            places = len(layers[0][1])
+            moments = [begin + length * place / places for place in range(places)]
+            names = [name for name, _ in layers]
+            colours = [COLOURS[i % len(COLOURS)] for i in range(len(layers))]
+            axis.stackplot(
+                moments, *(line for _, line in layers), labels=names, colors=colours, step="post", lw=0
+            )
+        axis.set_xlim(begin, begin + length)
+        axis.set_ylabel(f"SMs\n{outcome.policy}", fontsize=8)
+        axis.tick_params(labelbottom=axis is axes[-1], labelsize=7)
+    axes[0].legend(fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False)
+    axes[-1].set_xlabel("seconds")

@@ -96,7 +96,7 @@ class TenantOutcome:
     gates: int
     bursts: int
     held_s: float
-    timeline: tuple[float, ...] = field(repr=False, default=())  # SMs over time
+    timeline: tuple[float, ...] = field(repr=False, default=())  # SMs over `Outcome.timeline_span_s`
 
     @property
     def slowdown_p50(self) -> float:
@@ -134,6 +134,10 @@ class Outcome:
     wall_seconds: float
     spans: tuple[Span, ...] = field(repr=False, default=())
     spans_left_out: int = 0
+    timeline_span_s: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # where the tenants' timelines begin, and how long they are
 
     def of_class(self, *classes: TenantClass) -> list[TenantOutcome]:
         return [tenant for tenant in self.tenants if tenant.tenant_class in classes]

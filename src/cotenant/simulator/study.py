@@ -73,6 +73,7 @@ class Study:
             wall_seconds=time.perf_counter() - begin,
             spans=tuple(spans),
             spans_left_out=left_out,
+            timeline_span_s=self._recording.timeline_of(self.seconds),
         )
 
     def alone(self, job: Job) -> Alone:

@@ -20,7 +20,7 @@ def milliseconds(us: float) -> str:
 
 
 def times(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.2f}x"
+    return "" if math.isnan(value) else f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
 
 
 def percent(value: float) -> str:
@@ -51,32 +51,44 @@ def row(outcome: Outcome) -> list[str]:
 
 COLUMNS = (
     "policy",
-    "p50 ms",
-    "p99 ms",
-    "p50 x alone",
-    "p99 x alone",
-    "others' share",
-    "fairness",
-    "GPU busy",
-    "SMs busy",
-    "done after s",
-    "preempted",
+    "p50\nms",
+    "p99\nms",
+    "p50\nx alone",
+    "p99\nx alone",
+    "others'\nshare",
+    "fair-\nness",
+    "GPU\nbusy",
+    "SMs\nbusy",
+    "done\nafter s",
+    "pre-\nempted",
 )
 
 
 def print_table(outcomes: Sequence[Outcome]) -> None:
+    """Fits into 100 columns; a column that would be empty (nobody ends, nobody is production) is left out."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD)
-    for number, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
-    for outcome in outcomes:
-        table.add_row(*row(outcome))
+    rows = [row(outcome) for outcome in outcomes]
+    table = Table(box=SIMPLE_HEAD, title=title(outcomes[0]), title_style="", title_justify="left")
+    shown = [number for number in range(len(COLUMNS)) if any(cells[number] for cells in rows)]
+    for number in shown:
+        table.add_column(COLUMNS[number], justify="left" if number == 0 else "right", no_wrap=True)
+    for cells in rows:
+        table.add_row(*(cells[number] for number in shown))
     # Where nobody looks at it, every column in full.
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     console.print(table)
+
+
+def title(outcome: Outcome) -> str:
+    line = f"  {outcome.workload} on {outcome.gpu}, {outcome.seconds:g} s simulated"
+    if not outcome.production:
+        return line
+    first = outcome.production[0]
+    p50, p99 = (milliseconds(us) for us in (first.alone.latency.p50_us, first.alone.latency.p99_us))
+    return f"{line}; {first.name} alone: p50 {p50} ms, p99 {p99} ms"
 
 
 def as_json(outcomes: Sequence[Outcome]) -> str:

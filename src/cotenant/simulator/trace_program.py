@@ -5,20 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.errors import USAGE, Problem
 from cotenant.simulator.workload import LONGEST_BLOCK_US, OP_RECORD, OpKind, Program
 from cotenant.traces import reader
 from cotenant.traces.trace import GPU_KINDS, Direction, Kind, Shape, Trace
 
+TRIFLE = 0.01  # of a request's work in the mean
+
 
 def read_program(path: Path) -> Program:
+    return program_from(read_whole(path))
+
+
+def read_whole(path: Path) -> Trace:
     trace = reader.read(path)
     if trace.damage:
         raise Problem(
-            f"{path} is truncated: {trace.damage}", "record it again; `cotenant trace info` shows it", USAGE
+            f"{path} is not whole: {trace.damage}", f"cotenant trace cut {path} -o FILE keeps what is", USAGE
         )
-    return program_from(trace)
+    return trace
 
 
 def program_from(trace: Trace) -> Program:
@@ -47,8 +54,22 @@ def program_from(trace: Trace) -> Program:
     records["gap_us"] = np.diff(host_us, prepend=0.0)
     waits = np.concatenate(([0], np.cumsum(ops.ends_request)))[places]
     records["sync"] = np.diff(waits, prepend=0) > 0
-    ends = np.flatnonzero(np.diff(waits) > 0) + 1
-    return Program(records, np.append(ends, len(places)).astype(np.uint32))
+    ends = np.append(np.flatnonzero(np.diff(waits) > 0) + 1, len(places))
+    return Program(records, _without_trifles(ends, records).astype(np.uint32))
+
+
+def _without_trifles(ends: npt.NDArray[np.int64], ops: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """A host that waits again after next to nothing (it fetches a number, say) is still in the same request: in the
+    one before or behind, whichever is nearer in the host's time."""
+    begins = np.append(0, ends[:-1])
+    work_us = np.add.reduceat(ops["us"].astype(np.float64), begins)
+    gap_us = np.append(ops["gap_us"][begins], np.inf)
+    kept = np.ones(len(ends), dtype=bool)
+    for number in np.flatnonzero(work_us < TRIFLE * work_us.mean()):
+        nearer_before = number > 0 and gap_us[number] <= gap_us[number + 1]
+        kept[number - 1 if nearer_before else number] = False
+    kept[-1] = True
+    return ends[kept]
 
 
 def _sms(trace: Trace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -173,7 +174,16 @@ def check(workload: Workload, gpu: SimulatedGpu) -> None:
         refuse("it needs at least one GPU and some time", "see gpus and seconds")
     for jobs in placed_or_refused(workload):
         endless = 0
+        if twice := next(
+            (name for name, count in Counter(job.name for job in jobs).items() if count > 1), None
+        ):
+            refuse(f"two jobs on one GPU are called '{twice}'", "give each a name of its own")
+        floors = sum(job.floor for job in jobs)
+        if floors > 0.9:
+            refuse(f"the floors on one GPU add up to {floors:.0%}", "lower them to 90% together")
         for job in jobs:
+            if wrong := mistake(job):
+                refuse(f"'{job.name}': {wrong[0]}", wrong[1])
             need = job.memory_bytes + job.ephemeral_bytes
             if need > gpu.memory_bytes:
                 refuse(
@@ -186,6 +196,26 @@ def check(workload: Workload, gpu: SimulatedGpu) -> None:
                 f"its jobs need {endless / 2**30:.1f} GiB at once, {gpu.name} has {gpu.memory_bytes / 2**30:.1f}",
                 "use more GPUs (gpus = N) or fewer jobs",
             )
+
+
+def mistake(job: Job) -> tuple[str, str] | None:
+    """What a job made in Python can have wrong; workload_file.py refuses the same with more words."""
+    if (job.program is None) == (not job.ops):
+        return "it needs ops or a program, one of them", "give it one"
+    if (
+        job.arrivals.kind not in (ArrivalKind.closed, ArrivalKind.listed)
+        and not 0 < job.arrivals.rate < math.inf
+    ):
+        return f"arrivals '{job.arrivals.kind.name}' need a rate", "a number of requests a second, above 0"
+    if not (0.1 <= job.weight <= 100 and 0 <= job.floor <= 0.9 and job.layers >= 1 and job.requests >= 0):
+        return "its weight, floor, layers or requests cannot be", "docs/simulator.md has their limits"
+    for op in job.ops:
+        amounts = (op.us, op.sms, op.gbps, op.bytes, op.gap_us, op.sigma, op.block_us or 0)
+        if not all(0 <= amount < math.inf for amount in amounts) or op.repeat < 1:
+            return f"{op} cannot be", "its numbers are 0 or more, repeat is 1 or more"
+        if not (op.bytes if op.kind >= OpKind.copy_to_device else op.us):
+            return f"{op} has no length", "a kernel has us, a copy has bytes"
+    return None
 
 
 def placed_or_refused(workload: Workload) -> Sequence[Sequence[Job]]:

@@ -58,9 +58,11 @@ def from_items(items: tuple[str, ...]) -> Workload:
 
 
 def trace_job(path: Path, name: str, tenant_class: TenantClass) -> Job:
-    from cotenant.simulator.trace_program import read_program
+    from cotenant.simulator.trace_program import program_from, read_whole
+    from cotenant.traces.summary import peak_memory
 
-    return Job(name, tenant_class, program=read_program(path))
+    trace = read_whole(path)
+    return Job(name, tenant_class, program=program_from(trace), memory_bytes=peak_memory(trace))
 
 
 def read_workload(path: Path) -> Workload:
@@ -134,12 +136,13 @@ def read_job(table: Table, folder: Path) -> Job:
         raise table.problem(f"a request has more than {MOST_OPERATIONS} operations", "lower layers or repeat")
     trains = table.take("trains", boolean, False)
     think = table.take("think_ms", interval, (0.0, 0.0))
+    recorded = trace_job(folder / trace, name, TenantClass.production) if trace else Job(name)
     job = Job(
         name=name,
         tenant_class=table.take("class", tenant_class, TenantClass.production),
         ops=ops,
         layers=layers,
-        program=trace_job(folder / trace, name, TenantClass.production).program if trace else None,
+        program=recorded.program,
         arrivals=read_arrivals(table),
         requests=table.take("requests", whole(1, 10**12), 0),
         think_ms=think,
@@ -151,10 +154,10 @@ def read_job(table: Table, folder: Path) -> Job:
         run_ahead_us=table.take("run_ahead_us", between(0, 1e9), 10_000.0),
         weight=table.take("weight", between(0.1, 100), 1.0),
         slowdown=table.take("slowdown", share_or_none, None),
-        floor=table.take("floor", share, 0.0),
-        share_request=table.take("share_request", share, 0.0),
-        share_limit=table.take("share_limit", share, 1.0),
-        memory_bytes=table.take("memory", size, 0),
+        floor=table.take("floor", part_of_gpu(0.9), 0.0),
+        share_request=table.take("share_request", part_of_gpu(1.0), 0.0),
+        share_limit=table.take("share_limit", part_of_gpu(1.0), 1.0),
+        memory_bytes=table.take("memory", size, recorded.memory_bytes),
         ephemeral_bytes=table.take("ephemeral", size, 0),
         gpu=table.take("gpu", optional_whole, None),
         copies=table.take("copies", whole(1, 1_000_000), 1),
@@ -263,6 +266,15 @@ def share(value: Any) -> float:
     return number(value)
 
 
+def part_of_gpu(most: float) -> Callable[[Any], float]:
+    def convert(value: Any) -> float:
+        if share(value) > most:
+            raise ValueError(f"is a share of at most {most:.0%}")
+        return share(value)
+
+    return convert
+
+
 def share_or_none(value: Any) -> float | None:
     return share(value)
 
@@ -300,7 +312,7 @@ def moments(value: Any) -> tuple[float, ...]:
     if not isinstance(value, list):
         raise ValueError("is a list of seconds")
     found = tuple(number(one) for one in value)
-    if any(later < earlier for earlier, later in pairwise(found)) or min(found) < 0:
+    if any(later < earlier for earlier, later in pairwise(found)) or min(found, default=0) < 0:
         raise ValueError("is a list of seconds that grow")
     return found
 

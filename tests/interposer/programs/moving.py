@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from soft import Gpu, check, driver
+from soft import Gpu, check, driver  # type: ignore[import-not-found]
 
 PAGE = 2 << 20
 

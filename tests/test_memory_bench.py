@@ -1,0 +1,45 @@
+"""The benchmark of oversubscription itself, on the software GPU: it runs through, and what it compares is the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+BENCH = Path(__file__).resolve().parent.parent / "bench" / "memory"
+
+
+def test_two_jobs_that_do_not_fit_and_a_server_that_grows(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("cuda.bindings")
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- memory: begin -->\nold\n<!-- memory: end -->\nafter\n")
+    options = ("--toy", "--seconds", "20", "--evictions", "3", "--steps", "40", "--pauses", "2")
+    done = cotenant(
+        "softgpu",
+        "--",
+        sys.executable,
+        BENCH / "run.py",
+        *options,
+        "--output",
+        tmp_path / "memory.json",
+        "--markdown",
+        page,
+        env=softgpu_env,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "memory.json").read_text())
+    assert [one["same"] for one in found["losses"]] == [True, True]
+    assert min(found["evictions"]) >= 3
+    assert found["most_bytes_at_once"] <= 24 << 20
+    assert len(found["server"]["growth_ms"]) == 10
+    assert "| evictions of each |" in page.read_text()
+    assert page.read_text().startswith("before\n")
