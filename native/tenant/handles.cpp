@@ -3,6 +3,7 @@
 #include <new>
 
 #include "tenant/memory_table.h"
+#include "tenant/mover.h"
 #include "tenant/residence.h"
 
 namespace tenant {
@@ -78,6 +79,7 @@ CUmemGenericAllocationHandle wrap_handle(CUmemGenericAllocationHandle handle, ui
     uint64_t number = last_number + 1;
     if (!physicals.enter(number, {handle, bytes, properties, place, 1, 0, nullptr, false})) return handle;
     last_number = number;
+    start_moving(*place.membership);
     return number;
 }
 

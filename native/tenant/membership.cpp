@@ -90,10 +90,9 @@ Membership* Membership::join() {
             why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
         else if ((membership->segment_ = wire::open_segment(path, &why)) && !membership->start())
             why = std::string(path) + " has no free slot";
-        if (why.empty()) {
+        if (why.empty())
             joined_.store(membership, std::memory_order_release);
-            start_moving(*membership);
-        } else {
+        else {
             given_up.store(true);
             notice_once("%s", why.c_str());
         }

@@ -9,6 +9,7 @@
 #include "tenant/memory_nvml.h"
 #include "tenant/memory_pools.h"
 #include "tenant/memory_quota.h"
+#include "tenant/mover.h"
 
 namespace tenant {
 
@@ -64,6 +65,7 @@ void measure_drivers_memory(Membership& membership, int gpu) {
 
 void tend_memory(Membership& membership, uint64_t now_ns) {
     wire::Slot& slot = membership.slot();
+    if (slot.residence.asked_hold.load()) start_moving(membership);
     if (uint64_t asked = slot.asked_memory.exchange(0)) {
         slot.memory_limit.store(asked - 1);
         last_measured_ns = 0;

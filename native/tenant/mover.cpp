@@ -342,7 +342,7 @@ void forget_in_child() { phase.store(not_started); }
 }  // namespace
 
 void start_moving(Membership& membership) {
-    if (!Still::memory_moves.load()) return;
+    if (phase.load(std::memory_order_relaxed) != not_started || !Still::memory_moves.load()) return;
     static std::atomic<bool> registered{false};
     if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     uint32_t before = not_started;
@@ -358,10 +358,9 @@ void start_moving(Membership& membership) {
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &mask, nullptr);
     if (started) return;
-    // Nobody would ever move it.
-    phase.store(not_started);
+    // Nobody will ever move it.
+    phase.store(stopped);
     membership.slot().residence.where.store(wire::pinned);
-    Still::memory_moves.store(false);
 }
 
 void stop_moving() {

@@ -6,6 +6,7 @@
 
 #include "tenant/handles.h"
 #include "tenant/membership.h"
+#include "tenant/mover.h"
 #include "tenant/postponed.h"
 
 namespace tenant {
@@ -199,6 +200,7 @@ void begin_residence(wire::Segment& segment, wire::Slot& slot, wire::Class tenan
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
     if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
+    start_moving(*place.membership);
     free_postponed();
     ResidenceLocked locked;
     return bytes <= Slab::kMostBytes ? allocate_small(out, bytes, place) : allocate_whole(out, bytes, place);

@@ -79,5 +79,7 @@ def stay_us(text: str) -> int:
     found = TIME.fullmatch(text.strip())
     us = round(float(found[1]) * UNIT_US[found[2]]) if found else 0
     if not 1000 <= us <= LONGEST_STAY_US:
-        raise Problem(f"no length of a stay: '{text}'", "give it as 200ms or 30s, up to 3600s, or default", USAGE)
+        raise Problem(
+            f"no length of a stay: '{text}'", "give it as 200ms or 30s, up to 3600s, or default", USAGE
+        )
     return us

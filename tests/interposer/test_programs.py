@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from tests.waiting import wait_for
-
 from tests.interposer.conftest import COMPANY
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.conftest import RunPython

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotenant.errors import Problem
-from cotenant.policies.interface import Knobs, Rule, TenantKnobs
+from cotenant.policies.interface import Knobs, Rule, TenantKnobs, View
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, OpKind, Recording, Study, Workload
 from tests.simulator.small import (
     CUT_US,
@@ -17,6 +17,7 @@ from tests.simulator.small import (
     STRICT,
     TOGETHER,
     URGENT_FIRST,
+    Fixed,
     listed,
     once,
     policy,
@@ -152,6 +153,21 @@ def test_a_closed_gate_holds_at_the_next_gate() -> None:
     assert outcome.tenants[1].held_s > 0.001
 
 
+class TolerantFromTheSecondTick(Fixed):
+    def tick(self, view: View) -> Knobs:
+        knobs = TenantKnobs(tolerant=view.now_us >= 10_000)
+        return Knobs(rule=Rule.strict, tenants={0: knobs})
+
+
+def test_a_graph_goes_on_where_its_gate_opens_before_it_got_there() -> None:
+    # The request comes 50 us before the tick: the gate closes, and the graph is 52 us from its next gate inside.
+    serving = Job("serving", ops=(Op(us=100),), arrivals=listed(0.00995), requests=1)
+    training = once("training", Op(OpKind.graph, us=50_000), tenant_class=OPPORTUNISTIC)
+    outcome = run(serving, training, under=TolerantFromTheSecondTick)
+    assert outcome.tenants[1].held_s == pytest.approx(48e-6, abs=1e-6)
+    assert outcome.tenants[1].work_us == pytest.approx(50_000, abs=1)
+
+
 def test_equals_take_turns_by_weight() -> None:
     jobs = [
         Job(name, STANDARD, (Op(us=100, repeat=50),), waits=False, weight=weight)
@@ -164,9 +180,9 @@ def test_equals_take_turns_by_weight() -> None:
 def test_a_rate_is_kept() -> None:
     limited = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(rate=0.3)}))
     job = Job("job", OPPORTUNISTIC, (Op(us=50, repeat=50),), waits=False)
-    # Alone nobody puts gates into a stream: a rate is for company.
     neighbour = Job("neighbour", ops=(Op(us=10),), arrivals=Arrivals(ArrivalKind.uniform, rate=2))
     assert run(job, neighbour, under=limited, seconds=5).tenants[0].share == pytest.approx(0.3, abs=0.03)
+    assert run(job, under=limited, seconds=5).tenants[0].share == pytest.approx(0.3, abs=0.03)
 
 
 def test_a_floor_is_kept_beside_production_that_never_rests() -> None:

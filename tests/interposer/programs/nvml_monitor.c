@@ -11,7 +11,8 @@ int nvmlDeviceGetMemoryInfo(void* device, Memory* memory);
 int main(void) {
     void* device;
     Memory memory;
-    if (nvmlInit_v2() || nvmlDeviceGetHandleByIndex_v2(0, &device) || nvmlDeviceGetMemoryInfo(device, &memory)) return 1;
+    if (nvmlInit_v2() || nvmlDeviceGetHandleByIndex_v2(0, &device) || nvmlDeviceGetMemoryInfo(device, &memory))
+        return 1;
     printf("%llu %llu %llu\n", memory.total >> 20, memory.free >> 20, memory.used >> 20);
     return 0;
 }

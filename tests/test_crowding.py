@@ -1,0 +1,77 @@
+"""`cotenant ctl --capacity` and its like: what holds for all tenants where memory is short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import crowding, segment
+from cotenant.errors import Problem
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+
+@pytest.fixture
+def path(native: Path, plain_env: dict[str, str]) -> Path:
+    made = Path(plain_env["COTENANT_SEGMENT"])
+    segment.ensure(made)
+    return made
+
+
+def header(path: Path) -> segment.Header:
+    return segment.Header.from_buffer_copy(path.read_bytes())
+
+
+def test_what_is_said_stands_in_the_segment_and_the_rest_stays(
+    path: Path, cotenant: Run, plain_env: dict[str, str]
+) -> None:
+    done = cotenant("ctl", "--headroom", "2G", "--host-memory", "64G", "--stay", "1.5s", env=plain_env)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        "2G of it are kept free for the classes above; they pin up to 64G on the host; "
+        "one that has come back stays for 1500 ms\n"
+    )
+    assert cotenant("ctl", "--headroom", "none", env=plain_env).returncode == 0
+    now = header(path).crowding
+    # 0 means that nothing was said, so no headroom is 1.
+    assert (now.headroom, now.host_memory, now.stay_ms) == (1, 64 << 30, 1500)
+    for options in (("--host-memory", "none"), ("--stay", "default")):
+        assert cotenant("ctl", *options, env=plain_env).returncode == 0
+    now = header(path).crowding
+    assert (now.host_memory, now.stay_ms) == (0, 0)
+
+
+def test_a_capacity_is_for_gpus_that_are_known(path: Path) -> None:
+    with pytest.raises(Problem, match="no GPU has been used yet"):
+        crowding.change(path, crowding.Change(capacity=1 << 30))
+    with path.open("r+b") as file:
+        file.seek(segment.Header.gpus.offset + segment.Gpu.known.offset)
+        file.write(segment.GPU_VALID.to_bytes(4, "little"))
+    crowding.change(path, crowding.Change(capacity=1 << 30))
+    assert [gpu.capacity for gpu in header(path).gpus[:2]] == [1 << 30, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("4711", "--capacity", "24G"), "capacity, headroom, host memory and stay are for all tenants"),
+        (("--capacity", "30%"), "no size: '30%'"),
+        (("--stay", "5"), "no length of a stay: '5'"),
+        (("--headroom", "much"), "no memory limit: 'much'"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(
+    path: Path, cotenant: Run, plain_env: dict[str, str], words: tuple[str, ...], said: str
+) -> None:
+    before = path.read_bytes()
+    done = cotenant("ctl", *words, env=plain_env)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert path.read_bytes() == before
+
+
+def test_without_a_segment_it_says_so(cotenant: Run, plain_env: dict[str, str]) -> None:
+    done = cotenant("ctl", "--stay", "1s", env=plain_env)
+    assert (done.returncode, "there is no segment" in done.stderr) == (1, True)
