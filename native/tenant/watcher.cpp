@@ -236,8 +236,15 @@ void Membership::mind_gate(int gpu, uint64_t now) {
     done_then_us_[gpu] = done;
     if (here.busy.load()) {
         uint32_t rate = here.rate.load(), floor = slot_->floor.load();
-        rates_[gpu].pass(static_cast<float>(rate) / 1000, elapsed_us, used_us);
-        floors_[gpu].pass(static_cast<float>(floor) / 1000, elapsed_us, did_us);
+        // A limit or a promise that is new remembers nothing from before.
+        if (rate)
+            rates_[gpu].pass(static_cast<float>(rate) / 1000, elapsed_us, used_us);
+        else
+            rates_[gpu] = Share{};
+        if (floor)
+            floors_[gpu].pass(static_cast<float>(floor) / 1000, elapsed_us, did_us);
+        else
+            floors_[gpu] = Share{};
         here.over_rate.store(rate && !rates_[gpu].in_credit());
         here.below_floor.store(floor && floors_[gpu].in_credit());
     }
@@ -278,6 +285,7 @@ void Membership::mind_time_slice() {
             shares = shares || wire::anybody_else(*segment_, index_, gpu, wire::production, wire::production) ||
                      wire::any_floor(*segment_, gpu);
         });
+    if (segment_->header.knobs.rule.load() == admission::none) tenant_class = wire::standard;  // the driver's own
     uint32_t us = asked_slice_us_ ? asked_slice_us_
                                   : time_slice_for({tenant_class, shares, slot_->weight.load(), longest_kernel_us()});
     if (us == slice_us_) return;

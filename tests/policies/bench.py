@@ -93,7 +93,12 @@ class Plant:
         if self.has_neighbour:
             tenants.append(
                 Tenant(
-                    NEIGHBOUR, TenantClass.opportunistic, has_work=True, is_held=busy, used_us=self.used_us
+                    NEIGHBOUR,
+                    TenantClass.opportunistic,
+                    has_work=True,
+                    is_held=busy,
+                    used_us=self.used_us,
+                    operations=round(self.used_us / 50),
                 )
             )
         return View(self.now_us, tenants)

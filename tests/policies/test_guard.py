@@ -121,6 +121,15 @@ def test_a_noisy_job_does_not_make_the_lever_flap() -> None:
     assert sum(one != other for one, other in pairwise(positions)) <= 2
 
 
+@pytest.mark.parametrize("promise", [None, 0.2])
+def test_company_that_brings_nothing_is_seldom_tolerated(promise: float | None) -> None:
+    plant, guard = Plant(tolerant_slowdown=0.01, overlap=0.0, promise=promise), Guard()
+    plant.play(guard, 60)
+    positions: list[float] = []
+    plant.play(guard, 300, after_tick=lambda _: positions.append(position(guard)))
+    assert 0 < sum(one > 1 for one in positions) < 0.1 * len(positions)
+
+
 def test_harmful_company_is_seldom_tried() -> None:
     plant, guard = Plant(tolerant_slowdown=0.5), Guard()
     plant.play(guard, 30)

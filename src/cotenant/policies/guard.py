@@ -30,9 +30,12 @@ tried at 2 when its slowdown at 1 is under HARMLESS, and comes back when it is o
 away, and twice as long each time it proves so again. It is never in between: a mean that looks harmless may be a
 few requests that are not.
 
+Company must also be worth it. Where those below get less than GAIN more done while production tolerates them than
+while they have its pauses only, no position is over 1 for 30 s, and twice as long each time it proves so again.
+
 Where nothing is known about the cost alone, those below are shut for up to 0.4 s, and again when that knowledge is
 30 s old (about 1 % of the time, and none where they pause by themselves), or when the job's bursts have changed by over
-20 %.
+half: under load some run together, and that is no other job.
 """
 
 from __future__ import annotations
@@ -63,7 +66,9 @@ KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 30_000_000, 10_000_000
 RETRY_US = 4_000_000
 FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 5_000_000, 60_000_000
 FIRST_TRY_BACK_OFF_US, LONGEST_TRY_BACK_OFF_US = 30_000_000, 600_000_000
-ANOTHER_JOB = 0.2
+ANOTHER_COST, OTHER_BURSTS = 0.2, 0.5
+GAIN = 0.05
+HARVEST_HALF_LIFE_US, ENOUGH_HARVEST_US = 10_000_000, 1_000_000
 ACTIVE_US = 2_000_000  # a job that has launched nothing for so long is not looked after
 FIRST_SPREAD, SMALLEST_SPREAD = 0.02, 0.005
 WEIGHT_OF_NEW = 0.3  # in the running mean of the spread
@@ -110,6 +115,23 @@ class Alone:
 
 
 @dataclass(slots=True)
+class Harvest:
+    """What those below got done at a level, of late."""
+
+    operations: float = 0.0
+    time_us: float = 0.0
+
+    def add(self, operations: int, time_us: float) -> None:
+        kept = 0.5 ** (time_us / HARVEST_HALF_LIFE_US)
+        self.operations = self.operations * kept + operations
+        self.time_us = self.time_us * kept + time_us
+
+    @property
+    def rate(self) -> float:
+        return self.operations / self.time_us if self.time_us else 0.0
+
+
+@dataclass(slots=True)
 class Job:
     """What is known about one production job, and where its lever stands."""
 
@@ -147,7 +169,11 @@ class Guard:
 
     def __init__(self) -> None:
         self.jobs: dict[TenantId, Job] = {}
-        self.used_us: dict[TenantId, float] = {}  # of those below, at the last tick
+        self.below: dict[TenantId, Tenant] = {}  # at the last tick
+        self.ticked_us = 0.0
+        self.harvest = {STRICT: Harvest(), TOLERANT: Harvest()}
+        self.tolerance_from_us = 0.0
+        self.tolerance_back_off_us: float = FIRST_TRY_BACK_OFF_US
         self.calibrating_since_us: float | None = None
         self.level = STRICT
         self.mix = 0  # steps of the position that the levels taken so far still owe
@@ -156,8 +182,8 @@ class Guard:
     def tick(self, view: View) -> Knobs:
         production = view.of_class(TenantClass.production)
         below = [tenant for tenant in view.tenants if tenant.tenant_class is not TenantClass.production]
-        ran_us = sum(max(0.0, one.used_us - self.used_us.get(one.id, one.used_us)) for one in below)
-        self.used_us = {one.id: one.used_us for one in below}
+        ran_us = sum(max(0.0, one.used_us - self.below.get(one.id, one).used_us) for one in below)
+        done = sum(max(0, one.operations - self.below.get(one.id, one).operations) for one in below)
         wanted = any(one.has_work for one in below)
         self.jobs = {one.id: self.job_of(one, view.now_us) for one in production}
         # At position 0 those below may want as they like: they do not run.
@@ -166,6 +192,8 @@ class Guard:
         for tenant in production:
             self.jobs[tenant.id].window.is_wanted |= wanted
             self.look(self.jobs[tenant.id], tenant, view.now_us, ran_us, company, floors)
+        self.weigh_company(done, view.now_us, wanted)
+        self.below, self.ticked_us = {one.id: one for one in below}, view.now_us
         self.calibrate(production, view.now_us, wanted)
         self.choose_level(view.now_us)
         knobs = {}
@@ -178,7 +206,7 @@ class Guard:
     def explain(self, tenant: TenantId) -> list[str]:
         if job := self.jobs.get(tenant):
             return list(job.decisions)
-        if tenant not in self.used_us:
+        if tenant not in self.below:
             return []
         leading = min(self.jobs.values(), key=lambda job: job.position, default=None)
         return list(leading.decisions) if leading else ["No production job is on its GPU."]
@@ -232,7 +260,28 @@ class Guard:
             else:
                 # Both are off by as much.
                 job.alone.saw_difference((job.slowdowns[-1] - job.slowdowns[-2]) / math.sqrt(2))
-            move(job, now_us)
+            # Before company is tried, it must be known what those below get done without.
+            compared = self.harvest[STRICT].time_us >= ENOUGH_HARVEST_US and now_us >= self.tolerance_from_us
+            move(job, now_us, (TOLERANT if compared else STRICT) * STEPS)
+
+    def weigh_company(self, done: int, now_us: float, wanted: bool) -> None:
+        active = any(now_us - job.active_us < ACTIVE_US for job in self.jobs.values())
+        if not wanted or not active or self.level not in self.harvest:
+            return
+        self.harvest[self.level].add(done, now_us - self.ticked_us)
+        strict, tolerant = self.harvest[STRICT], self.harvest[TOLERANT]
+        if min(strict.time_us, tolerant.time_us) < ENOUGH_HARVEST_US or not strict.rate:
+            return
+        gain = tolerant.rate / strict.rate - 1
+        if gain >= GAIN:
+            return
+        self.harvest[TOLERANT] = Harvest()
+        self.tolerance_from_us = now_us + self.tolerance_back_off_us
+        self.tolerance_back_off_us = min(2 * self.tolerance_back_off_us, LONGEST_TRY_BACK_OFF_US)
+        for job in self.jobs.values():
+            if job.position > STRICT * STEPS:
+                job.position, job.slowdowns = STRICT * STEPS, []
+                job.say(f"Company brought those below {gain:+.1%}: {in_words(job.position)} now.")
 
     def calibrate(self, production: Sequence[Tenant], now_us: float, wanted: bool) -> None:
         needing = [
@@ -313,7 +362,7 @@ def learn(job: Job, cost: float, per_burst: float, bursts: int, now_us: float) -
         return
     before = job.alone.cost
     job.alone.learn(cost, per_burst, now_us)
-    if abs(cost / before - 1) > ANOTHER_JOB:
+    if abs(cost / before - 1) > ANOTHER_COST:
         job.alone.cost, job.alone.spread, job.slowdowns = cost, FIRST_SPREAD, []
         job.say(f"An operation takes {cost:.1f} us alone now (before {before:.1f} us).")
 
@@ -335,7 +384,7 @@ def is_another_job(job: Job, per_burst: float, now_us: float) -> bool:
     """Twice in a row the bursts were others than those that were learned: the cost alone has to be learned again."""
     assert job.alone is not None
     known = job.alone.operations_per_burst
-    if not known or not per_burst or abs(per_burst / known - 1) <= ANOTHER_JOB:
+    if not known or not per_burst or abs(per_burst / known - 1) <= OTHER_BURSTS:
         job.changed = 0
         return False
     job.changed += 1
@@ -351,17 +400,17 @@ def is_another_job(job: Job, per_burst: float, now_us: float) -> bool:
     return True
 
 
-def move(job: Job, now_us: float) -> None:
-    """With another window's slowdown: moves, or waits for more of them."""
+def move(job: Job, now_us: float, highest: int) -> None:
+    """With another window's slowdown: moves, to no more than `highest`, or waits for more of them."""
     assert job.alone is not None
     n = len(job.slowdowns)
     mean = sum(job.slowdowns) / n
     doubt = job.alone.doubt(n) if n < MOST_WINDOWS else 0.0
     before = job.position
     if job.promise is None:
-        is_clear = try_company(job, mean, doubt, now_us)
+        is_clear = try_company(job, mean, doubt, now_us, highest)
     else:
-        is_clear = keep_promise(job, job.promise, mean, doubt, now_us)
+        is_clear = keep_promise(job, job.promise, mean, doubt, now_us, highest)
     if not is_clear and n < MOST_WINDOWS:
         return
     if job.position != before:
@@ -378,7 +427,7 @@ def move(job: Job, now_us: float) -> None:
     job.slowdowns = []
 
 
-def try_company(job: Job, mean: float, doubt: float, now_us: float) -> bool:
+def try_company(job: Job, mean: float, doubt: float, now_us: float, highest: int) -> bool:
     """Whether the windows so far were clear enough to move, or to stay."""
     if job.position == TOLERANT * STEPS:
         if mean - 2 * doubt <= HARMLESS:
@@ -387,13 +436,13 @@ def try_company(job: Job, mean: float, doubt: float, now_us: float) -> bool:
         job.try_from_us = now_us + job.try_back_off_us
         job.try_back_off_us = min(2 * job.try_back_off_us, LONGEST_TRY_BACK_OFF_US)
         return True
-    if mean + doubt < HARMLESS and now_us >= job.try_from_us:
+    if mean + doubt < HARMLESS and now_us >= job.try_from_us and highest == TOLERANT * STEPS:
         job.position = TOLERANT * STEPS
         return True
     return mean - doubt > HARMLESS
 
 
-def keep_promise(job: Job, promise: float, mean: float, doubt: float, now_us: float) -> bool:
+def keep_promise(job: Job, promise: float, mean: float, doubt: float, now_us: float, highest: int) -> bool:
     """Whether the windows so far were clear enough to move."""
     before = job.position
     if mean - doubt > AIM * promise:
@@ -402,7 +451,7 @@ def keep_promise(job: Job, promise: float, mean: float, doubt: float, now_us: fl
         hold_below(job, before, now_us)
         return True
     if mean + doubt < ROOM * promise:
-        highest = job.ceiling if now_us < job.ceiling_until_us else TOLERANT * STEPS
+        highest = min(highest, job.ceiling) if now_us < job.ceiling_until_us else highest
         rise = 2 if mean < promise / 2 else 1
         job.position = max(before, min(before + rise, highest))
         return True
