@@ -194,11 +194,12 @@ void Membership::look_for_idleness(int gpu, uint64_t now) {
     account(gpu, pause.since_ns);
     if (now - pause.since_ns < grace_ns()) return;
     slot_->gpus[gpu].busy.store(0);
-    // Either a launch in this moment sees that we are idle, or we see the launch.
+    // Either a launch in this moment sees that we are idle, or we see the launch. Once we have looked, `busy` is the
+    // launching thread's again.
     if (has_unfinished(gpu, &changed) || changed)
         become_busy(gpu);
     else
-        wire::go_idle(*segment_, index_, gpu);
+        wire::refresh_gates(*segment_, slot_->tenant_class.load(), gpu);
 }
 
 // A burst lasts from the launch that began it to when the streams were first seen empty.

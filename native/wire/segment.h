@@ -49,7 +49,7 @@ admission::Standing standing(Segment& segment, int index, int gpu);
 
 // The edge from idle to busy: says so, with a fresh heartbeat, then closes the gates below.
 void go_busy(Segment& segment, int index, int gpu);
-// The edge from busy to idle: hands on the turn, and opens what it kept closed.
+// The edge from busy to idle of an owner that launches nothing any more: opens what it kept closed.
 void go_idle(Segment& segment, int index, int gpu);
 // Closes the gates of those that this tenant keeps waiting; it has set its own `busy` before.
 void close_gates_below(Segment& segment, int index, int gpu);
