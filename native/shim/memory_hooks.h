@@ -3,14 +3,14 @@
 #pragma once
 
 #include "shim/driver.h"
-#include "tenant/handles.h"
-#include "tenant/ledger.h"
-#include "tenant/memory_answers.h"
-#include "tenant/memory_mappings.h"
-#include "tenant/memory_pools.h"
-#include "tenant/postponed.h"
-#include "tenant/residence.h"
-#include "tenant/room.h"
+#include "tenant/memory/answers.h"
+#include "tenant/memory/handles.h"
+#include "tenant/memory/ledger.h"
+#include "tenant/memory/mappings.h"
+#include "tenant/memory/pools.h"
+#include "tenant/memory/postponed.h"
+#include "tenant/memory/residence.h"
+#include "tenant/memory/room.h"
 
 namespace shim {
 

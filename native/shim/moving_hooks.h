@@ -3,9 +3,9 @@
 #pragma once
 
 #include "shim/driver.h"
-#include "tenant/handles.h"
+#include "tenant/memory/handles.h"
+#include "tenant/memory/residence.h"
 #include "tenant/notice.h"
-#include "tenant/residence.h"
 
 namespace shim {
 

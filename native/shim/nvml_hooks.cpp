@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "shim/driver.h"
-#include "tenant/memory_answers.h"
-#include "tenant/memory_nvml.h"
+#include "tenant/memory/answers.h"
+#include "tenant/memory/nvml.h"
 
 namespace shim {
 

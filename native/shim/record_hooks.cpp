@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "shim/driver.h"
-#include "tenant/recorder.h"
+#include "tenant/record/recorder.h"
 
 namespace shim {
 

@@ -15,10 +15,10 @@
 #include <new>
 
 #include "tenant/graphs.h"
-#include "tenant/memory_care.h"
-#include "tenant/mover.h"
+#include "tenant/memory/care.h"
+#include "tenant/memory/mover.h"
+#include "tenant/memory/residence.h"
 #include "tenant/notice.h"
-#include "tenant/residence.h"
 #include "tenant/settings.h"
 #include "tenant/time_slice.h"
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 
 #include "admission/admission.h"
-#include "tenant/ledger.h"
 #include "tenant/membership.h"
-#include "tenant/residence.h"
+#include "tenant/memory/ledger.h"
+#include "tenant/memory/residence.h"
 
 namespace tenant {
 

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "tenant/durations.h"
-#include "tenant/pause.h"
+#include "tenant/memory/pause.h"
 #include "tenant/streams.h"
 #include "wire/segment.h"
 

@@ -16,7 +16,7 @@
 #include <algorithm>
 
 #include "tenant/membership.h"
-#include "tenant/memory_care.h"
+#include "tenant/memory/care.h"
 #include "tenant/time_slice.h"
 
 namespace tenant {

@@ -151,10 +151,10 @@ struct Slot {
     struct Asked {
         Flag tenant_class, weight, slowdown, floor, time_slice_us;
     } asked;
-    Count memory_limit;  // on each GPU for all processes of its `tenant` together (tenant/memory_quota.h); 0: none
+    Count memory_limit;  // on each GPU for all processes of its `tenant` together (tenant/memory/quota.h); 0: none
     Count host_bytes;    // of its GPU memory that lies in host memory now
     Count asked_memory;  // 1 + the limit that somebody asks it to take; its owner takes it and sets 0
-    // Whether its memory is on the GPU, for one whose memory can move (native/tenant/mover.h).
+    // Whether its memory is on the GPU, for one whose memory can move (native/tenant/memory/mover.h).
     struct Residence {
         Flag where;              // Where
         Flag wake;               // a futex: changes when somebody has asked it for something

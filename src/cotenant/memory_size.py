@@ -2,7 +2,7 @@
 
 A limit's text is also what stands in a tenant's environment, so that an inner `run` reads what an outer one has set. In
 shared memory it is a number of bytes or, with the highest bit set, millionths of each GPU's memory (as in
-native/tenant/memory_quota.h).
+native/tenant/memory/quota.h).
 """
 
 from __future__ import annotations

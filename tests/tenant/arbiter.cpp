@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "tenant/slabs.h"
+#include "tenant/memory/slabs.h"
 
 #define REQUIRE(condition)                                                          \
     do {                                                                            \

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tenant/eviction.h"
+#include "tenant/memory/eviction.h"
 #include "wire/segment.h"
 
 #define REQUIRE(condition)                                                                      \

@@ -17,7 +17,7 @@ static int fault_countdown = -1;
     do {                                            \
         if (fault_countdown-- == 0) raise(SIGKILL); \
     } while (0)
-#include "tenant/memory_quota.cpp"
+#include "tenant/memory/quota.cpp"
 #include "wire/segment.h"
 
 namespace {

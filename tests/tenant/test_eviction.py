@@ -15,8 +15,8 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(
         tmp_path_factory.mktemp("eviction"),
         "tests/tenant/eviction.cpp",
-        "native/tenant/eviction.cpp",
-        "native/tenant/host_pool.cpp",
+        "native/tenant/memory/eviction.cpp",
+        "native/tenant/memory/host_pool.cpp",
         "native/wire/segment.cpp",
         "native/wire/shared_segment.cpp",
         define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",

@@ -1,4 +1,4 @@
-"""Reads a trace file. docs/traces.md draws the layout; native/tenant/trace_file.cpp writes it.
+"""Reads a trace file. docs/traces.md draws the layout; native/tenant/record/trace_file.cpp writes it.
 
 A file that ends in the middle of a block, as after a crash, is read up to there, and says so. Bytes that are no trace,
 or whose checksum is right and whose meaning is not, are a Problem.

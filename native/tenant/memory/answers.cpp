@@ -1,0 +1,86 @@
+#include "tenant/memory/answers.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "tenant/membership.h"
+#include "tenant/memory/ledger.h"
+#include "tenant/memory/pools.h"
+#include "tenant/memory/quota.h"
+#include "tenant/settings.h"
+
+namespace tenant {
+
+namespace {
+
+// For a process that has no slot (yet): a monitor that a tenant started, or a program that has not begun its work.
+wire::Segment* segment_of_others() {
+    static wire::Segment* const segment = [] {
+        std::string why;
+        const char* path = segment_from_environment();
+        return path ? wire::open_segment(path, &why) : nullptr;
+    }();
+    return segment;
+}
+
+int known_gpu(wire::Segment& segment, const uint8_t uuid[16]) {
+    for (int i = 0; i < wire::kGpus; ++i)
+        if (segment.header.gpus[i].known.load() == 2 && !memcmp(segment.header.gpus[i].uuid, uuid, 16)) return i;
+    return -1;
+}
+
+struct Allowance {
+    uint64_t limit = kNoLimit;
+    uint64_t used = 0;
+
+    uint64_t room() const { return limit - std::min(limit, used); }
+};
+
+Allowance allowance(const uint8_t uuid[16], uint64_t total) {
+    if (Membership* membership = Membership::current_if_joined()) {
+        wire::Slot& slot = membership->slot();
+        if (!has_memory_limit(membership->segment(), slot)) return {};
+        settle_pools(*membership);
+        int gpu = known_gpu(membership->segment(), uuid);
+        Allowance run{memory_limit(slot, total), gpu < 0 ? 0 : memory_used(membership->segment(), slot, gpu)};
+        Allowance user{users_memory_limit(membership->segment(), total),
+                       gpu < 0 ? 0 : memory_used_by_user(membership->segment(), gpu)};
+        return run.room() <= user.room() ? run : user;
+    }
+    uint64_t said = parse_memory_limit(getenv("COTENANT_MEMORY"));
+    wire::Segment* segment = segment_of_others();
+    uint8_t tenant[16] = {};
+    tenant_from_environment(tenant);
+    wire::Slot* process = segment ? process_of(*segment, tenant, nullptr) : nullptr;
+    if (!process) return {limit_in_bytes(said, total), 0};
+    int gpu = known_gpu(*segment, uuid);
+    return {memory_limit(*process, total), gpu < 0 ? 0 : memory_used(*segment, tenant, gpu)};
+}
+
+}  // namespace
+
+bool limit_answer(const uint8_t uuid[16], MemoryAnswer* answer) {
+    Allowance allowed = allowance(uuid, answer->total);
+    if (allowed.limit == kNoLimit) return false;
+    answer->used = allowed.used;
+    answer->total = std::min(answer->total, allowed.limit);
+    answer->free = std::min(answer->free, allowed.limit - std::min(allowed.limit, allowed.used));
+    return true;
+}
+
+bool limit_answer(CUdevice device, MemoryAnswer* answer) {
+    CUuuid uuid;
+    return driver.cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS &&
+           limit_answer(reinterpret_cast<const uint8_t*>(uuid.bytes), answer);
+}
+
+bool limit_answer_here(MemoryAnswer* answer) {
+    CUdevice device = 0;
+    // What its context has taken is no longer free, also before the first allocation.
+    place_of_current_context();
+    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && limit_answer(device, answer);
+}
+
+}  // namespace tenant

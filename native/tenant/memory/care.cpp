@@ -1,0 +1,83 @@
+#include "tenant/memory/care.h"
+
+#include <pthread.h>
+
+#include <cstdlib>
+
+#include "tenant/membership.h"
+#include "tenant/memory/ledger.h"
+#include "tenant/memory/mover.h"
+#include "tenant/memory/nvml.h"
+#include "tenant/memory/pools.h"
+#include "tenant/memory/quota.h"
+
+namespace tenant {
+
+namespace {
+
+constexpr uint64_t kMeasureEveryNs = 1000000000;
+
+std::atomic<uint32_t> measured_gpus{0};
+uint64_t last_measured_ns = 0;  // the watcher's
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void forget_in_child() {
+    pthread_mutex_init(&lock, nullptr);
+    measured_gpus.store(0);
+    last_measured_ns = 0;
+}
+
+enum class When { now, if_quiet };
+
+// False: something was being allocated meanwhile, so that the two figures are not of one moment.
+bool measure(Membership& membership, int gpu, When when) {
+    wire::Slot& slot = membership.slot();
+    settle_pools(membership);
+    uint64_t before = UnderWay::moment(), bytes = 0;
+    if (!nvml_bytes_of_this_process(membership.segment().header.gpus[gpu].uuid, &bytes)) return true;
+    uint64_t known = slot.memory[gpu].driver_bytes.load();
+    uint64_t counted = slot.gpus[gpu].memory_bytes.load() - known - unseen_by_nvml(gpu);
+    bool quiet = settle_pools(membership) == Change::none && before % 2 == 0 && UnderWay::moment() == before;
+    if (when == When::if_quiet && !quiet) return false;
+    uint64_t rest = bytes > counted ? bytes - counted : 0;
+    slot.memory[gpu].driver_bytes.store(rest);
+    correct({&membership, 0, gpu}, known, rest);
+    return true;
+}
+
+}  // namespace
+
+void begin_memory(wire::Segment& segment, wire::Slot& slot) {
+    // What `cotenant ctl` has set holds for processes that come later, too.
+    wire::Slot* other = process_of(segment, slot.tenant, &slot);
+    slot.memory_limit.store(other ? other->memory_limit.load() : parse_memory_limit(getenv("COTENANT_MEMORY")));
+}
+
+void measure_drivers_memory(Membership& membership, int gpu) {
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
+    bool first = !(measured_gpus.fetch_or(1u << gpu) >> gpu & 1);
+    if (!first || !has_memory_limit(membership.segment(), membership.slot())) return;
+    pthread_mutex_lock(&lock);
+    measure(membership, gpu, When::now);
+    pthread_mutex_unlock(&lock);
+}
+
+void tend_memory(Membership& membership, uint64_t now_ns) {
+    wire::Slot& slot = membership.slot();
+    if (slot.residence.asked_hold.load()) start_moving(membership);
+    if (uint64_t asked = slot.asked_memory.exchange(0)) {
+        slot.memory_limit.store(asked - 1);
+        last_measured_ns = 0;
+    }
+    settle_pools(membership);
+    if (!has_memory_limit(membership.segment(), slot) || now_ns - last_measured_ns < kMeasureEveryNs) return;
+    if (pthread_mutex_trylock(&lock) != 0) return;
+    bool done = true;
+    for (uint32_t gpus = measured_gpus.load(); gpus; gpus &= gpus - 1)
+        done &= measure(membership, __builtin_ctz(gpus), When::if_quiet);
+    pthread_mutex_unlock(&lock);
+    if (done) last_measured_ns = now_ns;
+}
+
+}  // namespace tenant

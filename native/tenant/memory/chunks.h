@@ -1,0 +1,96 @@
+// The physical memory of this process that can move: each chunk lies whole at one range of addresses, which stays its
+// own while the memory behind it comes and goes. Ordered by address. The caller has the lock (residence.h).
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "tenant/driver_calls.h"
+#include "tenant/memory/slabs.h"
+
+namespace tenant {
+
+struct Chunk {
+    enum class Origin : uint8_t {
+        whole,    // one allocation
+        slab,     // many small ones
+        mapping,  // the program has mapped it by itself
+    };
+    static constexpr uint32_t kMostAccess = 16;
+
+    CUdeviceptr address = 0;
+    uint64_t bytes = 0;
+    // The truth about where it is: with a handle there is memory of the GPU, mapped or not.
+    CUmemGenericAllocationHandle handle = 0;
+    bool mapped = false;
+    bool pinned = false;  // it stays, for a reason outside of here
+    Origin origin = Origin::whole;
+    int gpu = -1;
+    CUcontext context = nullptr;  // that its contents are copied in
+    CUmemAllocationProp properties{};
+    CUmemAccessDesc access[kMostAccess] = {};
+    uint32_t access_count = 0;
+    uint64_t asked = 0;  // of a whole one: the size that the program wanted
+    Slab* slab = nullptr;
+    uint64_t number = 0;  // of a mapping: the program's handle (handles.h)
+
+    bool contains(CUdeviceptr pointer) const { return pointer - address < bytes; }
+};
+
+class Chunks {
+ public:
+    uint32_t count() const { return count_; }
+    Chunk& operator[](uint32_t i) const { return *chunks_[i]; }
+
+    Chunk* containing(CUdeviceptr pointer) const {
+        uint32_t at = place_of(pointer);
+        if (at < count_ && chunks_[at]->address == pointer) return chunks_[at];
+        return at > 0 && chunks_[at - 1]->contains(pointer) ? chunks_[at - 1] : nullptr;
+    }
+
+    // False where there is no memory for it.
+    bool insert(Chunk* chunk) {
+        if (count_ == room_) {
+            uint32_t room = room_ ? room_ * 2 : 64;
+            auto* chunks = static_cast<Chunk**>(realloc(chunks_, room * sizeof(Chunk*)));
+            if (!chunks) return false;
+            chunks_ = chunks;
+            room_ = room;
+        }
+        uint32_t at = place_of(chunk->address);
+        memmove(chunks_ + at + 1, chunks_ + at, (count_ - at) * sizeof(Chunk*));
+        chunks_[at] = chunk;
+        ++count_;
+        return true;
+    }
+
+    void remove(const Chunk* chunk) {
+        uint32_t at = place_of(chunk->address);
+        if (at == count_ || chunks_[at] != chunk) return;
+        memmove(chunks_ + at, chunks_ + at + 1, (count_ - at - 1) * sizeof(Chunk*));
+        --count_;
+    }
+
+    // In a forked child: what was there belongs to the parent.
+    void abandon() { *this = Chunks(); }
+
+ private:
+    // Of the first that does not begin before it.
+    uint32_t place_of(CUdeviceptr address) const {
+        uint32_t low = 0, high = count_;
+        while (low < high) {
+            uint32_t middle = (low + high) / 2;
+            if (chunks_[middle]->address < address)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        return low;
+    }
+
+    Chunk** chunks_ = nullptr;
+    uint32_t count_ = 0, room_ = 0;
+};
+
+}  // namespace tenant

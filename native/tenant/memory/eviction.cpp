@@ -1,0 +1,145 @@
+#include "tenant/memory/eviction.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace tenant {
+
+Eviction& Eviction::operator=(const Eviction& other) {
+    // Only to begin anew: what was planned belongs to another process.
+    pieces_ = nullptr;
+    piece_count_ = piece_room_ = lane_count_ = 0;
+    is_away_ = other.is_away_;
+    refusal_ = other.refusal_;
+    saved_bytes_ = dropped_bytes_ = 0;
+    return *this;
+}
+
+bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) {
+    while (from < to) {
+        if (piece_count_ == piece_room_) {
+            uint32_t room = piece_room_ ? piece_room_ * 2 : 256;
+            auto* pieces = static_cast<Piece*>(realloc(pieces_, room * sizeof(Piece)));
+            if (!pieces) return refuse(wire::host_memory);
+            pieces_ = pieces;
+            piece_room_ = room;
+        }
+        uint64_t bytes = std::min<uint64_t>(to - from, HostPool::piece(saved_bytes_));
+        pieces_[piece_count_++] = {from, bytes, saved_bytes_, chunk.context};
+        saved_bytes_ += bytes;
+        from += bytes;
+    }
+    return true;
+}
+
+bool Eviction::plan(const Unused& unused) {
+    piece_count_ = 0;
+    saved_bytes_ = dropped_bytes_ = 0;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < chunks_.count(); ++i) {
+        const Chunk& chunk = chunks_[i];
+        if (chunk.pinned) continue;
+        CUdeviceptr at = chunk.address, end = chunk.address + chunk.bytes;
+        while (next < unused.count && unused.ranges[next].address + unused.ranges[next].bytes <= at) ++next;
+        for (uint32_t n = next; n < unused.count && unused.ranges[n].address < end; ++n) {
+            const Unused::Range& range = unused.ranges[n];
+            CUdeviceptr from = std::max(range.address, at), to = std::min(range.address + range.bytes, end);
+            if (!add_pieces(chunk, at, from)) return false;
+            dropped_bytes_ += to - from;
+            at = to;
+        }
+        if (!add_pieces(chunk, at, end)) return false;
+    }
+    return true;
+}
+
+CUstream Eviction::lane_in(CUcontext context) {
+    for (uint32_t i = 0; i < lane_count_; ++i)
+        if (lanes_[i].context == context) return lanes_[i].stream;
+    CUstream stream = nullptr;
+    if (lane_count_ == sizeof lanes_ / sizeof *lanes_ ||
+        driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        return nullptr;
+    lanes_[lane_count_++] = {context, stream};
+    return stream;
+}
+
+void Eviction::forget_context(CUcontext context) {
+    for (uint32_t i = 0; i < lane_count_; ++i)
+        if (lanes_[i].context == context) lanes_[i--] = lanes_[--lane_count_];
+}
+
+bool Eviction::copy_all(Way way) {
+    CUcontext current = nullptr;
+    CUstream lane = nullptr;
+    bool good = true;
+    for (uint32_t i = 0; good && i < piece_count_; ++i) {
+        const Piece& piece = pieces_[i];
+        if (piece.context != current || !lane) {
+            good = driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS;
+            current = piece.context;
+            lane = good ? lane_in(current) : nullptr;
+            if (!lane) good = false;
+        }
+        char* there = pool_.at(piece.place);
+        if (good)
+            good = (way == Way::to_host
+                        ? driver.cuMemcpyDtoHAsync_v2(there, piece.address, piece.bytes, lane)
+                        : driver.cuMemcpyHtoDAsync_v2(piece.address, there, piece.bytes, lane)) == CUDA_SUCCESS;
+    }
+    // Also after a failure: nothing may be on its way when what it goes to or comes from changes hands.
+    for (uint32_t i = 0; i < lane_count_; ++i)
+        if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS ||
+            driver.cuStreamSynchronize(lanes_[i].stream) != CUDA_SUCCESS)
+            good = false;
+    return good;
+}
+
+void Eviction::give_up(Chunk& chunk) {
+    if (chunk.pinned) return;
+    if (chunk.mapped && driver.cuMemUnmap(chunk.address, chunk.bytes) == CUDA_SUCCESS) chunk.mapped = false;
+    if (!chunk.mapped && chunk.handle && driver.cuMemRelease(chunk.handle) == CUDA_SUCCESS) chunk.handle = 0;
+}
+
+bool Eviction::bring(Chunk& chunk) {
+    if (chunk.pinned) return true;
+    if (!chunk.handle && driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0) != CUDA_SUCCESS) {
+        chunk.handle = 0;
+        return false;
+    }
+    if (!chunk.mapped && driver.cuMemMap(chunk.address, chunk.bytes, 0, chunk.handle, 0) != CUDA_SUCCESS) return false;
+    chunk.mapped = true;
+    return driver.cuMemSetAccess(chunk.address, chunk.bytes, chunk.access, chunk.access_count) == CUDA_SUCCESS;
+}
+
+bool Eviction::leave(const Unused& unused) {
+    refusal_ = wire::none_refused;
+    if (!plan(unused)) return false;
+    wire::Refusal why = wire::none_refused;
+    if (piece_count_ && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS) return refuse(wire::driver_failed);
+    if (!pool_.hold(saved_bytes_, &why)) return refuse(why);
+    if (!copy_all(Way::to_host)) return refuse(wire::driver_failed);
+    is_away_ = true;
+    for (uint32_t i = 0; i < chunks_.count(); ++i) {
+        give_up(chunks_[i]);
+        if (!chunks_[i].handle || chunks_[i].pinned) continue;
+        refuse(wire::driver_failed);
+        come_back();
+        return false;
+    }
+    return true;
+}
+
+bool Eviction::come_back() {
+    if (!is_away_) return true;
+    bool good = true;
+    for (uint32_t i = 0; good && i < chunks_.count(); ++i) good = bring(chunks_[i]);
+    if (good && copy_all(Way::to_gpu)) {
+        is_away_ = false;
+        return true;
+    }
+    for (uint32_t i = 0; i < chunks_.count(); ++i) give_up(chunks_[i]);
+    return false;
+}
+
+}  // namespace tenant

@@ -1,0 +1,83 @@
+// Moving a tenant's memory to the host and back. The tenant is paused and nothing of it runs on the GPU.
+//
+// Either all of it is on the GPU or the tenant stays paused; and whatever call of the driver fails, no byte is lost:
+//
+//   leave       copies everything first; only when all of it is on the host is the first chunk given up. Where one
+//   cannot
+//               be given up, those that were are brought back.
+//   come back   copies when there is memory under every address, and only when all of it is back is the host's copy
+//               given up. Where something fails, what was made is given up again, and the copy still stands.
+//
+// Each chunk's own flags say what is behind its addresses, so a step can be tried again from wherever it failed.
+#pragma once
+
+#include "tenant/memory/chunks.h"
+#include "tenant/memory/host_pool.h"
+
+namespace tenant {
+
+// Ranges whose contents the program has no use for; in ascending order, disjoint.
+struct Unused {
+    struct Range {
+        CUdeviceptr address;
+        uint64_t bytes;
+    };
+    const Range* ranges = nullptr;
+    uint32_t count = 0;
+};
+
+class Eviction {
+ public:
+    Eviction(Chunks& chunks, HostPool& pool) : chunks_(chunks), pool_(pool) {}
+
+    // True: all that can move is on the host. False: all is on the GPU as before, and `refusal` says why, or, with
+    // `is_away` true, it is neither whole here nor there, but all of it is safe, and `come_back` can be tried.
+    bool leave(const Unused& unused);
+    // True: all is on the GPU again.
+    bool come_back();
+
+    bool is_away() const { return is_away_; }
+    wire::Refusal refusal() const { return refusal_; }
+    uint64_t saved_bytes() const { return saved_bytes_; }      // by the last `leave`
+    uint64_t dropped_bytes() const { return dropped_bytes_; }  // likewise
+
+    void forget_context(CUcontext context);
+    void forget_in_child() { *this = Eviction(chunks_, pool_); }
+    Eviction& operator=(const Eviction& other);
+
+ private:
+    struct Piece {
+        CUdeviceptr address;
+        uint64_t bytes;
+        uint64_t place;  // in the pool
+        CUcontext context;
+    };
+    struct Lane {
+        CUcontext context;
+        CUstream stream;
+    };
+    enum class Way { to_host, to_gpu };
+
+    bool plan(const Unused& unused);
+    bool add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to);
+    bool copy_all(Way way);
+    CUstream lane_in(CUcontext context);
+    bool bring(Chunk& chunk);
+    void give_up(Chunk& chunk);
+    bool refuse(wire::Refusal why) {
+        refusal_ = why;
+        return false;
+    }
+
+    Chunks& chunks_;
+    HostPool& pool_;
+    Piece* pieces_ = nullptr;
+    uint32_t piece_count_ = 0, piece_room_ = 0;
+    Lane lanes_[16] = {};
+    uint32_t lane_count_ = 0;
+    bool is_away_ = false;
+    wire::Refusal refusal_ = wire::none_refused;
+    uint64_t saved_bytes_ = 0, dropped_bytes_ = 0;
+};
+
+}  // namespace tenant

@@ -1,0 +1,281 @@
+#include "tenant/memory/ledger.h"
+
+#include "tenant/membership.h"
+#include "tenant/memory/care.h"
+#include "tenant/memory/mappings.h"
+#include "tenant/memory/pools.h"
+#include "tenant/memory/quota.h"
+#include "tenant/memory/room.h"
+#include "tenant/memory/table.h"
+
+namespace tenant {
+
+namespace {
+
+constexpr int kMostDevices = 64;
+constexpr int kNotAsked = -2;
+
+struct Device {
+    std::atomic<int> gpu{kNotAsked};
+    std::atomic<uint64_t> total{0};
+} devices[kMostDevices];
+
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, meeting_lock = PTHREAD_MUTEX_INITIALIZER;
+MemoryTable<Holding> holdings;  // by address or handle: both are addresses of this process
+MemoryTable<uint32_t> shared;   // by page: how many allocations lie in a part of it
+uint64_t small_arrays[wire::kGpus];
+std::atomic<uint64_t> unseen[wire::kGpus];
+std::atomic<uint64_t> begun{0}, ended{0};
+
+void forget_in_child() {
+    pthread_mutex_init(&lock, nullptr);
+    pthread_mutex_init(&meeting_lock, nullptr);
+    holdings.abandon();
+    shared.abandon();
+    forget_pools_in_child();
+    forget_mappings_in_child();
+    for (auto& bytes : small_arrays) bytes = 0;
+    for (auto& bytes : unseen) bytes.store(0);
+    for (Device& device : devices) device.gpu.store(kNotAsked);
+    ended.store(begun.load());
+}
+
+// The pages that only this allocation has, and what of the shared ones `change` says: +1 enters, -1 leaves.
+template <class Change>
+uint64_t pages_of(uint64_t address, uint64_t bytes, Change&& change) {
+    if (bytes == 0) return 0;
+    uint64_t end = address + bytes, first = address / kMemoryPage, last = (end - 1) / kMemoryPage;
+    bool shares_first = address % kMemoryPage || end < (first + 1) * kMemoryPage;
+    bool shares_last = last != first && end % kMemoryPage;
+    uint64_t changed = (last - first + 1 - shares_first - shares_last) * kMemoryPage;
+    if (shares_first && change(first)) changed += kMemoryPage;
+    if (shares_last && change(last)) changed += kMemoryPage;
+    return changed;
+}
+
+bool first_in_page(uint64_t page) {
+    if (uint32_t* there = shared.find(page)) return ++*there == 1;
+    return shared.enter(page, 1) != nullptr;
+}
+
+bool last_in_page(uint64_t page) {
+    uint32_t* there = shared.find(page);
+    if (!there || --*there != 0) return false;
+    uint32_t gone;
+    shared.take(page, &gone);
+    return true;
+}
+
+bool shares_pages(const Holding& holding) {
+    return holding.kind == MemoryKind::array && holding.bytes <= kMemoryPage / 2;
+}
+
+// What the driver has more for it.
+uint64_t enter(uint64_t key, const Holding& holding) {
+    if (holding.kind == MemoryKind::pooled) return 0;
+    if (holding.kind == MemoryKind::pages) return pages_of(key, holding.bytes, first_in_page);
+    if (shares_pages(holding)) {
+        uint64_t before = in_pages(small_arrays[holding.gpu]);
+        return in_pages(small_arrays[holding.gpu] += holding.bytes) - before;
+    }
+    uint64_t bytes = in_pages(holding.bytes);
+    if (holding.kind == MemoryKind::managed || holding.kind == MemoryKind::external) unseen[holding.gpu] += bytes;
+    return bytes;
+}
+
+// What the driver has less without it.
+uint64_t leave(uint64_t key, const Holding& holding) {
+    if (holding.kind == MemoryKind::pooled) return 0;
+    if (holding.kind == MemoryKind::pages) return pages_of(key, holding.bytes, last_in_page);
+    if (shares_pages(holding)) {
+        uint64_t before = in_pages(small_arrays[holding.gpu]);
+        return before - in_pages(small_arrays[holding.gpu] -= holding.bytes);
+    }
+    uint64_t bytes = in_pages(holding.bytes);
+    if (holding.kind == MemoryKind::managed || holding.kind == MemoryKind::external) unseen[holding.gpu] -= bytes;
+    return bytes;
+}
+
+// The first use of a device. Nobody takes memory of it before it is known what the driver has taken already.
+int meet(Membership& membership, CUdevice device) {
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
+    Device& known = devices[device];
+    CUuuid uuid;
+    size_t total = 0;
+    if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return -1;
+    driver.cuDeviceTotalMem_v2(&total, device);
+    pthread_mutex_lock(&meeting_lock);
+    if (known.gpu.load() == kNotAsked) {
+        int gpu = wire::gpu_number(membership.segment(), reinterpret_cast<const uint8_t*>(uuid.bytes));
+        known.total.store(total);
+        if (gpu >= 0) begin_room(membership.segment(), gpu);
+        if (gpu >= 0) measure_drivers_memory(membership, gpu);
+        known.gpu.store(gpu, std::memory_order_release);
+    }
+    pthread_mutex_unlock(&meeting_lock);
+    return known.gpu.load();
+}
+
+CUcontext current_context() {
+    CUcontext context = nullptr;
+    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+}  // namespace
+
+LedgerLocked::LedgerLocked() { pthread_mutex_lock(&lock); }
+LedgerLocked::~LedgerLocked() { pthread_mutex_unlock(&lock); }
+
+UnderWay::UnderWay() { begun.fetch_add(1); }
+UnderWay::~UnderWay() { ended.fetch_add(1); }
+
+uint64_t UnderWay::moment() {
+    uint64_t done = ended.load();
+    return done * 2 + (begun.load() != done);
+}
+
+bool Place::is_limited() const {
+    return has_memory_limit(membership->segment(), slot()) || has_less_capacity(membership->segment(), gpu);
+}
+
+uint64_t Place::limit() const { return memory_limit(slot(), devices[device].total.load(std::memory_order_relaxed)); }
+
+uint64_t Place::total() const { return devices[device].total.load(std::memory_order_relaxed); }
+
+wire::Slot& Place::slot() const { return membership->slot(); }
+
+Place place_of_device(CUdevice device) {
+    Membership* membership = Membership::current();
+    if (!membership || device < 0 || device >= kMostDevices) return {};
+    int gpu = devices[device].gpu.load(std::memory_order_acquire);
+    if (gpu == kNotAsked) gpu = meet(*membership, device);
+    if (gpu < 0) return {};
+    return {membership, device, gpu};
+}
+
+CUdevice device_of_gpu(int gpu) {
+    for (CUdevice device = 0; device < kMostDevices; ++device)
+        if (devices[device].gpu.load(std::memory_order_acquire) == gpu) return device;
+    return 0;
+}
+
+Place place_of_current_context() {
+    CUdevice device = 0;
+    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? place_of_device(device) : Place{};
+}
+
+namespace {
+
+bool take_within_limit(const Place& place, uint64_t bytes) {
+    wire::Segment& segment = place.membership->segment();
+    uint64_t users_limit = users_memory_limit(segment, devices[place.device].total.load(std::memory_order_relaxed));
+    auto fits = [&] { return take_memory(segment, place.slot(), place.gpu, bytes, place.limit(), users_limit); };
+    if (fits()) return true;
+    if (bytes <= place.limit()) {
+        settle_pools(*place.membership);
+        if (fits()) return true;
+        trim_pools(place);
+        if (fits()) return true;
+    }
+    place.slot().memory[place.gpu].refused.fetch_add(1, std::memory_order_relaxed);
+    return false;
+}
+
+}  // namespace
+
+bool take(const Place& place, uint64_t bytes) {
+    for (Need need(place, bytes); take_within_limit(place, bytes);) {
+        if (bytes == 0 || is_room(place)) return true;
+        give(place, bytes);
+        if (!need.wait(false)) return false;
+    }
+    return false;
+}
+
+void count(const Place& place, uint64_t bytes) { count_memory(place.slot(), place.gpu, bytes); }
+
+void give(const Place& place, uint64_t bytes) {
+    // Once the slot has been left, it may be somebody else's.
+    if (place.membership && Membership::current_if_joined() == place.membership)
+        give_memory(place.slot(), place.gpu, bytes);
+}
+
+void correct(const Place& place, uint64_t charged, uint64_t taken) {
+    if (taken > charged) count(place, taken - charged);
+    if (taken < charged) give(place, charged - taken);
+}
+
+Taking::Taking(uint64_t bytes, const Place& place) : place_(place) {
+    if (!place_) return;
+    bytes = in_pages(bytes);
+    refused_ = !take(place_, bytes);
+    if (!refused_) charged_ = bytes;
+}
+
+void Taking::keep(uint64_t key, uint64_t bytes, MemoryKind kind) {
+    if (!place_) return;
+    Holding holding{bytes, current_context(), nullptr, place_.device, static_cast<int16_t>(place_.gpu), kind};
+    uint64_t taken = 0;
+    {
+        LedgerLocked locked;
+        // Without an entry it could never be given back.
+        if (holdings.enter(key, holding)) taken = enter(key, holding);
+    }
+    correct(place_, charged_, taken);
+    charged_ = 0;
+}
+
+Giving::Giving(uint64_t key) : key_(key) {
+    LedgerLocked locked;
+    known_ = holdings.take(key, &holding_);
+    if (known_) given_ = leave(key, holding_);
+}
+
+CUresult Giving::result(CUresult result) {
+    if (!known_) return result;
+    if (result != CUDA_SUCCESS) {
+        LedgerLocked locked;
+        // What others have come to share meanwhile they have been charged for.
+        if (holdings.enter(key_, holding_)) given_ -= enter(key_, holding_);
+    }
+    if (given_) give({Membership::current_if_joined(), holding_.device, holding_.gpu}, given_);
+    return result;
+}
+
+void give_back_all_of(CUcontext context) {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership || !context) return;
+    UnderWay under_way;
+    uint64_t given[wire::kGpus] = {};
+    {
+        LedgerLocked locked;
+        holdings.remove_if([&](uint64_t key, const Holding& holding) {
+            if (holding.context != context) return false;
+            given[holding.gpu] += leave(key, holding);
+            return true;
+        });
+    }
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+        if (given[gpu]) give({membership, 0, gpu}, given[gpu]);
+}
+
+void remember_pooled(const Place& place, CUdeviceptr pointer, uint64_t bytes, CUmemoryPool pool) {
+    LedgerLocked locked;
+    holdings.enter(pointer, {bytes, nullptr, pool, place.device, static_cast<int16_t>(place.gpu), MemoryKind::pooled});
+}
+
+uint64_t count_one_by_one(CUmemoryPool pool) {
+    uint64_t bytes = 0;
+    holdings.remove_if([&](uint64_t key, Holding& holding) {
+        if (holding.kind != MemoryKind::pooled || holding.pool != pool) return false;
+        holding.kind = MemoryKind::pages;
+        bytes += enter(key, holding);
+        return false;
+    });
+    return bytes;
+}
+
+uint64_t unseen_by_nvml(int gpu) { return unseen[gpu].load(); }
+
+}  // namespace tenant

@@ -1,0 +1,379 @@
+#include "tenant/memory/mover.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tenant/membership.h"
+#include "tenant/memory/pause.h"
+#include "tenant/memory/postponed.h"
+#include "tenant/memory/quota.h"
+#include "tenant/memory/residence.h"
+#include "tenant/memory/room.h"
+#include "tenant/memory/unused.h"
+
+namespace tenant {
+
+namespace {
+
+constexpr uint64_t kMillisecond = 1000000;
+constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
+constexpr uint64_t kAwayLookNs = 5 * kMillisecond;
+constexpr uint64_t kBetweenBlocksNs = kMillisecond;
+constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
+constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
+constexpr uint64_t kSoonNs = 5 * kMillisecond, kRetryNs = 100 * kMillisecond;  // after a move that failed
+constexpr int kMostTriesToStop = 500;                                          // of 10 ms
+
+enum Phase : uint32_t { not_started, moving, stopping, stopped };
+std::atomic<uint32_t> phase{not_started};
+
+void wait_on(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t ns, int operation) {
+    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+    syscall(SYS_futex, &word, operation, while_equal, &length, nullptr, 0);
+}
+
+class Mover {
+ public:
+    explicit Mover(Membership& membership)
+        : membership_(membership), slot_(membership.slot()), mine_(membership.slot().residence) {}
+
+    void run();
+
+ private:
+    void look(uint64_t now);
+    void take_requests();
+    bool is_over_limit() const;
+    bool must_make_room(uint64_t now);
+    void leave();
+    bool make_still();
+    bool has_drained();
+    void refuse(wire::Refusal why);
+    bool may_come_back();
+    bool claim();
+    void come_back();
+    void count_absent(const MovableBytes& before);
+    void set_where(wire::Where where);
+    void show();
+    bool prepare();
+
+    Membership& membership_;
+    wire::Slot& slot_;
+    wire::Slot::Residence& mine_;
+    uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
+    uint64_t claimed_[wire::kGpus] = {};
+};
+
+void Mover::run() {
+    CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver.cuThreadExchangeStreamCaptureMode(&relaxed);
+    while (phase.load() == moving) {
+        uint32_t woken = mine_.wake.load();
+        look(wire::now_ns());
+        bool more = mine_.where.load() == wire::resident && prepare();
+        uint64_t nap = more ? kBetweenBlocksNs : mine_.where.load() == wire::away ? kAwayLookNs : kResidentLookNs;
+        wait_on(mine_.wake, woken, nap, FUTEX_WAIT);
+    }
+}
+
+void Mover::take_requests() {
+    if (uint32_t hold = mine_.asked_hold.exchange(0)) {
+        mine_.held.store(hold - 1);
+        next_try_ns_ = 0;
+    }
+}
+
+void Mover::look(uint64_t now) {
+    take_requests();
+    show();
+    if (mine_.where.load() == wire::away) {
+        if (now >= next_try_ns_ && may_come_back()) come_back();
+        return;
+    }
+    if (now >= next_try_ns_ && (mine_.held.load() || is_over_limit() || must_make_room(now))) leave();
+}
+
+bool Mover::is_over_limit() const {
+    uint64_t limit = slot_.memory_limit.load();
+    if (!limit) return false;
+    MovableBytes bytes = movable_bytes();
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        if (!bytes.all[gpu]) continue;
+        uint64_t used = memory_used(membership_.segment(), slot_, gpu) + bytes.absent[gpu];
+        Place place{&membership_, device_of_gpu(gpu), gpu};
+        if (used > place.limit()) return true;
+    }
+    return false;
+}
+
+bool Mover::must_make_room(uint64_t now) {
+    wire::Segment& segment = membership_.segment();
+    uint32_t chosen[wire::kSlots];
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        if (!slot_.memory[gpu].movable_bytes.load()) continue;
+        Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
+        const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
+        if (self && crowd.gpu.capacity &&
+            arbiter::must_leave(crowd.gpu, crowd.tenants, crowd.count, *self, now, chosen))
+            return true;
+    }
+    return false;
+}
+
+void Mover::set_where(wire::Where where) {
+    mine_.where.store(where);
+    // What is queued must be let through, or need not be any more.
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+        if (slot_.gpus[gpu].figures.bursts.load())
+            wire::refresh_gate(membership_.segment(), static_cast<int>(number_of(membership_.segment(), slot_)), gpu);
+}
+
+void Mover::refuse(wire::Refusal why) {
+    mine_.refused_ns.store(wire::now_ns());
+    mine_.refusal.store(why);
+    next_try_ns_ = wire::now_ns() + (why == wire::in_capture ? kSoonNs : kRetryNs);
+    set_where(wire::resident);
+    barrier::lower();
+}
+
+bool Mover::has_drained() {
+    if (!membership_.try_lock()) return false;
+    bool drained = true;
+    membership_.streams.for_each([&](StreamState& state) {
+        if (!drained) return;
+        if (state.key.which > 1)
+            drained = !state.last_work || driver.cuEventQuery(state.last_work) != CUDA_ERROR_NOT_READY;
+        else if (driver.cuCtxSetCurrent(state.context) == CUDA_SUCCESS)
+            drained = driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
+    });
+    // Streams that are not in the table: all that we know of their contexts is empty, so this does not wait for gates.
+    if (drained)
+        membership_.streams.for_each([&](StreamState& state) {
+            if (driver.cuCtxSetCurrent(state.context) == CUDA_SUCCESS) driver.cuCtxSynchronize();
+        });
+    membership_.unlock();
+    return drained;
+}
+
+bool Mover::make_still() {
+    set_where(wire::leaving);
+    if (!barrier::raise(kEnterPatienceNs)) {
+        refuse(wire::does_not_drain);
+        return false;
+    }
+    if (membership_.captures_open.load()) {
+        refuse(wire::in_capture);
+        return false;
+    }
+    for (uint64_t began = wire::now_ns(); !has_drained();) {
+        set_where(wire::leaving);  // a class above may have closed its gates again
+        if (wire::now_ns() - began > kDrainPatienceNs) {
+            refuse(wire::does_not_drain);
+            return false;
+        }
+        timespec nap{0, 100000};
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+    }
+    return true;
+}
+
+// In the slot stands what is on the GPU.
+void Mover::count_absent(const MovableBytes& before) {
+    MovableBytes now = movable_bytes();
+    uint64_t absent = 0;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        correct({&membership_, 0, gpu}, before.all[gpu] - before.absent[gpu], now.all[gpu] - now.absent[gpu]);
+        absent += now.absent[gpu];
+    }
+    slot_.host_bytes.store(absent);
+}
+
+void Mover::leave() {
+    UnderWay under_way;
+    if (!make_still()) return;
+    uint64_t began = wire::now_ns();
+    free_postponed();
+    MovableBytes before = movable_bytes();
+    Unused unused = ask_for_unused();
+    bool left = false, is_away = false;
+    {
+        ResidenceLocked locked;
+        left = residence.eviction.leave(unused);
+        is_away = residence.eviction.is_away();
+    }
+    count_absent(before);
+    if (!left && !is_away) {
+        refuse(residence.eviction.refusal());
+        return;
+    }
+    uint64_t now = wire::now_ns();
+    leaving_ns_ = now - began;
+    mine_.refusal.store(wire::none_refused);
+    mine_.saved_bytes.fetch_add(residence.eviction.saved_bytes());
+    mine_.dropped_bytes.fetch_add(residence.eviction.dropped_bytes());
+    mine_.times_left.fetch_add(1);
+    mine_.since_ns.store(now);
+    mine_.waiting_since_ns.store(now);
+    // One that has just made room does not take it again at once.
+    next_try_ns_ = now + std::min(leaving_ns_, 1000 * kMillisecond);
+    set_where(wire::away);
+    show();
+}
+
+bool Mover::may_come_back() {
+    if (mine_.held.load() || is_over_limit()) return false;
+    wire::Segment& segment = membership_.segment();
+    MovableBytes bytes = movable_bytes();
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        if (!bytes.absent[gpu]) continue;
+        Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
+        const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
+        if (!self || !crowd.is_next(*self)) return false;
+        if (crowd.gpu.capacity == 0 || crowd.missing(*self) == 0) continue;
+        crowd.wake_chosen(segment, *self);
+        return false;
+    }
+    return true;
+}
+
+// All of it or nothing, on every GPU.
+bool Mover::claim() {
+    MovableBytes bytes = movable_bytes();
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        claimed_[gpu] = bytes.absent[gpu];
+        if (!claimed_[gpu]) continue;
+        Place place{&membership_, device_of_gpu(gpu), gpu};
+        count(place, claimed_[gpu]);
+        // Others shall know that it will be able to leave again.
+        slot_.memory[gpu].movable_bytes.fetch_add(claimed_[gpu]);
+        if (is_room(place)) continue;
+        for (int back = 0; back <= gpu; ++back)
+            if (claimed_[back]) give({&membership_, 0, back}, claimed_[back]);
+        show();
+        return false;
+    }
+    return true;
+}
+
+void Mover::come_back() {
+    UnderWay under_way;
+    if (!claim()) return;
+    set_where(wire::returning);
+    uint64_t began = wire::now_ns();
+    bool back = false;
+    {
+        ResidenceLocked locked;
+        back = residence.eviction.come_back();
+    }
+    MovableBytes now = movable_bytes();
+    uint64_t absent = 0;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        if (now.absent[gpu]) give({&membership_, 0, gpu}, now.absent[gpu]);
+        absent += now.absent[gpu];
+    }
+    slot_.host_bytes.store(absent);
+    if (!back) {
+        next_try_ns_ = wire::now_ns() + kRetryNs;
+        set_where(wire::away);
+        show();
+        return;
+    }
+    mine_.leaving_ns.store(leaving_ns_);
+    mine_.transfer_ns.store(leaving_ns_ + (wire::now_ns() - began));
+    mine_.since_ns.store(wire::now_ns());
+    mine_.waiting_since_ns.store(0);
+    set_where(wire::resident);
+    show();
+    barrier::lower();
+}
+
+void Mover::show() {
+    ResidenceLocked locked;
+    MovableBytes bytes = movable_bytes();
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
+        if (!bytes.absent[gpu] || mine_.where.load() != wire::away) continue;
+        mine_.wanted_gpu.store(static_cast<uint32_t>(gpu));
+        mine_.wanted_hard.store(0);
+        mine_.wanted_bytes.store(mine_.held.load() ? 0 : bytes.absent[gpu] + needed_bytes(gpu));
+    }
+}
+
+// One that memory is copied in; under the residence's lock.
+CUcontext a_context() {
+    for (uint32_t i = 0; i < residence.chunks.count(); ++i)
+        if (!residence.chunks[i].pinned) return residence.chunks[i].context;
+    return nullptr;
+}
+
+// Where there is company, the host memory for a leaving is pinned ahead: that takes longer than the copying.
+bool Mover::prepare() {
+    uint64_t all = 0;
+    bool company = false;
+    MovableBytes bytes = movable_bytes();
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        all += bytes.all[gpu];
+        company |= bytes.all[gpu] &&
+                   wire::anybody_else(membership_.segment(), static_cast<int>(number_of(membership_.segment(), slot_)),
+                                      gpu, 0, wire::kClasses - 1);
+    }
+    if (residence.pool.bytes() > all + 2 * HostPool::kBlock) residence.pool.shrink_to(all);
+    if (!company || residence.pool.bytes() >= all) return false;
+    residence.pool.touch_block();
+    // The lock is for the context, which must not end meanwhile.
+    ResidenceLocked locked;
+    CUcontext context = a_context();
+    return context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(all);
+}
+
+void* mover_main(void* membership) {
+    pthread_setname_np(pthread_self(), "cotenant-mover");
+    Mover(*static_cast<Membership*>(membership)).run();
+    phase.store(stopped);
+    return nullptr;
+}
+
+void forget_in_child() { phase.store(not_started); }
+
+}  // namespace
+
+void start_moving(Membership& membership) {
+    if (phase.load(std::memory_order_relaxed) != not_started || !Still::memory_moves.load()) return;
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
+    uint32_t before = not_started;
+    if (!phase.compare_exchange_strong(before, moving)) return;
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    bool started = pthread_create(&thread, &attributes, mover_main, &membership) == 0;
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    if (started) return;
+    // Nobody will ever move it.
+    phase.store(stopped);
+    membership.slot().residence.where.store(wire::pinned);
+}
+
+void stop_moving() {
+    uint32_t before = moving;
+    if (!phase.compare_exchange_strong(before, stopping)) return;
+    if (Membership* membership = Membership::current_if_joined()) {
+        membership->slot().residence.wake.fetch_add(1);
+        syscall(SYS_futex, &membership->slot().residence.wake, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    }
+    for (int tries = 0; tries < kMostTriesToStop && phase.load() == stopping; ++tries)
+        wait_on(phase, stopping, 10 * kMillisecond, FUTEX_WAIT_PRIVATE);
+    // A program that ends while it is paused does not wait for its memory.
+    barrier::lower();
+}
+
+}  // namespace tenant

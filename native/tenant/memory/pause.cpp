@@ -1,0 +1,66 @@
+#include "tenant/memory/pause.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire/segment.h"
+
+namespace tenant {
+
+std::atomic<bool> Still::memory_moves{false};
+
+namespace {
+
+alignas(64) std::atomic<uint32_t> inside{0};
+alignas(64) std::atomic<uint32_t> raised{0};
+// One call may be made of others.
+thread_local uint32_t depth = 0;
+
+}  // namespace
+
+void Still::enter() {
+    entered_ = true;
+    if (depth++) return;
+    for (;;) {
+        inside.fetch_add(1);
+        if (!raised.load()) return;
+        inside.fetch_sub(1);
+        syscall(SYS_futex, &raised, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+    }
+}
+
+void Still::leave() {
+    if (--depth == 0) inside.fetch_sub(1);
+}
+
+namespace barrier {
+
+bool raise(uint64_t patience_ns) {
+    raised.store(1);
+    for (uint64_t began = wire::now_ns(); inside.load();) {
+        if (wire::now_ns() - began > patience_ns) {
+            lower();
+            return false;
+        }
+        timespec nap{0, 50000};
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+    }
+    return true;
+}
+
+void lower() {
+    raised.store(0);
+    syscall(SYS_futex, &raised, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+void forget_in_child() {
+    inside.store(0);
+    raised.store(0);
+    depth = 0;
+}
+
+}  // namespace barrier
+
+}  // namespace tenant

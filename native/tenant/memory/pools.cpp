@@ -1,0 +1,305 @@
+#include "tenant/memory/pools.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "tenant/membership.h"
+#include "tenant/memory/table.h"
+
+namespace tenant {
+
+namespace {
+
+constexpr uint32_t kMostPools = 256;  // further ones are not counted
+constexpr int kMostDevices = 64;
+
+struct KnownPool {
+    CUmemoryPool handle;
+    Place place;
+    uint64_t counted;
+};
+struct GraphMemory {
+    Place place;
+    uint64_t counted;
+};
+struct Promise {
+    CUdevice device;
+    uint64_t bytes;
+};
+
+// Guarded by the ledger's lock.
+KnownPool pools[kMostPools];
+uint32_t pool_count = 0;
+GraphMemory graph_memory[kMostDevices];
+MemoryTable<Promise> promises;  // by executable graph
+
+std::atomic<uint64_t> known_devices{0};  // whose default pool and graph memory are counted
+std::atomic<bool> made_pools{false};     // the program has pools of its own
+
+// A thread in the middle of a capture may do what follows only if it declares itself relaxed.
+class Relaxed {
+ public:
+    Relaxed() { driver.cuThreadExchangeStreamCaptureMode(&mode_); }
+    ~Relaxed() { driver.cuThreadExchangeStreamCaptureMode(&mode_); }
+    Relaxed(const Relaxed&) = delete;
+    Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+bool attribute(CUmemoryPool pool, CUmemPool_attribute which, uint64_t* out) {
+    cuuint64_t value = 0;
+    if (driver.cuMemPoolGetAttribute(pool, which, &value) != CUDA_SUCCESS) return false;
+    *out = value;
+    return true;
+}
+
+void enter_pool(CUmemoryPool pool, const Place& place) {
+    if (pool_count < kMostPools) pools[pool_count++] = {pool, place, 0};
+}
+
+void know_device(const Place& place) {
+    uint64_t bit = uint64_t{1} << place.device;
+    if (known_devices.load(std::memory_order_acquire) & bit) return;
+    CUmemoryPool pool = nullptr;
+    bool has_pool = driver.cuDeviceGetDefaultMemPool(&pool, place.device) == CUDA_SUCCESS;
+    LedgerLocked locked;
+    if (known_devices.fetch_or(bit) & bit) return;
+    if (has_pool) enter_pool(pool, place);
+    graph_memory[place.device] = {place, 0};
+}
+
+Change move_to(const Place& place, uint64_t* counted, uint64_t now) {
+    Change change = now == *counted ? Change::none : now > *counted ? Change::grew : Change::shrank;
+    correct(place, *counted, now);
+    *counted = now;
+    return change;
+}
+
+Change settle_graph_memory(GraphMemory& memory) {
+    cuuint64_t reserved = 0;
+    if (driver.cuDeviceGetGraphMemAttribute(memory.place.device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
+        CUDA_SUCCESS)
+        return Change::none;
+    uint64_t bytes = reserved;
+    promises.remove_if([&](uint64_t, const Promise& promise) {
+        if (promise.device == memory.place.device) bytes = std::max(bytes, promise.bytes);
+        return false;
+    });
+    return move_to(memory.place, &memory.counted, bytes);
+}
+
+Change settle_locked() {
+    Change changed = Change::none;
+    for (uint32_t i = 0; i < pool_count; ++i) {
+        uint64_t reserved = 0;
+        if (attribute(pools[i].handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved))
+            changed = std::max(changed, move_to(pools[i].place, &pools[i].counted, reserved));
+    }
+    for (uint64_t known = known_devices.load(); known; known &= known - 1)
+        changed = std::max(changed, settle_graph_memory(graph_memory[__builtin_ctzll(known)]));
+    return changed;
+}
+
+// The most that the graph has allocated at once, going through its nodes in the order in which they were made.
+uint64_t most_at_once(CUgraph graph, CUdevice* device) {
+    size_t count = 0;
+    if (driver.cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return 0;
+    auto* nodes = static_cast<CUgraphNode*>(calloc(count, sizeof(CUgraphNode)));
+    uint64_t most = 0, now = 0;
+    MemoryTable<uint64_t> allocated;
+    if (!nodes || driver.cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) count = 0;
+    for (size_t i = 0; i < count; ++i) {
+        CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+        driver.cuGraphNodeGetType(nodes[i], &type);
+        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+            CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+            if (driver.cuGraphMemAllocNodeGetParams(nodes[i], &parameters) != CUDA_SUCCESS) continue;
+            *device = parameters.poolProps.location.id;
+            allocated.enter(parameters.dptr, parameters.bytesize);
+            most = std::max(most, now += parameters.bytesize);
+        } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+            CUdeviceptr pointer = 0;
+            uint64_t bytes = 0;
+            if (driver.cuGraphMemFreeNodeGetParams(nodes[i], &pointer) == CUDA_SUCCESS &&
+                allocated.take(pointer, &bytes))
+                now -= bytes;
+        }
+    }
+    free(nodes);
+    allocated.discard();
+    return most;
+}
+
+}  // namespace
+
+bool is_captured(CUstream stream, bool per_thread_default) {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership || !membership->captures_open.load(std::memory_order_acquire)) return false;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!stream && per_thread_default) stream = CU_STREAM_PER_THREAD;
+    return driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+TakingFromPool::TakingFromPool(uint64_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread_default)
+    : place_(place_of_current_context()),
+      bytes_(bytes),
+      pool_(pool),
+      stream_(!stream && per_thread_default ? CU_STREAM_PER_THREAD : stream) {
+    if (!place_) return;
+    know_device(place_);
+    // A capture takes nothing: the graph will, when it is launched.
+    if (!place_.is_limited() || bytes == 0 || is_captured(stream_, per_thread_default)) return;
+    uint64_t growth = in_pages(bytes, kPoolStep);
+    if (take(place_, growth))
+        charged_ = growth;
+    else
+        refused_ = !(from_stock_ = fits_in_stock());
+}
+
+TakingFromPool::~TakingFromPool() {
+    if (charged_) give(place_, charged_);
+}
+
+bool TakingFromPool::fits_in_stock() const {
+    CUmemoryPool pool = pool_;
+    uint64_t reserved = 0, used = 0;
+    if (!pool && driver.cuDeviceGetMemPool(&pool, place_.device) != CUDA_SUCCESS) return false;
+    return attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) &&
+           attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && reserved - std::min(reserved, used) >= bytes_;
+}
+
+CUresult TakingFromPool::result(CUresult result, CUdeviceptr pointer) {
+    if (!place_ || result != CUDA_SUCCESS) return result;
+    if (made_pools.load(std::memory_order_relaxed) && pointer) {
+        CUmemoryPool pool = pool_;
+        if (pool || driver.cuDeviceGetMemPool(&pool, place_.device) == CUDA_SUCCESS)
+            remember_pooled(place_, pointer, bytes_, pool);
+    }
+    if (!charged_ && !from_stock_) return result;  // unlimited: the watcher counts the pools
+    if (settle_pools(*place_.membership) != Change::grew || !from_stock_) return result;
+    // It held enough, but not in one piece, and has grown over the limit.
+    driver.cuMemFreeAsync(pointer, stream_);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void know_pool(CUmemoryPool pool, CUdevice device) {
+    Place place = place_of_device(device);
+    if (!place) return;
+    made_pools.store(true);
+    LedgerLocked locked;
+    enter_pool(pool, place);
+}
+
+EndingPool::EndingPool(CUmemoryPool pool) : pool_(pool) {
+    LedgerLocked locked;
+    for (uint32_t i = 0; i < pool_count; ++i) {
+        if (pools[i].handle != pool) continue;
+        device_ = pools[i].place.device;
+        known_ = true;
+        // What was allocated from it stays until it is freed.
+        move_to(pools[i].place, &pools[i].counted, count_one_by_one(pool));
+        pools[i] = pools[--pool_count];
+        return;
+    }
+}
+
+CUresult EndingPool::result(CUresult result) {
+    if (known_ && result != CUDA_SUCCESS) know_pool(pool_, device_);
+    return result;
+}
+
+EndingPools::EndingPools(CUdevice device) : device_(device) {
+    if (device < 0 || device >= kMostDevices || !Membership::current_if_joined()) return;
+    LedgerLocked locked;
+    uint64_t bit = uint64_t{1} << device;
+    known_ = known_devices.fetch_and(~bit) & bit;
+    if (!known_) return;
+    CUmemoryPool of_device = nullptr;
+    driver.cuDeviceGetDefaultMemPool(&of_device, device);
+    for (uint32_t i = 0; i < pool_count; ++i) {
+        if (pools[i].handle != of_device) continue;
+        move_to(pools[i].place, &pools[i].counted, 0);
+        pools[i] = pools[--pool_count];
+        break;
+    }
+    move_to(graph_memory[device].place, &graph_memory[device].counted, 0);
+}
+
+EndingPools::~EndingPools() {
+    Membership* membership = known_ ? Membership::current_if_joined() : nullptr;
+    if (!membership) return;
+    // Pools belong to the device: they are there after its context, with what is allocated in them.
+    know_device(place_of_device(device_));
+    settle_pools(*membership);
+}
+
+Change settle_pools(Membership& membership) {
+    if (Membership::current_if_joined() != &membership) return Change::none;
+    LedgerLocked locked;
+    return settle_locked();
+}
+
+void settle_pools() {
+    if (Membership* membership = Membership::current_if_joined()) settle_pools(*membership);
+}
+
+void trim_pools(const Place& place) {
+    Relaxed relaxed;
+    {
+        LedgerLocked locked;
+        for (uint32_t i = 0; i < pool_count; ++i)
+            if (pools[i].place.gpu == place.gpu) driver.cuMemPoolTrimTo(pools[i].handle, 0);
+    }
+    driver.cuDeviceGraphMemTrim(place.device);
+    settle_pools(*place.membership);
+}
+
+TakingForGraph::TakingForGraph(CUgraph graph) {
+    Place here = place_of_current_context();
+    if (!here || !here.is_limited()) return;
+    CUdevice device = here.device;
+    bytes_ = in_pages(most_at_once(graph, &device), kPoolStep);
+    if (bytes_ == 0) return;
+    place_ = place_of_device(device);
+    if (!place_) return;
+    know_device(place_);
+    uint64_t counted = 0;
+    {
+        LedgerLocked locked;
+        settle_locked();
+        counted = graph_memory[place_.device].counted;
+    }
+    // Graphs that run one after another use the same memory.
+    uint64_t more = bytes_ - std::min(bytes_, counted);
+    refused_ = !take(place_, more);
+    if (!refused_) charged_ = more;
+}
+
+TakingForGraph::~TakingForGraph() {
+    if (charged_) give(place_, charged_);
+}
+
+void TakingForGraph::keep_for(CUgraphExec exec) {
+    if (!place_) return;
+    LedgerLocked locked;
+    promises.enter(reinterpret_cast<uint64_t>(exec), {place_.device, bytes_});
+    settle_locked();
+}
+
+void forget_graph_memory(CUgraphExec exec) {
+    if (!Membership::current_if_joined()) return;
+    LedgerLocked locked;
+    Promise promise;
+    if (promises.take(reinterpret_cast<uint64_t>(exec), &promise)) settle_locked();
+}
+
+void forget_pools_in_child() {
+    pool_count = 0;
+    promises.abandon();
+    known_devices.store(0);
+    made_pools.store(false);
+}
+
+}  // namespace tenant

@@ -1,0 +1,151 @@
+#include "tenant/memory/quota.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "wire/segment.h"
+
+// A process may be killed between any two stores: tests define this to be killed at each place in turn.
+#ifndef FAULT_POINT
+#define FAULT_POINT()
+#endif
+
+namespace tenant {
+
+namespace {
+
+bool is_nobody(const uint8_t tenant[16]) {
+    for (int i = 0; i < 16; ++i)
+        if (tenant[i]) return false;
+    return true;
+}
+
+template <class Do>
+void for_each_live(wire::Segment& segment, Do&& act) {
+    uint64_t words[wire::kSlotWords];
+    if (wire::is_shared(segment)) wire::look_around(segment);
+    wire::members(segment, words);
+    for (int word = 0; word < wire::kSlotWords; ++word)
+        for (uint64_t bits = words[word]; bits; bits &= bits - 1) {
+            wire::Slot& slot = segment.slot(word * 64 + __builtin_ctzll(bits));
+            if (wire::is_live(slot)) act(slot);
+        }
+}
+
+template <class Do>
+void for_each_process(wire::Segment& segment, const uint8_t tenant[16], Do&& act) {
+    for_each_live(segment, [&](wire::Slot& slot) {
+        if (memcmp(slot.tenant, tenant, sizeof slot.tenant) == 0) act(slot);
+    });
+}
+
+}  // namespace
+
+uint64_t parse_memory_limit(const char* text) {
+    if (!text || !*text) return 0;
+    char* end = nullptr;
+    double number = strtod(text, &end);
+    if (end == text || !(number > 0)) return 0;
+    double scale = 1;
+    switch (*end) {
+        case '%':
+            return number <= 100 ? kShareOfGpu | static_cast<uint64_t>(number * 10000 + 0.5) : 0;
+        case 'T':
+            scale *= 1024;
+            [[fallthrough]];
+        case 'G':
+            scale *= 1024;
+            [[fallthrough]];
+        case 'M':
+            scale *= 1024;
+            [[fallthrough]];
+        case 'K':
+            scale *= 1024;
+            break;
+        case '\0':
+            break;
+        default:
+            return 0;
+    }
+    double bytes = number * scale;
+    return bytes >= 1 && bytes < static_cast<double>(kShareOfGpu) ? static_cast<uint64_t>(bytes) : 0;
+}
+
+uint64_t limit_in_bytes(uint64_t limit, uint64_t total) {
+    if (limit == 0) return kNoLimit;
+    if (!(limit & kShareOfGpu)) return limit;
+    return static_cast<uint64_t>(static_cast<double>(total) * static_cast<double>(limit & ~kShareOfGpu) / 1e6);
+}
+
+uint64_t memory_limit(const wire::Slot& slot, uint64_t total) {
+    return limit_in_bytes(slot.memory_limit.load(std::memory_order_relaxed), total);
+}
+
+uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu) {
+    uint64_t used = 0;
+    for_each_process(segment, tenant, [&](wire::Slot& slot) { used += slot.gpus[gpu].memory_bytes.load(); });
+    return used;
+}
+
+uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu) {
+    uint64_t used = slot.gpus[gpu].memory_bytes.load();
+    // Whoever was not started by `run` is a tenant by itself.
+    if (is_nobody(slot.tenant)) return used;
+    for_each_process(segment, slot.tenant, [&](wire::Slot& other) {
+        if (&other != &slot) used += other.gpus[gpu].memory_bytes.load();
+    });
+    return used;
+}
+
+wire::Slot* process_of(wire::Segment& segment, const uint8_t tenant[16], const wire::Slot* but) {
+    wire::Slot* found = nullptr;
+    if (is_nobody(tenant)) return nullptr;
+    for_each_process(segment, tenant, [&](wire::Slot& slot) {
+        if (&slot != but) found = &slot;
+    });
+    return found;
+}
+
+uint64_t users_memory_limit(wire::Segment& segment, uint64_t total) {
+    const wire::Attached& here = wire::attached(segment);
+    if (!wire::is_shared(segment)) return kNoLimit;
+    return limit_in_bytes(wire::imposed_memory_limit(segment, here.uid, here.gid), total);
+}
+
+uint64_t memory_used_by_user(wire::Segment& segment, int gpu) {
+    uint64_t used = 0;
+    uid_t user = wire::attached(segment).uid;
+    for_each_live(segment, [&](wire::Slot& slot) {
+        if (slot.uid == user) used += slot.gpus[gpu].memory_bytes.load();
+    });
+    return used;
+}
+
+bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot) {
+    return slot.memory_limit.load(std::memory_order_relaxed) != 0 || users_memory_limit(segment, 1) != kNoLimit;
+}
+
+bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t bytes, uint64_t limit,
+                 uint64_t users_limit) {
+    if (bytes > limit || bytes > users_limit) return false;
+    count_memory(slot, gpu, bytes);
+    FAULT_POINT();
+    bool fits = (limit == kNoLimit || memory_used(segment, slot, gpu) <= limit) &&
+                (users_limit == kNoLimit || memory_used_by_user(segment, gpu) <= users_limit);
+    if (fits || bytes == 0) return true;
+    FAULT_POINT();
+    give_memory(slot, gpu, bytes);
+    return false;
+}
+
+void count_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
+    slot.gpus[gpu].memory_bytes.fetch_add(bytes);
+    FAULT_POINT();
+}
+
+void give_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
+    slot.gpus[gpu].memory_bytes.fetch_sub(bytes);
+    FAULT_POINT();
+}
+
+}  // namespace tenant

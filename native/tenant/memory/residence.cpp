@@ -1,0 +1,296 @@
+#include "tenant/memory/residence.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "tenant/membership.h"
+#include "tenant/memory/handles.h"
+#include "tenant/memory/mover.h"
+#include "tenant/memory/postponed.h"
+
+namespace tenant {
+
+Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.chunks, residence.pool}, nullptr};
+
+namespace {
+
+void forget_in_child() {
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&residence.lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    forget_postponed_in_child();
+    forget_handles_in_child();
+    residence.chunks.abandon();
+    residence.pool.forget_in_child();
+    residence.eviction.forget_in_child();
+    barrier::forget_in_child();
+    Still::memory_moves.store(false);
+}
+
+CUcontext current_context() {
+    CUcontext context = nullptr;
+    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+class InContext {
+ public:
+    explicit InContext(CUcontext context) : before_(current_context()) {
+        if (before_ != context) changed_ = driver.cuCtxSetCurrent(context) == CUDA_SUCCESS;
+    }
+    ~InContext() {
+        if (changed_) driver.cuCtxSetCurrent(before_);
+    }
+    InContext(const InContext&) = delete;
+    InContext& operator=(const InContext&) = delete;
+
+ private:
+    CUcontext before_;
+    bool changed_ = false;
+};
+
+// While a capture is open, most threads may not allocate: the driver then says so by itself.
+bool may_allocate_now() {
+    if (!capture_is_open()) return true;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (driver.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS) return false;
+    CUstreamCaptureMode was = mode;
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return was == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+// As cuMemAlloc has it: the device itself, and its peers once the program enables them.
+void let_everybody_in(Chunk& chunk, CUdevice device) {
+    auto add = [&](CUdevice who) {
+        if (chunk.access_count < Chunk::kMostAccess)
+            chunk.access[chunk.access_count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, {who}},
+                                                  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    };
+    add(device);
+    int devices = 0, can = 0;
+    if (driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS) return;
+    for (CUdevice peer = 0; peer < devices; ++peer)
+        if (peer != device && driver.cuDeviceCanAccessPeer(&can, peer, device) == CUDA_SUCCESS && can) add(peer);
+}
+
+void give_up(Chunk* chunk) {
+    if (chunk->mapped) driver.cuMemUnmap(chunk->address, chunk->bytes);
+    if (chunk->handle) driver.cuMemRelease(chunk->handle);
+    if (chunk->address) driver.cuMemAddressFree(chunk->address, chunk->bytes);
+    delete chunk->slab;
+    delete chunk;
+}
+
+CUresult make_chunk(Chunk** out, uint64_t bytes, const Place& place) {
+    auto* chunk = new (std::nothrow) Chunk;
+    if (!chunk) return CUDA_ERROR_NOT_SUPPORTED;
+    chunk->bytes = bytes;
+    chunk->gpu = place.gpu;
+    chunk->context = current_context();
+    chunk->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    chunk->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {place.device}};
+    let_everybody_in(*chunk, place.device);
+    CUresult result = driver.cuMemCreate(&chunk->handle, bytes, &chunk->properties, 0);
+    if (result != CUDA_SUCCESS) chunk->handle = 0;
+    if (result == CUDA_SUCCESS) result = driver.cuMemAddressReserve(&chunk->address, bytes, kMemoryPage, 0, 0);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuMemMap(chunk->address, bytes, 0, chunk->handle, 0);
+        chunk->mapped = result == CUDA_SUCCESS;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuMemSetAccess(chunk->address, bytes, chunk->access, chunk->access_count);
+        if (result != CUDA_SUCCESS && chunk->access_count > 1) {
+            chunk->access_count = 1;
+            result = driver.cuMemSetAccess(chunk->address, bytes, chunk->access, 1);
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        *out = chunk;
+        return CUDA_SUCCESS;
+    }
+    give_up(chunk);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult enter(Chunk* chunk) {
+    if (residence.chunks.insert(chunk)) {
+        if (!chunk->pinned) residence.slot->memory[chunk->gpu].movable_bytes.fetch_add(chunk->bytes);
+        return CUDA_SUCCESS;
+    }
+    give_up(chunk);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void leave(Chunk* chunk) {
+    residence.chunks.remove(chunk);
+    // Once the slot has been left, it may be somebody else's.
+    if (Membership::current_if_joined()) set_pinned(*chunk, true);
+    give_up(chunk);
+}
+
+CUdeviceptr take_from_slabs(uint64_t bytes, const Place& place, CUcontext context) {
+    for (uint32_t i = 0; i < residence.chunks.count(); ++i) {
+        Chunk& chunk = residence.chunks[i];
+        if (chunk.slab && chunk.context == context && chunk.gpu == place.gpu)
+            if (CUdeviceptr pointer = chunk.slab->take(bytes)) return pointer;
+    }
+    return 0;
+}
+
+CUresult allocate_small(CUdeviceptr* out, uint64_t bytes, const Place& place) {
+    CUcontext context = current_context();
+    if ((*out = take_from_slabs(bytes, place, context))) return CUDA_SUCCESS;
+    Chunk* chunk = nullptr;
+    CUresult result = make_chunk(&chunk, Slab::kBytes, place);
+    if (result != CUDA_SUCCESS) return result;
+    chunk->origin = Chunk::Origin::slab;
+    chunk->slab = new (std::nothrow) Slab(chunk->address);
+    if (!chunk->slab) {
+        give_up(chunk);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *out = chunk->slab->take(bytes);
+    return enter(chunk);
+}
+
+CUresult allocate_whole(CUdeviceptr* out, uint64_t bytes, const Place& place) {
+    if (bytes > UINT64_MAX / 2) return CUDA_ERROR_NOT_SUPPORTED;
+    Chunk* chunk = nullptr;
+    CUresult result = make_chunk(&chunk, in_pages(bytes), place);
+    if (result != CUDA_SUCCESS) return result;
+    chunk->asked = bytes;
+    *out = chunk->address;
+    return enter(chunk);
+}
+
+// Of whole ones and slabs; null: none begins there.
+Chunk* allocated_at(CUdeviceptr pointer, MovableRange* range) {
+    Chunk* chunk = residence.chunks.containing(pointer);
+    if (!chunk || chunk->origin == Chunk::Origin::mapping) return nullptr;
+    if (!chunk->slab)
+        *range = {chunk->address, chunk->asked, chunk->context};
+    else if (!chunk->slab->piece_around(pointer, &range->base, &range->bytes))
+        return nullptr;
+    range->context = chunk->context;
+    return chunk;
+}
+
+bool is_on(const char* text, bool otherwise) {
+    if (!text || !*text) return otherwise;
+    return strcmp(text, "0") != 0 && strcmp(text, "no") != 0 && strcmp(text, "false") != 0;
+}
+
+}  // namespace
+
+void begin_residence(wire::Segment& segment, wire::Slot& slot, wire::Class tenant_class) {
+    bool moves = is_on(getenv("COTENANT_OVERSUBSCRIBE"), tenant_class == wire::opportunistic);
+    // In an administrator's segment nobody can ask another to leave.
+    if (!moves || wire::is_shared(segment)) return;
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
+    residence.slot = &slot;
+    residence.pool.use(&segment, &slot);
+    slot.residence.since_ns.store(wire::now_ns());
+    slot.residence.where.store(wire::resident);
+    Still::memory_moves.store(true);
+}
+
+CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
+    if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
+    start_moving(*place.membership);
+    free_postponed();
+    ResidenceLocked locked;
+    return bytes <= Slab::kMostBytes ? allocate_small(out, bytes, place) : allocate_whole(out, bytes, place);
+}
+
+bool give_back_movable(CUdeviceptr pointer) {
+    ResidenceLocked locked;
+    MovableRange range{};
+    Chunk* chunk = allocated_at(pointer, &range);
+    if (!chunk || range.base != pointer) return false;
+    if (chunk->slab) chunk->slab->give(pointer);
+    if (chunk->slab && !chunk->slab->is_empty()) return true;
+    leave(chunk);
+    return true;
+}
+
+bool is_movable(CUdeviceptr pointer) {
+    MovableRange range{};
+    return pointer && movable_range(pointer, &range) && range.base == pointer;
+}
+
+Freed free_movable(CUdeviceptr pointer, CUresult* result) {
+    MovableRange range{};
+    if (!pointer || !movable_range(pointer, &range) || range.base != pointer || !current_context())
+        return Freed::not_ours;
+    free_postponed();
+    *result = CUDA_SUCCESS;
+    // Waiting for the GPU would end the capture.
+    if (capture_is_open()) return may_allocate_now() && postpone_free(pointer) ? Freed::later : Freed::not_ours;
+    {
+        // As the driver: what is queued may still use it.
+        InContext there(range.context);
+        *result = driver.cuCtxSynchronize();
+        if (*result != CUDA_SUCCESS) return Freed::now;
+    }
+    return give_back_movable(pointer) ? Freed::now : Freed::not_ours;
+}
+
+bool movable_range(CUdeviceptr pointer, MovableRange* out) {
+    if (!Still::memory_moves.load(std::memory_order_relaxed)) return false;
+    ResidenceLocked locked;
+    Chunk* chunk = allocated_at(pointer, out);
+    return chunk && pointer - out->base < out->bytes;
+}
+
+MemoryOfEndingContext::MemoryOfEndingContext() { pthread_mutex_lock(&residence.lock); }
+MemoryOfEndingContext::~MemoryOfEndingContext() { pthread_mutex_unlock(&residence.lock); }
+
+void forget_movable_of(CUcontext context) {
+    if (!context || !Still::memory_moves.load(std::memory_order_relaxed)) return;
+    ResidenceLocked locked;
+    residence.eviction.forget_context(context);
+    forget_postponed_of(context);
+    for (uint32_t i = residence.chunks.count(); i-- > 0;) {
+        Chunk* chunk = &residence.chunks[i];
+        if (chunk->context != context) continue;
+        // What the program has mapped outlives contexts; but there is none to copy it in any more.
+        if (chunk->origin == Chunk::Origin::mapping)
+            set_pinned(*chunk, true);
+        else
+            leave(chunk);
+    }
+}
+
+void pin_memory_at(CUdeviceptr pointer) {
+    if (!Still::memory_moves.load(std::memory_order_relaxed)) return;
+    ResidenceLocked locked;
+    if (Chunk* chunk = residence.chunks.containing(pointer)) set_pinned(*chunk, true);
+}
+
+void set_pinned(Chunk& chunk, bool pinned) {
+    if (chunk.pinned == pinned) return;
+    chunk.pinned = pinned;
+    wire::Count& movable = residence.slot->memory[chunk.gpu].movable_bytes;
+    if (pinned)
+        movable.fetch_sub(chunk.bytes);
+    else
+        movable.fetch_add(chunk.bytes);
+}
+
+MovableBytes movable_bytes() {
+    MovableBytes bytes;
+    ResidenceLocked locked;
+    for (uint32_t i = 0; i < residence.chunks.count(); ++i) {
+        const Chunk& chunk = residence.chunks[i];
+        if (chunk.pinned) continue;
+        bytes.all[chunk.gpu] += chunk.bytes;
+        if (!chunk.handle) bytes.absent[chunk.gpu] += chunk.bytes;
+    }
+    return bytes;
+}
+
+}  // namespace tenant

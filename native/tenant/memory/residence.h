@@ -1,0 +1,80 @@
+// The memory of a tenant that can be asked to leave the GPU: its allocations are made of virtual memory management
+// (addresses apart from the memory behind them), so that what is behind them can go and come back (eviction.h).
+//
+// To the program they look like the driver's own: address, alignment, size, errors, waiting for the GPU before a free,
+// the end with their context. What cannot be served that way, the driver serves by itself; it is pinned.
+//
+// Everything here is called between the two ends of a Still, but for what the mover calls while nobody is inside.
+#pragma once
+
+#include <pthread.h>
+
+#include "tenant/memory/eviction.h"
+#include "tenant/memory/ledger.h"
+#include "tenant/memory/pause.h"
+
+namespace tenant {
+
+// Before the first call that could use memory: from the class and COTENANT_OVERSUBSCRIBE.
+void begin_residence(wire::Segment& segment, wire::Slot& slot, wire::Class tenant_class);
+
+// Memory that can move. CUDA_ERROR_NOT_SUPPORTED: the driver shall serve it.
+CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place);
+// Whether one of these begins there.
+bool is_movable(CUdeviceptr pointer);
+// `not_ours`: the driver shall answer. `later`: it is as good as freed, but still there: a capture is open.
+enum class Freed : uint8_t { not_ours, now, later };
+Freed free_movable(CUdeviceptr pointer, CUresult* result);
+// Nothing on the GPU uses it any more. False: nothing begins there.
+bool give_back_movable(CUdeviceptr pointer);
+// The allocation that a pointer lies in; false: not one of these.
+struct MovableRange {
+    uint64_t base;
+    uint64_t bytes;
+    CUcontext context;
+};
+bool movable_range(CUdeviceptr pointer, MovableRange* out);
+
+// Around the end of a context: meanwhile nobody else uses one from here.
+class MemoryOfEndingContext {
+ public:
+    MemoryOfEndingContext();
+    ~MemoryOfEndingContext();
+    MemoryOfEndingContext(const MemoryOfEndingContext&) = delete;
+    MemoryOfEndingContext& operator=(const MemoryOfEndingContext&) = delete;
+
+ private:
+    Still still_;
+};
+void forget_movable_of(CUcontext context);
+
+// It must not move any more: something outside of this process may refer to it.
+void pin_memory_at(CUdeviceptr pointer);
+
+// What can move now, and what is behind no address now.
+struct MovableBytes {
+    uint64_t all[wire::kGpus] = {};
+    uint64_t absent[wire::kGpus] = {};
+};
+MovableBytes movable_bytes();
+
+// For the mover.
+struct Residence {
+    pthread_mutex_t lock;  // recursive; with it the driver is called, but only the end of a context waits for the GPU
+    Chunks chunks;
+    HostPool pool;
+    Eviction eviction;
+    wire::Slot* slot;  // shows how much can move
+};
+extern Residence residence;
+void set_pinned(Chunk& chunk, bool pinned);  // under the lock
+
+class ResidenceLocked {
+ public:
+    ResidenceLocked() { pthread_mutex_lock(&residence.lock); }
+    ~ResidenceLocked() { pthread_mutex_unlock(&residence.lock); }
+    ResidenceLocked(const ResidenceLocked&) = delete;
+    ResidenceLocked& operator=(const ResidenceLocked&) = delete;
+};
+
+}  // namespace tenant

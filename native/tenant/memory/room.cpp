@@ -1,0 +1,179 @@
+#include "tenant/memory/room.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "tenant/membership.h"
+#include "tenant/memory/quota.h"
+#include "wire/shared_segment.h"
+
+namespace tenant {
+
+namespace {
+
+constexpr uint64_t kMillisecond = 1000000;
+// With one that was asked and does not answer (it has been stopped, say), and with one that is on its way.
+constexpr uint64_t kPatienceNs = 10000 * kMillisecond, kLongPatienceNs = 60000 * kMillisecond;
+constexpr uint64_t kDoubtNs = 100 * kMillisecond;
+// A refusal counts for so long. A capture ends soon; a lack of host memory does not.
+constexpr uint64_t kBriefNs = 20 * kMillisecond, kLongNs = 1000 * kMillisecond;
+
+std::atomic<uint64_t> needed[wire::kGpus];
+
+bool refuses_for(const wire::Slot& slot, uint64_t now, uint64_t brief_ns) {
+    uint32_t why = slot.residence.refusal.load();
+    if (why == wire::none_refused) return false;
+    uint64_t lasts = why == wire::in_capture || why == wire::does_not_drain ? brief_ns : kLongNs;
+    return now - slot.residence.refused_ns.load() < lasts;
+}
+
+arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint64_t now) {
+    wire::Slot& slot = segment.slot(static_cast<int>(number));
+    wire::Slot::Residence& residence = slot.residence;
+    uint32_t where = residence.where.load();
+    uint64_t bytes = slot.gpus[gpu].memory_bytes.load(), movable = slot.memory[gpu].movable_bytes.load();
+    bool here = where == wire::resident || where == wire::leaving || where == wire::returning;
+    bool can_leave = where == wire::leaving || (where == wire::resident && !refuses_for(slot, now, kBriefNs));
+    bool waits_here = residence.waiting_since_ns.load() && residence.wanted_gpu.load() == static_cast<uint32_t>(gpu);
+    uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
+    movable = can_leave ? std::min(movable, bytes) : 0;
+    return {number,
+            slot.tenant_class.load(),
+            slot.weight.load(),
+            bytes,
+            movable,
+            later,
+            waits_here ? residence.wanted_bytes.load() : 0,
+            residence.wanted_hard.load() != 0,
+            residence.waiting_since_ns.load(),
+            residence.since_ns.load(),
+            arbiter::stay_ns(residence.transfer_ns.load(), later, segment.header.crowding.stay_ms.load()),
+            slot.gpus[gpu].busy.load() != 0,
+            where == wire::leaving};
+}
+
+void nap() {
+    timespec length{0, kMillisecond};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
+}
+
+}  // namespace
+
+Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
+    uint64_t capacity = segment.header.gpus[gpu_number].capacity.load();
+    gpu.capacity = capacity ? std::min(capacity, total ? total : capacity) : total;
+    uint64_t headroom = segment.header.crowding.headroom.load();
+    gpu.headroom = headroom ? headroom - 1 : arbiter::default_headroom(gpu.capacity);
+    uint64_t now = wire::now_ns();
+    uint64_t words[wire::kSlotWords];
+    wire::members(segment, words);
+    for (uint32_t word = 0; word < wire::kSlotWords; ++word) {
+        for (uint64_t bits = words[word]; bits; bits &= bits - 1) {
+            uint32_t number = word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
+            wire::Slot& slot = segment.slot(static_cast<int>(number));
+            if (!wire::is_live(slot)) continue;
+            arbiter::Tenant one = describe(segment, number, gpu_number, now);
+            // Who neither has nor wants any is not there.
+            if (one.bytes || one.wanted || slot.gpus[gpu_number].figures.bursts.load()) tenants[count++] = one;
+        }
+    }
+}
+
+const arbiter::Tenant* Crowd::find(uint32_t number) const {
+    for (uint32_t i = 0; i < count; ++i)
+        if (tenants[i].number == number) return &tenants[i];
+    return nullptr;
+}
+
+uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
+    auto offset = reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(&segment.slot(0));
+    return static_cast<uint32_t>(static_cast<size_t>(offset) / sizeof(wire::Segment::SlotPage));
+}
+
+void begin_room(wire::Segment& segment, int gpu) {
+    if (wire::is_shared(segment)) return;  // the administrator's to say
+    // An administrator's is not ours to change.
+    if (wire::is_shared(segment)) return;
+    uint64_t none = 0;
+    if (uint64_t said = parse_memory_limit(getenv("COTENANT_CAPACITY")); said && !(said & kShareOfGpu))
+        segment.header.gpus[gpu].capacity.compare_exchange_strong(none, said);
+    none = 0;
+    if (uint64_t said = parse_memory_limit(getenv("COTENANT_HOST_MEMORY")); said && !(said & kShareOfGpu))
+        segment.header.crowding.host_memory.compare_exchange_strong(none, said);
+}
+
+bool is_room(const Place& place) {
+    // What the driver has is its own to say; a smaller capacity and the headroom are ours.
+    bool limited = has_less_capacity(place.membership->segment(), place.gpu);
+    if (!limited && !Still::memory_moves.load(std::memory_order_relaxed)) return true;
+    Crowd crowd(place.membership->segment(), place.gpu, place.total());
+    const arbiter::Tenant* self = crowd.find(number_of(place.membership->segment(), place.slot()));
+    return !self || crowd.gpu.capacity == 0 || crowd.taken() <= crowd.usable_by(*self);
+}
+
+void Crowd::wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const {
+    uint32_t chosen[wire::kSlots];
+    if (wire::is_shared(segment)) return;
+    uint32_t found = arbiter::choose(tenants, count, who, missing(who), wire::now_ns(), chosen);
+    for (uint32_t i = 0; i < found; ++i) {
+        wire::Flag& wake = segment.slot(static_cast<int>(chosen[i])).residence.wake;
+        wake.fetch_add(1);
+        syscall(SYS_futex, &wake, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    }
+}
+
+uint64_t needed_bytes(int gpu) { return needed[gpu].load(); }
+
+Need::~Need() {
+    if (!began_ns_) return;
+    if (needed[place_.gpu].fetch_sub(bytes_) != bytes_) return;
+    // While it is away, its mover says what it waits for.
+    wire::Slot::Residence& residence = place_.slot().residence;
+    if (residence.where.load() != wire::away) residence.waiting_since_ns.store(0);
+}
+
+bool Need::wait(bool by_driver) {
+    wire::Segment& segment = place_.membership->segment();
+    wire::Slot::Residence& mine = place_.slot().residence;
+    uint64_t now = wire::now_ns();
+    if (!began_ns_) {
+        began_ns_ = now;
+        needed[place_.gpu].fetch_add(bytes_);
+    }
+    if (mine.where.load() != wire::away) {
+        mine.wanted_gpu.store(static_cast<uint32_t>(place_.gpu));
+        mine.wanted_bytes.store(needed[place_.gpu].load());
+        mine.wanted_hard.store(by_driver);
+        if (!mine.waiting_since_ns.load()) mine.waiting_since_ns.store(began_ns_);
+    }
+    Crowd crowd(segment, place_.gpu, place_.total());
+    const arbiter::Tenant* self = crowd.find(number_of(segment, place_.slot()));
+    if (!self || bytes_ > crowd.gpu.capacity) return false;
+    if (crowd.is_next(*self)) crowd.wake_chosen(segment, *self);
+    bool is_leaving = false, has_equals = false, others_move = false;
+    for (uint32_t i = 0; i < crowd.count; ++i) {
+        const arbiter::Tenant& one = crowd.tenants[i];
+        is_leaving |= one.leaving;
+        others_move |= arbiter::is_below(one, *self) &&
+                       segment.slot(static_cast<int>(one.number)).residence.where.load() != wire::pinned;
+        has_equals |= arbiter::yields_later(one, *self) && one.tenant_class == self->tenant_class;
+    }
+    bool goes_on = is_leaving || crowd.has_hope(*self);
+    if (goes_on) hopeless_since_ns_ = 0;
+    if (!goes_on && others_move) {
+        // What somebody has counted may be on its way to become memory that can move, or to be given back.
+        if (!hopeless_since_ns_) hopeless_since_ns_ = now;
+        goes_on = now - hopeless_since_ns_ < kDoubtNs;
+    }
+    // Equals have their stay, however long it is.
+    if (!has_equals && now - began_ns_ > (is_leaving ? kLongPatienceNs : kPatienceNs)) goes_on = false;
+    if (!goes_on) return false;
+    nap();
+    return true;
+}
+
+}  // namespace tenant

@@ -1,0 +1,76 @@
+// Room in a GPU's memory, which all its tenants share: how much there is, and asking others to make some
+// (native/admission/arbiter.h decides who). All of it on shared memory: no daemon is needed.
+#pragma once
+
+#include "admission/arbiter.h"
+#include "tenant/memory/ledger.h"
+#include "tenant/memory/pause.h"
+
+namespace tenant {
+
+struct Crowd {
+    arbiter::Gpu gpu{};
+    arbiter::Tenant tenants[wire::kSlots];
+    uint32_t count = 0;
+
+    // `total`: of the GPU's memory, as the driver says.
+    Crowd(wire::Segment& segment, int gpu_number, uint64_t total);
+    const arbiter::Tenant* find(uint32_t number) const;
+    uint64_t usable_by(const arbiter::Tenant& who) const {
+        return arbiter::usable(gpu, tenants, count, who.tenant_class);
+    }
+    uint64_t taken() const { return arbiter::taken(tenants, count); }
+    bool is_next(const arbiter::Tenant& who) const { return arbiter::is_first_in_line(gpu, tenants, count, who); }
+    bool has_hope(const arbiter::Tenant& who) const { return arbiter::has_hope(gpu, tenants, count, who); }
+    uint64_t missing(const arbiter::Tenant& who) const { return arbiter::missing(gpu, tenants, count, who); }
+    // Spares those who have to make room for `who` the time until they look by themselves.
+    void wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const;
+};
+
+uint32_t number_of(wire::Segment& segment, const wire::Slot& slot);
+// COTENANT_CAPACITY and COTENANT_HOST_MEMORY, where nobody has said anything else yet.
+void begin_room(wire::Segment& segment, int gpu);
+
+// Whether tenants are told of less than the GPU has.
+inline bool has_less_capacity(const wire::Segment& segment, int gpu) {
+    return segment.header.gpus[gpu].capacity.load(std::memory_order_relaxed) != 0;
+}
+
+// Bytes that were counted in the slot just now: whether all tenants together are within the GPU's capacity.
+bool is_room(const Place& place);
+
+// One allocation that does not fit. Between two tries nothing of it is counted or held.
+class Need {
+ public:
+    Need(const Place& place, uint64_t bytes) : place_(place), bytes_(bytes) {}
+    ~Need();
+    Need(const Need&) = delete;
+    Need& operator=(const Need&) = delete;
+
+    // Asks others for room and waits a little. False: nobody can make any. `by_driver`: the driver has none, whatever
+    // we have counted.
+    bool wait(bool by_driver);
+
+ private:
+    Place place_;
+    uint64_t bytes_;
+    uint64_t began_ns_ = 0, hopeless_since_ns_ = 0;
+};
+
+// Calls the driver for memory, and again for as long as it has none and others can make room.
+template <class Call>
+CUresult with_room(const Place& place, uint64_t bytes, Call&& call) {
+    for (Need need(place, bytes);;) {
+        CUresult result;
+        {
+            Still still;
+            result = call();
+        }
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || !place || !need.wait(true)) return result;
+    }
+}
+
+// What threads of this process wait for in an allocation.
+uint64_t needed_bytes(int gpu);
+
+}  // namespace tenant

@@ -1,0 +1,93 @@
+#include "tenant/memory/unused.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+#include "tenant/memory/mover.h"
+#include "wire/segment.h"
+
+namespace tenant {
+
+namespace {
+
+constexpr uint64_t kPatienceNs = 200000000;
+
+std::atomic<uint32_t> asked{0};     // the number of the last question
+std::atomic<uint32_t> answered{0};  // the last one that was answered
+std::atomic<uint32_t> listening{0};
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+Unused::Range* ranges = nullptr;
+uint32_t range_count = 0;
+
+void wait_on(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t ns) {
+    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_equal, &length, nullptr, 0);
+}
+
+void wake(std::atomic<uint32_t>& word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+// In ascending order, disjoint, none at the end of the address space.
+uint32_t put_in_order(Unused::Range* all, uint32_t count) {
+    std::sort(all, all + count, [](const auto& a, const auto& b) { return a.address < b.address; });
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+        CUdeviceptr end = all[i].address + all[i].bytes;
+        if (end <= all[i].address) continue;
+        if (kept && all[i].address < all[kept - 1].address + all[kept - 1].bytes) continue;
+        all[kept++] = all[i];
+    }
+    return kept;
+}
+
+}  // namespace
+
+Unused ask_for_unused() {
+    if (!listening.load()) return {};
+    uint32_t question = asked.fetch_add(1) + 1;
+    wake(asked);
+    for (uint64_t began = wire::now_ns(); answered.load() != question;) {
+        if (wire::now_ns() - began > kPatienceNs) return {};
+        wait_on(answered, question - 1, 10000000);
+    }
+    pthread_mutex_lock(&lock);
+    Unused unused{ranges, range_count};
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+
+extern "C" uint32_t cotenant_memory_question(uint32_t timeout_ms) {
+    listening.store(1);
+    uint32_t last = answered.load();
+    if (asked.load() == last) wait_on(asked, last, uint64_t{timeout_ms} * 1000000);
+    uint32_t question = asked.load();
+    return question == last ? 0 : question;
+}
+
+extern "C" void cotenant_memory_unused(uint32_t question, const uint64_t* pairs, uint32_t count) {
+    auto* fresh = count ? static_cast<Unused::Range*>(malloc(count * sizeof(Unused::Range))) : nullptr;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; fresh && i < count; ++i) fresh[i] = {pairs[2 * i], pairs[2 * i + 1]};
+    if (fresh) kept = put_in_order(fresh, count);
+    pthread_mutex_lock(&lock);
+    // An answer that comes too late is to a question that nobody asks any more; it could be wrong by now.
+    bool is_wanted = question == asked.load() && question != answered.load();
+    if (is_wanted) {
+        std::swap(ranges, fresh);
+        range_count = kept;
+    }
+    pthread_mutex_unlock(&lock);
+    free(fresh);
+    answered.store(question);
+    wake(answered);
+}
+
+}  // namespace tenant

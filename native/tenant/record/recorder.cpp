@@ -1,0 +1,218 @@
+#include "tenant/record/recorder.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "tenant/membership.h"
+
+namespace tenant {
+
+std::atomic<Recorder*> Recorder::on_{nullptr};
+std::atomic<uint32_t> Recorder::epoch_{1};
+
+namespace {
+
+constexpr uint64_t kMillisecond = 1000000, kSecond = 1000 * kMillisecond;
+constexpr uint64_t kNapNs = 20 * kMillisecond;
+constexpr uint64_t kTimingNapNs = 2 * kMillisecond;  // so that there are always some free to time with
+constexpr uint64_t kBlockEveryNs = kSecond;
+constexpr int kLastLooks = 10;
+
+pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+std::atomic<bool> given_up{false};
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t timeout_ns) {
+    timespec timeout{static_cast<time_t>(timeout_ns / kSecond), static_cast<long>(timeout_ns % kSecond)};
+    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_equal, &timeout, nullptr, 0);
+}
+
+void futex_wake(std::atomic<uint32_t>& word) {
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+void say_not_recorded(const char* path, const char* why) {
+    char line[4400];
+    int used = snprintf(line, sizeof line, "cotenant: recording into %s ends: %s; the job goes on\n", path, why);
+    used = std::min(used, static_cast<int>(sizeof line) - 1);
+    if (write(STDERR_FILENO, line, static_cast<size_t>(used)) < 0) errno = 0;
+}
+
+// "1.5", or "10M" with a power of 1024; 0: not set, or no number.
+double environment_number(const char* name) {
+    const char* text = getenv(name);
+    if (!text) return 0;
+    char* end = nullptr;
+    double value = strtod(text, &end);
+    constexpr char kPowers[] = "KMGT";
+    if (const char* power = *end ? strchr(kPowers, *end) : nullptr)
+        for (const char* each = kPowers; each <= power; ++each) value *= 1024;
+    return value > 0 && value < 1e15 ? value : 0;
+}
+
+}  // namespace
+
+Recorder* Recorder::start() {
+    if (given_up.load(std::memory_order_relaxed)) return nullptr;
+    CUcontext context = nullptr;
+    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return nullptr;
+
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) {
+        pthread_atfork(nullptr, nullptr, forget_in_child);
+        atexit(finish_at_exit);
+    }
+    pthread_mutex_lock(&start_lock);
+    if (!on_.load() && !given_up.load()) {
+        const char* path = getenv("COTENANT_RECORD");
+        const char* why = nullptr;
+        void* memory = mmap(nullptr, sizeof(Recorder), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        Recorder* recorder = nullptr;
+        if (!path || !*path)
+            why = "";
+        else if (memory == MAP_FAILED)
+            why = strerror(errno);
+        else if (recorder = new (memory) Recorder; !recorder->file_.create(path))
+            why = strerror(errno);
+        else if (!recorder->start_thread())
+            why = "no thread can be started";
+        if (!why) {
+            on_.store(recorder, std::memory_order_release);
+        } else {
+            given_up.store(true);
+            if (*why) say_not_recorded(path, why);
+            if (memory != MAP_FAILED) munmap(memory, sizeof(Recorder));
+        }
+    }
+    pthread_mutex_unlock(&start_lock);
+    return on_.load();
+}
+
+bool Recorder::start_thread() {
+    for (uint32_t kind = 0; kind < kOverflowing; ++kind) {
+        overflow_[kind].kind = static_cast<TraceKind>(kind);
+        overflow_[kind].ready.store(1);
+    }
+    limit_bytes_ = static_cast<uint64_t>(environment_number("COTENANT_RECORD_LIMIT"));
+    last_write_ns_ = wire::now_ns();
+    if (double seconds = std::min(environment_number("COTENANT_RECORD_SECONDS"), 1e9))
+        stop_at_ns_ = last_write_ns_ + static_cast<uint64_t>(seconds * kSecond);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    bool started = pthread_create(&thread, &attributes, thread_main, this) == 0;
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+}
+
+// The thread is the parent's, and so is the file; a child that works on a GPU gets its own.
+void Recorder::forget_in_child() {
+    on_.store(nullptr);
+    given_up.store(false);
+    epoch_.fetch_add(1);
+    pthread_mutex_init(&start_lock, nullptr);
+}
+
+void Recorder::finish_at_exit() {
+    Recorder* recorder = on_.exchange(nullptr);
+    given_up.store(true);
+    if (!recorder) return;
+    recorder->leaving_.store(1);
+    futex_wake(recorder->leaving_);
+    for (int tries = 0; tries < 50 && !recorder->done_.load(); ++tries) futex_wait(recorder->done_, 0, kNapNs);
+}
+
+void* Recorder::thread_main(void* self) {
+    auto* recorder = static_cast<Recorder*>(self);
+    pthread_setname_np(pthread_self(), "cotenant-record");
+    recorder->run();
+    recorder->done_.store(1);
+    futex_wake(recorder->done_);
+    return nullptr;
+}
+
+void Recorder::run() {
+    CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver.cuThreadExchangeStreamCaptureMode(&relaxed);
+    note_facts();
+    while (!is_over_) {
+        bool leaving = leaving_.load();
+        collect_times();
+        // What was launched last may be about to end.
+        for (int tries = 0; leaving && tries < kLastLooks && timer.any_on_its_way(); ++tries) {
+            futex_wait(leaving_, 1, kMillisecond);
+            collect_times();
+        }
+        drain(leaving);
+        uint64_t now = wire::now_ns();
+        if (leaving)
+            finish("exit");
+        else if (stop_at_ns_ && now >= stop_at_ns_)
+            finish("time");
+        else if (now - last_write_ns_ >= kBlockEveryNs)
+            write_block();
+        if (!is_over_) futex_wait(leaving_, 0, timer.any_on_its_way() ? kTimingNapNs : kNapNs);
+    }
+}
+
+void Recorder::collect_times() {
+    // Never waits: who holds a lock may be in the driver for long. As in the watcher, no event is asked for while
+    // somebody opens a capture.
+    if (pthread_mutex_trylock(&events_lock_) != 0) return;
+    Membership* membership = Membership::current_if_joined();
+    bool locked = membership && membership->try_lock();
+    if (!membership || (locked && !membership->captures_open.load()))
+        timer.collect([](void* owner, float us, Trust trust) {
+            auto* shape = static_cast<RecordedShape*>(owner);
+            shape->timing.learn(us, trust);
+            shape->has_news = true;
+        });
+    if (locked) membership->unlock();
+    unlock_events();
+}
+
+void Recorder::drain(bool for_good) {
+    while (!is_over_) {
+        const RecordedOperation* next = ring_.front();
+        if (!next || !is_written_down(*next, for_good)) return;
+        coder_.add({next->time_ns, next->wait_ns, next->bytes, next->shape ? next->shape->number : 0,
+                    static_cast<uint16_t>(next->stream->number - 1), next->thread, next->kind, next->direction});
+        ring_.drop_front();
+        if (coder_.is_full()) write_block();
+    }
+}
+
+void Recorder::finish(const char* why) {
+    bool is_limit = strcmp(why, "limit") == 0;
+    if (!is_limit) write_block();
+    if (is_over_) return;
+    body_.clear();
+    body_.add(why, strlen(why));
+    write_record('E');
+    if (!file_.append_block(payload_)) say_not_recorded(file_.path(), strerror(errno));
+    stop(nullptr);
+}
+
+void Recorder::stop(const char* problem) {
+    is_over_ = true;
+    given_up.store(true);
+    on_.store(nullptr);
+    if (problem) say_not_recorded(file_.path(), problem);
+}
+
+}  // namespace tenant
