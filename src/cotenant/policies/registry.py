@@ -116,10 +116,13 @@ def from_file(name: str) -> type[Controller]:
         raise Problem(f"{file} is no Python file", "its name ends in .py", USAGE)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module  # dataclasses look themselves up there
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing beside the user's file
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever stands in it
         raise Problem(f"{file} cannot be loaded: {error!r}", status=USAGE) from error
+    finally:
+        sys.dont_write_bytecode = writes_bytecode
     here = {
         key: value
         for key, value in vars(module).items()
