@@ -18,11 +18,9 @@ from cotenant.errors import USAGE, Problem, narrate
 if TYPE_CHECKING:
     from cotenant.simulator import Outcome
 
-TIMELINE_PLACES, TIMELINE_S = (
-    800,
-    0.4,
-)  # of the picture: a few requests, in which a kernel of 1 ms can be seen
-MOST_SPANS = 200_000  # of one policy: what Perfetto still opens with ease
+# Of the picture: a few requests, in which a kernel of 1 ms can be seen.
+TIMELINE_PLACES, TIMELINE_S = 800, 0.4
+MOST_SPANS = 400_000  # of all policies together: what Perfetto still opens with ease
 DEFAULT_POLICIES = "timeslice,mps,strict,guard"
 
 
@@ -141,7 +139,8 @@ def command(
     for target in filter(None, (plot, trace)):
         if not target.absolute().parent.is_dir():
             raise Problem(f"there is no folder {target.parent}", "make it, or choose another", USAGE)
-    recording = Recording(TIMELINE_PLACES if plot else 0, TIMELINE_S, MOST_SPANS if trace else 0)
+    spans = MOST_SPANS // len(wanted) if trace else 0
+    recording = Recording(TIMELINE_PLACES if plot else 0, TIMELINE_S, spans)
     study = Study(from_items(workload), gpu, seconds, seed, recording)
     outcomes: list[Outcome] = []
     with progress_of(wanted) as tell:
@@ -189,7 +188,8 @@ def write_trace(outcomes: Sequence[Outcome], path: Path) -> None:
         perfetto.write(outcomes, file)
     left_out = sum(outcome.spans_left_out for outcome in outcomes)
     if left_out:
-        narrate(f"{path} has the first {MOST_SPANS} operations of each policy; {left_out} are left out")
+        kept = MOST_SPANS // len(outcomes)
+        narrate(f"{path} has the first {kept} operations of each policy; {left_out} are left out")
 
 
 @contextmanager

@@ -61,12 +61,22 @@ def draw_latencies(axis: Any, outcomes: Sequence[Outcome]) -> None:
     first = measured_tenant(outcomes[0])
     draw_steps(axis, first.alone.latency.cdf(), label="alone", color="black", linestyle="--")
     axis.set_xscale("log")
+    label_plainly(axis.xaxis)
     axis.set_ylim(0, 1.02)
     axis.set_xlabel(f"latency of {first.name}, ms")
     axis.set_ylabel("part of the requests")
     axis.grid(alpha=0.3)
     many = len(outcomes) > 8
     axis.legend(fontsize=6.5 if many else 8, ncols=2 if many else 1, loc="lower right", framealpha=0.9)
+
+
+def label_plainly(scale: Any) -> None:
+    """1, 2, 5, 10 instead of powers, and nothing in between."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    scale.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    scale.set_major_formatter(StrMethodFormatter("{x:g}"))
+    scale.set_minor_formatter(NullFormatter())
 
 
 def draw_steps(axis: Any, points: Sequence[tuple[float, float]], **style: Any) -> None:
@@ -78,6 +88,7 @@ def draw_steps(axis: Any, points: Sequence[tuple[float, float]], **style: Any) -
 def draw_harvest(axis: Any, outcomes: Sequence[Outcome]) -> None:
     axis.set_title("right and down is better", fontsize=9)
     axis.set_yscale("log")
+    label_plainly(axis.yaxis)
     axis.set_xlabel("the others' work, of what they do alone")
     axis.set_ylabel("p99 of production, times alone")
     axis.grid(alpha=0.3, which="both")
