@@ -61,6 +61,9 @@ CUresult allocate_small(const ContextRef& context, uint64_t bytes, Allocation al
         *out = all.small[context.get()].take(bytes);
         return *out != 0 && all.allocations.insert(*out, bytes, allocation) != nullptr;
     };
+    // One thread at a time brings a block: the driver never holds a second one that nobody needs.
+    static std::mutex growing;
+    const std::lock_guard<std::mutex> alone(growing);
     {
         const std::unique_lock<std::shared_mutex> lock(all.mutex);
         allocation.id = ++all.last_id;
@@ -72,17 +75,9 @@ CUresult allocate_small(const ContextRef& context, uint64_t bytes, Allocation al
         release_on(allocation.device, granularity);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    {
-        const std::unique_lock<std::shared_mutex> lock(all.mutex);
-        // Another thread may have brought a block meanwhile: the driver holds no second one.
-        if (!take()) {
-            all.small[context.get()].add({block, granularity});
-            return take() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    unmap_pages({block, granularity});
-    release_on(allocation.device, granularity);
-    return CUDA_SUCCESS;
+    const std::unique_lock<std::shared_mutex> lock(all.mutex);
+    all.small[context.get()].add({block, granularity});
+    return take() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 }  // namespace
