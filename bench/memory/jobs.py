@@ -115,7 +115,8 @@ class Setting:
         script = [str(HERE / "toy.py"), program] if self.toy else [str(HERE / f"{program}.py")]
         command = [*self.python, *script, *map(str, options)]
         if tenant_class:
-            command = [*self.cotenant, "run", "--require", "--class", tenant_class, "--", *command]
+            moves = ["--oversubscribe"] if tenant_class == "opportunistic" else []
+            command = [*self.cotenant, "run", "--require", "--class", tenant_class, *moves, "--", *command]
         self.started += 1
         log = self.folder / f"{program}-{self.started}.log"
         return Job(f"{program} ({tenant_class or 'alone'})", command, self.environment, log)

@@ -101,8 +101,8 @@ struct ShareMemory {
         tenant::MovableRange range{};
         if (tenant::movable_range(pointer, &range))
             tenant::notice_once(
-                "memory that can move cannot be shared with cuIpcGetMemHandle; run the job with "
-                "--no-oversubscribe");
+                "memory that can move cannot be shared with cuIpcGetMemHandle; run the job without "
+                "--oversubscribe");
         return call_real<index>(handle, pointer);
     }
 };

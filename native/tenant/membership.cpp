@@ -152,7 +152,7 @@ void Membership::introduce() {
     slot_->time_slice_refused.store(time_slice().refused);
     tenant_from_environment(slot_->tenant);
     begin_memory(*segment_, *slot_);
-    begin_residence(*segment_, *slot_, class_from_environment());
+    begin_residence(*segment_, *slot_);
     read_program_name(slot_->name, sizeof slot_->name);
     wire::join_class(*segment_, index_, class_from_environment());
 }

@@ -27,6 +27,17 @@ JOB = [sys.executable, "-u", str(Path(__file__).parent / "programs" / "moving.py
 
 
 @pytest.fixture
+def tenant(tenant: Start) -> Start:
+    """The opportunistic ones' memory moves."""
+
+    def start(tenant_class: str, source: str | list[str], **settings: str) -> Tenant:
+        moves = {"COTENANT_OVERSUBSCRIBE": "1"} if tenant_class == "opportunistic" else {}
+        return tenant(tenant_class, source, **(moves | settings))
+
+    return start
+
+
+@pytest.fixture
 def job(tenant: Start) -> Tenant:
     one = tenant("opportunistic", JOB)
     assert one.hear() == "ready"

@@ -177,15 +177,15 @@ Chunk* allocated_at(CUdeviceptr pointer, MovableRange* range) {
     return chunk;
 }
 
-bool is_on(const char* text, bool otherwise) {
-    if (!text || !*text) return otherwise;
+bool is_on(const char* text) {
+    if (!text || !*text) return false;
     return strcmp(text, "0") != 0 && strcmp(text, "no") != 0 && strcmp(text, "false") != 0;
 }
 
 }  // namespace
 
-void begin_residence(wire::Segment& segment, wire::Slot& slot, wire::Class tenant_class) {
-    bool moves = is_on(getenv("COTENANT_OVERSUBSCRIBE"), tenant_class == wire::opportunistic);
+void begin_residence(wire::Segment& segment, wire::Slot& slot) {
+    bool moves = is_on(getenv("COTENANT_OVERSUBSCRIBE"));
     // In an administrator's segment nobody can ask another to leave.
     if (!moves || wire::is_shared(segment)) return;
     static std::atomic<bool> registered{false};

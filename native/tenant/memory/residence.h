@@ -15,8 +15,8 @@
 
 namespace tenant {
 
-// Before the first call that could use memory: from the class and COTENANT_OVERSUBSCRIBE.
-void begin_residence(wire::Segment& segment, wire::Slot& slot, wire::Class tenant_class);
+// Before the first call that could use memory, where COTENANT_OVERSUBSCRIBE says so.
+void begin_residence(wire::Segment& segment, wire::Slot& slot);
 
 // Memory that can move. CUDA_ERROR_NOT_SUPPORTED: the driver shall serve it.
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place);

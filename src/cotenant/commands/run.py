@@ -82,10 +82,10 @@ Examples:
 )
 @click.option(
     "--oversubscribe/--no-oversubscribe",
-    default=None,
+    default=False,
     envvar="COTENANT_OVERSUBSCRIBE",
     show_envvar=True,
-    help="Whether its GPU memory may go to the host while others need the room.  [default: of opportunistic jobs]",
+    help="Whether its GPU memory may go to the host while those above it need the room.",
 )
 @click.option(
     "--gpu",
@@ -130,7 +130,7 @@ def command(
     slowdown: str | None,
     floor: str | None,
     memory: str | None,
-    oversubscribe: bool | None,
+    oversubscribe: bool,
     gpu: str | None,
     segment_file: Path | None,
     policy: str | None,
@@ -152,7 +152,7 @@ def command(
         from cotenant.daemon import choice
 
         policy = choice.for_segment(policy)
-    moves = None if oversubscribe is None else str(int(oversubscribe))
+    moves = "1" if oversubscribe else None
     before = execute.inherited()
     # A dry run shows what would be set, also for a program that is not here.
     program = words[0] if dry_run else execute.find_program(words[0], before)
