@@ -3,6 +3,7 @@ tests/interposer/test_gates.py."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,14 +120,20 @@ def test_the_policy_is_named_in_the_segment(cotenant: Run, env: dict[str, str], 
     assert segment.read(path).policy == "fair"
     for wrong in ("nosuch", str(tmp_path / "gone.py")):
         assert cotenant("ctl", "--policy", wrong, env=env).returncode == 2
-    mine = tmp_path / ("x" * 40 + ".py")
-    mine.write_text(
+    source = (
         "class Mine:\n    name, title, every_ms = 'mine', 'mine', 10\n"
         "    def tick(self, view): ...\n    def explain(self, tenant): ...\n"
     )
-    done = cotenant("ctl", "--policy", str(mine), env=env)
-    assert done.returncode == 2 and "cotenant daemon --policy" in done.stderr
+    deep = tmp_path.joinpath(*["x" * 200] * 3)
+    deep.mkdir(parents=True)
+    (deep / "mine.py").write_text(source)
+    done = cotenant("ctl", "--policy", str(deep / "mine.py"), env=env)
+    assert done.returncode == 2 and "shorter" in done.stderr
     assert segment.read(path).policy == "fair"
+    # The daemon works in another folder: it is told the whole path.
+    (tmp_path / "mine.py").write_text(source)
+    assert cotenant("ctl", "--policy", os.path.relpath(tmp_path / "mine.py"), env=env).returncode == 0
+    assert segment.read(path).policy == str(tmp_path / "mine.py")
 
 
 def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> None:

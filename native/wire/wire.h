@@ -84,7 +84,7 @@ struct Header {
     Knobs knobs;
     uint8_t unused_a[12];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
-    char policy[32];                      // whose controller shall turn the knobs; empty: the default
+    char policy[512];                     // whose controller shall turn the knobs: a name or a path; empty: the default
     struct Gpu {
         Flag known;  // 0 free, 1 being written, 2 valid
         uint32_t unused;

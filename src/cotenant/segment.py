@@ -95,7 +95,7 @@ class Header(ctypes.Structure):
         ("knobs", Knobs),
         ("unused_a", c_uint8 * 12),
         ("members", c_uint64 * (SLOTS // 64) * CLASSES),
-        ("policy", c_char * 32),
+        ("policy", c_char * 512),
         ("gpus", Gpu * GPUS),
         ("crowding", Crowding),
         ("rights", Right * RIGHTS),

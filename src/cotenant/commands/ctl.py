@@ -180,16 +180,10 @@ def command(
 
 
 def change_policy(path: Path, name: str) -> None:
-    from cotenant.policies import registry
+    from cotenant.daemon import choice
 
-    registry.find_live(name)
-    if len(name.encode()) > segment.LONGEST_POLICY_NAME:
-        longest = f"has over {segment.LONGEST_POLICY_NAME} characters"
-        raise Problem(
-            f"the policy's name '{name}' {longest}", "cotenant daemon --policy FILE takes it", USAGE
-        )
     try:
-        segment.choose_policy(path, name)
+        segment.choose_policy(path, choice.for_segment(name))
     except FileNotFoundError:
         raise Problem(f"there is no segment {path}", "the first `cotenant run` makes it") from None
     except segment.BadSegment as error:

@@ -54,7 +54,7 @@ def command(policy: str | None, linger: float, segment_file: Path | None) -> Non
 
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     if policy is not None:
-        policy = choice.checked(policy)
+        policy = choice.for_segment(policy)
     try:
         segment.ensure(path)
         held = lock.acquire(path)
@@ -66,9 +66,7 @@ def command(policy: str | None, linger: float, segment_file: Path | None) -> Non
         try:
             attachment = Attachment(path)
             if policy is not None:
-                # A file's path is longer than the segment can hold: then it is this daemon's own default.
-                fits = len(policy.encode()) <= segment.LONGEST_POLICY_NAME
-                attachment.policy = policy if fits else ""
+                attachment.policy = policy
             Daemon(attachment, policy or registry.DEFAULT, linger).run()
             attachment.close()
         finally:
