@@ -28,7 +28,7 @@ def two_tenants(plain_env: dict[str, str]) -> dict[str, str]:
     serve.gpus[0].busy = 1
     serve.gpus[0].figures.kernels = 5
     train = written.tenant(1, pid=200, name=b"train.py", tenant_class=2)
-    train.gpus[0].gate = segment.GATE_CLOSED
+    train.gpus[0].gate = 0
     train.gpus[0].figures = segment.Figures(kernels=1, graphs=2, copies=3, gates=4, escaped=6)
     train.unknown_functions = 9
     written.tenant(2, pid=300, name=b"lost", owner=segment.OWNER_DIED | 300)

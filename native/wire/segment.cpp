@@ -379,7 +379,7 @@ void close_gates_below(Segment& segment, int index, int gpu) {
     const Slot& slot = segment.slot(index);
     if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
     for_each_in(segment, slot.tenant_class.load() + 1, kClasses - 1,
-                [&](int below) { segment.slot(below).gpus[gpu].gate.store(closed); });
+                [&](int below) { segment.slot(below).gpus[gpu].gate.fetch_add(2); });
 }
 
 void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu) {
@@ -398,9 +398,11 @@ bool refresh_gate(Segment& segment, int index, int gpu) {
     if (slot.tenant_class.load() >= kClasses) return true;
     auto may_run = [&] { return admission::may_run(rule_of(segment), standing(segment, index, gpu)); };
     for (;;) {
+        uint32_t before = here.gate.load();
         bool goes = may_run();
         here.holds_turn.store(goes && here.busy.load());
-        here.gate.store(goes ? open : closed);
+        bool is_right = goes == (before == open);
+        if (!is_right && !here.gate.compare_exchange_strong(before, goes ? open : before + 2)) continue;
         if (goes == may_run()) return goes;
     }
 }

@@ -11,7 +11,7 @@
 //
 // Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether a tenant's streams may go on there. A
 // tenant that becomes busy closes the gates of every slot of a lower class: it sets busy first, then the gates. A gate
-// is opened by recomputing it and looking again afterwards, so that a racing closer always wins. The busy flag of an
+// is opened by recomputing it, if nobody has closed it meanwhile: a racing closer always wins. The busy flag of an
 // owner that is dead or has shown no heartbeat for a while (it was stopped) counts for nothing. What decides whether a
 // gate is open is admission::may_run, from what the slots show.
 //
@@ -37,7 +37,9 @@ constexpr int kSlotWords = kSlots / 64;
 enum Class : uint32_t { production = 0, standard = 1, opportunistic = 2 };
 constexpr int kClasses = 3;
 
-enum Gate : uint32_t { closed = 0, open = 1 };
+// A gate is open at this value and closed at any other. Each closing gives it a new value, so that whoever computed
+// before it that the gate may be open finds it changed, and cannot undo it.
+constexpr uint32_t open = 1;
 
 // `pinned`: its memory does not move. `leaving`: it puts nothing new on the GPU, and what is there drains.
 enum Where : uint32_t { pinned = 0, resident = 1, leaving = 2, away = 3, returning = 4 };

@@ -27,7 +27,7 @@ RIGHTS = 32
 CLASSES = 3
 OWNER_DIED = 0x40000000
 OWNER_MASK = 0x3FFFFFFF
-GATE_CLOSED = 0
+GATE_OPEN = 1  # closed is any other value
 GPU_VALID = 2
 
 
@@ -461,7 +461,7 @@ def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
                 number,
                 uuid,
                 bool(on.busy),
-                on.gate == GATE_CLOSED,
+                on.gate != GATE_OPEN,
                 figures,
                 on.used_ns,
                 on.busy_ns,

@@ -162,7 +162,7 @@ void waits(uid_t high_user, uid_t low_user) {
     auto let_through = [&] { REQUIRE(tenant->is_let_through()); };
     auto held_at_once = [&] {
         tenant->work();
-        REQUIRE(tenant->slot.gpus[0].gate.load() == wire::closed);
+        REQUIRE(tenant->slot.gpus[0].gate.load() != wire::open);
     };
     Process low(low_user, {[&] {
                                tenant = new Tenant(wire::opportunistic);
@@ -331,7 +331,7 @@ void users() {
                     REQUIRE(unlink(header.c_str()) < 0);
                     REQUIRE(mprotect(&self.segment.header, wire::kPage, PROT_READ | PROT_WRITE) < 0);
                     // What it writes into its copy of another's slot stays with it.
-                    self.segment.slot(theirs).gpus[0].gate.store(wire::closed);
+                    self.segment.slot(theirs).gpus[0].gate.store(0);
                     wire::close_gates_below(self.segment, self.index, 0);
                 }});
     bob.go();

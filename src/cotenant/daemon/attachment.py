@@ -135,7 +135,7 @@ class Attachment:
                     floor=slot.floor / 1000,
                     # A stopped process has work and does none.
                     has_work=bool(here.busy) and now_ns - slot.heartbeat_ns < stale_ns,
-                    is_held=here.gate == segment.GATE_CLOSED,
+                    is_held=here.gate != segment.GATE_OPEN,
                     used_us=here.used_ns / 1000,
                     busy_us=here.busy_ns / 1000,
                     operations=figures.kernels + figures.graphs + figures.copies + figures.memory_ops,
