@@ -55,6 +55,14 @@ class OneOf(click.Choice[str]):
         return str(value)
 
 
+gpu_option = click.option(
+    "--gpu",
+    envvar="COTENANT_GPU",
+    show_envvar=True,
+    metavar="GPU[,GPU...]",
+    help="The GPUs it may see: index, UUID or PCI id.",
+)
+
 segment_option = click.option(
     "--segment",
     "segment_file",

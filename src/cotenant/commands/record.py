@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from cotenant import classes, execute
-from cotenant.cli import OneOf, segment_option
+from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem
 
 SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([KMGT]?)B?")
@@ -92,13 +92,7 @@ Examples:
     show_envvar=True,
     help="As for `run`. Production waits for nobody, so its trace shows the job as it is alone.",
 )
-@click.option(
-    "--gpu",
-    envvar="COTENANT_GPU",
-    show_envvar=True,
-    metavar="GPU[,GPU...]",
-    help="The GPUs it may see: index, UUID or PCI id.",
-)
+@gpu_option
 @segment_option
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(

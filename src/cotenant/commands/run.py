@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from cotenant import amounts, classes, driver, execute, memory_size, parts, preload, segment
-from cotenant.cli import OneOf, segment_option
+from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
 PROMISES = (
@@ -87,13 +87,7 @@ Examples:
     show_envvar=True,
     help="Whether its GPU memory may go to the host while those above it need the room.",
 )
-@click.option(
-    "--gpu",
-    envvar="COTENANT_GPU",
-    show_envvar=True,
-    metavar="GPU[,GPU...]",
-    help="The GPUs it may see: index, UUID or PCI id.",
-)
+@gpu_option
 @segment_option
 @click.option(
     "--policy",

@@ -29,6 +29,24 @@ class Subjects(click.Group):
         return super().resolve_command(ctx, args)
 
 
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="COTENANT_TRACE_FILE",
+    show_envvar=True,
+    help="The file to write.  [required]",
+)
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    envvar="COTENANT_TRACE_FORCE",
+    show_envvar=True,
+    help="Replace the file if it exists.",
+)
+
+
 @click.group(
     "trace",
     cls=Subjects,
@@ -104,22 +122,8 @@ Examples:
     show_envvar=True,
     help="perfetto and chrome: a timeline for ui.perfetto.dev or chrome://tracing; csv: a row an operation.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    envvar="COTENANT_TRACE_FILE",
-    show_envvar=True,
-    help="The file to write.  [required]",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    envvar="COTENANT_TRACE_FORCE",
-    show_envvar=True,
-    help="Replace the file if it exists.",
-)
+@output_option
+@force_option
 def export(file: Path, form: str, output: Path | None, force: bool) -> None:
     """Write a trace in a form that other programs read."""
     target = new_file(output, force)
@@ -162,22 +166,8 @@ Examples:
     show_envvar=True,
     help="Where it ends.  [default: the trace's end]",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    envvar="COTENANT_TRACE_FILE",
-    show_envvar=True,
-    help="The file to write.  [required]",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    envvar="COTENANT_TRACE_FORCE",
-    show_envvar=True,
-    help="Replace the file if it exists.",
-)
+@output_option
+@force_option
 def cut(file: Path, begin: float, end: float | None, output: Path | None, force: bool) -> None:
     """Write the part of a trace between two moments into a trace of its own: a job without its start-up, say."""
     target = new_file(output, force)

@@ -19,6 +19,7 @@ the simulator. The policies salus_pack, salus_fair, salus_srtf and salus_fifo di
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -86,7 +87,7 @@ class Lanes:
         self.lanes = [lane for lane in self.lanes if lane.jobs]
 
 
-class Salus:
+class Salus(ABC):
     """The controller; a policy says the order of admission and of iterations."""
 
     name: ClassVar[str]
@@ -101,9 +102,9 @@ class Salus:
         self._here: frozenset[TenantId] = frozenset()
         self._journal = Journal()
 
+    @abstractmethod
     def rank(self, tenant: Tenant) -> float:
         """Lower begins its iteration first, and is admitted first."""
-        raise NotImplementedError
 
     def may_be_admitted(self, waiting: Sequence[Tenant], lanes: Lanes) -> Sequence[Tenant]:
         """Of those that wait, in order of rank, whom memory is offered to."""
