@@ -192,8 +192,8 @@ void Work::pass_gate(Shape shape) {
         sample_ = membership_->samples.begin(shape, state_->context, state_->handle);
 }
 
-// Nothing is held here, and the driver is not entered: only the launching thread waits. Never for longer than the
-// knob says, and not at all where the stream stands still without our doing: it may wait for what this very thread
+// Nothing is held while it waits, and the driver is not entered: only the launching thread waits. Never for longer than
+// the knob says, and not at all where the stream stands still without our doing: it may wait for what this very thread
 // does next.
 void Work::wait_for_room(float in_flight_us) {
     Progress& progress = membership_->progress;

@@ -19,6 +19,12 @@ LEAST = 1 << 20
 HINT = "give a size as 20G or 512M, or a share of each GPU as 30%"
 
 
+def bytes_in(text: str) -> int:
+    """0: it is no size."""
+    found = SIZE.fullmatch(text.strip())
+    return int(float(found[1]) * UNITS[(found[2] or "").upper()]) if found else 0
+
+
 def encoded(text: str) -> int:
     """As it stands in shared memory. Raises Problem for what is no limit."""
     text = text.strip()
@@ -26,8 +32,7 @@ def encoded(text: str) -> int:
         millionths = round(float(found[1]) * 10_000)
         if 0 < millionths <= 1_000_000:
             return SHARE_OF_GPU | millionths
-    elif found := SIZE.fullmatch(text):
-        size = int(float(found[1]) * UNITS[(found[2] or "").upper()])
+    elif size := bytes_in(text):
         if LEAST <= size < SHARE_OF_GPU:
             return size
         if 0 < size < LEAST:

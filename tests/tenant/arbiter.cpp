@@ -1,6 +1,7 @@
 // The rules about a place in a GPU's memory, and the slabs, under chance. A seed a run; a line on stderr for what is
 // wrong.
 #include "admission/arbiter.h"
+#include "../require.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -10,14 +11,6 @@
 #include <vector>
 
 #include "tenant/memory/slabs.h"
-
-#define REQUIRE(condition)                                                          \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                                \
-        }                                                                           \
-    } while (0)
 
 namespace {
 

@@ -17,18 +17,11 @@ static int fault_countdown = -1;
     do {                                            \
         if (fault_countdown-- == 0) raise(SIGKILL); \
     } while (0)
+#include "../require.h"
 #include "tenant/memory/quota.cpp"
 #include "wire/segment.h"
 
 namespace {
-
-#define REQUIRE(condition)                                                        \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition); \
-            _exit(1);                                                             \
-        }                                                                         \
-    } while (0)
 
 wire::Slot& join(wire::Segment& segment, uint8_t run) {
     int index = wire::take_slot(segment);

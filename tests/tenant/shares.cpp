@@ -3,17 +3,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../require.h"
 #include "tenant/share.h"
 #include "tenant/time_slice.h"
 #include "wire/wire.h"
-
-#define REQUIRE(condition)                                                        \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition); \
-            exit(1);                                                              \
-        }                                                                         \
-    } while (0)
 
 using tenant::Share;
 

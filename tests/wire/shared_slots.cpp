@@ -35,6 +35,7 @@ static int fault_countdown = -1;
     do {                                            \
         if (fault_countdown-- == 0) raise(SIGKILL); \
     } while (0)
+#include "../require.h"
 #include "wire/segment.cpp"
 #include "wire/shared_segment.cpp"
 
@@ -42,14 +43,6 @@ namespace {
 
 constexpr uid_t kAlice = 65533, kBob = 65534;
 const char* folder;
-
-#define REQUIRE(condition)                                                        \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition); \
-            _exit(1);                                                             \
-        }                                                                         \
-    } while (0)
 
 wire::Segment& opened() {
     std::string why;

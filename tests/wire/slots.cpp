@@ -29,18 +29,11 @@ static int fault_signal = SIGKILL;
     do {                                                 \
         if (fault_countdown-- == 0) raise(fault_signal); \
     } while (0)
+#include "../require.h"
 #include "wire/segment.cpp"
 #include "wire/shared_segment.cpp"
 
 namespace {
-
-#define REQUIRE(condition)                                                        \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition); \
-            exit(1);                                                              \
-        }                                                                         \
-    } while (0)
 
 int live(wire::Segment& segment) {
     int count = 0;

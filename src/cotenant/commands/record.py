@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from pathlib import Path
 
 import click
 
-from cotenant import classes, execute
+from cotenant import classes, execute, memory_size
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem
 
-SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?([KMGT]?)B?")
 SMALLEST_LIMIT = 4096
 
 
@@ -33,8 +31,7 @@ def seconds_of(text: str) -> float:
 
 
 def bytes_of(text: str) -> int:
-    found = SIZE.fullmatch(text.strip())
-    size = int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " ")) if found else 0
+    size = memory_size.bytes_in(text)
     if not SMALLEST_LIMIT <= size < 1 << 49:
         raise Problem(f"no size: '{text}'", "give one of at least 4K, as 512K or 10M", USAGE)
     return size
