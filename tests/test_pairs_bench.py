@@ -242,9 +242,17 @@ def test_an_interval_holds_the_truth_and_narrows_with_more_samples() -> None:
 
 
 def test_the_interval_of_a_rate_comes_from_its_rounds() -> None:
-    low, high = bootstrap.rate_ratio_interval([9.0, 10.0, 11.0], [10.0, 10.0, 10.0])
+    low, high = bootstrap.rate_ratio_interval([[9.0, 10.0, 11.0]], [[10.0, 10.0, 10.0]])
     assert 0.9 <= low < 1.0 < high <= 1.1
-    assert overhead.row("eager", "production", [100.0, 200.0], [99.0, 198.0])["cost"] == pytest.approx(0.01)
+    assert overhead.row("eager", "production", [[100.0, 200.0]], [[99.0, 198.0]])["cost"] == pytest.approx(
+        0.01
+    )
+
+
+def test_processes_that_differ_widen_the_interval_of_a_rate_and_rounds_that_agree_do_not_narrow_it() -> None:
+    differing = [[9.0] * 100, [11.0] * 100]
+    low, high = bootstrap.rate_ratio_interval(differing, [[10.0] * 100] * 2)
+    assert (low, high) == (pytest.approx(0.9), pytest.approx(1.1))
 
 
 # Figures
@@ -481,12 +489,15 @@ def test_an_interrupted_run_keeps_what_it_has_and_stops_mps(bench: Bench) -> Non
 
 
 def test_overhead_is_told_for_both_classes(bench: Bench) -> None:
-    done = bench.run("overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.3")
+    done = bench.run(
+        "overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.3", "--processes", "2"
+    )
     assert done.returncode == 0, done.stderr
     rows = bench.section("overhead")["rows"]
     assert [row["class"] for row in rows] == ["production", "opportunistic"]
     for row in rows:
-        assert len(row["by_round"]["plain"]) == len(row["by_round"]["tenant"]) == 2
+        for rates in row["by_process"].values():
+            assert [len(rounds) for rounds in rates] == [2, 2]
         assert row["cost_interval"][0] <= row["cost"] <= row["cost_interval"][1]
     assert "toy-work" in done.stdout
     assert "toy-work" not in bench.page.read_text()

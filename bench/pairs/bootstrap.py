@@ -43,13 +43,15 @@ def ratio_interval(above: Rounds, below: Rounds, percent: float | None, seed: in
     return _interval(once)
 
 
-def rate_ratio_interval(above: Sequence[float], below: Sequence[float], seed: int = 0) -> Interval:
-    """The 95 % interval of sum(above) / sum(below), one figure a round, rounds drawn as they were: in twos."""
+def rate_ratio_interval(above: Rounds, below: Rounds, seed: int = 0) -> Interval:
+    """The 95 % interval of sum(above) / sum(below), a row for each process and in it a figure for each round: processes
+    are drawn, then rounds, both as they were: in twos."""
     source = numpy.random.default_rng(seed)
     top, bottom = numpy.asarray(above, dtype=float), numpy.asarray(below, dtype=float)
+    processes, rounds = top.shape
 
     def once() -> float:
-        chosen = source.integers(len(top), size=len(top))
+        chosen = source.integers(processes, size=processes)[:, None], source.integers(rounds, size=top.shape)
         return float(top[chosen].sum() / bottom[chosen].sum())
 
     return _interval(once)

@@ -1,49 +1,67 @@
-"""What the interposer costs a job that runs alone: steps a second with it and without, in turns."""
+"""What the interposer costs a job that runs alone: steps a second with it and without, in turns.
+
+Two equal processes differ by more than the interposer costs, so there are several of each; and a window's rate is that
+of its median step, which a disturbance now and then does not change.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import statistics
 from typing import Any
 
-from bootstrap import rate_ratio_interval
+from bootstrap import Rounds, rate_ratio_interval
 from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, PLAIN, parse_job
 from crew import Crew
 from rounds import WARM_UP_SECONDS, Narrate, Window, run_window
 
+from cotenant.demo.workers import Worker
+
 MOST = {AS_PRODUCTION: 0.015, AS_OPPORTUNISTIC: 0.03}
+STARTS = (PLAIN, *MOST)
 
 
-def measure(crew: Crew, jobs: list[str], rounds: int, seconds: float, narrate: Narrate) -> dict[str, Any]:
+def measure(
+    crew: Crew, jobs: list[str], rounds: int, seconds: float, narrate: Narrate, processes: int
+) -> dict[str, Any]:
     """Each job in each class, against itself without the interposer."""
     rows = []
     about: dict[str, Any] = {}
     for name in jobs:
         job = parse_job(name, "opportunistic")
-        starts = (PLAIN, *MOST)
-        about = crew.gather((job, start) for start in starts)
-        rates: dict[str, list[float]] = {start: [] for start in starts}
-        for start in starts:
-            run_window(None, 0.0, crew.worker(job, start), Window("solo", WARM_UP_SECONDS, seed=0))
-        orders = list(itertools.permutations(starts))
+        copies = [dataclasses.replace(job, name=f"{name} {number + 1}") for number in range(processes)]
+        about = crew.gather((copy, start) for copy in copies for start in STARTS)
+        rates: dict[str, list[list[float]]] = {start: [[] for _ in copies] for start in STARTS}
+        for copy, start in itertools.product(copies, STARTS):
+            steps_a_second(crew.worker(copy, start), WARM_UP_SECONDS, seed=0)
+        orders = list(itertools.permutations(STARTS))
         for number in range(rounds):
             narrate(f"overhead of {name}: round {number + 1} of {rounds}")
-            for start in orders[number % len(orders)]:
-                seen = run_window(None, 0.0, crew.worker(job, start), Window("solo", seconds, seed=number))
-                rates[start].append(seen.samples.steps_per_second)
+            for index, copy in enumerate(copies):
+                for start in orders[(number + index) % len(orders)]:
+                    rate = steps_a_second(crew.worker(copy, start), seconds, seed=number)
+                    rates[start][index].append(rate)
         rows += [row(name, class_, rates[PLAIN], rates[class_]) for class_ in MOST]
     return {"rows": rows, "about": about}
 
 
-def row(job: str, class_: str, plain: list[float], tenant: list[float]) -> dict[str, Any]:
-    """The cost as a part of the plain rate; negative where the tenant was quicker."""
+def steps_a_second(worker: Worker, seconds: float, seed: int) -> float:
+    lengths = run_window(None, 0.0, worker, Window("solo", seconds, seed)).step_seconds
+    return 1.0 / statistics.median(lengths)
+
+
+def row(job: str, class_: str, plain: Rounds, tenant: Rounds) -> dict[str, Any]:
+    """The cost as a part of the plain rate; negative where the tenant was quicker. Rates by process and round."""
     low, high = rate_ratio_interval(tenant, plain)
+    mean_plain, mean_tenant = (statistics.mean(itertools.chain(*rates)) for rates in (plain, tenant))
     return {
         "job": job,
         "class": class_,
-        "plain_per_second": sum(plain) / len(plain),
-        "tenant_per_second": sum(tenant) / len(tenant),
-        "cost": 1.0 - sum(tenant) / sum(plain),
+        "plain_per_second": mean_plain,
+        "tenant_per_second": mean_tenant,
+        "cost": 1.0 - mean_tenant / mean_plain,
         "cost_interval": [1.0 - high, 1.0 - low],
         "wanted": MOST[class_],
-        "by_round": {"plain": plain, "tenant": tenant},
+        "by_process": {"plain": plain, "tenant": tenant},
     }

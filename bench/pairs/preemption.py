@@ -1,6 +1,6 @@
 """How long production waits for the GPU: a tiny kernel at random moments while spinning kernels hold it.
 
-Measured from the launch call to the kernel's completion, so a little more than to its first instruction.
+Measured from the launch call until the host sees what the kernel has written.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ until production has answered its last request, so that no backlog drains on an 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -54,6 +55,7 @@ class Observation:
     production_digests: list[str] = dataclasses.field(default_factory=list)
     opportunistic_digests: list[str] = dataclasses.field(default_factory=list)
     late_ms: float = 0.0  # by how much a job was not ready at the window's start
+    step_seconds: list[float] = dataclasses.field(default_factory=list)  # of the opportunistic job
 
 
 def plan(modes: Sequence[str], rounds: int, seconds: float, seed: int = 1) -> list[list[Window]]:
@@ -96,6 +98,7 @@ def run_window(
         answered.get("digests", []),
         worked.get("digests", []),
         max(answered.get("late_ms", 0.0), worked.get("late_ms", 0.0)),
+        [after - before for before, after in itertools.pairwise(worked.get("completions", []))],
     )
 
 

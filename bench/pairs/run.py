@@ -52,13 +52,13 @@ except ImportError as missing:
         "--python names the one that has PyTorch"
     ) from None
 
-OVERHEAD_JOBS = ["eager", "gpt"]
+OVERHEAD_JOBS = ["eager"]
 # Rounds and seconds a window, where the user does not say.
 DEFAULTS = {
     "pairs": (2, 3.0),
     "quick": (2, 2.0),
     "preemption": (2, 3.0),
-    "overhead": (8, 1.0),
+    "overhead": (6, 0.5),
     "promises": (2, 6.0),
     "page": (1, 1.0),
 }
@@ -98,6 +98,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=words, default=OVERHEAD_JOBS, help="of overhead; default " + ",".join(OVERHEAD_JOBS)
     )
+    parser.add_argument("--processes", type=int, default=5, help="of overhead, of each kind; default 5")
     parser.add_argument("--list", action="store_true", help="show jobs, pairs and modes, and stop")
     options = parser.parse_args()
     rounds, seconds = DEFAULTS["quick" if options.quick and options.what == "pairs" else options.what]
@@ -105,6 +106,8 @@ def arguments() -> argparse.Namespace:
     options.seconds = options.seconds or seconds
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
+    if options.processes < 1:
+        parser.error("--processes must be at least 1")
     return options
 
 
@@ -290,7 +293,9 @@ def run(options: argparse.Namespace) -> int:
         options,
         reporter,
         shlex.split(options.python),
-        lambda crew: overhead.measure(crew, options.jobs, rounds, seconds, reporter.narrate),
+        lambda crew: overhead.measure(
+            crew, options.jobs, rounds, seconds, reporter.narrate, options.processes
+        ),
         apart=True,
     )
 
