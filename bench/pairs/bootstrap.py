@@ -51,7 +51,7 @@ def rate_ratio_interval(above: Rounds, below: Rounds, seed: int = 0) -> Interval
     processes, rounds = top.shape
 
     def once() -> float:
-        chosen = source.integers(processes, size=processes)[:, None], source.integers(rounds, size=top.shape)
+        chosen = source.integers(processes, size=(processes, 1)), source.integers(rounds, size=top.shape)
         return float(top[chosen].sum() / bottom[chosen].sum())
 
     return _interval(once)
