@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Does as it is told, a line at a time: "work N" launches N kernels and waits, "begin" keeps the GPU busy until "end".
 OBEDIENT = """
-import ctypes, sys
+import ctypes, os, sys
 from cuda.bindings import driver
 from soft import Gpu, check
 gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream()
@@ -48,6 +48,10 @@ for line in sys.stdin:
         check(driver.cuStreamSynchronize(stream))
     elif order == 'done?':
         print(driver.cuStreamQuery(stream)[0] == driver.CUresult.CUDA_SUCCESS); continue
+    elif order == 'fork':
+        child = os.fork()
+        if child == 0: ctypes.CDLL(None).exit(0)
+        assert os.waitpid(child, 0)[1] == 0
     elif order == 'quit':
         break
     print('did', order)
@@ -153,6 +157,21 @@ def test_a_stopped_production_job_releases_the_others_until_it_goes_on(
     assert order(low, "done?") == "False"
     order(high, "end")
     wait_for(lambda: order(low, "done?") == "True")
+
+
+@pytest.mark.parametrize("who", ["the one that waits", "the one it waits for"])
+def test_a_child_forked_while_a_gate_is_closed_changes_nothing(
+    tenant: Start, tenants_now: TenantsNow, who: str
+) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    order(high, "begin")
+    order(low, "queue 3")
+    assert order(low if who == "the one that waits" else high, "fork") == "did fork"
+    assert use(tenants_now(), high).busy and use(tenants_now(), low).gated
+    assert order(low, "done?") == "False"
+    order(high, "end")
+    wait_for(lambda: order(low, "done?") == "True")
+    assert order(low, "work 5") == "did work"
 
 
 def test_an_opportunistic_job_that_ends_behind_a_closed_gate_does_end(tenant: Start) -> None:
