@@ -41,5 +41,27 @@ def test_two_jobs_that_do_not_fit_and_a_server_that_grows(
     assert min(found["evictions"]) >= 3
     assert found["most_bytes_at_once"] <= 24 << 20
     assert len(found["server"]["growth_ms"]) == 10
+    assert found["problems"] == []
     assert "| evictions of each |" in page.read_text()
+    assert "| not copied, amid a step | 0.00 MiB of 20.00 MiB, 0% |" in page.read_text()
     assert page.read_text().startswith("before\n")
+
+
+def test_what_is_there_is_written_whatever_is_missed(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("cuda.bindings")
+    output = tmp_path / "memory.json"
+    options = ("--toy", "--seconds", "1", "--evictions", "100000", "--steps", "5", "--pauses", "1")
+    command = (sys.executable, BENCH / "run.py", *options, "--output", output)
+    done = cotenant("softgpu", "--", *command, env=softgpu_env, timeout=120)
+    assert done.returncode == 1
+    assert "| **missed** | fewer than the 100000 evictions wanted of each, within 1 s |" in done.stdout
+    found = json.loads(output.read_text())
+    assert [one["same"] for one in found["losses"]] == [True, True]
+    assert "no_helper" in found
+    # Nothing at all works: still one line that says why, and what is known.
+    done = cotenant("softgpu", "--", *command, "--python", "false", env=softgpu_env, timeout=120)
+    assert done.returncode == 1
+    assert "error: the bandwidth (alone) ended with status 1" in done.stderr
+    assert json.loads(output.read_text())["problems"][0] == "the bandwidth (alone) ended with status 1"

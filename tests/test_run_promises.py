@@ -39,6 +39,32 @@ def test_what_was_given_reaches_the_command(
     assert (done.returncode, promises_in(done.stdout)) == (0, reach)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "variable", "reaches"),
+    [
+        # The class decides, in the tenant itself.
+        (["--class", "opportunistic"], None, None),
+        ([], None, None),
+        (["--class", "opportunistic", "--no-oversubscribe"], None, "0"),
+        (["--oversubscribe"], None, "1"),
+        (["--class", "opportunistic"], "0", "0"),
+        ([], "1", "1"),
+        (["--no-oversubscribe"], "1", "0"),
+    ],
+)
+def test_whether_memory_moves_is_said_where_it_was(
+    cotenant: Run,
+    softgpu_env: dict[str, str],
+    arguments: list[str],
+    variable: str | None,
+    reaches: str | None,
+) -> None:
+    given = {} if variable is None else {"COTENANT_OVERSUBSCRIBE": variable}
+    done = cotenant("run", *arguments, "--", "env", env=softgpu_env | given)
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert (done.returncode, found.get("COTENANT_OVERSUBSCRIBE")) == (0, reaches)
+
+
 def test_an_inner_run_takes_over_what_fits_its_class(cotenant: Run, softgpu_env: dict[str, str]) -> None:
     inner = (sys.executable, "-m", "cotenant", "run")
     outer = ("run", "--class", "production", "--slowdown", "5%", "--weight", "3", "--")

@@ -110,16 +110,18 @@ class Setting:
     def segment(self) -> Path:
         return Path(self.environment["COTENANT_SEGMENT"])
 
-    def start(self, program: str, tenant_class: str | None, *options: str | int) -> Job:
-        """`tenant_class` None: without Cotenant."""
+    def start(
+        self, program: str, tenant_class: str | None, *options: str | int, with_helper: bool = True
+    ) -> Job:
+        """`tenant_class` None: without Cotenant. `with_helper`: whether the one for PyTorch comes by itself."""
         script = [str(HERE / "toy.py"), program] if self.toy else [str(HERE / f"{program}.py")]
         command = [*self.python, *script, *map(str, options)]
         if tenant_class:
-            moves = ["--oversubscribe"] if tenant_class == "opportunistic" else []
-            command = [*self.cotenant, "run", "--require", "--class", tenant_class, *moves, "--", *command]
+            command = [*self.cotenant, "run", "--require", "--class", tenant_class, "--", *command]
         self.started += 1
         log = self.folder / f"{program}-{self.started}.log"
-        return Job(f"{program} ({tenant_class or 'alone'})", command, self.environment, log)
+        environment = {**self.environment, "COTENANT_TORCH": str(int(with_helper))}
+        return Job(f"{program} ({tenant_class or 'alone'})", command, environment, log)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +14,79 @@ def percentile(samples: list[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
+WAYS = (
+    ("step_end", "at the end of a step"),
+    ("amid", "amid a step"),
+    ("no_helper", "without the helper"),
+)
+
+
 def as_markdown(found: dict[str, Any]) -> str:
-    hand, copy, losses = found["by_hand"], found["copy"], found["losses"]
-    latency, growth = found["server"]["latency_ms"], found["server"]["growth_ms"]
-    saved, dropped = sum(found["saved_bytes"]), sum(found["dropped_bytes"])
-    unit = "MiB" if found["toy"] else "GiB"
-    of_copy = {way: hand[way] / copy[way] for way in ("to_host", "to_gpu")}
-    rows = [
-        ("GPU, and what all share of it", f"{copy['gpu']}, {found['capacity_gib']} {unit}"),
-        ("two trainings of", f"{found['job_gib']} {unit} each"),
-        ("most on the GPU at once", f"{found['most_bytes_at_once'] / 2**30:.2f} GiB"),
-        ("evictions of each", " and ".join(map(str, found["evictions"]))),
-        (
-            "losses as alone, bit for bit",
-            " and ".join(f"{'yes' if one['same'] else 'NO'} ({one['compared']} steps)" for one in losses),
-        ),
-        (
-            "eviction",
-            f"{hand['to_host']:.1f} GB/s, {of_copy['to_host']:.0%} of a pinned copy ({copy['to_host']:.1f})",
-        ),
-        (
-            "return",
-            f"{hand['to_gpu']:.1f} GB/s, {of_copy['to_gpu']:.0%} of a pinned copy ({copy['to_gpu']:.1f})",
-        ),
-        ("`cotenant pause`, median", f"{hand['pause_seconds']:.2f} s"),
-        ("not copied, as PyTorch held it free", f"{dropped / max(1, saved + dropped):.0%} of all that left"),
-        (
-            f"the server's {found['growth_gib']} {unit} more, longest wait of {len(growth)}",
-            f"{max(growth, default=0):.0f} ms",
-        ),
-    ]
-    for part, samples in latency.items():
-        figures = f"{percentile(samples, 50):.1f} / {percentile(samples, 99):.1f} ms"
-        rows.append((f"its latency, {part}, p50 / p99", figures))
-    lines = ["| what | found |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
-    return "\n".join(lines)
+    """What was found, also where some of it is missing."""
+    rows = [*about_all(found), *about_pauses(found), *about_server(found)]
+    rows += [("**missed**", problem) for problem in found.get("problems", [])]
+    return "\n".join(
+        ["| what | found |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
+    )
+
+
+def unit_of(found: dict[str, Any]) -> str:
+    return "MiB" if found["toy"] else "GiB"
+
+
+def size(found: dict[str, Any], count: float) -> str:
+    return f"{count / (2**20 if found['toy'] else 2**30):.2f} {unit_of(found)}"
+
+
+def about_all(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    unit = unit_of(found)
+    if copy := found.get("copy"):
+        yield "GPU, and what all share of it", f"{copy['gpu']}, {found['capacity_gib']} {unit}"
+    yield "two trainings of", f"{found['job_gib']} {unit} each"
+    if "most_bytes_at_once" in found:
+        yield "most on the GPU at once", size(found, found["most_bytes_at_once"])
+    if "evictions" in found:
+        times = " and ".join(map(str, found["evictions"]))
+        yield "evictions of each", f"{times} in {found['seconds']:.0f} s"
+    if losses := found.get("losses"):
+        same = (f"{'yes' if one['same'] else 'NO'} ({one['compared']} steps)" for one in losses)
+        yield "losses as alone, bit for bit", " and ".join(same)
+
+
+def about_pauses(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    copy = found.get("copy")
+    if (hand := found.get("no_helper") or found.get("step_end")) and copy:
+        for name, way in (("eviction", "to_host"), ("return", "to_gpu")):
+            share = f"{hand[way] / copy[way]:.0%} of a pinned copy ({copy[way]:.1f})"
+            yield name, f"{hand[way]:.1f} GB/s, {share}"
+    for key, when in WAYS:
+        if hand := found.get(key):
+            yield f"`cotenant pause`, {when}, median", f"{hand['pause_seconds']:.2f} s"
+    for key, when in WAYS:
+        if hand := found.get(key):
+            yield f"not copied, {when}", not_copied(found, hand["dropped_bytes"], hand["saved_bytes"])
+    if "saved_bytes" in found:
+        kinds = zip(
+            ("at the end of a step", "amid"), found["dropped_bytes"], found["saved_bytes"], strict=True
+        )
+        for when, dropped, saved in kinds:
+            yield f"not copied, all evictions {when}", not_copied(found, dropped, saved)
+
+
+def not_copied(found: dict[str, Any], dropped: float, saved: float) -> str:
+    return (
+        f"{size(found, dropped)} of {size(found, saved + dropped)}, {dropped / max(1, saved + dropped):.0%}"
+    )
+
+
+def about_server(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if server := found.get("server"):
+        growth = server["growth_ms"]
+        more = f"the server's {found['growth_gib']} {unit_of(found)} more, longest wait of {len(growth)}"
+        yield more, f"{max(growth, default=0):.0f} ms"
+        for part, samples in server["latency_ms"].items():
+            figures = f"{percentile(samples, 50):.1f} / {percentile(samples, 99):.1f} ms"
+            yield f"its latency, {part}, p50 / p99", figures
 
 
 def into_page(page: Path, table: str) -> None:

@@ -50,7 +50,7 @@ def main() -> None:
     parts: dict[str, list[float]] = {}
     waits: list[float] = []
     held: list[Any] = []
-    part, to_grow, step_bytes, next_growth = "start", 0, 0, 0.0
+    part, to_grow, step_bytes, next_growth = "alone", 0, 0, 0.0
     print("ready", flush=True)
     due = time.monotonic()
     while True:

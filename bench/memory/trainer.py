@@ -2,7 +2,9 @@
 
     python trainer.py --gib 20 --seed 1 --steps 100
 
-Its size is mostly what a training step keeps: weights, gradients and the optimiser's state, 16 bytes a parameter.
+Where a step has the most, half of its memory are activations, the rest weights and the optimiser's state; at its end
+gradients are there instead, and a third of the memory is free in PyTorch's allocator. Under `cotenant run` the helper
+comes by itself; with --amid the job does not say when a step has ended, and so leaves in the middle of one.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import os
 import select
 import sys
 
-WIDTH = 8192
-BATCH = 1024
-BYTES_A_PARAMETER = 16
-ACTIVATIONS_GIB = 2  # and what the libraries take
+WIDTH = 4096
+BATCH = 6144
+BYTES_A_PARAMETER = 12  # weights and the optimiser's state; gradients take the place of activations
+ACTIVATIONS_A_LAYER = 2 * 4 * BATCH * WIDTH  # before and after the GELU
+OTHER_GIB = 1  # inputs, workspaces, what the libraries take
 
 
 def arguments() -> argparse.Namespace:
@@ -25,6 +28,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gib", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=0, help="0: until stdin ends")
+    parser.add_argument("--amid", action="store_true", help="leave in the middle of steps")
     return parser.parse_args()
 
 
@@ -38,12 +42,16 @@ def main() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
-    import cotenant.torch  # what the allocator holds free need not be copied
+    helper = sys.modules.get("_cotenant_torch")
+    if options.amid:
+        from torch.optim.optimizer import _global_optimizer_post_hooks
 
+        _global_optimizer_post_hooks.clear()
     torch.manual_seed(options.seed)
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.matmul.allow_tf32 = True
-    layers = max(1, (options.gib - ACTIVATIONS_GIB) * (1 << 30) // (WIDTH * WIDTH * BYTES_A_PARAMETER))
+    layer_bytes = WIDTH * WIDTH * BYTES_A_PARAMETER + ACTIVATIONS_A_LAYER
+    layers = max(1, (options.gib - OTHER_GIB) * (1 << 30) // layer_bytes)
     modules: list[torch.nn.Module] = []
     for _ in range(layers):
         modules += [torch.nn.Linear(WIDTH, WIDTH, bias=False, device="cuda"), torch.nn.GELU()]
@@ -51,7 +59,7 @@ def main() -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     source = torch.Generator("cuda").manual_seed(options.seed)
     step = 0
-    print(f"ready {int(cotenant.torch.active)}", flush=True)
+    print(f"ready {int(helper is not None and helper.active)}", flush=True)
     while step < options.steps if options.steps else not told_to_stop():
         inputs = torch.randn(BATCH, WIDTH, device="cuda", generator=source)
         optimiser.zero_grad(set_to_none=True)

@@ -26,6 +26,10 @@ constexpr uint64_t kStayForTransfers = 10;
 constexpr uint64_t kShortestStayNs = 100000000;
 constexpr uint64_t kBytesPerSecond = 20000000000;  // of a transfer that was never measured
 
+// How long one that has to leave may go on, if what it does is about to be at a better point for that.
+constexpr uint64_t kPatienceNs = 1000000000;
+constexpr uint64_t kHurriedPatienceNs = 100000000;  // while a class above waits
+
 struct Gpu {
     uint64_t capacity;
     uint64_t headroom;
@@ -68,6 +72,21 @@ inline uint64_t taken(const Tenant* tenants, uint32_t count) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < count; ++i) sum += tenants[i].bytes;
     return sum;
+}
+
+// Whether somebody may have to leave soon: somebody waits for room, or less than a quarter is free. One that is alone
+// makes room for nobody.
+inline bool is_crowded(const Gpu& gpu, const Tenant* tenants, uint32_t count) {
+    if (count < 2) return false;
+    return std::any_of(tenants, tenants + count, [](const Tenant& one) { return one.wanted != 0; }) ||
+           (gpu.capacity && taken(tenants, count) > gpu.capacity - gpu.capacity / 4);
+}
+
+inline uint64_t patience_ns(const Tenant* tenants, uint32_t count, const Tenant& self) {
+    return std::any_of(tenants, tenants + count,
+                       [&](const Tenant& one) { return one.wanted && one.tenant_class < self.tenant_class; })
+               ? kHurriedPatienceNs
+               : kPatienceNs;
 }
 
 // Whether one's place may go to the other, as far as their classes are concerned.

@@ -3,9 +3,10 @@
 #pragma once
 
 #include "shim/driver.h"
+#include "tenant/memory/borrowing.h"
 #include "tenant/memory/handles.h"
+#include "tenant/memory/lending.h"
 #include "tenant/memory/residence.h"
-#include "tenant/notice.h"
 
 namespace shim {
 
@@ -98,14 +99,31 @@ template <int index, bool per_thread, class Function>
 struct ShareMemory {
     static CUresult call(CUipcMemHandle* handle, CUdeviceptr pointer) {
         tenant::Still still;
-        tenant::MovableRange range{};
-        if (tenant::movable_range(pointer, &range))
-            tenant::notice_once(
-                "memory that can move cannot be shared with cuIpcGetMemHandle; run the job without "
-                "--oversubscribe");
-        return call_real<index>(handle, pointer);
+        return tenant::lend(pointer, handle) ? CUDA_SUCCESS : call_real<index>(handle, pointer);
     }
 };
+
+// Not between the two ends of a Still: it waits for another process.
+template <int index, bool per_thread, class Function>
+struct OpenShared {
+    static CUresult call(CUdeviceptr* out, CUipcMemHandle handle, unsigned int flags) {
+        CUresult result = CUDA_SUCCESS;
+        return tenant::borrow(out, handle, flags, &result) ? result : call_real<index>(out, handle, flags);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct CloseShared {
+    static CUresult call(CUdeviceptr pointer) {
+        CUresult result = CUDA_SUCCESS;
+        return tenant::give_back_borrowed(pointer, &result) ? result : call_real<index>(pointer);
+    }
+};
+
+// What a program takes for memory of cuMemAlloc, its own or another process's.
+inline bool allocated_around(CUdeviceptr pointer, tenant::MovableRange* range) {
+    return tenant::movable_range(pointer, range) || tenant::borrowed_range(pointer, range);
+}
 
 template <int index, bool per_thread, class Function>
 struct AddressRange;
@@ -115,7 +133,7 @@ struct AddressRange<index, per_thread, CUresult(Pointer*, Size*, Pointer)> {
         tenant::Still still;
         tenant::MovableRange range{};
         CUresult result = call_real<index>(base, bytes, pointer);
-        if (result != CUDA_SUCCESS || !tenant::movable_range(pointer, &range)) return result;
+        if (result != CUDA_SUCCESS || !allocated_around(pointer, &range)) return result;
         if (base) *base = static_cast<Pointer>(range.base);
         if (bytes) *bytes = static_cast<Size>(range.bytes);
         return result;
@@ -129,6 +147,9 @@ inline void answer_as_allocated(CUpointer_attribute attribute, void* out, const 
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) *static_cast<size_t*>(out) = range.bytes;
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) *static_cast<CUdeviceptr*>(out) = range.base;
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *static_cast<size_t*>(out) = range.bytes;
+    // Libraries choose by these how they share it: by the functions above, not by a handle that it does not have.
+    if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) *static_cast<int*>(out) = range.lendable;
+    if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) *static_cast<unsigned long long*>(out) = 0;
 }
 
 template <int index, bool per_thread, class Function>
@@ -137,8 +158,7 @@ struct PointerAttribute {
         tenant::Still still;
         tenant::MovableRange range{};
         CUresult result = call_real<index>(out, attribute, pointer);
-        if (result == CUDA_SUCCESS && tenant::movable_range(pointer, &range))
-            answer_as_allocated(attribute, out, range);
+        if (result == CUDA_SUCCESS && allocated_around(pointer, &range)) answer_as_allocated(attribute, out, range);
         return result;
     }
 };
@@ -149,8 +169,20 @@ struct PointerAttributes {
         tenant::Still still;
         tenant::MovableRange range{};
         CUresult result = call_real<index>(count, attributes, out, pointer);
-        if (result != CUDA_SUCCESS || !tenant::movable_range(pointer, &range)) return result;
+        if (result != CUDA_SUCCESS || !allocated_around(pointer, &range)) return result;
         for (unsigned int i = 0; i < count; ++i) answer_as_allocated(attributes[i], out[i], range);
+        return result;
+    }
+};
+
+// Who makes copies of memory synchronous is about to hand it to a network card, which knows it by its pages.
+template <int index, bool per_thread, class Function>
+struct SetPointerAttribute {
+    static CUresult call(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+        tenant::Still still;
+        CUresult result = call_real<index>(value, attribute, pointer);
+        if (result != CUDA_SUCCESS || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return result;
+        if (*static_cast<const unsigned int*>(value)) tenant::pin_memory_at(pointer);
         return result;
     }
 };

@@ -15,6 +15,7 @@ add_library(softgpu_memory OBJECT
   ${NATIVE}/softgpu/copy_api.cpp
   ${NATIVE}/softgpu/errors.cpp
   ${NATIVE}/softgpu/host_memory.cpp
+  ${NATIVE}/softgpu/ipc.cpp
   ${NATIVE}/softgpu/memory.cpp
   ${NATIVE}/softgpu/memory_api.cpp
   ${NATIVE}/softgpu/memory_array.cpp

@@ -43,11 +43,15 @@ Returned remove_locked(Memory& all, CUdeviceptr base) {
     Returned returned{gone.device, gone.accounted};
     if (gone.kind == MemoryKind::pooled) {
         gone.pool->give_back(pages);
+    } else if (gone.kind == MemoryKind::opened) {
+        // Its pages go with the last reference.
     } else if (gone.accounted != 0) {
+        stop_sharing(all, pages.base);
         unmap_pages({pages.base, round_up(pages.size, granularity)});
     } else if (const auto blocks = all.small.find(gone.owner); blocks != all.small.end()) {
         blocks->second.give(pages);
         for (const Span& empty : blocks->second.trim(0)) {
+            stop_sharing(all, empty.base);
             unmap_pages(empty);
             returned.accounted += empty.size;
         }
@@ -190,7 +194,8 @@ namespace {
 // With the lock held; null: nothing that may be freed starts there.
 Allocations::Entry* freeable(Memory& all, CUdeviceptr pointer) {
     Allocations::Entry* const entry = all.allocations.starting_at(pointer);
-    return entry && !entry->value.on_host() && entry->value.kind != MemoryKind::mapping ? entry : nullptr;
+    if (!entry || entry->value.on_host()) return nullptr;
+    return entry->value.kind == MemoryKind::mapping || entry->value.kind == MemoryKind::opened ? nullptr : entry;
 }
 
 // Whether Memory::freed_by_streams may hold something; keeps synchronisation cheap.

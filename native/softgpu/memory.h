@@ -30,7 +30,7 @@ constexpr uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 
 struct Physical;  // memory that cuMemCreate made (vmm.h)
 struct Pool;      // pool.h
 
-enum class MemoryKind { device, pooled, managed, host, registered, mapping };
+enum class MemoryKind { device, pooled, managed, host, registered, mapping, opened };
 
 // Registered pages that can be mapped twice (shared ones: a file, POSIX shared memory), mapped a second time. A driver
 // pins what is registered, so that the device reaches it when the program has unmapped its own mapping.
@@ -41,6 +41,23 @@ struct PinnedPages {
     PinnedPages(const PinnedPages&) = delete;
     PinnedPages& operator=(const PinnedPages&) = delete;
     ~PinnedPages();
+};
+
+// Memory of another process (ipc.cpp).
+struct OpenedPages {
+    Span here{0, 0};
+    uint64_t key = 0, allocation = 0;  // of its handle
+    int count = 1;                     // that it has to be closed
+    OpenedPages() = default;
+    OpenedPages(const OpenedPages&) = delete;
+    OpenedPages& operator=(const OpenedPages&) = delete;
+    ~OpenedPages();
+};
+
+// Pages of this process that others can open.
+struct SharedPages {
+    int file;
+    uint64_t key;
 };
 
 struct Allocation {
@@ -56,6 +73,7 @@ struct Allocation {
     std::shared_ptr<PinnedPages> pinned;      // registered; null where its pages cannot be mapped twice
     std::shared_ptr<Pool> pool;               // pooled
     std::shared_ptr<Physical> physical;       // mapping
+    std::shared_ptr<OpenedPages> opened;      // opened
     std::map<int, CUmemAccess_flags> access;  // mapping: by device; absent is none
     bool on_host() const { return kind == MemoryKind::host || kind == MemoryKind::registered; }
 };
@@ -69,6 +87,7 @@ struct Memory {
     RangeTable<uint64_t> reservations;       // of addresses; the value is an id
     RangeTable<uint64_t> overhangs;          // behind them, for mappings that reach over their ends; likewise
     std::map<const Context*, Blocks> small;  // cuMemAlloc of less than a block, by context
+    std::map<uint64_t, SharedPages> shared;  // by the first page
     // Plain allocations that streams have freed since the host last synchronised: cuMemFree takes them once more.
     std::set<CUdeviceptr> freed_by_streams;
     uint64_t last_id = 0;
@@ -84,6 +103,9 @@ CUresult memory_info(int device, MemoryInfo* out);
 // Fresh zero pages that cost nothing until touched; 0 where the kernel refuses.
 uint64_t map_pages(uint64_t bytes);
 void unmap_pages(Span pages);
+
+// With the lock held, before the pages are unmapped: nobody opens them any more. Who has, keeps them.
+void stop_sharing(Memory& all, uint64_t base);
 
 // With the lock held (shared will do): whether a device may touch it now.
 bool reachable(int device, uint64_t address, uint64_t bytes, bool for_writing);

@@ -51,9 +51,10 @@ CUresult attribute_of(const Allocations::Entry& entry, const Found& found, CUdev
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
             return allocation.on_host() || managed ? say(out, pointer) : CUDA_ERROR_INVALID_VALUE;
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
             return say(out, static_cast<int>(0));
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+            return say(out, static_cast<int>(allocation.kind == MemoryKind::device));
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
             return say(out, static_cast<unsigned long long>(allocation.id));

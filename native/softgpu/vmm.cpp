@@ -14,6 +14,13 @@ Physical::~Physical() {
     if (accounted_on >= 0) release_on(accounted_on, bytes);
 }
 
+int ordinal_of(uint32_t machine_place) {
+    for (int device = 0; machine_index(device) >= 0; ++device) {
+        if (static_cast<uint32_t>(machine_index(device)) == machine_place) return device;
+    }
+    return -1;
+}
+
 namespace {
 
 using PhysicalRef = std::shared_ptr<Physical>;
@@ -71,14 +78,6 @@ CUresult create(CUmemGenericAllocationHandle* out, size_t bytes, const CUmemAllo
     }
     publish(physical, out);
     return CUDA_SUCCESS;
-}
-
-// The ordinal that the caller sees of a device of the machine, or -1.
-int ordinal_of(uint32_t machine_place) {
-    for (int device = 0; machine_index(device) >= 0; ++device) {
-        if (static_cast<uint32_t>(machine_index(device)) == machine_place) return device;
-    }
-    return -1;
 }
 
 CUresult import(CUmemGenericAllocationHandle* out, int file) {

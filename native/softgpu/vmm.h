@@ -27,4 +27,7 @@ struct Physical {
     ~Physical();            // not with the lock held
 };
 
+// The ordinal that the caller sees of a device of the machine, or -1.
+int ordinal_of(uint32_t machine_place);
+
 }  // namespace softgpu

@@ -53,21 +53,24 @@
     CALL(cuMemPoolTrimTo)
 
 // Likewise: without these memory does not move.
-#define TENANT_MOVING_CALLS(CALL) \
-    CALL(cuCtxSynchronize)        \
-    CALL(cuDeviceCanAccessPeer)   \
-    CALL(cuDeviceGetCount)        \
-    CALL(cuMemAddressFree)        \
-    CALL(cuMemAddressReserve)     \
-    CALL(cuMemCreate)             \
-    CALL(cuMemHostUnregister)     \
-    CALL(cuMemMap)                \
-    CALL(cuMemRelease)            \
-    CALL(cuMemSetAccess)          \
-    CALL(cuMemUnmap)              \
-    CALL(cuMemcpyDtoHAsync_v2)    \
-    CALL(cuMemcpyHtoDAsync_v2)    \
-    CALL(cuStreamCreate)          \
+#define TENANT_MOVING_CALLS(CALL)        \
+    CALL(cuCtxSynchronize)               \
+    CALL(cuDeviceCanAccessPeer)          \
+    CALL(cuDeviceGetAttribute)           \
+    CALL(cuDeviceGetCount)               \
+    CALL(cuMemAddressFree)               \
+    CALL(cuMemAddressReserve)            \
+    CALL(cuMemCreate)                    \
+    CALL(cuMemExportToShareableHandle)   \
+    CALL(cuMemHostUnregister)            \
+    CALL(cuMemImportFromShareableHandle) \
+    CALL(cuMemMap)                       \
+    CALL(cuMemRelease)                   \
+    CALL(cuMemSetAccess)                 \
+    CALL(cuMemUnmap)                     \
+    CALL(cuMemcpyDtoHAsync_v2)           \
+    CALL(cuMemcpyHtoDAsync_v2)           \
+    CALL(cuStreamCreate)                 \
     CALL(cuStreamSynchronize)
 
 namespace tenant {

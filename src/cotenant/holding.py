@@ -37,7 +37,7 @@ def ask(path: Path, pid: int, hold: bool) -> segment.Tenant:
     if tenant.where == Where.pinned:
         raise Problem(
             f"the memory of {pid} ({tenant.program}) does not move",
-            "start it with `cotenant run --oversubscribe`",
+            "start it as an opportunistic job, or with `cotenant run --oversubscribe`",
         )
     try:
         segment.ask(path, pid, {"hold": int(hold)})

@@ -16,7 +16,7 @@ from cotenant.segment import Where
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from tests.conftest import Run, RunPython
+    from tests.conftest import Run
     from tests.interposer.conftest import Tenant
 
     Start = Callable[..., Tenant]
@@ -306,46 +306,15 @@ def test_status_and_explain_say_so(job: Tenant, cotenant: Run) -> None:
     assert "`cotenant resume " + pid_of(job) + "`" in words
 
 
-# What PyTorch's allocator would say, on memory of this test's own: one segment, every second block free.
-HELPED = """
-import sys, types
-from moving import *
-gpu = Gpu(); memory = Memory(); base = memory.add('alloc', 16 << 20); _, contents = memory.pieces[0]
-block = 2 << 20; states = ['active_allocated', 'inactive'] * 3 + ['active_pending_free', 'inactive']
-def segment(address, pool): return {'address': address, 'segment_pool_id': pool,
-    'blocks': [{'size': block, 'state': state} for state in states]}
-cuda = types.SimpleNamespace(is_initialized=lambda: True)
-of_a_graph = memory.add('alloc', 16 << 20)
-cuda.memory_snapshot = lambda: [segment(base, (0, 0)), segment(of_a_graph, (0, 1))]
-sys.modules['torch'] = types.SimpleNamespace(cuda=cuda)
-import cotenant.torch
-assert cotenant.torch.active
-print('ready', flush=True); input()
-(_, graphs), there = memory.pieces[1], bytearray(16 << 20)
-check(driver.cuMemcpyDtoH(there, base, 16 << 20))
-kept = [there[i * block:(i + 1) * block] == contents[i * block:(i + 1) * block] for i in range(8)]
-memory.pieces = [(of_a_graph, graphs)]; print([int(k) for k in kept], memory.is_whole())
-"""
-
-
-def test_blocks_that_the_program_holds_free_are_not_copied(
-    tenant: Start, cotenant: Run, tenants_now: TenantsNow
+def test_host_memory_is_pinned_ahead_only_where_the_gpu_is_crowded(
+    tenant: Start, tenants_now: TenantsNow
 ) -> None:
-    one = tenant("opportunistic", HELPED)
-    assert one.hear() == "ready"
-    # The helper listens from a moment after its start.
-    for _ in range(50):
-        pause(cotenant, one)
-        resume(cotenant, one)
-        (about,) = tenants_now()
-        if about.dropped_bytes:
-            break
-    assert about.dropped_bytes == 8 * MiB
-    assert about.saved_bytes == about.times_left * 32 * MiB - 8 * MiB
-    one.say("")
-    assert one.finish() == "[1, 0, 1, 0, 1, 0, 1, 0] True\n"
-
-
-def test_the_helper_does_nothing_without_cotenant(run_python: RunPython, plain_env: dict[str, str]) -> None:
-    done = run_python("import cotenant.torch; print(cotenant.torch.active)", plain_env)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+    one, other = tenant("opportunistic", JOB, COTENANT_CAPACITY="64M"), tenant("standard", JOB)
+    for job in (one, other):
+        assert job.hear() == "ready"
+        tell(job, f"add alloc {8 * MiB}", "added")
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        assert not any(about.host_pinned for about in tenants_now())
+    tell(other, f"add alloc {40 * MiB}", "added")
+    wait_for(lambda: any(about.host_pinned for about in tenants_now()))

@@ -73,6 +73,40 @@ void choosing() {
     }
 }
 
+// Host memory is pinned ahead where somebody may have to leave, and only there; a class above is not kept waiting.
+void pressure() {
+    constexpr uint64_t kGiB = uint64_t{1} << 30;
+    arbiter::Gpu gpu{80 * kGiB, 4 * kGiB};
+    Tenant server{}, training{};
+    server.number = 1;
+    server.bytes = 20 * kGiB;
+    training.number = 2;
+    training.tenant_class = 2;
+    training.bytes = training.movable = 40 * kGiB;
+    auto is_crowded = [&] {
+        Tenant both[] = {server, training};
+        return arbiter::is_crowded(gpu, both, 2);
+    };
+    auto patience = [&] {
+        Tenant both[] = {server, training};
+        return arbiter::patience_ns(both, 2, training);
+    };
+    REQUIRE(!is_crowded() && patience() == arbiter::kPatienceNs);
+    server.bytes += 1;
+    REQUIRE(is_crowded() && patience() == arbiter::kPatienceNs);
+    server.bytes = 0;
+    server.wanted = 1;
+    REQUIRE(is_crowded() && patience() == arbiter::kHurriedPatienceNs);
+    server.tenant_class = training.tenant_class;
+    REQUIRE(is_crowded() && patience() == arbiter::kPatienceNs);
+    server.wanted = 0;
+    REQUIRE(!is_crowded());
+    training.bytes = gpu.capacity;
+    REQUIRE(is_crowded() && !arbiter::is_crowded(gpu, &training, 1));
+    gpu.capacity = 0;  // nobody knows it
+    REQUIRE(!is_crowded());
+}
+
 // Jobs on one GPU, each resident or away, in steps of a millisecond. Whoever may, does; a move takes its time.
 struct Job {
     uint32_t tenant_class;
@@ -194,6 +228,7 @@ int main(int argc, char** argv) {
     if (argc < 3) return 2;
     chance.seed(strtoull(argv[2], nullptr, 10));
     if (!strcmp(argv[1], "choosing")) choosing();
+    if (!strcmp(argv[1], "pressure")) pressure();
     if (!strcmp(argv[1], "turns"))
         for (int i = 0; i < 5; ++i) turns();
     if (!strcmp(argv[1], "slabs")) slabs();

@@ -78,7 +78,8 @@ CUresult map(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle 
 }
 CUresult unmap(CUdeviceptr at, size_t bytes) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
-    REQUIRE(mappings.count(at) && mappings[at].bytes == bytes);
+    if (!mappings.count(at)) return CUDA_ERROR_INVALID_VALUE;
+    REQUIRE(mappings[at].bytes == bytes);
     mappings.erase(at);
     return CUDA_SUCCESS;
 }

@@ -26,3 +26,10 @@ def test_rules(rules: Path, case: str, seed: int) -> None:
         [str(rules), case, str(seed)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_pressure(rules: Path) -> None:
+    done = subprocess.run(
+        [str(rules), "pressure", "0"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -34,6 +34,7 @@ struct Chunk {
     uint64_t asked = 0;  // of a whole one: the size that the program wanted
     Slab* slab = nullptr;
     uint64_t number = 0;  // of a mapping: the program's handle (handles.h)
+    int lent_file = -1;   // what other processes get it by (lending.h)
 
     bool contains(CUdeviceptr pointer) const { return pointer - address < bytes; }
 };

@@ -10,6 +10,7 @@ Eviction& Eviction::operator=(const Eviction& other) {
     pieces_ = nullptr;
     piece_count_ = piece_room_ = lane_count_ = 0;
     is_away_ = other.is_away_;
+    may_be_under_way_ = false;
     refusal_ = other.refusal_;
     saved_bytes_ = dropped_bytes_ = 0;
     return *this;
@@ -88,28 +89,52 @@ bool Eviction::copy_all(Way way) {
                         : driver.cuMemcpyHtoDAsync_v2(piece.address, there, piece.bytes, lane)) == CUDA_SUCCESS;
     }
     // Also after a failure: nothing may be on its way when what it goes to or comes from changes hands.
+    may_be_under_way_ = false;
     for (uint32_t i = 0; i < lane_count_; ++i)
         if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS ||
             driver.cuStreamSynchronize(lanes_[i].stream) != CUDA_SUCCESS)
-            good = false;
-    return good;
+            may_be_under_way_ = true;
+    return good && !may_be_under_way_;
 }
 
+namespace {
+
+// What the driver does not know is gone, whatever it said when it was asked to give it up.
+bool is_gone(CUresult result) { return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE; }
+
+bool unmap(Chunk& chunk) {
+    if (chunk.mapped && is_gone(driver.cuMemUnmap(chunk.address, chunk.bytes))) chunk.mapped = false;
+    return !chunk.mapped;
+}
+
+void release(Chunk& chunk) {
+    if (chunk.handle && is_gone(driver.cuMemRelease(chunk.handle))) chunk.handle = 0;
+}
+
+bool map(Chunk& chunk) {
+    if (chunk.mapped) return true;
+    chunk.mapped = driver.cuMemMap(chunk.address, chunk.bytes, 0, chunk.handle, 0) == CUDA_SUCCESS;
+    // One that failed may have been done all the same: then the next would find the addresses taken.
+    if (!chunk.mapped) driver.cuMemUnmap(chunk.address, chunk.bytes);
+    return chunk.mapped;
+}
+
+}  // namespace
+
 void Eviction::give_up(Chunk& chunk) {
-    if (chunk.pinned) return;
-    if (chunk.mapped && driver.cuMemUnmap(chunk.address, chunk.bytes) == CUDA_SUCCESS) chunk.mapped = false;
-    if (!chunk.mapped && chunk.handle && driver.cuMemRelease(chunk.handle) == CUDA_SUCCESS) chunk.handle = 0;
+    if (!chunk.pinned && unmap(chunk)) release(chunk);
 }
 
 bool Eviction::bring(Chunk& chunk) {
     if (chunk.pinned) return true;
+    // What could not be released is not always there.
+    if (chunk.handle && !map(chunk)) release(chunk);
     if (!chunk.handle && driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0) != CUDA_SUCCESS) {
         chunk.handle = 0;
         return false;
     }
-    if (!chunk.mapped && driver.cuMemMap(chunk.address, chunk.bytes, 0, chunk.handle, 0) != CUDA_SUCCESS) return false;
-    chunk.mapped = true;
-    return driver.cuMemSetAccess(chunk.address, chunk.bytes, chunk.access, chunk.access_count) == CUDA_SUCCESS;
+    return map(chunk) &&
+           driver.cuMemSetAccess(chunk.address, chunk.bytes, chunk.access, chunk.access_count) == CUDA_SUCCESS;
 }
 
 bool Eviction::leave(const Unused& unused) {
@@ -138,7 +163,8 @@ bool Eviction::come_back() {
         is_away_ = false;
         return true;
     }
-    for (uint32_t i = 0; i < chunks_.count(); ++i) give_up(chunks_[i]);
+    // A copy that may still come must find the memory that it goes to; the next try copies again.
+    for (uint32_t i = 0; !may_be_under_way_ && i < chunks_.count(); ++i) give_up(chunks_[i]);
     return false;
 }
 

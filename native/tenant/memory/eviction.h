@@ -6,7 +6,8 @@
 //   cannot
 //               be given up, those that were are brought back.
 //   come back   copies when there is memory under every address, and only when all of it is back is the host's copy
-//               given up. Where something fails, what was made is given up again, and the copy still stands.
+//               given up. Where something fails, what was made is given up again, and the copy still stands. Where
+//               copies cannot be waited for, what was made stays, for the next try.
 //
 // Each chunk's own flags say what is behind its addresses, so a step can be tried again from wherever it failed.
 #pragma once
@@ -76,6 +77,7 @@ class Eviction {
     Lane lanes_[16] = {};
     uint32_t lane_count_ = 0;
     bool is_away_ = false;
+    bool may_be_under_way_ = false;  // copies that could not be waited for
     wire::Refusal refusal_ = wire::none_refused;
     uint64_t saved_bytes_ = 0, dropped_bytes_ = 0;
 };

@@ -96,7 +96,11 @@ bool HostPool::add_block(wire::Refusal* why) {
         blocks_[count_++] = block;
         return true;
     }
-    if (block) munmap(block, kBlock);
+    if (block) {
+        // It may be registered all the same; and these addresses may be another block's next.
+        driver.cuMemHostUnregister(block);
+        munmap(block, kBlock);
+    }
     slot_->residence.host_pinned.fetch_sub(kBlock);
     return false;
 }
@@ -118,7 +122,8 @@ void HostPool::shrink_to(uint64_t bytes) {
     while (count_ > 0 && (count_ - 1) * kBlock >= bytes) {
         char* block = blocks_[count_ - 1];
         // What the driver would not let go stays ours, and counted.
-        if (driver.cuMemHostUnregister(block) != CUDA_SUCCESS) return;
+        CUresult result = driver.cuMemHostUnregister(block);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) return;
         munmap(block, kBlock);
         --count_;
         slot_->residence.host_pinned.fetch_sub(kBlock);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "tenant/driver_calls.h"
+#include "tenant/memory/pause.h"
 #include "wire/wire.h"
 
 namespace tenant {
@@ -81,7 +82,8 @@ struct Holding {
     MemoryKind kind;
 };
 
-// Around a driver's call that takes memory: charged before it, kept or given back after it.
+// Around a driver's call that takes memory: charged before it, kept or given back after it. One that is away waits
+// before it charges anything: others could not have what it holds and does not use.
 class Taking {
  public:
     explicit Taking(uint64_t bytes) : Taking(bytes, place_of_current_context()) {}
@@ -100,6 +102,7 @@ class Taking {
     void kept() { charged_ = 0; }
 
  private:
+    Still still_;
     UnderWay under_way_;
     Place place_;
     uint64_t charged_ = 0;

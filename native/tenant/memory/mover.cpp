@@ -1,14 +1,12 @@
 #include "tenant/memory/mover.h"
 
-#include <linux/futex.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "tenant/membership.h"
+#include "tenant/memory/boundary.h"
+#include "tenant/memory/futex.h"
 #include "tenant/memory/pause.h"
 #include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
@@ -22,19 +20,21 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
-constexpr uint64_t kAwayLookNs = 5 * kMillisecond;
+constexpr uint64_t kAwayLookNs = 5 * kMillisecond;  // also while it waits for a boundary
 constexpr uint64_t kBetweenBlocksNs = kMillisecond;
 constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
 constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
 constexpr uint64_t kSoonNs = 5 * kMillisecond, kRetryNs = 100 * kMillisecond;  // after a move that failed
 constexpr int kMostTriesToStop = 500;                                          // of 10 ms
+constexpr uint64_t kCrowdedForNs = 60000 * kMillisecond;
 
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
 
-void wait_on(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t ns, int operation) {
+// Others wake it too, from their processes.
+void wait_to_be_woken(wire::Flag& word, uint32_t while_equal, uint64_t ns) {
     timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
-    syscall(SYS_futex, &word, operation, while_equal, &length, nullptr, 0);
+    syscall(SYS_futex, &word, FUTEX_WAIT, while_equal, &length, nullptr, 0);
 }
 
 class Mover {
@@ -49,6 +49,9 @@ class Mover {
     void take_requests();
     bool is_over_limit() const;
     bool must_make_room(uint64_t now);
+    uint64_t patience_ns();
+    template <class See>
+    void see_crowds(See&& see);  // of the GPUs where it has memory that could leave
     void leave();
     bool make_still();
     bool has_drained();
@@ -65,6 +68,8 @@ class Mover {
     wire::Slot& slot_;
     wire::Slot::Residence& mine_;
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
+    uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
+    uint64_t crowded_ns_ = 0;
     uint64_t claimed_[wire::kGpus] = {};
 };
 
@@ -75,8 +80,9 @@ void Mover::run() {
         uint32_t woken = mine_.wake.load();
         look(wire::now_ns());
         bool more = mine_.where.load() == wire::resident && prepare();
-        uint64_t nap = more ? kBetweenBlocksNs : mine_.where.load() == wire::away ? kAwayLookNs : kResidentLookNs;
-        wait_on(mine_.wake, woken, nap, FUTEX_WAIT);
+        bool waits = asked_ns_ || mine_.where.load() == wire::away;
+        uint64_t nap = more ? kBetweenBlocksNs : waits ? kAwayLookNs : kResidentLookNs;
+        wait_to_be_woken(mine_.wake, woken, nap);
     }
 }
 
@@ -94,7 +100,26 @@ void Mover::look(uint64_t now) {
         if (now >= next_try_ns_ && may_come_back()) come_back();
         return;
     }
-    if (now >= next_try_ns_ && (mine_.held.load() || is_over_limit() || must_make_room(now))) leave();
+    if (now < next_try_ns_ || !(mine_.held.load() || is_over_limit() || must_make_room(now))) {
+        if (asked_ns_) boundary::let_go();
+        asked_ns_ = 0;
+        return;
+    }
+    if (!asked_ns_) asked_ns_ = now;
+    if (!membership_.captures_open.load() && boundary::is_worth_waiting(now, asked_ns_ + patience_ns())) return;
+    asked_ns_ = 0;
+    leave();
+}
+
+template <class See>
+void Mover::see_crowds(See&& see) {
+    wire::Segment& segment = membership_.segment();
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        if (!slot_.memory[gpu].movable_bytes.load()) continue;
+        Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
+        const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
+        if (self) see(crowd, *self);
+    }
 }
 
 bool Mover::is_over_limit() const {
@@ -111,17 +136,20 @@ bool Mover::is_over_limit() const {
 }
 
 bool Mover::must_make_room(uint64_t now) {
-    wire::Segment& segment = membership_.segment();
     uint32_t chosen[wire::kSlots];
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
-        if (!slot_.memory[gpu].movable_bytes.load()) continue;
-        Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
-        const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
-        if (self && crowd.gpu.capacity &&
-            arbiter::must_leave(crowd.gpu, crowd.tenants, crowd.count, *self, now, chosen))
-            return true;
-    }
-    return false;
+    bool must = false;
+    see_crowds([&](const Crowd& crowd, const arbiter::Tenant& self) {
+        must |= crowd.gpu.capacity && arbiter::must_leave(crowd.gpu, crowd.tenants, crowd.count, self, now, chosen);
+    });
+    return must;
+}
+
+uint64_t Mover::patience_ns() {
+    uint64_t patience = arbiter::kPatienceNs;
+    see_crowds([&](const Crowd& crowd, const arbiter::Tenant& self) {
+        patience = std::min(patience, arbiter::patience_ns(crowd.tenants, crowd.count, self));
+    });
+    return patience;
 }
 
 void Mover::set_where(wire::Where where) {
@@ -137,6 +165,7 @@ void Mover::refuse(wire::Refusal why) {
     mine_.refusal.store(why);
     next_try_ns_ = wire::now_ns() + (why == wire::in_capture ? kSoonNs : kRetryNs);
     set_where(wire::resident);
+    boundary::let_go();
     barrier::lower();
 }
 
@@ -199,6 +228,7 @@ void Mover::leave() {
     free_postponed();
     MovableBytes before = movable_bytes();
     Unused unused = ask_for_unused();
+    boundary::let_go();
     bool left = false, is_away = false;
     {
         ResidenceLocked locked;
@@ -288,6 +318,7 @@ void Mover::come_back() {
     mine_.waiting_since_ns.store(0);
     set_where(wire::resident);
     show();
+    boundary::begin_step();
     barrier::lower();
 }
 
@@ -310,19 +341,16 @@ CUcontext a_context() {
     return nullptr;
 }
 
-// Where there is company, the host memory for a leaving is pinned ahead: that takes longer than the copying.
+// Where it is crowded, the host memory for a leaving is pinned ahead: that takes longer than the copying.
 bool Mover::prepare() {
-    uint64_t all = 0;
-    bool company = false;
+    uint64_t all = 0, now = wire::now_ns();
     MovableBytes bytes = movable_bytes();
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
-        all += bytes.all[gpu];
-        company |= bytes.all[gpu] &&
-                   wire::anybody_else(membership_.segment(), static_cast<int>(number_of(membership_.segment(), slot_)),
-                                      gpu, 0, wire::kClasses - 1);
-    }
+    for (uint64_t on_one : bytes.all) all += on_one;
+    see_crowds([&](const Crowd& crowd, const arbiter::Tenant&) {
+        if (arbiter::is_crowded(crowd.gpu, crowd.tenants, crowd.count)) crowded_ns_ = now;
+    });
     if (residence.pool.bytes() > all + 2 * HostPool::kBlock) residence.pool.shrink_to(all);
-    if (!company || residence.pool.bytes() >= all) return false;
+    if (!crowded_ns_ || now - crowded_ns_ > kCrowdedForNs || residence.pool.bytes() >= all) return false;
     residence.pool.touch_block();
     // The lock is for the context, which must not end meanwhile.
     ResidenceLocked locked;
@@ -337,7 +365,11 @@ void* mover_main(void* membership) {
     return nullptr;
 }
 
-void forget_in_child() { phase.store(not_started); }
+void forget_in_child() {
+    phase.store(not_started);
+    boundary::forget_in_child();
+    forget_helper_in_child();
+}
 
 }  // namespace
 
@@ -366,14 +398,20 @@ void start_moving(Membership& membership) {
 void stop_moving() {
     uint32_t before = moving;
     if (!phase.compare_exchange_strong(before, stopping)) return;
-    if (Membership* membership = Membership::current_if_joined()) {
-        membership->slot().residence.wake.fetch_add(1);
-        syscall(SYS_futex, &membership->slot().residence.wake, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-    }
+    wake_mover();
     for (int tries = 0; tries < kMostTriesToStop && phase.load() == stopping; ++tries)
-        wait_on(phase, stopping, 10 * kMillisecond, FUTEX_WAIT_PRIVATE);
+        wait_on(phase, stopping, 10 * kMillisecond);
     // A program that ends while it is paused does not wait for its memory.
+    boundary::let_go();
     barrier::lower();
+}
+
+void wake_mover() {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    wire::Flag& wake = membership->slot().residence.wake;
+    wake.fetch_add(1);
+    syscall(SYS_futex, &wake, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace tenant

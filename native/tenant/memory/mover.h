@@ -17,6 +17,8 @@ class Membership;
 void start_moving(Membership& membership);
 // At the end of the process: no call of the driver is under way afterwards, if it ends within a few seconds.
 void stop_moving();
+// It looks at once, instead of when its nap is over.
+void wake_mover();
 
 // What the program has no use for now is asked of a helper inside it, if there is one (src/cotenant/torch.py).
 extern "C" {

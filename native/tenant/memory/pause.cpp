@@ -18,21 +18,43 @@ alignas(64) std::atomic<uint32_t> raised{0};
 // One call may be made of others.
 thread_local uint32_t depth = 0;
 
+bool go_inside_if_down() {
+    inside.fetch_add(1);
+    if (!raised.load()) return true;
+    inside.fetch_sub(1);
+    return false;
+}
+
+void go_inside() {
+    while (!go_inside_if_down()) syscall(SYS_futex, &raised, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
 }  // namespace
 
 void Still::enter() {
     entered_ = true;
-    if (depth++) return;
-    for (;;) {
-        inside.fetch_add(1);
-        if (!raised.load()) return;
-        inside.fetch_sub(1);
-        syscall(SYS_futex, &raised, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
-    }
+    if (depth++ == 0) go_inside();
 }
 
 void Still::leave() {
     if (--depth == 0) inside.fetch_sub(1);
+}
+
+Outside::Outside() : depth_(depth) {
+    depth = 0;
+    if (depth_) inside.fetch_sub(1);
+}
+
+bool Outside::end_if_down() {
+    if (depth_ && !go_inside_if_down()) return false;
+    depth += depth_;
+    depth_ = 0;
+    return true;
+}
+
+Outside::~Outside() {
+    if (depth_) go_inside();
+    depth += depth_;
 }
 
 namespace barrier {

@@ -31,6 +31,21 @@ class Still {
     bool entered_ = false;
 };
 
+// While one exists, its thread is not counted as inside: it waits for something that moving may bring about.
+class Outside {
+ public:
+    Outside();
+    ~Outside();  // waits while the barrier is up
+    Outside(const Outside&) = delete;
+    Outside& operator=(const Outside&) = delete;
+
+    // False: the barrier is up, and it is still outside.
+    bool end_if_down();
+
+ private:
+    uint32_t depth_;
+};
+
 namespace barrier {
 
 // Raises it. False: somebody was still inside after `patience_ns`, and it is down again.

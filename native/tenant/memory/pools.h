@@ -24,6 +24,7 @@ class TakingFromPool {
  private:
     bool fits_in_stock() const;
 
+    Still still_;
     UnderWay under_way_;
     Place place_;
     uint64_t bytes_;

@@ -5,15 +5,20 @@
 #include <new>
 
 #include "tenant/membership.h"
+#include "tenant/memory/borrowing.h"
 #include "tenant/memory/handles.h"
+#include "tenant/memory/lending.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/postponed.h"
+#include "tenant/settings.h"
 
 namespace tenant {
 
 Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.chunks, residence.pool}, nullptr};
 
 namespace {
+
+bool only_if_lendable = false;  // otherwise the driver shall serve it
 
 void forget_in_child() {
     pthread_mutexattr_t recursive;
@@ -75,7 +80,35 @@ void let_everybody_in(Chunk& chunk, CUdevice device) {
         if (peer != device && driver.cuDeviceCanAccessPeer(&can, peer, device) == CUDA_SUCCESS && can) add(peer);
 }
 
+bool has(CUdevice device, CUdevice_attribute attribute) {
+    int value = 0;
+    return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
+}
+
+bool can_be_lent(CUdevice device) {
+    return has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+}
+
+// What cuMemAlloc has and memory of this kind has to ask for: that other processes and network cards get at it.
+CUresult create(Chunk& chunk, CUdevice device) {
+    CUmemAllocationProp plain{};
+    plain.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    plain.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    chunk.properties = plain;
+    if (can_be_lent(device)) chunk.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (has(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
+        chunk.properties.allocFlags.gpuDirectRDMACapable = 1;
+    CUresult result = driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
+        chunk.properties = plain;
+        result = driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0);
+    }
+    if (result != CUDA_SUCCESS) chunk.handle = 0;
+    return result;
+}
+
 void give_up(Chunk* chunk) {
+    end_loans_of(*chunk);
     if (chunk->mapped) driver.cuMemUnmap(chunk->address, chunk->bytes);
     if (chunk->handle) driver.cuMemRelease(chunk->handle);
     if (chunk->address) driver.cuMemAddressFree(chunk->address, chunk->bytes);
@@ -89,11 +122,8 @@ CUresult make_chunk(Chunk** out, uint64_t bytes, const Place& place) {
     chunk->bytes = bytes;
     chunk->gpu = place.gpu;
     chunk->context = current_context();
-    chunk->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    chunk->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {place.device}};
     let_everybody_in(*chunk, place.device);
-    CUresult result = driver.cuMemCreate(&chunk->handle, bytes, &chunk->properties, 0);
-    if (result != CUDA_SUCCESS) chunk->handle = 0;
+    CUresult result = create(*chunk, place.device);
     if (result == CUDA_SUCCESS) result = driver.cuMemAddressReserve(&chunk->address, bytes, kMemoryPage, 0, 0);
     if (result == CUDA_SUCCESS) {
         result = driver.cuMemMap(chunk->address, bytes, 0, chunk->handle, 0);
@@ -170,26 +200,34 @@ Chunk* allocated_at(CUdeviceptr pointer, MovableRange* range) {
     Chunk* chunk = residence.chunks.containing(pointer);
     if (!chunk || chunk->origin == Chunk::Origin::mapping) return nullptr;
     if (!chunk->slab)
-        *range = {chunk->address, chunk->asked, chunk->context};
+        *range = {chunk->address, chunk->asked, nullptr, false};
     else if (!chunk->slab->piece_around(pointer, &range->base, &range->bytes))
         return nullptr;
     range->context = chunk->context;
+    range->lendable = chunk->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return chunk;
 }
 
-bool is_on(const char* text) {
-    if (!text || !*text) return false;
+// Nobody has said whether memory shall move: the class decides, and nothing may work worse for it.
+bool is_by_default() {
+    const char* text = getenv("COTENANT_OVERSUBSCRIBE");
+    return !text || !*text;
+}
+
+bool memory_shall_move() {
+    if (is_by_default()) return class_from_environment() == wire::opportunistic;
+    const char* text = getenv("COTENANT_OVERSUBSCRIBE");
     return strcmp(text, "0") != 0 && strcmp(text, "no") != 0 && strcmp(text, "false") != 0;
 }
 
 }  // namespace
 
 void begin_residence(wire::Segment& segment, wire::Slot& slot) {
-    bool moves = is_on(getenv("COTENANT_OVERSUBSCRIBE"));
     // In an administrator's segment nobody can ask another to leave.
-    if (!moves || wire::is_shared(segment)) return;
+    if (!memory_shall_move() || wire::is_shared(segment)) return;
     static std::atomic<bool> registered{false};
     if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
+    only_if_lendable = is_by_default();
     residence.slot = &slot;
     residence.pool.use(&segment, &slot);
     slot.residence.since_ns.store(wire::now_ns());
@@ -200,6 +238,7 @@ void begin_residence(wire::Segment& segment, wire::Slot& slot) {
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
     if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
+    if (only_if_lendable && !can_be_lent(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
     start_moving(*place.membership);
     free_postponed();
     ResidenceLocked locked;
@@ -211,6 +250,7 @@ bool give_back_movable(CUdeviceptr pointer) {
     MovableRange range{};
     Chunk* chunk = allocated_at(pointer, &range);
     if (!chunk || range.base != pointer) return false;
+    end_loan(pointer);
     if (chunk->slab) chunk->slab->give(pointer);
     if (chunk->slab && !chunk->slab->is_empty()) return true;
     leave(chunk);
@@ -250,6 +290,7 @@ MemoryOfEndingContext::MemoryOfEndingContext() { pthread_mutex_lock(&residence.l
 MemoryOfEndingContext::~MemoryOfEndingContext() { pthread_mutex_unlock(&residence.lock); }
 
 void forget_movable_of(CUcontext context) {
+    if (context) forget_borrowed_of(context);
     if (!context || !Still::memory_moves.load(std::memory_order_relaxed)) return;
     ResidenceLocked locked;
     residence.eviction.forget_context(context);

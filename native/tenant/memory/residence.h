@@ -15,7 +15,7 @@
 
 namespace tenant {
 
-// Before the first call that could use memory, where COTENANT_OVERSUBSCRIBE says so.
+// Before the first call that could use memory: of an opportunistic tenant, or as COTENANT_OVERSUBSCRIBE says.
 void begin_residence(wire::Segment& segment, wire::Slot& slot);
 
 // Memory that can move. CUDA_ERROR_NOT_SUPPORTED: the driver shall serve it.
@@ -32,6 +32,7 @@ struct MovableRange {
     uint64_t base;
     uint64_t bytes;
     CUcontext context;
+    bool lendable;  // other processes can have it (lending.h)
 };
 bool movable_range(CUdeviceptr pointer, MovableRange* out);
 

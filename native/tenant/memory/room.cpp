@@ -128,8 +128,9 @@ void Crowd::wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) cons
 
 uint64_t needed_bytes(int gpu) { return needed[gpu].load(); }
 
-Need::~Need() {
+void Need::withdraw() {
     if (!began_ns_) return;
+    began_ns_ = 0;
     if (needed[place_.gpu].fetch_sub(bytes_) != bytes_) return;
     // While it is away, its mover says what it waits for.
     wire::Slot::Residence& residence = place_.slot().residence;
@@ -137,6 +138,19 @@ Need::~Need() {
 }
 
 bool Need::wait(bool by_driver) {
+    Outside outside;
+    do {
+        if (!goes_on(by_driver)) {
+            withdraw();
+            // One that is away comes back first, wanting no more than it has; then it is seen what can be had.
+            return !outside.end_if_down();
+        }
+        nap();
+    } while (!outside.end_if_down());
+    return true;
+}
+
+bool Need::goes_on(bool by_driver) {
     wire::Segment& segment = place_.membership->segment();
     wire::Slot::Residence& mine = place_.slot().residence;
     uint64_t now = wire::now_ns();
@@ -162,18 +176,16 @@ bool Need::wait(bool by_driver) {
                        segment.slot(static_cast<int>(one.number)).residence.where.load() != wire::pinned;
         has_equals |= arbiter::yields_later(one, *self) && one.tenant_class == self->tenant_class;
     }
-    bool goes_on = is_leaving || crowd.has_hope(*self);
-    if (goes_on) hopeless_since_ns_ = 0;
-    if (!goes_on && others_move) {
+    bool is_worth_it = is_leaving || crowd.has_hope(*self);
+    if (is_worth_it) hopeless_since_ns_ = 0;
+    if (!is_worth_it && others_move) {
         // What somebody has counted may be on its way to become memory that can move, or to be given back.
         if (!hopeless_since_ns_) hopeless_since_ns_ = now;
-        goes_on = now - hopeless_since_ns_ < kDoubtNs;
+        is_worth_it = now - hopeless_since_ns_ < kDoubtNs;
     }
     // Equals have their stay, however long it is.
-    if (!has_equals && now - began_ns_ > (is_leaving ? kLongPatienceNs : kPatienceNs)) goes_on = false;
-    if (!goes_on) return false;
-    nap();
-    return true;
+    if (!has_equals && now - began_ns_ > (is_leaving ? kLongPatienceNs : kPatienceNs)) is_worth_it = false;
+    return is_worth_it;
 }
 
 }  // namespace tenant

@@ -43,15 +43,18 @@ bool is_room(const Place& place);
 class Need {
  public:
     Need(const Place& place, uint64_t bytes) : place_(place), bytes_(bytes) {}
-    ~Need();
+    ~Need() { withdraw(); }
     Need(const Need&) = delete;
     Need& operator=(const Need&) = delete;
 
-    // Asks others for room and waits a little. False: nobody can make any. `by_driver`: the driver has none, whatever
-    // we have counted.
+    // Asks others for room and waits a little; while its memory is away, until it is back. False: nobody can make any.
+    // `by_driver`: the driver has none, whatever we have counted.
     bool wait(bool by_driver);
 
  private:
+    bool goes_on(bool by_driver);
+    void withdraw();
+
     Place place_;
     uint64_t bytes_;
     uint64_t began_ns_ = 0, hopeless_since_ns_ = 0;

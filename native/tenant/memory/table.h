@@ -52,6 +52,13 @@ class MemoryTable {
             if (places_[i].state == taken && goes(places_[i].key, places_[i].value)) remove(&places_[i].value);
     }
 
+    // act(key, value)
+    template <class Act>
+    void each(Act&& act) {
+        for (uint64_t i = 0; i < room_; ++i)
+            if (places_[i].state == taken) act(places_[i].key, places_[i].value);
+    }
+
     uint64_t count() const { return count_; }
     void discard() {
         free(places_);

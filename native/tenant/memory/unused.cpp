@@ -1,15 +1,11 @@
 #include "tenant/memory/unused.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 
+#include "tenant/memory/futex.h"
 #include "tenant/memory/mover.h"
 #include "wire/segment.h"
 
@@ -25,15 +21,6 @@ std::atomic<uint32_t> listening{0};
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 Unused::Range* ranges = nullptr;
 uint32_t range_count = 0;
-
-void wait_on(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t ns) {
-    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
-    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_equal, &length, nullptr, 0);
-}
-
-void wake(std::atomic<uint32_t>& word) {
-    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
-}
 
 // In ascending order, disjoint, none at the end of the address space.
 uint32_t put_in_order(Unused::Range* all, uint32_t count) {
@@ -53,15 +40,21 @@ uint32_t put_in_order(Unused::Range* all, uint32_t count) {
 Unused ask_for_unused() {
     if (!listening.load()) return {};
     uint32_t question = asked.fetch_add(1) + 1;
-    wake(asked);
-    for (uint64_t began = wire::now_ns(); answered.load() != question;) {
+    wake_all(asked);
+    uint64_t began = wire::now_ns();
+    for (uint32_t last; (last = answered.load()) != question;) {
         if (wire::now_ns() - began > kPatienceNs) return {};
-        wait_on(answered, question - 1, 10000000);
+        wait_on(answered, last, 10000000);
     }
     pthread_mutex_lock(&lock);
     Unused unused{ranges, range_count};
     pthread_mutex_unlock(&lock);
     return unused;
+}
+
+void forget_helper_in_child() {
+    listening.store(0);
+    pthread_mutex_init(&lock, nullptr);
 }
 
 extern "C" uint32_t cotenant_memory_question(uint32_t timeout_ms) {
@@ -87,7 +80,7 @@ extern "C" void cotenant_memory_unused(uint32_t question, const uint64_t* pairs,
     pthread_mutex_unlock(&lock);
     free(fresh);
     answered.store(question);
-    wake(answered);
+    wake_all(answered);
 }
 
 }  // namespace tenant

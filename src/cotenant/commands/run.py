@@ -3,6 +3,7 @@
 What the interposer gets, all of it in the environment: COTENANT_DRIVER (the real driver's file),
 COTENANT_SEGMENT, COTENANT_CLASS, COTENANT_TENANT (new for each run), COTENANT_WEIGHT, COTENANT_SLOWDOWN,
 COTENANT_FLOOR, COTENANT_MEMORY and COTENANT_OVERSUBSCRIBE where they were given, and LD_PRELOAD, the interposer first.
+Where its memory can move, PYTHONPATH begins with a folder of ours (python_path.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from cotenant import amounts, classes, driver, execute, memory_size, parts, preload, segment
+from cotenant import amounts, classes, driver, execute, memory_size, parts, preload, python_path, segment
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
@@ -82,10 +83,11 @@ Examples:
 )
 @click.option(
     "--oversubscribe/--no-oversubscribe",
-    default=False,
+    default=None,
     envvar="COTENANT_OVERSUBSCRIBE",
     show_envvar=True,
-    help="Whether its GPU memory may go to the host while those above it need the room.",
+    help="Whether its GPU memory may go to the host while those above it need the room.  [default: only in the"
+    " class opportunistic]",
 )
 @gpu_option
 @segment_option
@@ -124,7 +126,7 @@ def command(
     slowdown: str | None,
     floor: str | None,
     memory: str | None,
-    oversubscribe: bool,
+    oversubscribe: bool | None,
     gpu: str | None,
     segment_file: Path | None,
     policy: str | None,
@@ -146,7 +148,7 @@ def command(
         from cotenant.daemon import choice
 
         policy = choice.for_segment(policy)
-    moves = "1" if oversubscribe else None
+    moves = None if oversubscribe is None else str(int(oversubscribe))
     before = execute.inherited()
     # A dry run shows what would be set, also for a program that is not here.
     program = words[0] if dry_run else execute.find_program(words[0], before)
@@ -156,6 +158,14 @@ def command(
             after.pop(name, None)
             if value:
                 after[name] = value
+        is_opportunistic = tenant_class == classes.TenantClass.opportunistic.name
+        # In an administrator's segment, a folder, no memory moves.
+        if (is_opportunistic if oversubscribe is None else oversubscribe) and not Path(
+            after["COTENANT_SEGMENT"]
+        ).is_dir():
+            python_path.add_helper(after)
+        else:
+            python_path.drop_helper(after)
     except NotShared as reason:
         if require:
             raise Problem(reason.message, reason.hint) from None
@@ -253,6 +263,7 @@ def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Without what an outer run has set."""
     plain = {name: value for name, value in environment.items() if name not in SETTINGS}
     preload.drop_shims(plain)
+    python_path.drop_helper(plain)
     return plain
 
 
