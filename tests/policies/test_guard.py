@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -43,7 +43,7 @@ def test_a_larger_promise_gives_the_neighbour_more() -> None:
 
 def test_harmless_company_is_tolerated() -> None:
     plant, guard = Plant(tolerant_slowdown=0.001), Guard()
-    plant.play(guard, 15)
+    plant.play(guard, 60)
     assert position(guard) == 2
     # Half of production's quarter on top of the rest.
     assert plant.play(guard, 20).share > 0.8
@@ -136,6 +136,37 @@ def test_harmful_company_is_seldom_tried() -> None:
     positions: list[float] = []
     plant.play(guard, 600, after_tick=lambda _: positions.append(position(guard)))
     assert 0 < sum(one == 2 for one in positions) < 0.01 * len(positions)
+
+
+def test_a_try_of_company_costs_production_a_few_bursts() -> None:
+    plant, guard = Plant(tolerant_slowdown=1.0), Guard()
+    positions: list[float] = []
+    plant.play(guard, 29, after_tick=lambda _: positions.append(position(guard)))
+    assert 2 not in positions  # what the first half minute shows is not risked
+    plant.play(guard, 600, after_tick=lambda _: positions.append(position(guard)))
+    tries = [len(list(run)) for is_try, run in groupby(positions, lambda one: one == 2) if is_try]
+    assert tries and max(tries) * TICK_US <= 5 * plant.every_us
+
+
+def test_company_that_does_not_prove_harmless_soon_is_given_up() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.02, noise=0.02), Guard()
+    positions: list[float] = []
+    plant.play(guard, 600, after_tick=lambda _: positions.append(position(guard)))
+    tries = [len(list(run)) for is_try, run in groupby(positions, lambda one: one == 2) if is_try]
+    assert tries and max(tries) * TICK_US <= 50 * plant.every_us
+
+
+def test_a_job_too_noisy_to_judge_is_not_tried() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.05, noise=0.3), Guard()
+    positions: list[float] = []
+    outcome = plant.play(guard, 600, after_tick=lambda _: positions.append(position(guard)))
+    assert 2 not in positions and outcome.shut < 0.01
+
+
+def test_without_a_promise_nothing_is_learned_that_is_not_needed() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.5), Guard()
+    plant.play(guard, 1)
+    assert plant.play(guard, 25).shut == 0
 
 
 def test_a_slow_job_is_learned_in_several_calibrations() -> None:

@@ -26,16 +26,17 @@ A stated promise goes first: it may take the position to 0. Where it was too muc
 and twice as long each time it proves so again.
 
 A job without a stated promise stands at 1, so every pause of it is given away, or at 2 where company is harmless. It is
-tried at 2 when its slowdown at 1 is under HARMLESS, and comes back when it is over that at 2; then the next try is 30 s
-away, and twice as long each time it proves so again. It is never in between: a mean that looks harmless may be a
-few requests that are not.
+tried at 2 when its slowdown at 1 is under HARMLESS, and no sooner than 30 s after it began. Company then has a few
+windows to prove harmless, and where two bursts are slowed down grossly that is the end of it; the next try is twice as
+far away. A job so noisy that a few windows could prove nothing is not tried at all. It is never in between: a mean that
+looks harmless may be a few requests that are not.
 
 Company must also be worth it. Where those below get less than GAIN more done while production tolerates them than
 while they have its pauses only, no position is over 1 for 30 s, and twice as long each time it proves so again.
 
 Where nothing is known about the cost alone, those below are shut for up to 0.4 s, and again when that knowledge is
-30 s old (about 1 % of the time, and none where they pause by themselves), or when the job's bursts have changed by over
-half: under load some run together, and that is no other job.
+30 s old and needed (about 1 % of the time with a stated promise, and none where they pause by themselves), or when the
+job's bursts have changed by over half: under load some run together, and that is no other job.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 30_000_000, 10_000_000
 RETRY_US = 4_000_000
 FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 5_000_000, 60_000_000
 FIRST_TRY_BACK_OFF_US, LONGEST_TRY_BACK_OFF_US = 30_000_000, 600_000_000
+TRIAL_WINDOWS, TRIAL_BURSTS = 4, 2
+GROSS = 0.1
 ANOTHER_COST, OTHER_BURSTS = 0.2, 0.5
 GAIN = 0.05
 HARVEST_HALF_LIFE_US, ENOUGH_HARVEST_US = 10_000_000, 1_000_000
@@ -154,6 +157,7 @@ class Job:
     back_off_us: float = FIRST_BACK_OFF_US
     try_from_us: float = 0.0
     try_back_off_us: float = FIRST_TRY_BACK_OFF_US
+    is_on_trial: bool = False
     decisions: deque[str] = field(default_factory=lambda: deque(maxlen=DECISIONS))
 
     def say(self, line: str) -> None:
@@ -216,8 +220,9 @@ class Guard:
         if job is None:
             job = Job(tenant.slowdown, window_from(tenant, now_us), operations=tenant.operations)
             job.active_us = now_us if tenant.has_work else -math.inf
+            job.try_from_us = now_us + job.try_back_off_us
         if job.promise != tenant.slowdown:
-            job.promise, job.position = tenant.slowdown, STRICT * STEPS
+            job.promise, job.position, job.is_on_trial = tenant.slowdown, STRICT * STEPS, False
             job.ceiling, job.slowdowns = TOLERANT * STEPS, []
         if tenant.operations > job.operations:
             job.active_us = now_us
@@ -241,6 +246,13 @@ class Guard:
             job.window = window_from(tenant, now_us)
             return
         bursts, operations = tenant.bursts - window.bursts, tenant.operations - window.operations
+        if job.is_on_trial and bursts >= TRIAL_BURSTS and not tenant.has_work and is_gross(job, tenant):
+            job.window = window_from(tenant, now_us)
+            return_from_company(job, now_us)
+            job.say(
+                f"Company was tried, and slowed it down by over {GROSS:.0%}: {in_words(job.position)} now."
+            )
+            return
         shortest = WINDOW_US if window.is_alone else max(WINDOW_US, mixing_period_us(job.position))
         is_whole = (elapsed >= shortest and bursts >= WINDOW_BURSTS) or (
             elapsed >= max(shortest, LONG_WINDOW_US) and operations >= LONG_WINDOW_OPERATIONS
@@ -280,7 +292,7 @@ class Guard:
         self.tolerance_back_off_us = min(2 * self.tolerance_back_off_us, LONGEST_TRY_BACK_OFF_US)
         for job in self.jobs.values():
             if job.position > STRICT * STEPS:
-                job.position, job.slowdowns = STRICT * STEPS, []
+                job.position, job.slowdowns, job.is_on_trial = STRICT * STEPS, [], False
                 job.say(f"Company brought those below {gain:+.1%}: {in_words(job.position)} now.")
 
     def calibrate(self, production: Sequence[Tenant], now_us: float, wanted: bool) -> None:
@@ -344,6 +356,9 @@ def needs_calibration(job: Job, now_us: float) -> bool:
         return False
     if job.alone is None:
         return True
+    # Strict without a promise: nothing is judged before the next try.
+    if job.promise is None and job.position == STRICT * STEPS and now_us < job.try_from_us:
+        return False
     is_sure = job.alone.doubt(MOST_WINDOWS) < (job.promise or REMARKABLE) / 2
     return now_us - job.alone.learned_us > (KNOWN_FOR_US if is_sure else BARELY_KNOWN_FOR_US)
 
@@ -429,17 +444,40 @@ def move(job: Job, now_us: float, highest: int) -> None:
 
 def try_company(job: Job, mean: float, doubt: float, now_us: float, highest: int) -> bool:
     """Whether the windows so far were clear enough to move, or to stay."""
+    assert job.alone is not None
     if job.position == TOLERANT * STEPS:
-        if mean - 2 * doubt <= HARMLESS:
-            return mean + 2 * doubt <= HARMLESS
-        job.position = STRICT * STEPS
-        job.try_from_us = now_us + job.try_back_off_us
-        job.try_back_off_us = min(2 * job.try_back_off_us, LONGEST_TRY_BACK_OFF_US)
+        if mean + 2 * doubt <= HARMLESS:
+            job.is_on_trial = False
+            return True
+        is_over = job.is_on_trial and len(job.slowdowns) >= TRIAL_WINDOWS
+        if mean - 2 * doubt <= HARMLESS and not is_over:
+            return False
+        return_from_company(job, now_us)
         return True
-    if mean + doubt < HARMLESS and now_us >= job.try_from_us and highest == TOLERANT * STEPS:
-        job.position = TOLERANT * STEPS
+    if now_us < job.try_from_us or highest < TOLERANT * STEPS:
+        return mean - doubt > HARMLESS
+    if 2 * job.alone.doubt(TRIAL_WINDOWS) >= HARMLESS:
+        postpone_try(job, now_us)
+        return True
+    if mean + doubt < HARMLESS:
+        job.position, job.is_on_trial = TOLERANT * STEPS, True
         return True
     return mean - doubt > HARMLESS
+
+
+def is_gross(job: Job, tenant: Tenant) -> bool:
+    cost, _ = cost_of(job.window, tenant)
+    return job.alone is not None and cost / job.alone.cost - 1 > GROSS
+
+
+def return_from_company(job: Job, now_us: float) -> None:
+    job.position, job.slowdowns, job.is_on_trial = STRICT * STEPS, [], False
+    postpone_try(job, now_us)
+
+
+def postpone_try(job: Job, now_us: float) -> None:
+    job.try_from_us = now_us + job.try_back_off_us
+    job.try_back_off_us = min(2 * job.try_back_off_us, LONGEST_TRY_BACK_OFF_US)
 
 
 def keep_promise(job: Job, promise: float, mean: float, doubt: float, now_us: float, highest: int) -> bool:
