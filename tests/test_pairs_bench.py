@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TREE, clean_environment
+from tests.waiting import wait_for
 
 BENCH = TREE / "bench" / "pairs"
 pytest.importorskip("numpy", reason="numpy is not installed")
@@ -35,9 +37,9 @@ def load(name: str) -> ModuleType:
         sys.path.remove(str(BENCH))
 
 
-catalogue, bootstrap, rounds, outcome, report, overhead, preemption, worker = map(
+catalogue, bootstrap, clocks, rounds, outcome, report, overhead, preemption, worker = map(
     load,
-    ("catalogue", "bootstrap", "rounds", "outcome", "report", "overhead", "preemption", "worker"),
+    ("catalogue", "bootstrap", "clocks", "rounds", "outcome", "report", "overhead", "preemption", "worker"),
 )
 Problem = load("cotenant.errors").Problem
 Samples = load("cotenant.demo.figures").Samples
@@ -253,6 +255,37 @@ def test_processes_that_differ_widen_the_interval_of_a_rate_and_rounds_that_agre
     differing = [[9.0] * 100, [11.0] * 100]
     low, high = bootstrap.rate_ratio_interval(differing, [[10.0] * 100] * 2)
     assert (low, high) == (pytest.approx(0.9), pytest.approx(1.1))
+
+
+# Clocks
+
+
+def test_the_clock_of_a_window_is_what_was_seen_in_it() -> None:
+    seen = clocks.Clocks()
+    for moment, text in (
+        (1.0, "1980\n"),
+        (2.0, "1500\n"),
+        (2.5, "[N/A]\n"),
+        (3.0, "1400\n"),
+        (4.0, "1980\n"),
+    ):
+        seen.note(moment, text)
+    assert seen.between(1.5, 3.5) == 1450
+    assert seen.between(5.0, 6.0) is None
+
+
+def test_the_clock_is_asked_of_nvidia_smi_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "nvidia-smi"
+    asked.write_text("#!/bin/sh\necho 1755\nexec sleep 1000\n")
+    asked.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with clocks.watched() as seen:
+        wait_for(lambda: seen.between(0, time.monotonic()) == 1755)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with clocks.watched() as seen:
+        assert seen.between(0, time.monotonic()) is None
 
 
 # Figures

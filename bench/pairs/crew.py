@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mps
 from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, Job
+from clocks import Clocks
 
 from cotenant.demo.orders import Answer
 from cotenant.demo.rounds import private_folder, worker_environment
@@ -67,7 +68,14 @@ def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> I
 class Crew:
     """`apart`: each tenant has a segment of its own, and so meets nobody."""
 
-    def __init__(self, setting: Setting, narrate: Callable[[str], None], apart: bool = False) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        narrate: Callable[[str], None],
+        apart: bool = False,
+        clocks: Clocks | None = None,
+    ) -> None:
+        self.clocks = clocks or Clocks()
         self._setting = setting
         self._apart = apart
         self._narrate = narrate

@@ -44,6 +44,7 @@ class ModeFigures:
     production_results: str
     opportunistic_results: str
     late_ms: float
+    sm_mhz: float | None = None  # mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,11 @@ class PairFigures:
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def pooled(observations: Sequence[Observation], field: str) -> list[float]:
@@ -131,6 +137,7 @@ def pair_figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> PairF
                 [observation.opportunistic_digests for observation in observations],
             ),
             late_ms=max(observation.late_ms for observation in observations),
+            sm_mhz=mean_of([observation.sm_mhz for observation in observations]),
         )
 
     modes = {mode: figures(mode) for mode in seen if mode != SOLO}

@@ -77,12 +77,13 @@ _PAIR_COLUMNS = (
     "p99 x alone [95 %]",
     "Other job's work",
     "of ideal",
+    "SM clock, MHz",
     "Results",
 )
 
 
 def pairs_table(section: Section) -> str:
-    lines = [section["machine"], "", line(_PAIR_COLUMNS), line(["---"] * 2 + ["--:"] * 9 + ["---"])]
+    lines = [section["machine"], "", line(_PAIR_COLUMNS), line(["---"] * 2 + ["--:"] * 10 + ["---"])]
     notes = [
         f"`{mode}` was not measured: {reason}." for mode, reason in section.get("skipped_modes", {}).items()
     ]
@@ -91,7 +92,7 @@ def pairs_table(section: Section) -> str:
             state, reason = (
                 ("skipped", entry["skipped"]) if "skipped" in entry else ("failed", entry["failed"])
             )
-            lines.append(line([entry["pair"], f"{state}: {_in_short(reason)}", *[""] * 10]))
+            lines.append(line([entry["pair"], f"{state}: {_in_short(reason)}", *[""] * 11]))
             continue
         figures = entry["figures"]
         for mode, row in figures["modes"].items():
@@ -124,6 +125,7 @@ def _pair_row(pair: str, mode: str, row: Mapping[str, Any], ideal: float) -> lis
         "" if alone else bound + _ratio(row["latency_p99_ratio"]),
         f"(ideal {ideal:.0%})" if alone else f"{row['opportunistic_share']:.0%}",
         "" if row["share_of_ideal"] is None else f"{row['share_of_ideal']:.2f}",
+        "" if row.get("sm_mhz") is None else f"{row['sm_mhz']:.0f}",
         results,
     ]
 

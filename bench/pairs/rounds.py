@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
-from catalogue import MODES, SOLO, Job, Pair
+from catalogue import MODES, RUN_OPTIONS, SOLO, Job, Pair
 from crew import Crew
 
 from cotenant.demo.arrivals import poisson_arrivals
@@ -26,6 +26,8 @@ Narrate = Callable[[str], None]
 # From sending an order to its window's start: jobs go back to their first state, and the opportunistic one sets off.
 NOTICE_SECONDS = 0.4
 WARM_UP_SECONDS = 0.4
+# In a tenant's first second guard learns what production costs alone, and keeps the others off for that, once.
+LEARNING_SECONDS = 1.5
 # A closed loop's rate is known sooner than an open loop's tail.
 SOLO_LENGTH = 0.5
 NOTEWORTHY_DELAY_MS = 20.0
@@ -56,6 +58,8 @@ class Observation:
     opportunistic_digests: list[str] = dataclasses.field(default_factory=list)
     late_ms: float = 0.0  # by how much a job was not ready at the window's start
     step_seconds: list[float] = dataclasses.field(default_factory=list)  # of the opportunistic job
+    start: float = 0.0
+    sm_mhz: float | None = None
 
 
 def plan(modes: Sequence[str], rounds: int, seconds: float, seed: int = 1) -> list[list[Window]]:
@@ -99,6 +103,7 @@ def run_window(
         worked.get("digests", []),
         max(answered.get("late_ms", 0.0), worked.get("late_ms", 0.0)),
         [after - before for before, after in itertools.pairwise(worked.get("completions", []))],
+        order.start,
     )
 
 
@@ -108,7 +113,8 @@ def observe(crew: Crew, production: Job | None, opportunistic: Job | None, windo
         crew.worker(job, start) if job is not None and start is not None else None
         for job, start in zip((production, opportunistic), starts, strict=True)
     )
-    return run_window(first, production.rate if production else 0.0, second, window)
+    seen = run_window(first, production.rate if production else 0.0, second, window)
+    return dataclasses.replace(seen, sm_mhz=crew.clocks.between(seen.start, seen.start + window.seconds))
 
 
 def measure_pair(
@@ -118,7 +124,9 @@ def measure_pair(
     everything = [*modes, SOLO]
     for mode in everything:
         # The seed of no round: nobody has met these arrivals before they count.
-        observe(crew, pair.production, pair.opportunistic, Window(mode, WARM_UP_SECONDS, seed=0))
+        is_tenant = any(start in RUN_OPTIONS for start in MODES[mode])
+        length = LEARNING_SECONDS if is_tenant else WARM_UP_SECONDS
+        observe(crew, pair.production, pair.opportunistic, Window(mode, length, seed=0))
     seen: dict[str, list[Observation]] = {mode: [] for mode in everything}
     for number, windows in enumerate(plan(everything, rounds, seconds), start=1):
         narrate(f"{pair.name}: round {number} of {rounds}: {', '.join(window.mode for window in windows)}")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 try:
+    import clocks
     import overhead
     import preemption
     import report
@@ -181,7 +182,8 @@ def run_pairs(options: argparse.Namespace, reporter: Reporter) -> int:
     python, cotenant = shlex.split(options.python), shlex.split(options.cotenant)
     with (
         setting(python, cotenant, any(map(needs_mps, modes))) as place,
-        Crew(place, reporter.narrate) as crew,
+        clocks.watched() as seen,
+        Crew(place, reporter.narrate, clocks=seen) as crew,
     ):
         if place.mps_environment is None:
             section["skipped_modes"] = {mode: place.no_mps for mode in modes if needs_mps(mode)}
