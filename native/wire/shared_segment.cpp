@@ -117,7 +117,19 @@ void copy_slot(Segment& segment, int index) {
     enter(here, index, is_live(seen) ? seen.tenant_class.load() : kClasses);
 }
 
+// Whether somebody has come or gone since the slots were listed. The time alone is too coarse; on a tmpfs the size
+// tells the number of names.
+bool has_changed(const Attached& here, const struct stat& folder) {
+    return folder.st_size != here.folder_size || folder.st_mtim.tv_sec != here.changed.tv_sec ||
+           folder.st_mtim.tv_nsec != here.changed.tv_nsec;
+}
+
 void list_slots(Attached& here) {
+    struct stat about;
+    if (stat(slots_folder(here).text, &about) == 0) {
+        here.changed = about.st_mtim;
+        here.folder_size = about.st_size;
+    }
     memset(here.present, 0, sizeof here.present);
     DIR* folder = opendir(slots_folder(here).text);
     if (!folder) return;
@@ -331,6 +343,8 @@ void look_at_rivals(Segment& segment, int index, Look how) {
     uint64_t began = now_ns();
     Looking looking(here);
     if (how == Look::sparing && began < here.next_look_ns) return;
+    struct stat folder;
+    if (stat(slots_folder(here).text, &folder) == 0 && has_changed(here, folder)) see_everybody(segment);
     bool classes_matter = segment.header.knobs.rule.load() == admission::strict;
     uint32_t last = classes_matter ? segment.slot(index).tenant_class.load() : kClasses - 1;
     for (int word = 0; word < kSlotWords; ++word) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <time.h>
 
 #include <string>
 
@@ -30,6 +31,8 @@ struct Attached {
     gid_t gid;
     ino_t file;                           // of its slot
     uint64_t present[kSlotWords];         // bit i: there is a file for slot i
+    timespec changed;                     // when the slots' folder was, before these were listed
+    off_t folder_size;                    // then
     Count members[kClasses][kSlotWords];  // as in Header
     uint64_t next_look_ns;
 };

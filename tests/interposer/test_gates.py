@@ -63,6 +63,17 @@ def ready(one: Tenant) -> Tenant:
     return one
 
 
+def rested(one: Tenant) -> Tenant:
+    """Ready, and known to be idle. In an administrator's segment each looks after its own gate: at once when it sets to
+    work, and a moment later where it has been at work already."""
+    wait_until_idle(ready(one))
+    return one
+
+
+def wait_until_idle(one: Tenant) -> None:
+    wait_for(lambda: not use(segment.read(Path(one.env["COTENANT_SEGMENT"])).tenants, one).busy)
+
+
 def order(one: Tenant, text: str) -> str:
     one.say(text)
     return one.hear()
@@ -82,13 +93,13 @@ def use(tenants: tuple[segment.Tenant, ...], one: Tenant) -> segment.Use:
 def test_the_lower_class_waits_while_the_higher_is_busy(
     tenant: Start, tenants_now: TenantsNow, above: str, below: str
 ) -> None:
-    high, low = ready(tenant(above, OBEDIENT)), ready(tenant(below, OBEDIENT))
-    wait_for(lambda: not use(tenants_now(), high).busy)
+    high, low = rested(tenant(above, OBEDIENT)), rested(tenant(below, OBEDIENT))
     assert order(low, "work 5") == "did work"
+    wait_until_idle(low)
 
     assert order(high, "begin") == "did begin"
-    assert use(tenants_now(), high).busy and use(tenants_now(), low).gated
     assert order(low, "queue 5") == "did queue"
+    assert use(tenants_now(), high).busy and use(tenants_now(), low).gated
     for _ in range(20):
         assert order(low, "done?") == "False"
 
@@ -98,22 +109,22 @@ def test_the_lower_class_waits_while_the_higher_is_busy(
 
 
 def test_an_equal_that_stands_still_hands_on_its_turn(tenant: Start) -> None:
-    one, other = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    one, other = rested(tenant("opportunistic", OBEDIENT)), rested(tenant("opportunistic", OBEDIENT))
     assert order(one, "begin") == "did begin"
     assert order(other, "work 5") == "did work"
     order(one, "end")
 
 
 def test_production_never_waits_for_the_lower_classes(tenant: Start) -> None:
-    low, high = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("production", OBEDIENT))
+    low, high = rested(tenant("opportunistic", OBEDIENT)), rested(tenant("production", OBEDIENT))
     assert order(low, "begin") == "did begin"
     assert order(high, "work 50") == "did work"
     order(low, "end")
 
 
 def test_a_gate_stays_shut_until_the_last_of_several_is_idle(tenant: Start, tenants_now: TenantsNow) -> None:
-    first, second = ready(tenant("production", OBEDIENT)), ready(tenant("production", OBEDIENT))
-    low = ready(tenant("opportunistic", OBEDIENT))
+    first, second = rested(tenant("production", OBEDIENT)), rested(tenant("production", OBEDIENT))
+    low = rested(tenant("opportunistic", OBEDIENT))
     order(first, "begin")
     order(second, "begin")
     order(low, "queue 1")
@@ -129,7 +140,7 @@ def test_a_gate_stays_shut_until_the_last_of_several_is_idle(tenant: Start, tena
 def test_a_dead_production_job_releases_the_others(
     tenant: Start, tenants_now: TenantsNow, number: signal.Signals
 ) -> None:
-    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    high, low = rested(tenant("production", OBEDIENT)), rested(tenant("opportunistic", OBEDIENT))
     order(high, "begin")
     order(low, "queue 3")
     assert high.process
@@ -143,7 +154,7 @@ def test_a_dead_production_job_releases_the_others(
 def test_a_stopped_production_job_releases_the_others_until_it_goes_on(
     tenant: Start, tenants_now: TenantsNow
 ) -> None:
-    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    high, low = rested(tenant("production", OBEDIENT)), rested(tenant("opportunistic", OBEDIENT))
     order(high, "begin")
     order(low, "queue 3")
     assert high.process
@@ -163,7 +174,7 @@ def test_a_stopped_production_job_releases_the_others_until_it_goes_on(
 def test_a_child_forked_while_a_gate_is_closed_changes_nothing(
     tenant: Start, tenants_now: TenantsNow, who: str
 ) -> None:
-    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    high, low = rested(tenant("production", OBEDIENT)), rested(tenant("opportunistic", OBEDIENT))
     order(high, "begin")
     order(low, "queue 3")
     assert order(low if who == "the one that waits" else high, "fork") == "did fork"
@@ -175,7 +186,7 @@ def test_a_child_forked_while_a_gate_is_closed_changes_nothing(
 
 
 def test_an_opportunistic_job_that_ends_behind_a_closed_gate_does_end(tenant: Start) -> None:
-    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    high, low = rested(tenant("production", OBEDIENT)), rested(tenant("opportunistic", OBEDIENT))
     order(high, "begin")
     order(low, "queue 3")
     low.say("quit")
@@ -309,7 +320,7 @@ gpu.synchronize()
 
 
 def test_a_class_changes_while_the_jobs_run(tenant: Start, tenants_now: TenantsNow, cotenant: Run) -> None:
-    one, other = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("production", OBEDIENT))
+    one, other = rested(tenant("opportunistic", OBEDIENT)), rested(tenant("production", OBEDIENT))
     assert one.process and other.process
 
     def change(who: Tenant, to: str) -> None:
