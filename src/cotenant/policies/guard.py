@@ -26,17 +26,17 @@ A stated promise goes first: it may take the position to 0. Where it was too muc
 and twice as long each time it proves so again.
 
 A job without a stated promise stands at 1, so every pause of it is given away, or at 2 where company is harmless. It is
-tried at 2 when its slowdown at 1 is under HARMLESS, and no sooner than 30 s after it began. Company then has a few
-windows to prove harmless, and where two bursts are slowed down grossly that is the end of it; the next try is twice as
-far away. A job so noisy that a few windows could prove nothing is not tried at all. It is never in between: a mean that
-looks harmless may be a few requests that are not.
+tried at 2 when its slowdown at 1 is under HARMLESS, and no sooner than after a minute at work beside others. Company
+then has a few windows to prove harmless, and where two bursts are slowed down grossly that is the end of it; the next
+try is twice as far away. A job so noisy that a few windows could prove nothing is not tried at all. It is never in
+between: a mean that looks harmless may be a few requests that are not.
 
 Company must also be worth it. Where those below get less than GAIN more done while production tolerates them than
-while they have its pauses only, no position is over 1 for 30 s, and twice as long each time it proves so again.
+while they have its pauses only, no position is over 1 for a minute, and twice as long each time it proves so again.
 
-Where nothing is known about the cost alone, those below are shut for up to 0.4 s, and again when that knowledge is
-30 s old and needed (about 1 % of the time with a stated promise, and none where they pause by themselves), or when the
-job's bursts have changed by over half: under load some run together, and that is no other job.
+Where the cost alone is needed and not known, those below are shut for up to 0.4 s, and again when that knowledge is
+30 s old (about 1 % of the time, and none where they pause by themselves), or when the job's bursts have changed by over
+half: under load some run together, and that is no other job. Without a stated promise it is needed for a try only.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ FEWEST_BURSTS, FEWEST_OPERATIONS = 3, 100  # that are enough at its end; a slowe
 KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 30_000_000, 10_000_000
 RETRY_US = 4_000_000
 FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 5_000_000, 60_000_000
-FIRST_TRY_BACK_OFF_US, LONGEST_TRY_BACK_OFF_US = 30_000_000, 600_000_000
+FIRST_TRY_BACK_OFF_US, LONGEST_TRY_BACK_OFF_US = 60_000_000, 600_000_000
 TRIAL_WINDOWS, TRIAL_BURSTS = 4, 2
 GROSS = 0.1
 ANOTHER_COST, OTHER_BURSTS = 0.2, 0.5
@@ -155,7 +155,8 @@ class Job:
     ceiling: int = TOLERANT * STEPS
     ceiling_until_us: float = 0.0
     back_off_us: float = FIRST_BACK_OFF_US
-    try_from_us: float = 0.0
+    shared_us: float = 0.0  # at work while those below wanted to be
+    try_at_us: float = FIRST_TRY_BACK_OFF_US  # of that
     try_back_off_us: float = FIRST_TRY_BACK_OFF_US
     is_on_trial: bool = False
     decisions: deque[str] = field(default_factory=lambda: deque(maxlen=DECISIONS))
@@ -195,6 +196,8 @@ class Guard:
         floors = sum(one.floor for one in below)
         for tenant in production:
             self.jobs[tenant.id].window.is_wanted |= wanted
+            if wanted and is_at_work(self.jobs[tenant.id], view.now_us):
+                self.jobs[tenant.id].shared_us += view.now_us - self.ticked_us
             self.look(self.jobs[tenant.id], tenant, view.now_us, ran_us, company, floors)
         self.weigh_company(done, view.now_us, wanted)
         self.below, self.ticked_us = {one.id: one for one in below}, view.now_us
@@ -209,18 +212,17 @@ class Guard:
 
     def explain(self, tenant: TenantId) -> list[str]:
         if job := self.jobs.get(tenant):
-            return list(job.decisions)
+            return told_of(job)
         if tenant not in self.below:
             return []
         leading = min(self.jobs.values(), key=lambda job: job.position, default=None)
-        return list(leading.decisions) if leading else ["No production job is on its GPU."]
+        return told_of(leading) if leading else ["No production job is on its GPU."]
 
     def job_of(self, tenant: Tenant, now_us: float) -> Job:
         job = self.jobs.get(tenant.id)
         if job is None:
             job = Job(tenant.slowdown, window_from(tenant, now_us), operations=tenant.operations)
             job.active_us = now_us if tenant.has_work else -math.inf
-            job.try_from_us = now_us + job.try_back_off_us
         if job.promise != tenant.slowdown:
             job.promise, job.position, job.is_on_trial = tenant.slowdown, STRICT * STEPS, False
             job.ceiling, job.slowdowns = TOLERANT * STEPS, []
@@ -248,7 +250,7 @@ class Guard:
         bursts, operations = tenant.bursts - window.bursts, tenant.operations - window.operations
         if job.is_on_trial and bursts >= TRIAL_BURSTS and not tenant.has_work and is_gross(job, tenant):
             job.window = window_from(tenant, now_us)
-            return_from_company(job, now_us)
+            return_from_company(job)
             job.say(
                 f"Company was tried, and slowed it down by over {GROSS:.0%}: {in_words(job.position)} now."
             )
@@ -277,7 +279,7 @@ class Guard:
             move(job, now_us, (TOLERANT if compared else STRICT) * STEPS)
 
     def weigh_company(self, done: int, now_us: float, wanted: bool) -> None:
-        active = any(now_us - job.active_us < ACTIVE_US for job in self.jobs.values())
+        active = any(is_at_work(job, now_us) for job in self.jobs.values())
         if not wanted or not active or self.level not in self.harvest:
             return
         self.harvest[self.level].add(done, now_us - self.ticked_us)
@@ -323,7 +325,7 @@ class Guard:
         if self.calibrating_since_us is not None:
             self.level, self.hold_until_us = SHUT, 0.0
             return
-        positions = [job.position for job in self.jobs.values() if now_us - job.active_us < ACTIVE_US]
+        positions = [job.position for job in self.jobs.values() if is_at_work(job, now_us)]
         if not positions:
             self.level, self.hold_until_us = STRICT, 0.0
             return
@@ -336,8 +338,19 @@ class Guard:
         self.hold_until_us = now_us + HOLD_US
 
 
+def told_of(job: Job) -> list[str]:
+    stated = (
+        "Its promise is being looked after" if job.promise else "No slowdown was stated for it (--slowdown)"
+    )
+    return list(job.decisions) or [f"{stated}: {in_words(job.position)}."]
+
+
 def window_from(tenant: Tenant, now_us: float) -> Window:
     return Window(now_us, tenant.busy_us, tenant.operations, tenant.bursts, began_idle=not tenant.has_work)
+
+
+def is_at_work(job: Job, now_us: float) -> bool:
+    return now_us - job.active_us < ACTIVE_US
 
 
 def mixing_period_us(position: int) -> float:
@@ -352,13 +365,13 @@ def cost_of(window: Window, tenant: Tenant) -> tuple[float, float]:
 
 
 def needs_calibration(job: Job, now_us: float) -> bool:
-    if now_us - job.active_us > ACTIVE_US or now_us < job.learn_from_us:
+    if not is_at_work(job, now_us) or now_us < job.learn_from_us:
+        return False
+    # Strict without a promise: nothing is judged before the next try.
+    if job.promise is None and job.position == STRICT * STEPS and job.shared_us < job.try_at_us:
         return False
     if job.alone is None:
         return True
-    # Strict without a promise: nothing is judged before the next try.
-    if job.promise is None and job.position == STRICT * STEPS and now_us < job.try_from_us:
-        return False
     is_sure = job.alone.doubt(MOST_WINDOWS) < (job.promise or REMARKABLE) / 2
     return now_us - job.alone.learned_us > (KNOWN_FOR_US if is_sure else BARELY_KNOWN_FOR_US)
 
@@ -423,7 +436,7 @@ def move(job: Job, now_us: float, highest: int) -> None:
     doubt = job.alone.doubt(n) if n < MOST_WINDOWS else 0.0
     before = job.position
     if job.promise is None:
-        is_clear = try_company(job, mean, doubt, now_us, highest)
+        is_clear = try_company(job, mean, doubt, highest)
     else:
         is_clear = keep_promise(job, job.promise, mean, doubt, now_us, highest)
     if not is_clear and n < MOST_WINDOWS:
@@ -442,7 +455,7 @@ def move(job: Job, now_us: float, highest: int) -> None:
     job.slowdowns = []
 
 
-def try_company(job: Job, mean: float, doubt: float, now_us: float, highest: int) -> bool:
+def try_company(job: Job, mean: float, doubt: float, highest: int) -> bool:
     """Whether the windows so far were clear enough to move, or to stay."""
     assert job.alone is not None
     if job.position == TOLERANT * STEPS:
@@ -452,12 +465,15 @@ def try_company(job: Job, mean: float, doubt: float, now_us: float, highest: int
         is_over = job.is_on_trial and len(job.slowdowns) >= TRIAL_WINDOWS
         if mean - 2 * doubt <= HARMLESS and not is_over:
             return False
-        return_from_company(job, now_us)
+        return_from_company(job)
         return True
-    if now_us < job.try_from_us or highest < TOLERANT * STEPS:
+    if job.shared_us < job.try_at_us or highest < TOLERANT * STEPS:
         return mean - doubt > HARMLESS
     if 2 * job.alone.doubt(TRIAL_WINDOWS) >= HARMLESS:
-        postpone_try(job, now_us)
+        # Too noisy, unless that has just not been learned yet.
+        if len(job.slowdowns) < MOST_WINDOWS:
+            return False
+        postpone_try(job)
         return True
     if mean + doubt < HARMLESS:
         job.position, job.is_on_trial = TOLERANT * STEPS, True
@@ -470,13 +486,13 @@ def is_gross(job: Job, tenant: Tenant) -> bool:
     return job.alone is not None and cost / job.alone.cost - 1 > GROSS
 
 
-def return_from_company(job: Job, now_us: float) -> None:
+def return_from_company(job: Job) -> None:
     job.position, job.slowdowns, job.is_on_trial = STRICT * STEPS, [], False
-    postpone_try(job, now_us)
+    postpone_try(job)
 
 
-def postpone_try(job: Job, now_us: float) -> None:
-    job.try_from_us = now_us + job.try_back_off_us
+def postpone_try(job: Job) -> None:
+    job.try_at_us = job.shared_us + job.try_back_off_us
     job.try_back_off_us = min(2 * job.try_back_off_us, LONGEST_TRY_BACK_OFF_US)
 
 
