@@ -117,7 +117,7 @@ int find_file(const Handle& handle, uint64_t* bytes) {
 CUresult map_file(const Handle& handle, OpenedPages* out) {
     uint64_t bytes = 0;
     const int file = find_file(handle, &bytes);
-    if (file < 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (file < 0) return CUDA_ERROR_INVALID_VALUE;
     const uint64_t base = map_pages(bytes);
     const bool mapped = base != 0 && mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE,
                                           MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, 0) != MAP_FAILED;
@@ -143,7 +143,7 @@ CUresult open_handle(const ContextRef& context, CUdeviceptr* out, const CUipcMem
     Handle handle;
     std::memcpy(&handle, &given, sizeof handle);
     if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-    if (handle.magic != handle_magic) return CUDA_ERROR_INVALID_HANDLE;
+    if (handle.magic != handle_magic) return CUDA_ERROR_INVALID_VALUE;
     if (handle.pid == static_cast<uint32_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
     const int device = device_of(*context);
     if (ordinal_of(handle.machine_index) != device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;

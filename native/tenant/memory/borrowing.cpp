@@ -127,7 +127,7 @@ CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext contex
     LoanTerms terms{};
     int file = -1;
     Asked asked = ask_lender(handle.lender, handle.key, &terms, &file);
-    if (asked != Asked::got) return asked == Asked::gone ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_MAP_FAILED;
+    if (asked != Asked::got) return asked == Asked::gone ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
     bool sound = terms.offset <= terms.whole_bytes && terms.bytes <= terms.whole_bytes - terms.offset;
     CUdeviceptr mapping = sound ? map_file(file, terms, device) : 0;
     close(file);
