@@ -130,7 +130,7 @@ def measure_overhead(crew: Crew, options: argparse.Namespace) -> int:
             for start in starts if number % 2 else reversed(starts):
                 rates[start].append(window(crew, job, start, options.seconds, seed=number))
         plain, recorded = rates[AS_PRODUCTION], rates[RECORDED]
-        low, high = rate_ratio_interval(recorded, plain)
+        low, high = rate_ratio_interval([recorded], [plain])
         rows.append(
             {
                 "job": job.name,

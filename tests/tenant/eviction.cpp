@@ -38,7 +38,7 @@ struct Mapping {
 std::map<uint64_t, Mapping> mappings;
 uint64_t last_handle = 100;
 uint64_t capacity = UINT64_MAX;
-long calls = 0, fail_from = -1, fail_until = -1;
+long calls = 0, copies = 0, fail_from = -1, fail_until = -1;
 
 bool fails() {
     long now = calls++;
@@ -94,6 +94,7 @@ CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
     char* there = behind(from, bytes);
     if (!there) return CUDA_ERROR_INVALID_VALUE;
     memcpy(to, there, bytes);
+    ++copies;
     return CUDA_SUCCESS;
 }
 CUresult to_gpu(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
@@ -132,7 +133,7 @@ void install() {
 struct Job {
     tenant::Chunks chunks;
     tenant::HostPool pool;
-    tenant::Eviction eviction{chunks, pool};
+    tenant::Eviction eviction{chunks, pool, 4096};  // a batch for each chunk
     std::map<uint64_t, std::vector<char>> truth;
     std::vector<tenant::Unused::Range> unused;
     uint64_t bytes = 0, pinned = 0;
@@ -206,11 +207,11 @@ void faults(wire::Segment& segment, Kind kind, long length) {
                  kind == leaving ? "leaving" : "returning", length, at);
         fail_from = -1;
         Job job(segment, 1);
-        if (kind == returning) REQUIRE(job.eviction.leave(job.nothing()));
+        if (kind == returning) REQUIRE(job.eviction.leave(job.nothing(), {}));
         calls = 0;
         fail_from = at;
         fail_until = at + length;
-        bool done = kind == leaving ? job.eviction.leave(job.nothing()) : job.eviction.come_back();
+        bool done = kind == leaving ? job.eviction.leave(job.nothing(), {}) : job.eviction.come_back();
         bool reached = calls > at;
         fail_from = -1;
         job.agrees_with_driver();
@@ -220,10 +221,17 @@ void faults(wire::Segment& segment, Kind kind, long length) {
             REQUIRE(kind == returning ? done : job.eviction.refusal() != wire::none_refused);
             job.is_whole_on_gpu();
         }
+        if (kind == leaving && !done && physical_bytes() < job.bytes) {
+            // Somebody has taken the place of what has gone.
+            capacity = physical_bytes();
+            REQUIRE(!job.eviction.come_back() && job.eviction.is_away());
+            job.agrees_with_driver();
+            capacity = UINT64_MAX;
+        }
         REQUIRE(job.eviction.come_back());
         job.is_whole_on_gpu();
         // It is none the worse for it.
-        REQUIRE(job.eviction.leave(job.some()) && physical_bytes() == job.pinned);
+        REQUIRE(job.eviction.leave(job.some(), {}) && physical_bytes() == job.pinned);
         REQUIRE(job.eviction.dropped_bytes() == 2048 && job.eviction.saved_bytes() == job.bytes - job.pinned - 2048);
         REQUIRE(job.eviction.come_back());
         job.is_whole_on_gpu(true);
@@ -236,7 +244,7 @@ void faults(wire::Segment& segment, Kind kind, long length) {
 
 void no_room(wire::Segment& segment) {
     Job job(segment, 2);
-    REQUIRE(job.eviction.leave(job.nothing()));
+    REQUIRE(job.eviction.leave(job.nothing(), {}));
     // Others have taken the place meanwhile, all of it or a part.
     for (uint64_t left : {uint64_t{0}, uint64_t{8192}, tenant::HostPool::kBlock}) {
         capacity = job.pinned + left;
@@ -249,15 +257,36 @@ void no_room(wire::Segment& segment) {
     job.is_whole_on_gpu();
 }
 
+// Others can have the first of it long before the last is on the host; what is of no use, before anything is copied.
+void parts(wire::Segment& segment) {
+    struct Seen {
+        std::vector<uint64_t> left;
+        std::vector<long> copied;
+        static void hear(void* who) {
+            static_cast<Seen*>(who)->left.push_back(physical_bytes());
+            static_cast<Seen*>(who)->copied.push_back(copies);
+        }
+    } seen;
+    Job job(segment, 4);
+    tenant::Unused::Range whole{job.chunks[1].address, job.chunks[1].bytes};
+    copies = 0;
+    REQUIRE(job.eviction.leave({&whole, 1}, {Seen::hear, &seen}));
+    REQUIRE(seen.copied.front() == 0 && seen.left.front() == job.bytes - whole.bytes);
+    REQUIRE(seen.left.size() >= 5 && seen.left.back() == job.pinned);
+    for (size_t i = 1; i < seen.left.size(); ++i) REQUIRE(seen.left[i] <= seen.left[i - 1]);
+    REQUIRE(seen.left[2] > job.pinned);
+    REQUIRE(job.eviction.come_back());
+}
+
 void budget(wire::Segment& segment) {
     Job job(segment, 3);
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
     segment.header.crowding.host_memory.store(tenant::HostPool::kBlock);
-    REQUIRE(!job.eviction.leave(job.nothing()) && job.eviction.refusal() == wire::host_budget);
+    REQUIRE(!job.eviction.leave(job.nothing(), {}) && job.eviction.refusal() == wire::host_budget);
     REQUIRE(pinned.load() == tenant::HostPool::kBlock);
     job.is_whole_on_gpu();
     segment.header.crowding.host_memory.store(2 * tenant::HostPool::kBlock);
-    REQUIRE(job.eviction.leave(job.nothing()) && job.eviction.come_back());
+    REQUIRE(job.eviction.leave(job.nothing(), {}) && job.eviction.come_back());
     job.is_whole_on_gpu();
     REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
     job.pool.shrink_to(0);
@@ -280,6 +309,7 @@ int main(int argc, char** argv) {
     if (which == "returning") faults(*segment, returning, 1);
     if (which == "returning, for good") faults(*segment, returning, 1000000);
     if (which == "no room") no_room(*segment);
+    if (which == "parts") parts(*segment);
     if (which == "budget") budget(*segment);
     return 0;
 }

@@ -33,6 +33,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "returning",
         "returning, for good",
         "no room",
+        "parts",
         "budget",
     ],
 )

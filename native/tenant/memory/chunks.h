@@ -25,6 +25,7 @@ struct Chunk {
     CUmemGenericAllocationHandle handle = 0;
     bool mapped = false;
     bool pinned = false;  // it stays, for a reason outside of here
+    bool saved = false;   // its contents are on the host, or of no use: it can be given up
     Origin origin = Origin::whole;
     int gpu = -1;
     CUcontext context = nullptr;  // that its contents are copied in

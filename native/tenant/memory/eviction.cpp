@@ -8,7 +8,7 @@ namespace tenant {
 Eviction& Eviction::operator=(const Eviction& other) {
     // Only to begin anew: what was planned belongs to another process.
     pieces_ = nullptr;
-    piece_count_ = piece_room_ = lane_count_ = 0;
+    piece_count_ = piece_room_ = copied_ = lane_count_ = 0;
     is_away_ = other.is_away_;
     may_be_under_way_ = false;
     refusal_ = other.refusal_;
@@ -34,7 +34,7 @@ bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) 
 }
 
 bool Eviction::plan(const Unused& unused) {
-    piece_count_ = 0;
+    piece_count_ = copied_ = 0;
     saved_bytes_ = dropped_bytes_ = 0;
     uint32_t next = 0;
     for (uint32_t i = 0; i < chunks_.count(); ++i) {
@@ -70,11 +70,11 @@ void Eviction::forget_context(CUcontext context) {
         if (lanes_[i].context == context) lanes_[i--] = lanes_[--lane_count_];
 }
 
-bool Eviction::copy_all(Way way) {
+bool Eviction::copy(Way way, uint32_t from, uint32_t to) {
     CUcontext current = nullptr;
     CUstream lane = nullptr;
     bool good = true;
-    for (uint32_t i = 0; good && i < piece_count_; ++i) {
+    for (uint32_t i = from; good && i < to; ++i) {
         const Piece& piece = pieces_[i];
         if (piece.context != current || !lane) {
             good = driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS;
@@ -122,7 +122,10 @@ bool map(Chunk& chunk) {
 }  // namespace
 
 void Eviction::give_up(Chunk& chunk) {
-    if (!chunk.pinned && unmap(chunk)) release(chunk);
+    // Asked again, the driver does not know what it has given up in spite of its answer.
+    if (chunk.pinned || (!unmap(chunk) && !unmap(chunk))) return;
+    release(chunk);
+    if (chunk.handle) release(chunk);
 }
 
 bool Eviction::bring(Chunk& chunk) {
@@ -137,21 +140,59 @@ bool Eviction::bring(Chunk& chunk) {
            driver.cuMemSetAccess(chunk.address, chunk.bytes, chunk.access, chunk.access_count) == CUDA_SUCCESS;
 }
 
-bool Eviction::leave(const Unused& unused) {
+// How many pieces from there on are its own; pieces are in the order of the chunks.
+uint32_t Eviction::pieces_in(const Chunk& chunk, uint32_t from) const {
+    uint32_t end = from;
+    while (end < piece_count_ && chunk.contains(pieces_[end].address)) ++end;
+    return end - from;
+}
+
+void Eviction::save_what_is_unused() {
+    uint32_t piece = 0;
+    for (uint32_t i = 0; i < chunks_.count(); ++i) {
+        uint32_t own = pieces_in(chunks_[i], piece);
+        chunks_[i].saved = !own && !chunks_[i].pinned;
+        piece += own;
+    }
+}
+
+// The chunks from `next` on, until it is enough for once.
+bool Eviction::save_batch(uint32_t* next) {
+    uint32_t first = *next, end = copied_;
+    for (uint64_t bytes = 0; *next < chunks_.count() && bytes < batch_; ++*next)
+        for (uint32_t own = pieces_in(chunks_[*next], end); own; --own) bytes += pieces_[end++].bytes;
+    if (end > copied_ && !copy(Way::to_host, copied_, end)) return false;
+    copied_ = end;
+    for (uint32_t i = first; i < *next; ++i) chunks_[i].saved = !chunks_[i].pinned;
+    return true;
+}
+
+bool Eviction::give_up_saved() {
+    bool good = true;
+    for (uint32_t i = 0; i < chunks_.count(); ++i) {
+        if (!chunks_[i].saved || !chunks_[i].handle) continue;
+        is_away_ = true;
+        give_up(chunks_[i]);
+        good &= !chunks_[i].handle;
+    }
+    return good;
+}
+
+bool Eviction::leave(const Unused& unused, Listener listener) {
     refusal_ = wire::none_refused;
     if (!plan(unused)) return false;
     wire::Refusal why = wire::none_refused;
     if (piece_count_ && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS) return refuse(wire::driver_failed);
     if (!pool_.hold(saved_bytes_, &why)) return refuse(why);
-    if (!copy_all(Way::to_host)) return refuse(wire::driver_failed);
-    is_away_ = true;
-    for (uint32_t i = 0; i < chunks_.count(); ++i) {
-        give_up(chunks_[i]);
-        if (!chunks_[i].handle || chunks_[i].pinned) continue;
-        refuse(wire::driver_failed);
-        come_back();
-        return false;
+    save_what_is_unused();
+    for (uint32_t next = 0;;) {
+        bool given = give_up_saved();
+        if (listener.hear) listener.hear(listener.who);
+        if (!given) return refuse(wire::driver_failed);
+        if (next == chunks_.count()) break;
+        if (!save_batch(&next)) return refuse(wire::driver_failed);
     }
+    is_away_ = true;
     return true;
 }
 
@@ -159,12 +200,13 @@ bool Eviction::come_back() {
     if (!is_away_) return true;
     bool good = true;
     for (uint32_t i = 0; good && i < chunks_.count(); ++i) good = bring(chunks_[i]);
-    if (good && copy_all(Way::to_gpu)) {
+    if (good && copy(Way::to_gpu, 0, copied_)) {
         is_away_ = false;
         return true;
     }
     // A copy that may still come must find the memory that it goes to; the next try copies again.
-    for (uint32_t i = 0; !may_be_under_way_ && i < chunks_.count(); ++i) give_up(chunks_[i]);
+    for (uint32_t i = 0; !may_be_under_way_ && i < chunks_.count(); ++i)
+        if (chunks_[i].saved) give_up(chunks_[i]);
     return false;
 }
 

@@ -2,9 +2,9 @@
 //
 // Either all of it is on the GPU or the tenant stays paused; and whatever call of the driver fails, no byte is lost:
 //
-//   leave       copies everything first; only when all of it is on the host is the first chunk given up. Where one
-//   cannot
-//               be given up, those that were are brought back.
+//   leave       gives up a chunk only when its contents are on the host; the rest follows batch by batch, so that those
+//               who wait for room need not wait for all of it. Where something fails on the way, the tenant stays
+//               paused with a part here and a part there, and comes back as it does otherwise.
 //   come back   copies when there is memory under every address, and only when all of it is back is the host's copy
 //               given up. Where something fails, what was made is given up again, and the copy still stands. Where
 //               copies cannot be waited for, what was made stays, for the next try.
@@ -29,11 +29,18 @@ struct Unused {
 
 class Eviction {
  public:
-    Eviction(Chunks& chunks, HostPool& pool) : chunks_(chunks), pool_(pool) {}
+    static constexpr uint64_t kBatch = 4 * HostPool::kBlock;
+
+    Eviction(Chunks& chunks, HostPool& pool, uint64_t batch = kBatch) : chunks_(chunks), pool_(pool), batch_(batch) {}
 
     // True: all that can move is on the host. False: all is on the GPU as before, and `refusal` says why, or, with
     // `is_away` true, it is neither whole here nor there, but all of it is safe, and `come_back` can be tried.
-    bool leave(const Unused& unused);
+    // The listener hears of each part of it that is not on the GPU any more.
+    struct Listener {
+        void (*hear)(void* who) = nullptr;
+        void* who = nullptr;
+    };
+    bool leave(const Unused& unused, Listener listener);
     // True: all is on the GPU again.
     bool come_back();
 
@@ -43,7 +50,7 @@ class Eviction {
     uint64_t dropped_bytes() const { return dropped_bytes_; }  // likewise
 
     void forget_context(CUcontext context);
-    void forget_in_child() { *this = Eviction(chunks_, pool_); }
+    void forget_in_child() { *this = Eviction(chunks_, pool_, batch_); }
     Eviction& operator=(const Eviction& other);
 
  private:
@@ -61,7 +68,11 @@ class Eviction {
 
     bool plan(const Unused& unused);
     bool add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to);
-    bool copy_all(Way way);
+    bool copy(Way way, uint32_t from, uint32_t to);
+    uint32_t pieces_in(const Chunk& chunk, uint32_t from) const;
+    void save_what_is_unused();
+    bool save_batch(uint32_t* next);
+    bool give_up_saved();
     CUstream lane_in(CUcontext context);
     bool bring(Chunk& chunk);
     void give_up(Chunk& chunk);
@@ -72,8 +83,10 @@ class Eviction {
 
     Chunks& chunks_;
     HostPool& pool_;
+    uint64_t batch_;
     Piece* pieces_ = nullptr;
     uint32_t piece_count_ = 0, piece_room_ = 0;
+    uint32_t copied_ = 0;  // of them, are on the host
     Lane lanes_[16] = {};
     uint32_t lane_count_ = 0;
     bool is_away_ = false;

@@ -59,7 +59,8 @@ class Mover {
     bool may_come_back();
     bool claim();
     void come_back();
-    void count_absent(const MovableBytes& before);
+    struct Parting;
+    void count_absent(const MovableBytes& before, const MovableBytes& now);
     void set_where(wire::Where where);
     void show();
     bool prepare();
@@ -210,9 +211,21 @@ bool Mover::make_still() {
     return true;
 }
 
+// What has gone is others' at once.
+struct Mover::Parting {
+    Mover* mover;
+    MovableBytes before;
+
+    static void hear(void* who) {
+        auto* self = static_cast<Parting*>(who);
+        MovableBytes now = movable_bytes();
+        self->mover->count_absent(self->before, now);
+        self->before = now;
+    }
+};
+
 // In the slot stands what is on the GPU.
-void Mover::count_absent(const MovableBytes& before) {
-    MovableBytes now = movable_bytes();
+void Mover::count_absent(const MovableBytes& before, const MovableBytes& now) {
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         correct({&membership_, 0, gpu}, before.all[gpu] - before.absent[gpu], now.all[gpu] - now.absent[gpu]);
@@ -226,16 +239,15 @@ void Mover::leave() {
     if (!make_still()) return;
     uint64_t began = wire::now_ns();
     free_postponed();
-    MovableBytes before = movable_bytes();
     Unused unused = ask_for_unused();
     boundary::let_go();
     bool left = false, is_away = false;
     {
         ResidenceLocked locked;
-        left = residence.eviction.leave(unused);
+        Parting parting{this, movable_bytes()};
+        left = residence.eviction.leave(unused, {Parting::hear, &parting});
         is_away = residence.eviction.is_away();
     }
-    count_absent(before);
     if (!left && !is_away) {
         refuse(residence.eviction.refusal());
         return;
