@@ -39,6 +39,7 @@ _JOBS = (
     Job("gpt", "opportunistic", "opportunistic:Gpt", "transformer training"),
     Job("resnet", "opportunistic", "opportunistic:Resnet", "ResNet-50 training"),
     Job("longk", "opportunistic", "opportunistic:LongKernels", "matrix products of 10 ms"),
+    Job("longk-zeros", "opportunistic", "opportunistic:LongKernelsOfZeros", "the same, of zeros"),
     Job("graph", "opportunistic", "opportunistic:ManyKernelGraph", "a graph of 200 small kernels"),
     Job("copies", "opportunistic", "opportunistic:Copies", "64 MiB host<->device copies"),
     Job("eager", "opportunistic", "opportunistic:Eager", "small eager training, CPU-bound"),

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "tenant/memory/mover.h"
 #include "tenant/memory/residence.h"
 #include "tenant/notice.h"
+#include "tenant/own_thread.h"
 #include "tenant/settings.h"
 #include "tenant/time_slice.h"
 
@@ -102,17 +102,7 @@ Membership* Membership::join() {
 }
 
 bool Membership::start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    int failed = pthread_create(&thread, &attributes, watcher_main, this);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (failed) return false;
+    if (!start_own_thread(watcher_main, this)) return false;
     while (phase_.load() == starting) futex_wait(phase_, starting, 100000000);
     return phase_.load() == holding;
 }

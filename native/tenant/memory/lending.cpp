@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "tenant/memory/loan_socket.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/table.h"
+#include "tenant/own_thread.h"
 
 namespace tenant {
 
@@ -78,20 +78,6 @@ void* lender_main(void*) {
     }
 }
 
-bool start_thread() {
-    sigset_t all, mask;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    bool started = pthread_create(&thread, &attributes, lender_main, nullptr) == 0;
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-    return started;
-}
-
 bool by_chance(void* out, size_t bytes) { return getrandom(out, bytes, GRND_NONBLOCK) == static_cast<ssize_t>(bytes); }
 
 // With the lock.
@@ -103,7 +89,7 @@ bool is_lending() {
     if (!by_chance(lender, sizeof lender)) return false;
     listening = listen_for_borrowers(lender);
     if (listening < 0) return false;
-    if (start_thread()) return true;
+    if (start_own_thread(lender_main, nullptr)) return true;
     close(listening);
     listening = -1;
     return false;

@@ -1,7 +1,5 @@
 #include "tenant/memory/mover.h"
 
-#include <signal.h>
-
 #include <algorithm>
 
 #include "tenant/membership.h"
@@ -13,6 +11,7 @@
 #include "tenant/memory/residence.h"
 #include "tenant/memory/room.h"
 #include "tenant/memory/unused.h"
+#include "tenant/own_thread.h"
 
 namespace tenant {
 
@@ -391,17 +390,7 @@ void start_moving(Membership& membership) {
     if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     uint32_t before = not_started;
     if (!phase.compare_exchange_strong(before, moving)) return;
-    sigset_t all, mask;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &mask);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    bool started = pthread_create(&thread, &attributes, mover_main, &membership) == 0;
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-    if (started) return;
+    if (start_own_thread(mover_main, &membership)) return;
     // Nobody will ever move it.
     phase.store(stopped);
     membership.slot().residence.where.store(wire::pinned);

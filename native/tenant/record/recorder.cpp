@@ -1,7 +1,6 @@
 #include "tenant/record/recorder.h"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -15,6 +14,7 @@
 #include <new>
 
 #include "tenant/membership.h"
+#include "tenant/own_thread.h"
 
 namespace tenant {
 
@@ -107,17 +107,7 @@ bool Recorder::start_thread() {
     last_write_ns_ = wire::now_ns();
     if (double seconds = std::min(environment_number("COTENANT_RECORD_SECONDS"), 1e9))
         stop_at_ns_ = last_write_ns_ + static_cast<uint64_t>(seconds * kSecond);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    bool started = pthread_create(&thread, &attributes, thread_main, this) == 0;
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return started;
+    return start_own_thread(thread_main, this);
 }
 
 // The thread is the parent's, and so is the file; a child that works on a GPU gets its own.
