@@ -409,9 +409,13 @@ def test_the_table_says_what_is_a_bound_and_what_failed() -> None:
 
 # Whole runs, with jobs that sleep
 
-# Does what the benchmark expects of `cotenant run --require --class CLASS -- COMMAND...`.
+# Does what the benchmark expects of `cotenant run --require --class CLASS -- COMMAND...` and of `cotenant explain PID`.
 STAND_IN = """
 import os, sys
+if sys.argv[1] == "explain":
+    os.kill(int(sys.argv[2]), 0)
+    print("It does as it is told.")
+    sys.exit(0)
 assert sys.argv[1:4] == ["run", "--require", "--class"] and sys.argv[5] == "--", sys.argv
 with open(os.environ["STAND_IN_LOG"], "a") as log:
     log.write(sys.argv[4] + "\\n")
@@ -488,6 +492,10 @@ def test_a_pair_that_fails_or_is_skipped_does_not_stop_the_others(bench: Bench) 
     assert len(work["samples"]["alone"][0]["latencies_ms"]) == modes["alone"]["requests"]
     assert bench.mps_log.read_text().split() == ["started", "quit"]
     assert {"production", "opportunistic"} == set(bench.classes.read_text().split())
+    assert work["explained"] == {
+        "toy-service (production)": ["It does as it is told."],
+        "toy-work (opportunistic)": ["It does as it is told."],
+    }
     assert "**toy-service+toy-work**" in done.stdout
     assert "**toy-service+toy-work**" in bench.page.read_text()
     assert "error: toy-service+toy-dying" in done.stderr and "died on purpose" in done.stderr

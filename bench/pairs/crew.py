@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -116,6 +117,13 @@ class Crew:
 
     def worker(self, job: Job, start: str) -> Worker:
         return self._workers[job, start]
+
+    def explained(self, job: Job, start: str) -> list[str]:
+        """What the policy has decided about a tenant, in its own words; nothing where nobody says so."""
+        command = [*self._setting.cotenant, "explain", str(self.worker(job, start).pid)]
+        env = self._setting.environment_of(start)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return done.stdout.splitlines() if done.returncode == 0 else []
 
     def dismiss(self) -> None:
         self._end(list(self._workers))

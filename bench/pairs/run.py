@@ -36,6 +36,7 @@ try:
         PROMISED,
         QUICK_MODES,
         QUICK_PAIRS,
+        RUN_OPTIONS,
         Pair,
         parse_modes,
         parse_pairs,
@@ -211,6 +212,11 @@ def one_pair(
         about = crew.gather(pair.workers(modes))
         section["machine"] = section["machine"] or machine(about)
         seen = measure_pair(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
+        explained = {
+            f"{job.name} ({start})": crew.explained(job, start)
+            for job, start in pair.workers(modes)
+            if start in RUN_OPTIONS
+        }
     except Skipped as reason:
         reporter.narrate(f"{pair.name}: skipped: {reason}")
         crew.dismiss()
@@ -226,7 +232,11 @@ def one_pair(
             f"{pair.name}: {mode:12} service p50 {row.service_p50_ms:.2f} ms ({row.service_p50_ratio.value:.2f}x), "
             f"p99 {row.latency_p99_ms:.2f} ms ({row.latency_p99_ratio.value:.2f}x){share}"
         )
-    return entry | {"figures": figures.as_json(), "samples": observations_as_json(seen)}
+    return entry | {
+        "figures": figures.as_json(),
+        "samples": observations_as_json(seen),
+        "explained": explained,
+    }
 
 
 def run_alone(

@@ -45,6 +45,11 @@ class Worker:
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
 
+    @property
+    def pid(self) -> int:
+        """Also under `cotenant run`, which becomes the workload."""
+        return self._process.pid
+
     def _listen(self) -> None:
         for line in self._stdout:
             self._lines.put(line)
