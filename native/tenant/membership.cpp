@@ -1,8 +1,6 @@
 #include "tenant/membership.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "tenant/futex.h"
 #include "tenant/graphs.h"
 #include "tenant/memory/care.h"
 #include "tenant/memory/mover.h"
@@ -36,15 +35,6 @@ pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
 std::atomic<bool> given_up{false};
 // A forked child builds its own over it: the parent's, as inherited, belongs to nobody there.
 alignas(Membership) char storage[sizeof(Membership)];
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t timeout_ns) {
-    timespec timeout{static_cast<time_t>(timeout_ns / 1000000000), static_cast<long>(timeout_ns % 1000000000)};
-    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_equal, &timeout, nullptr, 0);
-}
-
-void futex_wake_all(std::atomic<uint32_t>& word) {
-    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
-}
 
 uint64_t start_time() {
     char text[1024];
@@ -103,7 +93,7 @@ Membership* Membership::join() {
 
 bool Membership::start() {
     if (!start_own_thread(watcher_main, this)) return false;
-    while (phase_.load() == starting) futex_wait(phase_, starting, 100000000);
+    while (phase_.load() == starting) wait_on(phase_, starting, 100000000);
     return phase_.load() == holding;
 }
 
@@ -123,7 +113,7 @@ void Membership::leave_at_exit() {
     membership->wake();
     // The watcher leaves the slot by itself; if it is stuck in the driver, the kernel frees the slot when we end.
     for (int tries = 0; tries < 20 && membership->phase_.load() == holding; ++tries)
-        futex_wait(membership->phase_, holding, 10000000);
+        wait_on(membership->phase_, holding, 10000000);
     given_up.store(true);
 }
 
@@ -153,12 +143,12 @@ void* Membership::watcher_main(void* self) {
     membership->index_ = wire::take_slot(*membership->segment_);
     if (membership->index_ >= 0) membership->introduce();
     membership->phase_.store(membership->index_ >= 0 ? holding : refused);
-    futex_wake_all(membership->phase_);
+    wake_all(membership->phase_);
     if (membership->index_ < 0) return nullptr;
     membership->watch();
     wire::leave_slot(*membership->segment_, membership->index_);
     membership->phase_.store(left);
-    futex_wake_all(membership->phase_);
+    wake_all(membership->phase_);
     return nullptr;
 }
 
@@ -220,7 +210,7 @@ void Membership::mark_end_of_work(StreamState& state) {
 
 void Membership::wake() {
     asleep_.store(0);
-    futex_wake_all(asleep_);
+    wake_all(asleep_);
 }
 
 void Membership::write_report() {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "tenant/futex.h"
 #include "tenant/membership.h"
-#include "tenant/memory/futex.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/pause.h"
 #include "tenant/memory/postponed.h"

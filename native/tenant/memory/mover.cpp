@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "tenant/futex.h"
 #include "tenant/membership.h"
 #include "tenant/memory/boundary.h"
-#include "tenant/memory/futex.h"
 #include "tenant/memory/pause.h"
 #include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"

@@ -5,6 +5,7 @@
 
 #include "tenant/membership.h"
 #include "tenant/memory/table.h"
+#include "tenant/relaxed.h"
 
 namespace tenant {
 
@@ -35,18 +36,6 @@ MemoryTable<Promise> promises;  // by executable graph
 
 std::atomic<uint64_t> known_devices{0};  // whose default pool and graph memory are counted
 std::atomic<bool> made_pools{false};     // the program has pools of its own
-
-// A thread in the middle of a capture may do what follows only if it declares itself relaxed.
-class Relaxed {
- public:
-    Relaxed() { driver.cuThreadExchangeStreamCaptureMode(&mode_); }
-    ~Relaxed() { driver.cuThreadExchangeStreamCaptureMode(&mode_); }
-    Relaxed(const Relaxed&) = delete;
-    Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
 
 bool attribute(CUmemoryPool pool, CUmemPool_attribute which, uint64_t* out) {
     cuuint64_t value = 0;

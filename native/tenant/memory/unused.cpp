@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "tenant/memory/futex.h"
+#include "tenant/futex.h"
 #include "tenant/memory/mover.h"
 #include "wire/segment.h"
 

@@ -1,4 +1,5 @@
 #include "tenant/record/op_timer.h"
+#include "tenant/relaxed.h"
 
 #include <algorithm>
 
@@ -9,18 +10,6 @@ namespace tenant {
 namespace {
 
 constexpr float kShortestUs = 0.5F;
-
-// A question about an event breaks a capture that another thread has open, unless the asker declares itself relaxed.
-class Relaxed {
- public:
-    Relaxed() { driver.cuThreadExchangeStreamCaptureMode(&mode_); }
-    ~Relaxed() { driver.cuThreadExchangeStreamCaptureMode(&mode_); }
-    Relaxed(const Relaxed&) = delete;
-    Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
 
 }  // namespace
 

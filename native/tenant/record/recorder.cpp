@@ -1,8 +1,6 @@
 #include "tenant/record/recorder.h"
 
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "tenant/futex.h"
 #include "tenant/membership.h"
 #include "tenant/own_thread.h"
 
@@ -31,15 +30,6 @@ constexpr int kLastLooks = 10;
 
 pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 std::atomic<bool> given_up{false};
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t timeout_ns) {
-    timespec timeout{static_cast<time_t>(timeout_ns / kSecond), static_cast<long>(timeout_ns % kSecond)};
-    syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_equal, &timeout, nullptr, 0);
-}
-
-void futex_wake(std::atomic<uint32_t>& word) {
-    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
-}
 
 void say_not_recorded(const char* path, const char* why) {
     char line[4400];
@@ -123,8 +113,8 @@ void Recorder::finish_at_exit() {
     given_up.store(true);
     if (!recorder) return;
     recorder->leaving_.store(1);
-    futex_wake(recorder->leaving_);
-    for (int tries = 0; tries < 50 && !recorder->done_.load(); ++tries) futex_wait(recorder->done_, 0, kNapNs);
+    wake_all(recorder->leaving_);
+    for (int tries = 0; tries < 50 && !recorder->done_.load(); ++tries) wait_on(recorder->done_, 0, kNapNs);
 }
 
 void* Recorder::thread_main(void* self) {
@@ -132,7 +122,7 @@ void* Recorder::thread_main(void* self) {
     pthread_setname_np(pthread_self(), "cotenant-record");
     recorder->run();
     recorder->done_.store(1);
-    futex_wake(recorder->done_);
+    wake_all(recorder->done_);
     return nullptr;
 }
 
@@ -145,7 +135,7 @@ void Recorder::run() {
         collect_times();
         // What was launched last may be about to end.
         for (int tries = 0; leaving && tries < kLastLooks && timer.any_on_its_way(); ++tries) {
-            futex_wait(leaving_, 1, kMillisecond);
+            wait_on(leaving_, 1, kMillisecond);
             collect_times();
         }
         drain(leaving);
@@ -156,7 +146,7 @@ void Recorder::run() {
             finish("time");
         else if (now - last_write_ns_ >= kBlockEveryNs)
             write_block();
-        if (!is_over_) futex_wait(leaving_, 0, timer.any_on_its_way() ? kTimingNapNs : kNapNs);
+        if (!is_over_) wait_on(leaving_, 0, timer.any_on_its_way() ? kTimingNapNs : kNapNs);
     }
 }
 
