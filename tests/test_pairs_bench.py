@@ -563,6 +563,12 @@ def test_a_mistake_is_told_before_anything_runs(bench: Bench, options: list[str]
     assert "Traceback" not in done.stderr and not bench.mps_log.exists()
 
 
+def test_the_help_names_every_mode(bench: Bench) -> None:
+    done = bench.run("--help")
+    assert done.returncode == 0
+    assert all(mode in " ".join(done.stdout.split()) for mode in catalogue.CHOOSABLE)
+
+
 def test_the_list_names_jobs_pairs_and_modes(bench: Bench) -> None:
     done = bench.run("--list")
     assert done.returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,11 @@ def about_server(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         growth = server["growth_ms"]
         more = f"the server's {found['growth_gib']} {unit_of(found)} more, longest wait of {len(growth)}"
         yield more, f"{max(growth, default=0):.0f} ms"
-        for part, samples in server["latency_ms"].items():
-            figures = f"{percentile(samples, 50):.1f} / {percentile(samples, 99):.1f} ms"
-            yield f"its latency, {part}, p50 / p99", figures
+        parts = server["latency_ms"]
+        for part, samples in parts.items():
+            ratio = statistics.mean(samples) / statistics.mean(parts["alone"])
+            figures = " / ".join(f"{percentile(samples, percent):.1f}" for percent in (50, 95, 99))
+            yield f"its latency, {part}, p50 / p95 / p99; mean", f"{figures} ms; {ratio:.2f} of alone"
 
 
 def into_page(page: Path, table: str) -> None:

@@ -56,19 +56,22 @@ def server() -> None:
     begin()
     held: list[Any] = [check(driver.cuMemAlloc(MIB))]
     waits: list[float] = []
-    latency: list[float] = []
+    latency: dict[str, list[float]] = {}
+    part = "alone"
     print("ready", flush=True)
     while True:
         before = time.monotonic()
         check(driver.cuMemsetD8(held[0], 1, 1000))
-        latency.append(1000 * (time.monotonic() - before))
+        latency.setdefault(part, []).append(1000 * (time.monotonic() - before))
         try:
             words = heard.get(timeout=0.02)
         except queue.Empty:
             continue
         if not words:
-            print(json.dumps({"latency_ms": {"start": latency}, "growth_ms": waits}), flush=True)
+            print(json.dumps({"latency_ms": latency, "growth_ms": waits}), flush=True)
             return
+        if words[0] == "mark":
+            part = words[1]
         if words[0] == "grow":
             for _ in range(int(words[2])):
                 before = time.monotonic()

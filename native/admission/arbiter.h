@@ -28,7 +28,7 @@ constexpr uint64_t kBytesPerSecond = 20000000000;  // of a transfer that was nev
 
 // How long one that has to leave may go on, if what it does is about to be at a better point for that.
 constexpr uint64_t kPatienceNs = 1000000000;
-constexpr uint64_t kHurriedPatienceNs = 100000000;  // while a class above waits
+constexpr uint64_t kHurriedPatienceNs = 100000000;  // while a class above waits, or has just grown
 
 struct Gpu {
     uint64_t capacity;
@@ -82,11 +82,12 @@ inline bool is_crowded(const Gpu& gpu, const Tenant* tenants, uint32_t count) {
            (gpu.capacity && taken(tenants, count) > gpu.capacity - gpu.capacity / 4);
 }
 
-inline uint64_t patience_ns(const Tenant* tenants, uint32_t count, const Tenant& self) {
-    return std::any_of(tenants, tenants + count,
-                       [&](const Tenant& one) { return one.wanted && one.tenant_class < self.tenant_class; })
-               ? kHurriedPatienceNs
-               : kPatienceNs;
+// One that has used the headroom may want more of it soon.
+inline uint64_t patience_ns(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self) {
+    bool waits = std::any_of(tenants, tenants + count,
+                             [&](const Tenant& one) { return one.wanted && one.tenant_class < self.tenant_class; });
+    bool has_grown = gpu.capacity && taken(tenants, count) > usable(gpu, tenants, count, self.tenant_class);
+    return waits || has_grown ? kHurriedPatienceNs : kPatienceNs;
 }
 
 // Whether one's place may go to the other, as far as their classes are concerned.

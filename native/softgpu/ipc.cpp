@@ -3,6 +3,7 @@
 // The pages that an allocation lies in become those of a memory file when it is first shared, at the same addresses and
 // with their contents. Who opens the handle finds the file with the process that made it, so it has to be alive then.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -117,7 +118,8 @@ int find_file(const Handle& handle, uint64_t* bytes) {
 CUresult map_file(const Handle& handle, OpenedPages* out) {
     uint64_t bytes = 0;
     const int file = find_file(handle, &bytes);
-    if (file < 0) return CUDA_ERROR_INVALID_VALUE;
+    if (file < 0)
+        return kill(static_cast<pid_t>(handle.pid), 0) == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
     const uint64_t base = map_pages(bytes);
     const bool mapped = base != 0 && mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE,
                                           MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, 0) != MAP_FAILED;

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MiB = 1 << 20
 PROGRAM = [sys.executable, "-u", str(Path(__file__).parent / "programs" / "sharing.py")]
-INVALID_VALUE, INVALID_CONTEXT = "error 1", "error 201"
+INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE = "error 1", "error 201", "error 400"
 OURS = "c07e9a475d1eb302"
 MARK, LENDER, KEY = slice(0, 32), slice(32, 64), slice(64, 80)
 
@@ -191,9 +191,9 @@ def test_its_lender_may_die_first(sharer: Callable[..., Sharer]) -> None:
     assert other("read", there, 5) == "still"
     assert other("write", there, "there") == "0"
     assert other("open", handle) == there
-    assert late("open", handle) == INVALID_VALUE
+    assert late("open", handle) == INVALID_HANDLE
     assert (other("close", there), other("close", there)) == ("0", "0")
-    assert other("open", handle) == INVALID_VALUE
+    assert other("open", handle) == INVALID_HANDLE
 
 
 def test_its_borrowers_may_die_and_there_may_be_several(sharer: Callable[..., Sharer]) -> None:
@@ -224,7 +224,7 @@ def test_a_handle_that_was_made_up_opens_nothing(sharer: Callable[..., Sharer]) 
     one, other = sharer(), sharer()
     pointer, handle = one.lent("secret")
     assert other("open", with_part(handle, KEY, "00" * 8)) == INVALID_VALUE
-    assert other("open", with_part(handle, LENDER, "00" * 16)) == INVALID_VALUE
+    assert other("open", with_part(handle, LENDER, "00" * 16)) == INVALID_HANDLE
     assert other("open", with_part(handle, MARK, "00" * 16)) == INVALID_VALUE  # the driver's word
     assert other("open", handle, 4) == INVALID_VALUE
     assert one("open", handle) == INVALID_CONTEXT
@@ -350,7 +350,7 @@ def test_a_forked_child_lends_nothing_and_keeps_nothing(sharer: Callable[..., Sh
     assert late("open", handle) == INVALID_VALUE
     one.kill()
     # The child is alive: it has the parent's pipe, and nothing of its socket.
-    assert late("open", handle) == INVALID_VALUE
+    assert late("open", handle) == INVALID_HANDLE
 
 
 def test_what_a_context_has_opened_goes_with_it(sharer: Callable[..., Sharer]) -> None:

@@ -29,6 +29,11 @@ def read(pointer, size):
     there = bytearray(int(size))
     return said(driver.cuMemcpyDtoH(there, int(pointer), len(there)), lambda: there.decode())
 
+def write(pointer, text):
+    copied = driver.cuMemcpyHtoD(int(pointer), text.encode(), len(text))
+    driver.cuCtxSynchronize()  # small copies return before they have arrived, and other processes may come first
+    return said(copied, lambda: "fine")
+
 CALLS = {
     "alloc": lambda size: said(driver.cuMemAlloc(int(size)), int),
     "pinned": lambda size: said(driver.cuMemHostAlloc(int(size), 0), int),
@@ -37,7 +42,7 @@ CALLS = {
     "open": opened,
     "close": lambda at: said(driver.cuIpcCloseMemHandle(int(at)), lambda: "fine"),
     "free": lambda at: said(driver.cuMemFree(int(at)), lambda: "fine"),
-    "write": lambda at, text: said(driver.cuMemcpyHtoD(int(at), text.encode(), len(text)), lambda: "fine"),
+    "write": write,
     "read": read,
     "range": lambda at: said(driver.cuMemGetAddressRange(int(at)), lambda base, size: f"{int(base)} {size}"),
 }
@@ -46,7 +51,7 @@ for line in sys.stdin:
     print(CALLS[call](*words), flush=True)
 """
 MIB = 1 << 20
-INVALID_VALUE, INVALID_CONTEXT = "error 1", "error 201"
+INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE = "error 1", "error 201", "error 400"
 
 
 class Client:
@@ -140,5 +145,5 @@ def test_a_handle_of_memory_that_is_gone_opens_nothing(client: Callable[[], Clie
     orphan = one("get", one("alloc", 4 * MIB))
     one.child.kill()
     one.child.wait()
-    assert other("open", orphan) == INVALID_VALUE
+    assert other("open", orphan) == INVALID_HANDLE
     assert other("open", "00" * 64) == INVALID_VALUE

@@ -89,11 +89,15 @@ void pressure() {
     };
     auto patience = [&] {
         Tenant both[] = {server, training};
-        return arbiter::patience_ns(both, 2, training);
+        return arbiter::patience_ns(gpu, both, 2, training);
     };
     REQUIRE(!is_crowded() && patience() == arbiter::kPatienceNs);
     server.bytes += 1;
     REQUIRE(is_crowded() && patience() == arbiter::kPatienceNs);
+    server.bytes = gpu.capacity - gpu.headroom - training.bytes;
+    REQUIRE(patience() == arbiter::kPatienceNs);
+    server.bytes += 1;  // of the headroom: there may be more to come
+    REQUIRE(patience() == arbiter::kHurriedPatienceNs);
     server.bytes = 0;
     server.wanted = 1;
     REQUIRE(is_crowded() && patience() == arbiter::kHurriedPatienceNs);

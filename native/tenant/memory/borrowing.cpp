@@ -127,7 +127,10 @@ CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext contex
     LoanTerms terms{};
     int file = -1;
     Asked asked = ask_lender(handle.lender, handle.key, &terms, &file);
-    if (asked != Asked::got) return asked == Asked::gone ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
+    // As the driver has it.
+    if (asked == Asked::no_lender) return CUDA_ERROR_INVALID_HANDLE;
+    if (asked == Asked::no_loan) return CUDA_ERROR_INVALID_VALUE;
+    if (asked == Asked::silent) return CUDA_ERROR_MAP_FAILED;
     bool sound = terms.offset <= terms.whole_bytes && terms.bytes <= terms.whole_bytes - terms.offset;
     CUdeviceptr mapping = sound ? map_file(file, terms, device) : 0;
     close(file);

@@ -164,18 +164,18 @@ Asked ask_lender(const uint8_t (&lender)[16], uint64_t key, LoanTerms* terms, in
     socklen_t length = address_of(lender, &address);
     Asked asked = Asked::silent;
     if (!connect_patiently(connection, address, length)) {
-        asked = errno == ECONNREFUSED ? Asked::gone : Asked::silent;
+        asked = errno == ECONNREFUSED ? Asked::no_lender : Asked::silent;
     } else if (!is_of_our_user(connection)) {
-        asked = Asked::gone;
+        asked = Asked::no_loan;
     } else {
         Question question{kQuestion, key};
         Answer answer{};
         if (!send_with(connection, &question, sizeof question, -1))
-            asked = Asked::gone;
+            asked = Asked::no_lender;
         else if (wait_for_message(connection, kAnswerPatienceMs))
             asked = receive_with(connection, &answer, sizeof answer, file) && answer.magic == kQuestion && *file >= 0
                         ? Asked::got
-                        : Asked::gone;
+                        : Asked::no_loan;
         *terms = answer.terms;
     }
     if (asked != Asked::got && *file >= 0) {

@@ -22,7 +22,7 @@ int next_borrower(int listening, uint64_t* key);
 void answer_borrower(int connection, const LoanTerms& terms, int file);
 
 // The borrower's end.
-enum class Asked : uint8_t { got, gone, silent };  // no such lender or loan; no answer
+enum class Asked : uint8_t { got, no_lender, no_loan, silent };
 Asked ask_lender(const uint8_t (&lender)[16], uint64_t key, LoanTerms* terms, int* file);
 
 }  // namespace tenant

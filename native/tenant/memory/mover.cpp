@@ -147,7 +147,7 @@ bool Mover::must_make_room(uint64_t now) {
 uint64_t Mover::patience_ns() {
     uint64_t patience = arbiter::kPatienceNs;
     see_crowds([&](const Crowd& crowd, const arbiter::Tenant& self) {
-        patience = std::min(patience, arbiter::patience_ns(crowd.tenants, crowd.count, self));
+        patience = std::min(patience, arbiter::patience_ns(crowd.gpu, crowd.tenants, crowd.count, self));
     });
     return patience;
 }
