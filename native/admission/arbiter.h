@@ -2,15 +2,12 @@
 // away, never half; whoever needs room asks others to leave.
 //
 //   displaced     by a class above: at once. By an equal: when its stay is over, which lasts at least ten times as long
-//   as
-//                 its own leaving and return take; so that less than a tenth of the time goes into moving.
+//                 as its own leaving and return take; so that less than a tenth of the time goes into moving.
 //   who first     the least valuable: lowest class, then lowest weight, idle before busy, longest resident, largest. As
-//   few
-//                 as are needed: one whose bytes turn out not to be is spared.
+//                 few as are needed: one whose bytes turn out not to be is spared.
 //   who returns   when there is room for all of it, the headroom aside that is kept for the classes above. Those who
-//   wait
-//                 stand in line by class, then by how long they have waited; one who could not be served even if all
-//                 who can leave did, lets the others pass.
+//                 wait stand in line by class, then by how long they have waited; one who could not be served even if
+//                 all who can leave did, lets the others pass.
 //
 // Nobody is told to leave: each says in its own slot what it waits for, and each who could leave asks these rules
 // whether it is the one. Bytes are taken by counting them in one's own slot and looking at the sum again.
@@ -28,7 +25,7 @@ constexpr uint64_t kBytesPerSecond = 20000000000;  // of a transfer that was nev
 
 // How long one that has to leave may go on, if what it does is about to be at a better point for that.
 constexpr uint64_t kPatienceNs = 1000000000;
-constexpr uint64_t kHurriedPatienceNs = 100000000;  // while a class above waits, or has just grown
+constexpr uint64_t kHurriedPatienceNs = 100000000;  // while it is pressed
 
 struct Gpu {
     uint64_t capacity;
@@ -80,14 +77,6 @@ inline bool is_crowded(const Gpu& gpu, const Tenant* tenants, uint32_t count) {
     if (count < 2) return false;
     return std::any_of(tenants, tenants + count, [](const Tenant& one) { return one.wanted != 0; }) ||
            (gpu.capacity && taken(tenants, count) > gpu.capacity - gpu.capacity / 4);
-}
-
-// One that has used the headroom may want more of it soon.
-inline uint64_t patience_ns(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self) {
-    bool waits = std::any_of(tenants, tenants + count,
-                             [&](const Tenant& one) { return one.wanted && one.tenant_class < self.tenant_class; });
-    bool has_grown = gpu.capacity && taken(tenants, count) > usable(gpu, tenants, count, self.tenant_class);
-    return waits || has_grown ? kHurriedPatienceNs : kPatienceNs;
 }
 
 // Whether one's place may go to the other, as far as their classes are concerned.
@@ -181,6 +170,24 @@ inline bool is_first_in_line(const Gpu& gpu, const Tenant* tenants, uint32_t cou
         if ((one.tenant_class < who.tenant_class || earlier) && has_hope(gpu, tenants, count, one)) return false;
     }
     return true;
+}
+
+inline uint64_t taken_above(const Tenant* tenants, uint32_t count, const Tenant& self) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; ++i)
+        if (tenants[i].tenant_class < self.tenant_class) sum += tenants[i].bytes;
+    return sum;
+}
+
+// Whether a class above waits for memory, or has grown from so many bytes into its headroom, and may want more soon.
+// Then one that is about to leave does not dawdle; and one that is on its way back turns round, which is free: all of
+// it is still on the host. What equals count for a moment, to see whether there is room, presses nobody.
+inline bool is_pressed(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self, uint64_t above) {
+    bool is_over = gpu.capacity && taken(tenants, count) > usable(gpu, tenants, count, self.tenant_class);
+    if (is_over && taken_above(tenants, count, self) > above) return true;
+    return std::any_of(tenants, tenants + count, [&](const Tenant& one) {
+        return one.wanted && one.tenant_class < self.tenant_class && has_hope(gpu, tenants, count, one);
+    });
 }
 
 // Whether this one has to leave: somebody who is next waits for its place, or the headroom of the classes above is

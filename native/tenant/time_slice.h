@@ -25,19 +25,16 @@ struct Slicing {
                              // production job, or one with a floor
     uint32_t weight = 1000;  // thousandths
     float longest_kernel_us = 0;
-    bool moves = false;  // its memory is on its way: all that it does is copy
 };
 
 // 0: leave the driver's. A production job, once on, stays on. An opportunistic one that is in its way is either
 // drained or cut: what has short kernels stops at its next gate by itself, and to cut them would only cost a save of
-// all registers; a long kernel is cut at once. So are copies, which cost nothing to cut: a copy of a few bytes that
-// production waits for would stand in line with those of a whole leaving.
+// all registers; a long kernel is cut at once.
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
     constexpr uint32_t kSharedUs = 2000;  // for a weight of 1
     constexpr uint32_t kDrainUs = 1000, kCutUs = 30;
     constexpr float kLongKernelUs = 2500;
-    if (slicing.moves) return kCutUs;
     if (slicing.tenant_class == wire::standard) return 0;
     if (slicing.shares)
         return std::clamp(static_cast<uint32_t>(uint64_t{kSharedUs} * slicing.weight / 1000), kCutUs, kProductionUs);

@@ -286,11 +286,9 @@ void Membership::mind_time_slice() {
             shares = shares || wire::anybody_else(*segment_, index_, gpu, wire::production, wire::production) ||
                      wire::any_floor(*segment_, gpu);
         });
-    uint32_t where = slot_->residence.where.load();
-    bool moves = where == wire::leaving || where == wire::returning;
-    bool unruled = segment_->header.knobs.rule.load() == admission::none;
-    Slicing slicing{tenant_class, shares, slot_->weight.load(), longest_kernel_us(), moves};
-    uint32_t us = asked_slice_us_ ? asked_slice_us_ : unruled ? 0 /* the driver's own */ : time_slice_for(slicing);
+    if (segment_->header.knobs.rule.load() == admission::none) tenant_class = wire::standard;  // the driver's own
+    uint32_t us = asked_slice_us_ ? asked_slice_us_
+                                  : time_slice_for({tenant_class, shares, slot_->weight.load(), longest_kernel_us()});
     if (us == slice_us_) return;
     slice_us_ = us;
     set_time_slice(us);

@@ -206,6 +206,31 @@ def test_production_grows_while_others_come_and_go(job: Start) -> None:
     assert [one.hear() for one in jobs] == ["done"] * 2
 
 
+@pytest.mark.parametrize("need", ["more than there is", "a part of its headroom"])
+def test_one_that_is_coming_back_turns_round_for_production(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow, native: Path, tmp_path: Path, need: str
+) -> None:
+    slow = tmp_path / "slow.gpu"
+    device = (native / "devices" / "small.gpu").read_text()
+    slow.write_text(device.replace("bus_gbps = 10", "bus_gbps = 0.2"))  # it takes over a second each way
+    settings = {"COTENANT_CAPACITY": "400M", "COTENANT_SOFTGPU": str(slow)}
+    knobs("--headroom", "60M")
+    below, above = job("opportunistic", **settings), job("production", **settings)
+    tell(below, "memory.big = int(check(driver.cuMemAlloc(300 << 20))); say(1)", "1")
+    tell(below, "check(driver.cuMemsetD8(memory.big, 7, 300 << 20)); gpu.synchronize(); say(1)", "1")
+    take = "memory.more = check(driver.cuMemAlloc({} << 20)); say(1)"
+    tell(above, take.format(200), "1")
+    tell(above, "check(driver.cuMemFree(memory.more)); say(1)", "1")
+    wait_for(lambda: of(below, tenants_now()).where == Where.returning)
+    tell(above, take.format(200 if need == "more than there is" else 80), "1")
+    wait_for(lambda: of(below, tenants_now()).where == Where.away)
+    assert of(below, tenants_now()).times_left == 1
+    tell(above, "check(driver.cuMemFree(memory.more)); say(1)", "1")
+    look = "there = bytearray(4); check(driver.cuMemcpyDtoH(there, memory.big + {}, 4)); say(there.hex())"
+    for at in (0, 150 * MiB + 5, 300 * MiB - 4):
+        tell(below, look.format(at), "07070707")
+
+
 def test_headroom_is_kept_for_the_classes_above(
     job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
 ) -> None:

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import segment
-from cotenant.segment import Where
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import RunPython
-    from tests.interposer.conftest import Compile, Tenant
+    from tests.interposer.conftest import Compile
 
     Ask = Callable[..., list[str]]
 
@@ -52,33 +49,3 @@ def test_other_calls_to_the_kernel_are_left_alone(ask: Ask) -> None:
 
 def test_a_kernel_that_refuses_gets_the_drivers_own(ask: Ask) -> None:
     assert ask("production", COTENANT_TEST_REFUSE="1") == ["1000000 refused", "2048 taken"]
-
-
-def say_where(path: Path, where: Where) -> None:
-    """In the slot of the only tenant."""
-    with path.open("r+b") as file:
-        file.seek(segment.PAGE + segment.Slot.residence.offset + segment.Residence.where.offset)
-        file.write(where.to_bytes(4, "little"))
-
-
-def test_while_its_memory_moves_it_is_cut_at_once(
-    compiled: Compile, tenant: Callable[..., Tenant], softgpu_env: dict[str, str]
-) -> None:
-    driver, kernel = compiled("null_driver", "-shared"), compiled("kernel_module", "-shared")
-    source = f"""
-import ctypes
-from soft import Gpu
-gpu = Gpu(0); gpu.launch(gpu.kernel('empty')); gpu.synchronize()
-ctypes.CDLL({str(driver)!r}).null_driver_slice(99, {SET_TIME_SLICE})
-input()
-"""
-    one = tenant("opportunistic", source, LD_PRELOAD=str(kernel), COTENANT_OVERSUBSCRIBE="0")
-    assert one.hear() == "1000 taken"
-    path = Path(softgpu_env["COTENANT_SEGMENT"])
-    for where in (Where.leaving, Where.returning):
-        say_where(path, where)
-        assert one.hear() == "30 taken"
-        say_where(path, Where.resident)
-        assert one.hear() == "1000 taken"
-    one.say("")
-    one.finish()

@@ -87,22 +87,31 @@ void pressure() {
         Tenant both[] = {server, training};
         return arbiter::is_crowded(gpu, both, 2);
     };
-    auto patience = [&] {
+    uint64_t above = 0;
+    auto is_pressed = [&] {
         Tenant both[] = {server, training};
-        return arbiter::patience_ns(gpu, both, 2, training);
+        return arbiter::is_pressed(gpu, both, 2, training, above);
     };
-    REQUIRE(!is_crowded() && patience() == arbiter::kPatienceNs);
+    REQUIRE(!is_crowded() && !is_pressed());
     server.bytes += 1;
-    REQUIRE(is_crowded() && patience() == arbiter::kPatienceNs);
+    REQUIRE(is_crowded() && !is_pressed());
     server.bytes = gpu.capacity - gpu.headroom - training.bytes;
-    REQUIRE(patience() == arbiter::kPatienceNs);
+    REQUIRE(!is_pressed());
+    above = server.bytes;
+    training.bytes += 1;  // for a moment, to see whether there is room
+    REQUIRE(!is_pressed());
+    training.bytes -= 1;
     server.bytes += 1;  // of the headroom: there may be more to come
-    REQUIRE(patience() == arbiter::kHurriedPatienceNs);
+    REQUIRE(is_pressed());
+    above = server.bytes;
+    REQUIRE(!is_pressed());
     server.bytes = 0;
-    server.wanted = 1;
-    REQUIRE(is_crowded() && patience() == arbiter::kHurriedPatienceNs);
+    server.wanted = 60 * kGiB;
+    REQUIRE(is_crowded() && !is_pressed());  // it will never have it: nothing moves
+    training.movable_later = training.movable;
+    REQUIRE(is_pressed());
     server.tenant_class = training.tenant_class;
-    REQUIRE(is_crowded() && patience() == arbiter::kPatienceNs);
+    REQUIRE(is_crowded() && !is_pressed());
     server.wanted = 0;
     REQUIRE(!is_crowded());
     training.bytes = gpu.capacity;

@@ -211,7 +211,7 @@ void faults(wire::Segment& segment, Kind kind, long length) {
         calls = 0;
         fail_from = at;
         fail_until = at + length;
-        bool done = kind == leaving ? job.eviction.leave(job.nothing(), {}) : job.eviction.come_back();
+        bool done = kind == leaving ? job.eviction.leave(job.nothing(), {}) : job.eviction.come_back({});
         bool reached = calls > at;
         fail_from = -1;
         job.agrees_with_driver();
@@ -224,16 +224,16 @@ void faults(wire::Segment& segment, Kind kind, long length) {
         if (kind == leaving && !done && physical_bytes() < job.bytes) {
             // Somebody has taken the place of what has gone.
             capacity = physical_bytes();
-            REQUIRE(!job.eviction.come_back() && job.eviction.is_away());
+            REQUIRE(!job.eviction.come_back({}) && job.eviction.is_away());
             job.agrees_with_driver();
             capacity = UINT64_MAX;
         }
-        REQUIRE(job.eviction.come_back());
+        REQUIRE(job.eviction.come_back({}));
         job.is_whole_on_gpu();
         // It is none the worse for it.
         REQUIRE(job.eviction.leave(job.some(), {}) && physical_bytes() == job.pinned);
         REQUIRE(job.eviction.dropped_bytes() == 2048 && job.eviction.saved_bytes() == job.bytes - job.pinned - 2048);
-        REQUIRE(job.eviction.come_back());
+        REQUIRE(job.eviction.come_back({}));
         job.is_whole_on_gpu(true);
         if (!reached) {
             REQUIRE(at > 20);
@@ -248,12 +248,12 @@ void no_room(wire::Segment& segment) {
     // Others have taken the place meanwhile, all of it or a part.
     for (uint64_t left : {uint64_t{0}, uint64_t{8192}, tenant::HostPool::kBlock}) {
         capacity = job.pinned + left;
-        REQUIRE(!job.eviction.come_back() && job.eviction.is_away());
+        REQUIRE(!job.eviction.come_back({}) && job.eviction.is_away());
         REQUIRE(physical_bytes() == job.pinned);
         job.agrees_with_driver();
     }
     capacity = UINT64_MAX;
-    REQUIRE(job.eviction.come_back());
+    REQUIRE(job.eviction.come_back({}));
     job.is_whole_on_gpu();
 }
 
@@ -275,7 +275,35 @@ void parts(wire::Segment& segment) {
     REQUIRE(seen.left.size() >= 5 && seen.left.back() == job.pinned);
     for (size_t i = 1; i < seen.left.size(); ++i) REQUIRE(seen.left[i] <= seen.left[i - 1]);
     REQUIRE(seen.left[2] > job.pinned);
-    REQUIRE(job.eviction.come_back());
+    REQUIRE(job.eviction.come_back({}));
+}
+
+// On its way back it is asked to turn round, each time a little later: all of its place is free again, and no byte
+// lost.
+void turning(wire::Segment& segment) {
+    struct Asked {
+        long times = 0, turns_at = 0;
+        static bool shall_turn(void* who) {
+            auto* self = static_cast<Asked*>(who);
+            return self->times++ == self->turns_at;
+        }
+    };
+    Job job(segment, 5);
+    REQUIRE(job.eviction.leave(job.nothing(), {}));
+    for (long at = 0;; ++at) {
+        snprintf(about, sizeof about, "turning round at the %ldth question", at);
+        Asked asked{0, at};
+        if (job.eviction.come_back({Asked::shall_turn, &asked})) {
+            // Once for each chunk, and for each batch of copies.
+            REQUIRE(at == asked.times && at >= 2 * (7 - 1));
+            break;
+        }
+        REQUIRE(job.eviction.is_away() && physical_bytes() == job.pinned);
+        job.agrees_with_driver();
+    }
+    job.is_whole_on_gpu();
+    REQUIRE(job.eviction.leave(job.nothing(), {}) && job.eviction.come_back({}));
+    job.is_whole_on_gpu();
 }
 
 void budget(wire::Segment& segment) {
@@ -286,7 +314,7 @@ void budget(wire::Segment& segment) {
     REQUIRE(pinned.load() == tenant::HostPool::kBlock);
     job.is_whole_on_gpu();
     segment.header.crowding.host_memory.store(2 * tenant::HostPool::kBlock);
-    REQUIRE(job.eviction.leave(job.nothing(), {}) && job.eviction.come_back());
+    REQUIRE(job.eviction.leave(job.nothing(), {}) && job.eviction.come_back({}));
     job.is_whole_on_gpu();
     REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
     job.pool.shrink_to(0);
@@ -310,6 +338,7 @@ int main(int argc, char** argv) {
     if (which == "returning, for good") faults(*segment, returning, 1000000);
     if (which == "no room") no_room(*segment);
     if (which == "parts") parts(*segment);
+    if (which == "turning") turning(*segment);
     if (which == "budget") budget(*segment);
     return 0;
 }

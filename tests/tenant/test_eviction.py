@@ -34,6 +34,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "returning, for good",
         "no room",
         "parts",
+        "turning",
         "budget",
     ],
 )

@@ -196,11 +196,20 @@ bool Eviction::leave(const Unused& unused, Listener listener) {
     return true;
 }
 
-bool Eviction::come_back() {
+bool Eviction::bring_all(Doubt doubt) {
+    auto go_on = [&] { return !doubt.shall_turn || !doubt.shall_turn(doubt.who); };
+    for (uint32_t i = 0; i < chunks_.count(); ++i)
+        if (!go_on() || !bring(chunks_[i])) return false;
+    for (uint32_t from = 0, to = 0; from < copied_; from = to) {
+        for (uint64_t bytes = 0; to < copied_ && bytes < batch_; ++to) bytes += pieces_[to].bytes;
+        if (!go_on() || !copy(Way::to_gpu, from, to)) return false;
+    }
+    return true;
+}
+
+bool Eviction::come_back(Doubt doubt) {
     if (!is_away_) return true;
-    bool good = true;
-    for (uint32_t i = 0; good && i < chunks_.count(); ++i) good = bring(chunks_[i]);
-    if (good && copy(Way::to_gpu, 0, copied_)) {
+    if (bring_all(doubt)) {
         is_away_ = false;
         return true;
     }

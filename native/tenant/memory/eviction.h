@@ -6,8 +6,8 @@
 //               who wait for room need not wait for all of it. Where something fails on the way, the tenant stays
 //               paused with a part here and a part there, and comes back as it does otherwise.
 //   come back   copies when there is memory under every address, and only when all of it is back is the host's copy
-//               given up. Where something fails, what was made is given up again, and the copy still stands. Where
-//               copies cannot be waited for, what was made stays, for the next try.
+//               given up. Where something fails, or somebody else needs the room, what was made is given up again, and
+//               the copy still stands. Where copies cannot be waited for, what was made stays, for the next try.
 //
 // Each chunk's own flags say what is behind its addresses, so a step can be tried again from wherever it failed.
 #pragma once
@@ -41,8 +41,12 @@ class Eviction {
         void* who = nullptr;
     };
     bool leave(const Unused& unused, Listener listener);
-    // True: all is on the GPU again.
-    bool come_back();
+    // True: all is on the GPU again. Asks now and then whether it shall turn round.
+    struct Doubt {
+        bool (*shall_turn)(void* who) = nullptr;
+        void* who = nullptr;
+    };
+    bool come_back(Doubt doubt);
 
     bool is_away() const { return is_away_; }
     wire::Refusal refusal() const { return refusal_; }
@@ -73,6 +77,7 @@ class Eviction {
     void save_what_is_unused();
     bool save_batch(uint32_t* next);
     bool give_up_saved();
+    bool bring_all(Doubt doubt);
     CUstream lane_in(CUcontext context);
     bool bring(Chunk& chunk);
     void give_up(Chunk& chunk);

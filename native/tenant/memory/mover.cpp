@@ -48,7 +48,7 @@ class Mover {
     void take_requests();
     bool is_over_limit() const;
     bool must_make_room(uint64_t now);
-    uint64_t patience_ns();
+    bool is_pressed();
     template <class See>
     void see_crowds(See&& see);  // of the GPUs where it has memory that could leave
     void leave();
@@ -71,6 +71,7 @@ class Mover {
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
     uint64_t crowded_ns_ = 0;
     uint64_t claimed_[wire::kGpus] = {};
+    uint64_t above_[wire::kGpus] = {};  // while it comes back: what the classes above had when it set out
 };
 
 void Mover::run() {
@@ -106,7 +107,8 @@ void Mover::look(uint64_t now) {
         return;
     }
     if (!asked_ns_) asked_ns_ = now;
-    if (!membership_.captures_open.load() && boundary::is_worth_waiting(now, asked_ns_ + patience_ns())) return;
+    uint64_t patience = is_pressed() ? arbiter::kHurriedPatienceNs : arbiter::kPatienceNs;
+    if (!membership_.captures_open.load() && boundary::is_worth_waiting(now, asked_ns_ + patience)) return;
     asked_ns_ = 0;
     leave();
 }
@@ -118,7 +120,7 @@ void Mover::see_crowds(See&& see) {
         if (!slot_.memory[gpu].movable_bytes.load()) continue;
         Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
         const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
-        if (self) see(crowd, *self);
+        if (self) see(gpu, crowd, *self);
     }
 }
 
@@ -138,18 +140,18 @@ bool Mover::is_over_limit() const {
 bool Mover::must_make_room(uint64_t now) {
     uint32_t chosen[wire::kSlots];
     bool must = false;
-    see_crowds([&](const Crowd& crowd, const arbiter::Tenant& self) {
+    see_crowds([&](int, const Crowd& crowd, const arbiter::Tenant& self) {
         must |= crowd.gpu.capacity && arbiter::must_leave(crowd.gpu, crowd.tenants, crowd.count, self, now, chosen);
     });
     return must;
 }
 
-uint64_t Mover::patience_ns() {
-    uint64_t patience = arbiter::kPatienceNs;
-    see_crowds([&](const Crowd& crowd, const arbiter::Tenant& self) {
-        patience = std::min(patience, arbiter::patience_ns(crowd.gpu, crowd.tenants, crowd.count, self));
+bool Mover::is_pressed() {
+    bool pressed = false;
+    see_crowds([&](int gpu, const Crowd& crowd, const arbiter::Tenant& self) {
+        pressed |= arbiter::is_pressed(crowd.gpu, crowd.tenants, crowd.count, self, above_[gpu]);
     });
-    return patience;
+    return pressed;
 }
 
 void Mover::set_where(wire::Where where) {
@@ -274,6 +276,7 @@ bool Mover::may_come_back() {
         Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
         const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
         if (!self || !crowd.is_next(*self)) return false;
+        above_[gpu] = arbiter::taken_above(crowd.tenants, crowd.count, *self);
         if (crowd.gpu.capacity == 0 || crowd.missing(*self) == 0) continue;
         crowd.wake_chosen(segment, *self);
         return false;
@@ -308,8 +311,9 @@ void Mover::come_back() {
     bool back = false;
     {
         ResidenceLocked locked;
-        back = residence.eviction.come_back();
+        back = residence.eviction.come_back({[](void* self) { return static_cast<Mover*>(self)->is_pressed(); }, this});
     }
+    std::fill(above_, above_ + wire::kGpus, 0);
     MovableBytes now = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -357,7 +361,7 @@ bool Mover::prepare() {
     uint64_t all = 0, now = wire::now_ns();
     MovableBytes bytes = movable_bytes();
     for (uint64_t on_one : bytes.all) all += on_one;
-    see_crowds([&](const Crowd& crowd, const arbiter::Tenant&) {
+    see_crowds([&](int, const Crowd& crowd, const arbiter::Tenant&) {
         if (arbiter::is_crowded(crowd.gpu, crowd.tenants, crowd.count)) crowded_ns_ = now;
     });
     if (residence.pool.bytes() > all + 2 * HostPool::kBlock) residence.pool.shrink_to(all);
