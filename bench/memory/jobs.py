@@ -111,13 +111,20 @@ class Setting:
         return Path(self.environment["COTENANT_SEGMENT"])
 
     def start(
-        self, program: str, tenant_class: str | None, *options: str | int, with_helper: bool = True
+        self,
+        program: str,
+        tenant_class: str | None,
+        *options: str | int,
+        promise: float | None = None,
+        with_helper: bool = True,
     ) -> Job:
         """`tenant_class` None: without Cotenant. `with_helper`: whether the one for PyTorch comes by itself."""
         script = [str(HERE / "toy.py"), program] if self.toy else [str(HERE / f"{program}.py")]
         command = [*self.python, *script, *map(str, options)]
         if tenant_class:
-            command = [*self.cotenant, "run", "--require", "--class", tenant_class, "--", *command]
+            stated = ["--slowdown", f"{promise:.0%}"] if promise else []
+            run = [*self.cotenant, "run", "--require", "--class", tenant_class, *stated]
+            command = [*run, "--", *command]
         self.started += 1
         log = self.folder / f"{program}-{self.started}.log"
         environment = {**self.environment, "COTENANT_TORCH": str(int(with_helper))}

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))
+from bootstrap import Interval, ratio_interval
+
+PROMISE = 0.2  # of the server
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 
 
@@ -85,11 +90,24 @@ def about_server(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         growth = server["growth_ms"]
         more = f"the server's {found['growth_gib']} {unit_of(found)} more, longest wait of {len(growth)}"
         yield more, f"{max(growth, default=0):.0f} ms"
-        parts = server["latency_ms"]
-        for part, samples in parts.items():
-            ratio = statistics.mean(samples) / statistics.mean(parts["alone"])
+        for part, samples in server["latency_ms"].items():
             figures = " / ".join(f"{percentile(samples, percent):.1f}" for percent in (50, 95, 99))
-            yield f"its latency, {part}, p50 / p95 / p99; mean", f"{figures} ms; {ratio:.2f} of alone"
+            low, high = slowdown(server, part)
+            mean = statistics.mean(samples) / statistics.mean(server["latency_ms"]["alone"])
+            ratio = f"; mean {mean:.2f} [{low:.2f}, {high:.2f}] of alone" if part != "alone" else ""
+            yield f"its latency, {part}, p50 / p95 / p99", f"{figures} ms{ratio}"
+
+
+def slowdown(server: dict[str, Any], part: str) -> Interval:
+    """The 95 % interval of the mean latency, as a multiple of that alone."""
+    latency = server["latency_ms"]
+    return ratio_interval([latency[part]], [latency["alone"]], None)
+
+
+def promise_broken(found: dict[str, Any]) -> list[str]:
+    """In which parts: where not even the interval reaches down to it."""
+    server = found.get("server", {"latency_ms": {}})
+    return [part for part in server["latency_ms"] if slowdown(server, part)[0] > 1 + PROMISE]
 
 
 def into_page(page: Path, table: str) -> None:

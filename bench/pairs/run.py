@@ -85,7 +85,9 @@ def arguments() -> argparse.Namespace:
         "what", nargs="?", choices=("pairs", "promises", "preemption", "overhead", "page"), default="pairs"
     )
     parser.add_argument("--pairs", type=words, metavar="A+B,...", help="default: all that --list shows")
-    parser.add_argument("--modes", type=words, metavar="MODE,...", help="of " + ", ".join(CHOOSABLE).replace("%", "%%"))
+    parser.add_argument(
+        "--modes", type=words, metavar="MODE,...", help="of " + ", ".join(CHOOSABLE).replace("%", "%%")
+    )
     parser.add_argument(
         "--quick", action="store_true", help=f"{', '.join(QUICK_PAIRS)} in {', '.join(QUICK_MODES)}"
     )
