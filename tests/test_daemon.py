@@ -19,7 +19,7 @@ from cotenant.classes import TenantClass
 from cotenant.daemon import lock, report
 from cotenant.daemon.attachment import DEFAULTS, Attachment
 from cotenant.daemon.loop import Daemon, anybody_under
-from cotenant.daemon.report import Decision, stamped
+from cotenant.daemon.report import Decision, Report, stamped
 from cotenant.daemon.start import environment_for_daemon
 from cotenant.policies.interface import Rule
 from tests.segments import UUID, Written
@@ -224,6 +224,17 @@ def test_a_decision_keeps_the_time_when_it_was_first_seen(said: list[str], at: l
     before = [Decision(2, "b"), Decision(1, "a")]
     assert [one.at for one in stamped(said, before, 9)] == at
     assert [one.text for one in stamped(said, before, 9)] == said
+
+
+def test_who_comes_later_is_told_when_it_was_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Report(tmp_path / "segment")
+    clock = iter((10.0, 20.0, 30.0))
+    monkeypatch.setattr("cotenant.daemon.report.time.time", lambda: next(clock))
+    server, elsewhere, late = (1, 1, 0), (2, 1, 1), (3, 1, 0)
+    report.show("guard", "", {server: ["first"], elsewhere: ["second", "first"]})
+    report.show("guard", "", {server: ["second", "first"]})
+    report.show("guard", "", {server: ["second", "first"], late: ["third", "second", "first"]})
+    assert [one.at for one in report.decisions[late]] == [30.0, 20.0, 10.0]
 
 
 def test_the_guests_settings_are_not_the_daemons() -> None:

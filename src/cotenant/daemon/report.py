@@ -44,7 +44,7 @@ class Report:
 
     def show(self, policy: str, problem: str, lines: Mapping[Key, Sequence[str]]) -> None:
         now = time.time()
-        self.decisions = {key: stamped(said, self.decisions.get(key, []), now) for key, said in lines.items()}
+        self.decisions = {key: self.stamped_for(key, said, now) for key, said in lines.items()}
         content = {
             "pid": os.getpid(),
             "policy": policy,
@@ -63,6 +63,13 @@ class Report:
                 beside.write_text(json.dumps(content))
                 beside.replace(self.file)
                 self.written = content
+
+    def stamped_for(self, key: Key, said: Sequence[str], now: float) -> list[Decision]:
+        """One that has just come is told what was decided before: the times are those of the ones who were there."""
+        before = self.decisions.get(key)
+        there = [told for (_, _, gpu), told in self.decisions.items() if gpu == key[2]]
+        befores = [before] if before is not None else [[], *there]
+        return min((stamped(said, one, now) for one in befores), key=lambda told: sum(one.at for one in told))
 
     def remove(self) -> None:
         for file in (self.file, self.file.with_name(self.file.name + ".new")):
