@@ -25,6 +25,7 @@ from cotenant.errors import Problem
 from cotenant.simulator import Interference, Study, Workload, gpu_named
 
 CALIBRATION = ("decode+gpt", "decode+longk", "encoder+gpt")
+SLOWDOWN, SHARE = "x alone [95 %]", "Other job's work"  # columns of the table
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 SATURATED = (
     4.0  # service this many times alone: production cannot keep up, and its slowdown says only "far too slow"
@@ -55,16 +56,19 @@ def from_json(path: Path) -> list[Point]:
 
 def from_page(text: str) -> list[Point]:
     """The table that bench/pairs/run.py has written into a page."""
-    points, pair = [], ""
+    points, pair, titles = [], "", list[str]()
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 12:
+        if {"Pair", "Mode", SLOWDOWN, SHARE} <= set(cells):
+            titles = cells
+        if len(cells) != len(titles):
             continue
-        if named := re.fullmatch(r"\*\*(.+)\*\*", cells[0]):
+        row = dict(zip(titles, cells, strict=True))
+        if named := re.fullmatch(r"\*\*(.+)\*\*", row["Pair"]):
             pair = named[1]
-        slowdown, share = re.match(r"[\d.]+", cells[3]), re.fullmatch(r"(\d+)%", cells[9])
+        slowdown, share = re.match(r"[\d.]+", row[SLOWDOWN]), re.fullmatch(r"(\d+)%", row[SHARE])
         if pair and slowdown and share:
-            points.append(Point(pair, cells[1], float(slowdown[0]), int(share[1]) / 100))
+            points.append(Point(pair, row["Mode"], float(slowdown[0]), int(share[1]) / 100))
     return points
 
 
@@ -134,6 +138,10 @@ def main() -> int:
         is_page = options.measured.suffix == ".md"
         measured = from_page(options.measured.read_text()) if is_page else from_json(options.measured)
         points = known(measured, options.modes.split(","))
+        if not points:
+            raise Problem(
+                f"{options.measured} has no pair in these modes", "a page with the table, or pairs.json"
+            )
         studies: dict[str, Study] = {}
         rows = [(point, simulated(point, interference, options.seconds, studies)) for point in points]
     except (OSError, ValueError, KeyError, TypeError) as failure:

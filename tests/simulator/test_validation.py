@@ -1,0 +1,42 @@
+"""bench/simulator/validate.py reads what bench/pairs has measured."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import TREE
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+BENCH = TREE / "bench" / "simulator"
+
+
+@pytest.fixture
+def validate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("numpy")
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("validate")
+
+
+def test_the_page_is_read_whole(validate: ModuleType) -> None:
+    points = validate.from_page((TREE / "docs" / "benchmarks.md").read_text())
+    pairs, modes = {point.pair for point in points}, {point.mode for point in points}
+    assert len(points) == len(pairs) * len(modes)
+    assert len(pairs) >= 8 and modes == {"timeslice", "mps", "mps-priority", "cotenant"}
+    assert all(point.slowdown > 0.5 and 0 < point.share < 2 for point in points)
+
+
+def test_a_page_without_the_table_is_said_to_have_none(
+    validate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("| Pair | Mode |\n| --- | --- |\n")
+    monkeypatch.setattr(sys, "argv", ["validate.py", "--measured", str(page)])
+    assert validate.main() != 0
+    assert "has no pair in these modes" in capsys.readouterr().err
