@@ -2,6 +2,10 @@
 
 Each program runs plainly, then once as a production and once as an opportunistic tenant: these two at the same time
 on one segment, so that the second is really held back by the first. Programs are in programs/, one file each.
+
+python bench/coverage/run.py                                   # all programs
+python bench/coverage/run.py --only torch_eager --jobs 1       # one of them
+python bench/coverage/run.py --markdown docs/coverage.md       # rewrites the table of that page
 """
 
 from __future__ import annotations
@@ -172,7 +176,9 @@ def machine() -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="this program (repeatable)"
     )
