@@ -163,6 +163,39 @@ def test_a_graph_captured_before_replays_after(tenant: Start, cotenant: Run) -> 
     assert one.finish() == "True\n"
 
 
+ALLOCATING_GRAPH = """
+from moving import *
+gpu = Gpu(); memory = Memory(); memory.add('alloc', 4 << 20); stream = gpu.stream()
+mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+check(driver.cuStreamBeginCapture(stream, mode))
+check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(32 << 20, stream)), stream))
+graph = check(driver.cuStreamEndCapture(stream))
+print('captured', flush=True); input()
+result, exec_ = driver.cuGraphInstantiate(graph, 0)
+print(result.name, flush=True); input()
+"""
+
+
+def test_what_a_graph_will_take_is_asked_for_when_its_tenant_is_back(
+    tenant: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    one = tenant("opportunistic", ALLOCATING_GRAPH, COTENANT_CAPACITY="128M")
+    assert one.hear() == "captured"
+    pause(cotenant, one)
+    other = tenant("standard", JOB)
+    assert other.hear() == "ready"
+    tell(other, f"add alloc {92 * MiB}", "added")
+    one.say("")
+    # There is no room for it now: that is nothing to one that is away.
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        assert [about.where for about in tenants_now()] == [Where.away, Where.pinned]
+    tell(other, "free", "freed")
+    resume(cotenant, one)
+    assert one.hear() == "CUDA_SUCCESS"
+    one.say("")
+
+
 def test_what_is_exported_stays(tenant: Start, cotenant: Run) -> None:
     one = tenant(
         "opportunistic",
@@ -318,3 +351,24 @@ def test_host_memory_is_pinned_ahead_only_where_the_gpu_is_crowded(
         assert not any(about.host_pinned for about in tenants_now())
     tell(other, f"add alloc {40 * MiB}", "added")
     wait_for(lambda: any(about.host_pinned for about in tenants_now()))
+
+
+BUSY = """
+from soft import Gpu
+gpu = Gpu()
+kernel = gpu.kernel('long')
+for _ in range(1000): gpu.launch(kernel)
+print('busy', flush=True); input()
+"""
+
+
+def test_it_stands_aside_for_production_but_not_for_ever(
+    job: Tenant, tenant: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    tell(job, f"add alloc {9 * MiB}", "added")
+    assert tenant("production", BUSY).hear() == "busy"  # for 20 s
+    pause(cotenant, job)
+    resume(cotenant, job)
+    moved = next(one for one in tenants_now() if str(one.pid) == pid_of(job))
+    assert min(moved.leaving_ns, moved.transfer_ns - moved.leaving_ns) >= 20_000_000
+    assert any(use.busy for one in tenants_now() for use in one.uses if str(one.pid) != pid_of(job))

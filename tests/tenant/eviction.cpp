@@ -39,6 +39,8 @@ std::map<uint64_t, Mapping> mappings;
 uint64_t last_handle = 100;
 uint64_t capacity = UINT64_MAX;
 long calls = 0, copies = 0, fail_from = -1, fail_until = -1;
+std::map<CUstream, int> on_their_way;
+uint64_t last_stream = 7;
 
 bool fails() {
     long now = calls++;
@@ -89,28 +91,35 @@ CUresult set_access(CUdeviceptr at, size_t, const CUmemAccessDesc*, size_t count
     mappings.at(at).accessible = true;
     return CUDA_SUCCESS;
 }
-CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream) {
+CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
+    REQUIRE(on_their_way[stream]++ == 0 || fail_until > 0);  // unless a wait for it has failed
     char* there = behind(from, bytes);
     if (!there) return CUDA_ERROR_INVALID_VALUE;
     memcpy(to, there, bytes);
     ++copies;
     return CUDA_SUCCESS;
 }
-CUresult to_gpu(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+CUresult to_gpu(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
+    REQUIRE(on_their_way[stream]++ == 0 || fail_until > 0);  // unless a wait for it has failed
     char* there = behind(to, bytes);
     if (!there) return CUDA_ERROR_INVALID_VALUE;
     memcpy(there, from, bytes);
+    ++copies;
     return CUDA_SUCCESS;
 }
 CUresult set_current(CUcontext) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
 CUresult create_stream(CUstream* out, unsigned int) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
-    *out = reinterpret_cast<CUstream>(7);
+    *out = reinterpret_cast<CUstream>(++last_stream);
     return CUDA_SUCCESS;
 }
-CUresult synchronize(CUstream) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+CUresult synchronize(CUstream stream) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    on_their_way[stream] = 0;
+    return CUDA_SUCCESS;
+}
 CUresult register_host(void*, size_t, unsigned int) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
 CUresult unregister_host(void*) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
 
@@ -128,6 +137,9 @@ void install() {
     tenant::driver.cuMemHostRegister_v2 = register_host;
     tenant::driver.cuMemHostUnregister = unregister_host;
 }
+
+struct : tenant::Others {
+} nobody;
 
 // A tenant with a few chunks in two contexts, one of them pinned, each full of its own bytes.
 struct Job {
@@ -207,11 +219,11 @@ void faults(wire::Segment& segment, Kind kind, long length) {
                  kind == leaving ? "leaving" : "returning", length, at);
         fail_from = -1;
         Job job(segment, 1);
-        if (kind == returning) REQUIRE(job.eviction.leave(job.nothing(), {}));
+        if (kind == returning) REQUIRE(job.eviction.leave(job.nothing(), nobody));
         calls = 0;
         fail_from = at;
         fail_until = at + length;
-        bool done = kind == leaving ? job.eviction.leave(job.nothing(), {}) : job.eviction.come_back({});
+        bool done = kind == leaving ? job.eviction.leave(job.nothing(), nobody) : job.eviction.come_back(nobody);
         bool reached = calls > at;
         fail_from = -1;
         job.agrees_with_driver();
@@ -224,16 +236,16 @@ void faults(wire::Segment& segment, Kind kind, long length) {
         if (kind == leaving && !done && physical_bytes() < job.bytes) {
             // Somebody has taken the place of what has gone.
             capacity = physical_bytes();
-            REQUIRE(!job.eviction.come_back({}) && job.eviction.is_away());
+            REQUIRE(!job.eviction.come_back(nobody) && job.eviction.is_away());
             job.agrees_with_driver();
             capacity = UINT64_MAX;
         }
-        REQUIRE(job.eviction.come_back({}));
+        REQUIRE(job.eviction.come_back(nobody));
         job.is_whole_on_gpu();
         // It is none the worse for it.
-        REQUIRE(job.eviction.leave(job.some(), {}) && physical_bytes() == job.pinned);
+        REQUIRE(job.eviction.leave(job.some(), nobody) && physical_bytes() == job.pinned);
         REQUIRE(job.eviction.dropped_bytes() == 2048 && job.eviction.saved_bytes() == job.bytes - job.pinned - 2048);
-        REQUIRE(job.eviction.come_back({}));
+        REQUIRE(job.eviction.come_back(nobody));
         job.is_whole_on_gpu(true);
         if (!reached) {
             REQUIRE(at > 20);
@@ -244,56 +256,72 @@ void faults(wire::Segment& segment, Kind kind, long length) {
 
 void no_room(wire::Segment& segment) {
     Job job(segment, 2);
-    REQUIRE(job.eviction.leave(job.nothing(), {}));
+    REQUIRE(job.eviction.leave(job.nothing(), nobody));
     // Others have taken the place meanwhile, all of it or a part.
     for (uint64_t left : {uint64_t{0}, uint64_t{8192}, tenant::HostPool::kBlock}) {
         capacity = job.pinned + left;
-        REQUIRE(!job.eviction.come_back({}) && job.eviction.is_away());
+        REQUIRE(!job.eviction.come_back(nobody) && job.eviction.is_away());
         REQUIRE(physical_bytes() == job.pinned);
         job.agrees_with_driver();
     }
     capacity = UINT64_MAX;
-    REQUIRE(job.eviction.come_back({}));
+    REQUIRE(job.eviction.come_back(nobody));
     job.is_whole_on_gpu();
 }
 
 // Others can have the first of it long before the last is on the host; what is of no use, before anything is copied.
 void parts(wire::Segment& segment) {
-    struct Seen {
+    struct Seen : tenant::Others {
         std::vector<uint64_t> left;
         std::vector<long> copied;
-        static void hear(void* who) {
-            static_cast<Seen*>(who)->left.push_back(physical_bytes());
-            static_cast<Seen*>(who)->copied.push_back(copies);
+        void have_more_room() override {
+            left.push_back(physical_bytes());
+            copied.push_back(copies);
         }
     } seen;
     Job job(segment, 4);
     tenant::Unused::Range whole{job.chunks[1].address, job.chunks[1].bytes};
     copies = 0;
-    REQUIRE(job.eviction.leave({&whole, 1}, {Seen::hear, &seen}));
+    REQUIRE(job.eviction.leave({&whole, 1}, seen));
     REQUIRE(seen.copied.front() == 0 && seen.left.front() == job.bytes - whole.bytes);
     REQUIRE(seen.left.size() >= 5 && seen.left.back() == job.pinned);
     for (size_t i = 1; i < seen.left.size(); ++i) REQUIRE(seen.left[i] <= seen.left[i - 1]);
     REQUIRE(seen.left[2] > job.pinned);
-    REQUIRE(job.eviction.come_back({}));
+    REQUIRE(job.eviction.come_back(nobody));
+}
+
+// Others are let pass before every single copy, both ways.
+void courtesy(wire::Segment& segment) {
+    REQUIRE(fail_until < 0);
+    struct Passing : tenant::Others {
+        std::vector<long> copied;
+        void pass() override { copied.push_back(copies); }
+    };
+    Job job(segment, 6);
+    for (bool leaves : {true, false}) {
+        Passing passing;
+        copies = 0;
+        REQUIRE(leaves ? job.eviction.leave(job.nothing(), passing) : job.eviction.come_back(passing));
+        REQUIRE(copies >= 7 && static_cast<long>(passing.copied.size()) == copies);
+        for (size_t i = 0; i < passing.copied.size(); ++i) REQUIRE(passing.copied[i] == static_cast<long>(i));
+    }
+    job.is_whole_on_gpu();
 }
 
 // On its way back it is asked to turn round, each time a little later: all of its place is free again, and no byte
 // lost.
 void turning(wire::Segment& segment) {
-    struct Asked {
+    struct Asked : tenant::Others {
         long times = 0, turns_at = 0;
-        static bool shall_turn(void* who) {
-            auto* self = static_cast<Asked*>(who);
-            return self->times++ == self->turns_at;
-        }
+        bool need_the_room() override { return times++ == turns_at; }
     };
     Job job(segment, 5);
-    REQUIRE(job.eviction.leave(job.nothing(), {}));
+    REQUIRE(job.eviction.leave(job.nothing(), nobody));
     for (long at = 0;; ++at) {
         snprintf(about, sizeof about, "turning round at the %ldth question", at);
-        Asked asked{0, at};
-        if (job.eviction.come_back({Asked::shall_turn, &asked})) {
+        Asked asked;
+        asked.turns_at = at;
+        if (job.eviction.come_back(asked)) {
             // Once for each chunk, and for each batch of copies.
             REQUIRE(at == asked.times && at >= 2 * (7 - 1));
             break;
@@ -302,7 +330,7 @@ void turning(wire::Segment& segment) {
         job.agrees_with_driver();
     }
     job.is_whole_on_gpu();
-    REQUIRE(job.eviction.leave(job.nothing(), {}) && job.eviction.come_back({}));
+    REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
     job.is_whole_on_gpu();
 }
 
@@ -310,11 +338,11 @@ void budget(wire::Segment& segment) {
     Job job(segment, 3);
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
     segment.header.crowding.host_memory.store(tenant::HostPool::kBlock);
-    REQUIRE(!job.eviction.leave(job.nothing(), {}) && job.eviction.refusal() == wire::host_budget);
+    REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
     REQUIRE(pinned.load() == tenant::HostPool::kBlock);
     job.is_whole_on_gpu();
     segment.header.crowding.host_memory.store(2 * tenant::HostPool::kBlock);
-    REQUIRE(job.eviction.leave(job.nothing(), {}) && job.eviction.come_back({}));
+    REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
     job.is_whole_on_gpu();
     REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
     job.pool.shrink_to(0);
@@ -338,6 +366,7 @@ int main(int argc, char** argv) {
     if (which == "returning, for good") faults(*segment, returning, 1000000);
     if (which == "no room") no_room(*segment);
     if (which == "parts") parts(*segment);
+    if (which == "courtesy") courtesy(*segment);
     if (which == "turning") turning(*segment);
     if (which == "budget") budget(*segment);
     return 0;

@@ -35,6 +35,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "no room",
         "parts",
         "turning",
+        "courtesy",
         "budget",
     ],
 )

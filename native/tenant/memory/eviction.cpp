@@ -25,7 +25,7 @@ bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) 
             pieces_ = pieces;
             piece_room_ = room;
         }
-        uint64_t bytes = std::min<uint64_t>(to - from, HostPool::piece(saved_bytes_));
+        uint64_t bytes = std::min<uint64_t>({to - from, HostPool::piece(saved_bytes_), kPiece});
         pieces_[piece_count_++] = {from, bytes, saved_bytes_, chunk.context};
         saved_bytes_ += bytes;
         from += bytes;
@@ -54,14 +54,14 @@ bool Eviction::plan(const Unused& unused) {
     return true;
 }
 
-CUstream Eviction::lane_in(CUcontext context) {
+CUstream Eviction::lane_in(CUcontext context, uint32_t number) {
     for (uint32_t i = 0; i < lane_count_; ++i)
-        if (lanes_[i].context == context) return lanes_[i].stream;
+        if (lanes_[i].context == context && lanes_[i].number == number) return lanes_[i].stream;
     CUstream stream = nullptr;
     if (lane_count_ == sizeof lanes_ / sizeof *lanes_ ||
         driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return nullptr;
-    lanes_[lane_count_++] = {context, stream};
+    lanes_[lane_count_++] = {context, number, stream};
     return stream;
 }
 
@@ -70,29 +70,28 @@ void Eviction::forget_context(CUcontext context) {
         if (lanes_[i].context == context) lanes_[i--] = lanes_[--lane_count_];
 }
 
-bool Eviction::copy(Way way, uint32_t from, uint32_t to) {
+bool Eviction::copy(Way way, const Piece& piece, CUstream lane) {
+    char* there = pool_.at(piece.place);
+    return (way == Way::to_host ? driver.cuMemcpyDtoHAsync_v2(there, piece.address, piece.bytes, lane)
+                                : driver.cuMemcpyHtoDAsync_v2(piece.address, there, piece.bytes, lane)) == CUDA_SUCCESS;
+}
+
+bool Eviction::copy(Way way, uint32_t from, uint32_t to, Others& others) {
+    auto has_arrived = [](CUstream lane) { return driver.cuStreamSynchronize(lane) == CUDA_SUCCESS; };
     CUcontext current = nullptr;
-    CUstream lane = nullptr;
     bool good = true;
     for (uint32_t i = from; good && i < to; ++i) {
         const Piece& piece = pieces_[i];
-        if (piece.context != current || !lane) {
-            good = driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS;
-            current = piece.context;
-            lane = good ? lane_in(current) : nullptr;
-            if (!lane) good = false;
-        }
-        char* there = pool_.at(piece.place);
-        if (good)
-            good = (way == Way::to_host
-                        ? driver.cuMemcpyDtoHAsync_v2(there, piece.address, piece.bytes, lane)
-                        : driver.cuMemcpyHtoDAsync_v2(piece.address, there, piece.bytes, lane)) == CUDA_SUCCESS;
+        others.pass();
+        good = piece.context == current || driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS;
+        current = piece.context;
+        CUstream lane = good ? lane_in(current, i % kOnTheirWay) : nullptr;
+        good = lane && (i < from + kOnTheirWay || has_arrived(lane)) && copy(way, piece, lane);
     }
     // Also after a failure: nothing may be on its way when what it goes to or comes from changes hands.
     may_be_under_way_ = false;
     for (uint32_t i = 0; i < lane_count_; ++i)
-        if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS ||
-            driver.cuStreamSynchronize(lanes_[i].stream) != CUDA_SUCCESS)
+        if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS || !has_arrived(lanes_[i].stream))
             may_be_under_way_ = true;
     return good && !may_be_under_way_;
 }
@@ -157,11 +156,11 @@ void Eviction::save_what_is_unused() {
 }
 
 // The chunks from `next` on, until it is enough for once.
-bool Eviction::save_batch(uint32_t* next) {
+bool Eviction::save_batch(uint32_t* next, Others& others) {
     uint32_t first = *next, end = copied_;
     for (uint64_t bytes = 0; *next < chunks_.count() && bytes < batch_; ++*next)
         for (uint32_t own = pieces_in(chunks_[*next], end); own; --own) bytes += pieces_[end++].bytes;
-    if (end > copied_ && !copy(Way::to_host, copied_, end)) return false;
+    if (end > copied_ && !copy(Way::to_host, copied_, end, others)) return false;
     copied_ = end;
     for (uint32_t i = first; i < *next; ++i) chunks_[i].saved = !chunks_[i].pinned;
     return true;
@@ -178,7 +177,7 @@ bool Eviction::give_up_saved() {
     return good;
 }
 
-bool Eviction::leave(const Unused& unused, Listener listener) {
+bool Eviction::leave(const Unused& unused, Others& others) {
     refusal_ = wire::none_refused;
     if (!plan(unused)) return false;
     wire::Refusal why = wire::none_refused;
@@ -187,29 +186,28 @@ bool Eviction::leave(const Unused& unused, Listener listener) {
     save_what_is_unused();
     for (uint32_t next = 0;;) {
         bool given = give_up_saved();
-        if (listener.hear) listener.hear(listener.who);
+        others.have_more_room();
         if (!given) return refuse(wire::driver_failed);
         if (next == chunks_.count()) break;
-        if (!save_batch(&next)) return refuse(wire::driver_failed);
+        if (!save_batch(&next, others)) return refuse(wire::driver_failed);
     }
     is_away_ = true;
     return true;
 }
 
-bool Eviction::bring_all(Doubt doubt) {
-    auto go_on = [&] { return !doubt.shall_turn || !doubt.shall_turn(doubt.who); };
+bool Eviction::bring_all(Others& others) {
     for (uint32_t i = 0; i < chunks_.count(); ++i)
-        if (!go_on() || !bring(chunks_[i])) return false;
+        if (others.need_the_room() || !bring(chunks_[i])) return false;
     for (uint32_t from = 0, to = 0; from < copied_; from = to) {
         for (uint64_t bytes = 0; to < copied_ && bytes < batch_; ++to) bytes += pieces_[to].bytes;
-        if (!go_on() || !copy(Way::to_gpu, from, to)) return false;
+        if (others.need_the_room() || !copy(Way::to_gpu, from, to, others)) return false;
     }
     return true;
 }
 
-bool Eviction::come_back(Doubt doubt) {
+bool Eviction::come_back(Others& others) {
     if (!is_away_) return true;
-    if (bring_all(doubt)) {
+    if (bring_all(others)) {
         is_away_ = false;
         return true;
     }

@@ -10,6 +10,9 @@
 //               the copy still stands. Where copies cannot be waited for, what was made stays, for the next try.
 //
 // Each chunk's own flags say what is behind its addresses, so a step can be tried again from wherever it failed.
+//
+// The hardware's copy engines know nothing of classes: what somebody else copies stands in line behind what is on its
+// way here. So it is little at a time, and before each piece others are let pass.
 #pragma once
 
 #include "tenant/memory/chunks.h"
@@ -27,26 +30,30 @@ struct Unused {
     uint32_t count = 0;
 };
 
+// The others, as far as one whose memory moves has to do with them.
+class Others {
+ public:
+    virtual void have_more_room() {}  // a part of it is not on the GPU any more
+    virtual void pass() {}            // may take a while
+    virtual bool need_the_room() { return false; }
+
+ protected:
+    ~Others() = default;
+};
+
 class Eviction {
  public:
     static constexpr uint64_t kBatch = 4 * HostPool::kBlock;
+    static constexpr uint64_t kPiece = uint64_t{4} << 20;
+    static constexpr uint32_t kOnTheirWay = 2;  // pieces
 
     Eviction(Chunks& chunks, HostPool& pool, uint64_t batch = kBatch) : chunks_(chunks), pool_(pool), batch_(batch) {}
 
     // True: all that can move is on the host. False: all is on the GPU as before, and `refusal` says why, or, with
     // `is_away` true, it is neither whole here nor there, but all of it is safe, and `come_back` can be tried.
-    // The listener hears of each part of it that is not on the GPU any more.
-    struct Listener {
-        void (*hear)(void* who) = nullptr;
-        void* who = nullptr;
-    };
-    bool leave(const Unused& unused, Listener listener);
-    // True: all is on the GPU again. Asks now and then whether it shall turn round.
-    struct Doubt {
-        bool (*shall_turn)(void* who) = nullptr;
-        void* who = nullptr;
-    };
-    bool come_back(Doubt doubt);
+    bool leave(const Unused& unused, Others& others);
+    // True: all is on the GPU again. False: it could not be, or others need the room.
+    bool come_back(Others& others);
 
     bool is_away() const { return is_away_; }
     wire::Refusal refusal() const { return refusal_; }
@@ -66,19 +73,21 @@ class Eviction {
     };
     struct Lane {
         CUcontext context;
+        uint32_t number;
         CUstream stream;
     };
     enum class Way { to_host, to_gpu };
 
     bool plan(const Unused& unused);
     bool add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to);
-    bool copy(Way way, uint32_t from, uint32_t to);
+    bool copy(Way way, uint32_t from, uint32_t to, Others& others);
+    bool copy(Way way, const Piece& piece, CUstream lane);
     uint32_t pieces_in(const Chunk& chunk, uint32_t from) const;
     void save_what_is_unused();
-    bool save_batch(uint32_t* next);
+    bool save_batch(uint32_t* next, Others& others);
     bool give_up_saved();
-    bool bring_all(Doubt doubt);
-    CUstream lane_in(CUcontext context);
+    bool bring_all(Others& others);
+    CUstream lane_in(CUcontext context, uint32_t number);
     bool bring(Chunk& chunk);
     void give_up(Chunk& chunk);
     bool refuse(wire::Refusal why) {
@@ -92,7 +101,7 @@ class Eviction {
     Piece* pieces_ = nullptr;
     uint32_t piece_count_ = 0, piece_room_ = 0;
     uint32_t copied_ = 0;  // of them, are on the host
-    Lane lanes_[16] = {};
+    Lane lanes_[16 * kOnTheirWay] = {};
     uint32_t lane_count_ = 0;
     bool is_away_ = false;
     bool may_be_under_way_ = false;  // copies that could not be waited for

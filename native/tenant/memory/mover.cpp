@@ -24,7 +24,8 @@ constexpr uint64_t kBetweenBlocksNs = kMillisecond;
 constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
 constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
 constexpr uint64_t kSoonNs = 5 * kMillisecond, kRetryNs = 100 * kMillisecond;  // after a move that failed
-constexpr int kMostTriesToStop = 500;                                          // of 10 ms
+constexpr uint64_t kCourtesyNs = 20 * kMillisecond, kNapAsideNs = kMillisecond / 20;
+constexpr int kMostTriesToStop = 500;  // of 10 ms
 constexpr uint64_t kCrowdedForNs = 60000 * kMillisecond;
 
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
@@ -36,7 +37,7 @@ void wait_to_be_woken(wire::Flag& word, uint32_t while_equal, uint64_t ns) {
     syscall(SYS_futex, &word, FUTEX_WAIT, while_equal, &length, nullptr, 0);
 }
 
-class Mover {
+class Mover : private Others {
  public:
     explicit Mover(Membership& membership)
         : membership_(membership), slot_(membership.slot()), mine_(membership.slot().residence) {}
@@ -58,7 +59,14 @@ class Mover {
     bool may_come_back();
     bool claim();
     void come_back();
-    struct Parting;
+    uint64_t begin_moving() {
+        stood_aside_ns_ = 0;
+        return moving_since_ns_ = wire::now_ns();
+    }
+    void have_more_room() override;
+    void pass() override;
+    bool need_the_room() override { return is_pressed(); }
+    bool somebody_above_is_busy();
     void count_absent(const MovableBytes& before, const MovableBytes& now);
     void set_where(wire::Where where);
     void show();
@@ -70,6 +78,8 @@ class Mover {
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
     uint64_t crowded_ns_ = 0;
+    uint64_t moving_since_ns_ = 0, stood_aside_ns_ = 0;
+    MovableBytes before_parting_;
     uint64_t claimed_[wire::kGpus] = {};
     uint64_t above_[wire::kGpus] = {};  // while it comes back: what the classes above had when it set out
 };
@@ -212,18 +222,31 @@ bool Mover::make_still() {
     return true;
 }
 
-// What has gone is others' at once.
-struct Mover::Parting {
-    Mover* mover;
-    MovableBytes before;
+void Mover::have_more_room() {
+    MovableBytes now = movable_bytes();
+    count_absent(before_parting_, now);
+    before_parting_ = now;
+}
 
-    static void hear(void* who) {
-        auto* self = static_cast<Parting*>(who);
-        MovableBytes now = movable_bytes();
-        self->mover->count_absent(self->before, now);
-        self->before = now;
+bool Mover::somebody_above_is_busy() {
+    wire::Segment& segment = membership_.segment();
+    int index = static_cast<int>(number_of(segment, slot_));
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+        if (slot_.gpus[gpu].figures.bursts.load() && wire::standing(segment, index, gpu).above_is_busy) return true;
+    return false;
+}
+
+// A class above goes first with its copies, as with its kernels; unless it waits for this memory. A move takes twice as
+// long for that at most.
+void Mover::pass() {
+    for (uint64_t now = wire::now_ns(); somebody_above_is_busy();) {
+        if (stood_aside_ns_ > (now - moving_since_ns_) / 2 + kCourtesyNs || is_pressed()) return;
+        timespec nap{0, kNapAsideNs};
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+        uint64_t before = now;
+        stood_aside_ns_ += (now = wire::now_ns()) - before;
     }
-};
+}
 
 // In the slot stands what is on the GPU.
 void Mover::count_absent(const MovableBytes& before, const MovableBytes& now) {
@@ -238,15 +261,15 @@ void Mover::count_absent(const MovableBytes& before, const MovableBytes& now) {
 void Mover::leave() {
     UnderWay under_way;
     if (!make_still()) return;
-    uint64_t began = wire::now_ns();
+    uint64_t began = begin_moving();
     free_postponed();
     Unused unused = ask_for_unused();
     boundary::let_go();
     bool left = false, is_away = false;
     {
         ResidenceLocked locked;
-        Parting parting{this, movable_bytes()};
-        left = residence.eviction.leave(unused, {Parting::hear, &parting});
+        before_parting_ = movable_bytes();
+        left = residence.eviction.leave(unused, *this);
         is_away = residence.eviction.is_away();
     }
     if (!left && !is_away) {
@@ -307,11 +330,11 @@ void Mover::come_back() {
     UnderWay under_way;
     if (!claim()) return;
     set_where(wire::returning);
-    uint64_t began = wire::now_ns();
+    uint64_t began = begin_moving();
     bool back = false;
     {
         ResidenceLocked locked;
-        back = residence.eviction.come_back({[](void* self) { return static_cast<Mover*>(self)->is_pressed(); }, this});
+        back = residence.eviction.come_back(*this);
     }
     std::fill(above_, above_ + wire::kGpus, 0);
     MovableBytes now = movable_bytes();
