@@ -11,7 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cotenant.classes import TenantClass
-from cotenant.policies.guard import STEPS, Guard
+from cotenant.policies.guard import Guard
+from cotenant.policies.guard_position import STEPS
 from cotenant.policies.interface import Knobs, Rule, Tenant, TenantKnobs, View
 from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
 

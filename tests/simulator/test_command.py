@@ -78,6 +78,13 @@ def test_a_table_has_a_row_for_each_policy(cotenant: Run, pair: Path) -> None:
     ]
 
 
+def test_a_promise_of_nothing_is_none(cotenant: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pair.toml"
+    path.write_text(PAIR.replace("rate = 100", 'rate = 100\nclass = "production"\nslowdown = 0'))
+    done = cotenant("simulate", path, "--policy", "guard", "--seconds", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_json_and_csv_have_every_tenant(cotenant: Run, pair: Path) -> None:
     record = json.loads(cotenant("simulate", pair, "--policy", "strict", "-o", "json").stdout)["outcomes"][0]
     assert [tenant["name"] for tenant in record["tenants"]] == ["serving", "training"]

@@ -68,7 +68,7 @@ class AntMan:
             for tenant in others:
                 self._demand[tenant.id] = min(1.0, self._window.growth([tenant]).busy_us / lasted_us)
         grown = self._window.growth(production)
-        if not grown.operations:
+        if not grown.operations or not grown.busy_us:
             return
         cost_us = grown.busy_us / grown.operations
         if self.alone_us is None:

@@ -276,7 +276,8 @@ def part_of_gpu(most: float) -> Callable[[Any], float]:
 
 
 def share_or_none(value: Any) -> float | None:
-    return share(value)
+    """Nothing, where it is none: as `cotenant run` has it."""
+    return share(value) or None
 
 
 def amount(value: Any) -> float:

@@ -1,0 +1,60 @@
+"""Whether company is worth it: what those below get done while production tolerates them, and what in its pauses only.
+
+    gain = their rate at TOLERANT / their rate at STRICT - 1
+
+Both rates are of late: what is HALF_LIFE_US old counts half. Where the gain is under GAIN, company is not worth it for
+a minute, and for twice as long each time it proves so again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cotenant.policies.back_off import BackOff
+from cotenant.policies.guard_position import STRICT, TOLERANT
+
+GAIN = 0.05
+HALF_LIFE_US, ENOUGH_US = 10_000_000, 1_000_000
+FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 60_000_000, 600_000_000
+
+
+@dataclass(slots=True)
+class Harvest:
+    """What those below got done at a level, of late."""
+
+    operations: float = 0.0
+    time_us: float = 0.0
+
+    def add(self, operations: int, time_us: float) -> None:
+        kept = 0.5 ** (time_us / HALF_LIFE_US)
+        self.operations = self.operations * kept + operations
+        self.time_us = self.time_us * kept + time_us
+
+    @property
+    def rate(self) -> float:
+        return self.operations / self.time_us if self.time_us else 0.0
+
+
+class Worth:
+    def __init__(self) -> None:
+        self.harvest = {STRICT: Harvest(), TOLERANT: Harvest()}
+        self.back_off = BackOff(FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US)
+
+    def may_be_tried(self, now_us: float) -> bool:
+        """Before company is tried, it must be known what those below get done without."""
+        return self.harvest[STRICT].time_us >= ENOUGH_US and not self.back_off.holds(now_us)
+
+    def weigh(self, level: int, done: int, time_us: float, now_us: float) -> float | None:
+        """With what they got done at a level. Returns the gain where it has just proved too small."""
+        if level not in self.harvest:
+            return None
+        self.harvest[level].add(done, time_us)
+        strict, tolerant = self.harvest[STRICT], self.harvest[TOLERANT]
+        if min(strict.time_us, tolerant.time_us) < ENOUGH_US or not strict.rate:
+            return None
+        gain = tolerant.rate / strict.rate - 1
+        if gain >= GAIN:
+            return None
+        self.harvest[TOLERANT] = Harvest()
+        self.back_off.begin(now_us)
+        return gain
