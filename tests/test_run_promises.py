@@ -84,6 +84,7 @@ def test_an_inner_run_takes_over_what_fits_its_class(cotenant: Run, softgpu_env:
         (["--class", "production", "--slowdown", "nan"], "from 0.1% to 1000%"),
         (["--floor", "95%"], "from 0% to 90%"),
         (["--weight", "1e3"], "0.1 to 100"),
+        (["--weight", "9" * 400], "0.1 to 100"),
         (["--policy", "gurd"], "did you mean 'guard'?"),
     ],
 )
@@ -114,3 +115,11 @@ def test_a_policy_is_for_the_segment(cotenant: Run, softgpu_env: dict[str, str])
 )
 def test_thousandths(text: str, value: int | None) -> None:
     assert amounts.thousandths(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [("50us", 50), ("2ms", 2000), (" 1.5 s", 1_500_000), ("5", 0), ("x", 0), ("9" * 400 + "s", 0)],
+)
+def test_microseconds(text: str, us: int) -> None:
+    assert amounts.microseconds(text) == us

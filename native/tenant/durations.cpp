@@ -40,52 +40,34 @@ void Durations::learn(Shape shape, float us) {
 
 Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream) {
     for (Sample& sample : samples_) {
-        uint32_t unused = Sample::unused;
-        if (sample.context != context && sample.context) continue;
-        if (!sample.state.compare_exchange_strong(unused, Sample::being_taken)) continue;
-        bool made = sample.context == context;
-        if (!made && driver.cuEventCreate(&sample.begin, CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
-            made = driver.cuEventCreate(&sample.end, CU_EVENT_DEFAULT) == CUDA_SUCCESS;
-            if (!made) driver.cuEventDestroy_v2(sample.begin);
-        }
-        if (made) sample.context = context;
+        if (!sample.take(context)) continue;
         sample.shape = shape;
-        if (made && driver.cuEventRecord(sample.begin, stream) == CUDA_SUCCESS) return &sample;
-        sample.state.store(Sample::unused);
-        return nullptr;
+        return sample.begin(context, stream) ? &sample : nullptr;
     }
     return nullptr;
 }
 
 void Samples::end(Sample* sample, CUstream stream, bool launched) {
-    bool timed = launched && driver.cuEventRecord(sample->end, stream) == CUDA_SUCCESS;
-    sample->state.store(timed ? Sample::on_its_way : Sample::unused, std::memory_order_release);
+    sample->hand_over(launched && sample->end(stream));
 }
 
 bool Samples::any_on_its_way() const {
     for (const Sample& sample : samples_)
-        if (sample.state.load(std::memory_order_relaxed) == Sample::on_its_way) return true;
+        if (sample.is_on_its_way()) return true;
     return false;
 }
 
 void Samples::collect(Durations& durations) {
     for (Sample& sample : samples_) {
-        if (sample.state.load(std::memory_order_acquire) != Sample::on_its_way) continue;
-        CUresult done = driver.cuEventQuery(sample.end);
-        if (done == CUDA_ERROR_NOT_READY) continue;
-        float ms = 0;
-        if (done == CUDA_SUCCESS && driver.cuEventElapsedTime(&ms, sample.begin, sample.end) == CUDA_SUCCESS)
-            durations.learn(sample.shape, ms * 1000);
-        sample.state.store(Sample::unused, std::memory_order_release);
+        float us = 0;
+        if (!sample.is_on_its_way() || !sample.is_over(&us)) continue;
+        durations.learn(sample.shape, us);
+        sample.free();
     }
 }
 
 void Samples::forget_context(CUcontext context) {
-    for (Sample& sample : samples_) {
-        if (sample.context != context) continue;
-        sample.context = nullptr;
-        sample.state.store(Sample::unused);
-    }
+    for (Sample& sample : samples_) sample.forget_context(context);
 }
 
 }  // namespace tenant

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "tenant/driver_calls.h"
+#include "tenant/event_pair.h"
 
 namespace tenant {
 
@@ -57,11 +57,7 @@ class Durations {
 // Operations being timed. Begun and ended on the launch path, read by the watcher.
 class Samples {
  public:
-    struct Sample {
-        enum State : uint32_t { unused, being_taken, on_its_way };
-        std::atomic<uint32_t> state{unused};
-        CUcontext context = nullptr;
-        CUevent begin = nullptr, end = nullptr;
+    struct Sample : EventPair {
         Shape shape = 0;
     };
 

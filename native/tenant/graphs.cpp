@@ -1,11 +1,12 @@
 #include "tenant/graphs.h"
 
-#include <pthread.h>
-
 #include <cstdlib>
 #include <new>
 
 #include "admission/admission.h"
+#include "tenant/context.h"
+#include "tenant/gate.h"
+#include "tenant/locked.h"
 #include "tenant/membership.h"
 
 namespace tenant {
@@ -26,14 +27,6 @@ struct KeptClone {
 
 pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 KeptClone* kept = nullptr;
-
-class KeptLocked {
- public:
-    KeptLocked() { pthread_mutex_lock(&kept_lock); }
-    ~KeptLocked() { pthread_mutex_unlock(&kept_lock); }
-    KeptLocked(const KeptLocked&) = delete;
-    KeptLocked& operator=(const KeptLocked&) = delete;
-};
 
 KeptClone** find_kept(CUgraphExec exec) {
     KeptClone** place = &kept;
@@ -90,11 +83,7 @@ bool put_gate_before(CUgraph graph, CUgraphNode node, CUdeviceptr gate, CUcontex
         return false;
     for (size_t i = 0; i < count; ++i) same[i] = node;
 
-    CUstreamBatchMemOpParams wait{};
-    wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    wait.waitValue.address = gate;
-    wait.waitValue.value = wire::open;
-    wait.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    CUstreamBatchMemOpParams wait = wait_for_open(gate);
     CUDA_BATCH_MEM_OP_NODE_PARAMS operations{};
     operations.ctx = context;
     operations.count = 1;
@@ -108,7 +97,7 @@ bool put_gate_before(CUgraph graph, CUgraphNode node, CUdeviceptr gate, CUcontex
 // The tenant, if it passes gates and its gate on the current context's GPU can be mapped.
 Membership* gated_tenant(CUcontext* context, CUdeviceptr* gate, wire::Figures** figures) {
     Membership* membership = Membership::current();
-    if (!membership || driver.cuCtxGetCurrent(context) != CUDA_SUCCESS || !*context) return nullptr;
+    if (!membership || !(*context = current_context())) return nullptr;
     uint32_t rule = membership->segment().header.knobs.rule.load();
     if (!admission::is_gated(rule, membership->slot().tenant_class.load())) return nullptr;
     int gpu = membership->gpu_of(*context);
@@ -122,7 +111,7 @@ Membership* gated_tenant(CUcontext* context, CUdeviceptr* gate, wire::Figures** 
 GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) { make(nullptr, 0); }
 
 GatedGraph::GatedGraph(CUgraph graph, CUgraphExec exec) : graph_(graph) {
-    KeptLocked locked;
+    Locked locked(kept_lock);
     if (KeptClone* found = *find_kept(exec)) make(found->places, found->place_count);
 }
 
@@ -177,7 +166,7 @@ void GatedGraph::keep_for(CUgraphExec exec) {
     if (!entry) return;  // node calls on this exec will name a node it does not know, and fail cleanly
     clone_ = nullptr;
     places_ = nullptr;
-    KeptLocked locked;
+    Locked locked(kept_lock);
     entry->next = kept;
     kept = entry;
 }
@@ -195,7 +184,7 @@ CUgraphNode GatedGraph::original_of(CUgraphNode node) const {
 }
 
 CUgraphNode node_in_exec(CUgraphExec exec, CUgraphNode node) {
-    KeptLocked locked;
+    Locked locked(kept_lock);
     KeptClone* found = *find_kept(exec);
     CUgraphNode cloned = nullptr;
     if (!found || driver.cuGraphNodeFindInClone(&cloned, node, found->clone) != CUDA_SUCCESS) return node;
@@ -203,7 +192,7 @@ CUgraphNode node_in_exec(CUgraphExec exec, CUgraphNode node) {
 }
 
 void forget_exec(CUgraphExec exec) {
-    KeptLocked locked;
+    Locked locked(kept_lock);
     KeptClone** place = find_kept(exec);
     KeptClone* found = *place;
     if (!found) return;

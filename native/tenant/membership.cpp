@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "tenant/context.h"
 #include "tenant/futex.h"
 #include "tenant/graphs.h"
 #include "tenant/memory/care.h"
@@ -63,15 +64,14 @@ void read_program_name(char* out, size_t room) {
 Membership* Membership::join() {
     if (given_up.load(std::memory_order_relaxed)) return nullptr;
     // A process without a context (a forked child of a CUDA program, say) has no work to share.
-    CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return nullptr;
+    if (!current_context()) return nullptr;
 
     static std::atomic<bool> registered{false};
     if (!registered.exchange(true)) {
         pthread_atfork(nullptr, nullptr, forget_in_child);
         atexit(leave_at_exit);
     }
-    pthread_mutex_lock(&join_lock);
+    Locked locked(join_lock);
     if (!joined_.load() && !given_up.load()) {
         auto* membership = new (storage) Membership;
         std::string why;
@@ -87,7 +87,6 @@ Membership* Membership::join() {
             notice_once("%s", why.c_str());
         }
     }
-    pthread_mutex_unlock(&join_lock);
     return joined_.load();
 }
 
@@ -183,15 +182,12 @@ CUdeviceptr Membership::gate_address(int gpu) {
 }
 
 int Membership::gpu_of(CUcontext context) {
-    CUcontext before = nullptr;
     CUdevice device = 0;
     CUuuid uuid;
-    if (driver.cuCtxGetCurrent(&before) != CUDA_SUCCESS) return -1;
-    if (before != context && driver.cuCtxSetCurrent(context) != CUDA_SUCCESS) return -1;
-    bool known = driver.cuCtxGetDevice(&device) == CUDA_SUCCESS;
-    if (before != context) driver.cuCtxSetCurrent(before);
+    InContext there(context);
+    if (!there.is_there() || driver.cuCtxGetDevice(&device) != CUDA_SUCCESS) return -1;
     // The second version tells MIG instances apart.
-    if (!known || driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return -1;
+    if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return -1;
     int gpu = wire::gpu_number(*segment_, reinterpret_cast<const uint8_t*>(uuid.bytes));
     // Until the watcher has looked who else is there, somebody may be.
     if (gpu < 0) notice_once("%s does not know GPU %d", segment_from_environment(), device);

@@ -2,12 +2,11 @@
 // as long as the process lives and tells when its streams have run empty.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 
 #include "tenant/durations.h"
 #include "tenant/grace.h"
+#include "tenant/locked.h"
 #include "tenant/progress.h"
 #include "tenant/share.h"
 #include "tenant/streams.h"
@@ -56,6 +55,8 @@ class Membership {
     std::atomic<uint32_t> captures_open{0};
 
  private:
+    friend class MembershipLocked;
+
     static Membership* join();
     static void forget_in_child();
     static void leave_at_exit();
@@ -126,15 +127,9 @@ class Membership {
     uint32_t slice_us_ = 0;        // as last set; 0: the driver's own
 };
 
-class Locked {
+class MembershipLocked : Locked {
  public:
-    explicit Locked(Membership& membership) : membership_(membership) { membership_.lock(); }
-    ~Locked() { membership_.unlock(); }
-    Locked(const Locked&) = delete;
-    Locked& operator=(const Locked&) = delete;
-
- private:
-    Membership& membership_;
+    explicit MembershipLocked(Membership& membership) : Locked(membership.lock_) {}
 };
 
 uint64_t unknown_function_count();

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tenant/amounts.h"
 #include "wire/shared_segment.h"
 
 namespace tenant {
@@ -18,8 +19,9 @@ wire::Class class_from_environment() {
 uint32_t thousandths_from_environment(const char* name, uint32_t otherwise) {
     const char* text = getenv(name);
     if (!text || !*text) return otherwise;
-    char* end = nullptr;
-    double value = strtod(text, &end) * (end && *end == '%' ? 10 : 1000);
+    const char* end = text;
+    double value = parse_number(text, &end);
+    value *= *end == '%' ? 10 : 1000;
     // Written so that what is no number counts as nothing said.
     return end != text && value >= 0 && value <= 1e6 ? static_cast<uint32_t>(value + 0.5) : otherwise;
 }

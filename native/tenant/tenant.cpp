@@ -5,6 +5,8 @@
 #include <cstddef>
 
 #include "admission/admission.h"
+#include "tenant/context.h"
+#include "tenant/gate.h"
 #include "tenant/membership.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/residence.h"
@@ -47,12 +49,6 @@ uint32_t thread_number() {
 
 void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
-// Null: there is no current context, so the driver will refuse the call by itself.
-CUcontext current_context() {
-    CUcontext context = nullptr;
-    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
-}
-
 StreamState* enter_stream(Membership& membership, const StreamKey& key, CUstream handle) {
     CUcontext context = nullptr;
     if (key.which != 0)
@@ -61,7 +57,7 @@ StreamState* enter_stream(Membership& membership, const StreamKey& key, CUstream
         return nullptr;
     int gpu = membership.gpu_of(context);
     if (gpu < 0) return nullptr;
-    Locked locked(membership);
+    MembershipLocked locked(membership);
     if (StreamState* state = membership.streams.find(key)) return state;
     StreamState* state = membership.streams.enter(key);
     if (!state) {
@@ -108,16 +104,6 @@ bool is_capturing(CUstream stream) {
 static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_cast<int>(Kind::kernel) &&
               offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
 wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
-
-// The value that a stream waits for or writes, as one of a batch of memory operations.
-CUstreamBatchMemOpParams wait_for_open(CUdeviceptr gate) {
-    CUstreamBatchMemOpParams operation{};
-    operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    operation.waitValue.address = gate;
-    operation.waitValue.value = wire::open;
-    operation.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-    return operation;
-}
 
 CUstreamBatchMemOpParams write_mark(CUdeviceptr word, uint32_t mark) {
     CUstreamBatchMemOpParams operation{};
@@ -255,7 +241,7 @@ EndingCapture::~EndingCapture() {
 void forget_stream(CUstream stream) {
     Membership* membership = Membership::current_if_joined();
     if (!membership) return;
-    Locked locked(*membership);
+    MembershipLocked locked(*membership);
     StreamKey key{reinterpret_cast<uintptr_t>(stream), 0};
     membership->streams.remove_if([&](const StreamState& state) { return state.key == key; });
 }
@@ -263,7 +249,7 @@ void forget_stream(CUstream stream) {
 void forget_context(CUcontext context) {
     Membership* membership = Membership::current_if_joined();
     if (!membership) return;
-    Locked locked(*membership);
+    MembershipLocked locked(*membership);
     membership->forget_context(context);
 }
 

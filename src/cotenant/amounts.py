@@ -21,9 +21,8 @@ LONGEST_SLICE_US = 10_000_000
 def thousandths(text: str) -> int | None:
     """None: it is no number."""
     found = NUMBER.fullmatch(text.strip())
-    if not found:
-        return None
-    return math.floor(float(found[1]) * (10 if found[2] else 1000) + 0.5)
+    value = float(found[1]) * (10 if found[2] else 1000) if found else math.inf
+    return math.floor(value + 0.5) if math.isfinite(value) else None
 
 
 def percent(value: int) -> str:
@@ -59,12 +58,18 @@ def share(what: str, text: str, least: int, most: int) -> str:
     return percent(found)
 
 
+def microseconds(text: str) -> int:
+    """0: it is no length of time."""
+    found = TIME.fullmatch(text.strip())
+    us = float(found[1]) * UNIT_US[found[2]] if found else 0.0
+    return round(us) if math.isfinite(us) else 0
+
+
 def time_slice_us(text: str) -> int:
     """0: that of its class."""
     if text == "default":
         return 0
-    found = TIME.fullmatch(text.strip())
-    us = round(float(found[1]) * UNIT_US[found[2]]) if found else 0
+    us = microseconds(text)
     if not 1 <= us <= LONGEST_SLICE_US:
         raise Problem(
             f"no time slice: '{text}'", "give a length up to 10s, as 50us or 2ms, or default", USAGE
@@ -76,8 +81,7 @@ def stay_us(text: str) -> int:
     """0: the default."""
     if text == "default":
         return 0
-    found = TIME.fullmatch(text.strip())
-    us = round(float(found[1]) * UNIT_US[found[2]]) if found else 0
+    us = microseconds(text)
     if not 1000 <= us <= LONGEST_STAY_US:
         raise Problem(
             f"no length of a stay: '{text}'", "give it as 200ms or 30s, up to 3600s, or default", USAGE

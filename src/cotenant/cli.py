@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,22 @@ segment_option = click.option(
     type=click.Path(path_type=Path),
     help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v2]",
 )
+
+
+def output_option(
+    of: str, words: Sequence[str] = ("table", "json"), help: str = "How to print it."
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """How the command `of` prints what it knows; the first word is the default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=OneOf("output", words),
+        default=words[0],
+        show_default=True,
+        envvar=f"COTENANT_{of.upper()}_OUTPUT",
+        show_envvar=True,
+        help=help,
+    )
 
 
 @click.group(

@@ -2,7 +2,7 @@
 
 A limit's text is also what stands in a tenant's environment, so that an inner `run` reads what an outer one has set. In
 shared memory it is a number of bytes or, with the highest bit set, millionths of each GPU's memory (as in
-native/tenant/memory/quota.h).
+native/tenant/memory/quota.h). The interposer reads the same words by itself (native/tenant/amounts.h).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 
 from cotenant.errors import USAGE, Problem
 
-SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
-SHARE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?%")
+SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(?:([KMGT])(?:i?B)?|B)?", re.ASCII | re.IGNORECASE)
+SHARE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?%", re.ASCII)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SHARE_OF_GPU = 1 << 63
 LEAST = 1 << 20
@@ -22,20 +22,21 @@ HINT = "give a size as 20G or 512M, or a share of each GPU as 30%"
 def bytes_in(text: str) -> int:
     """0: it is no size."""
     found = SIZE.fullmatch(text.strip())
-    return int(float(found[1]) * UNITS[(found[2] or "").upper()]) if found else 0
+    size = float(found[1]) * UNITS[(found[2] or "").upper()] if found else 0
+    return int(size) if size < SHARE_OF_GPU else 0
 
 
 def encoded(text: str) -> int:
     """As it stands in shared memory. Raises Problem for what is no limit."""
     text = text.strip()
     if found := SHARE.fullmatch(text):
-        millionths = round(float(found[1]) * 10_000)
-        if 0 < millionths <= 1_000_000:
-            return SHARE_OF_GPU | millionths
+        millionths = float(found[1]) * 10_000 + 0.5
+        if 1 <= millionths < 1_000_001:
+            return SHARE_OF_GPU | int(millionths)
     elif size := bytes_in(text):
-        if LEAST <= size < SHARE_OF_GPU:
+        if size >= LEAST:
             return size
-        if 0 < size < LEAST:
+        if size > 0:
             raise Problem(
                 f"no memory limit: '{text}'", "the least is 1M; did you forget the unit? " + HINT, USAGE
             )

@@ -346,3 +346,17 @@ def test_a_class_changes_while_the_jobs_run(tenant: Start, tenants_now: TenantsN
     change(one, "opportunistic")
     wait_for(lambda: order(other, "done?") == "True")
     order(one, "end")
+
+
+def test_kernels_that_were_seen_to_be_short_share_gates(
+    tenant: Start, tenants_now: TenantsNow, company: Tenant
+) -> None:
+    one = rested(tenant("opportunistic", OBEDIENT))
+
+    def share_gates() -> bool:
+        before = use(tenants_now(), one).figures["gates"]
+        assert order(one, "work 100") == "did work"
+        return use(tenants_now(), one).figures["gates"] - before < 50
+
+    # Before it is known how long one takes, each has a gate of its own.
+    wait_for(share_gates)

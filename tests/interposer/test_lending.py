@@ -335,16 +335,20 @@ def test_a_forked_child_lends_nothing_and_keeps_nothing(sharer: Callable[..., Sh
     child = int(one("fork"))
     socket_of_parent = f"@cotenant-loan-{handle[LENDER]}"
     assert other("read", other("open", handle), 6) == "parent"
-    files = files_of(child)
-    inodes = [
-        line.split()[6]
+    sockets = {
+        f"socket:[{line.split()[6]}]"
         for line in Path("/proc/net/unix").read_text().splitlines()
         if socket_of_parent in line
-    ]
-    assert inodes and not {f"socket:[{inode}]" for inode in inodes} & set(files)
+    }
+    assert sockets
+
+    def memory_of(pid: int) -> int:
+        return sum("memfd:softgpu" in file for file in files_of(pid))
+
+    # The parent has answered; the child may have its part of the fork still to do.
+    wait_for(lambda: not sockets & set(files_of(child)))
     # One descriptor is the software GPU's own.
-    memory = [sum("memfd:softgpu" in file for file in files_of(pid)) for pid in (one.pid, child)]
-    assert memory == [2, 1]
+    wait_for(lambda: (memory_of(one.pid), memory_of(child)) == (2, 1))
     assert one("free", pointer) == "0"
     late = sharer()
     assert late("open", handle) == INVALID_VALUE

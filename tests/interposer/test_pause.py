@@ -372,3 +372,18 @@ def test_it_stands_aside_for_production_but_not_for_ever(
     moved = next(one for one in tenants_now() if str(one.pid) == pid_of(job))
     assert min(moved.leaving_ns, moved.transfer_ns - moved.leaving_ns) >= 20_000_000
     assert any(use.busy for one in tenants_now() for use in one.uses if str(one.pid) != pid_of(job))
+
+
+def test_whatever_is_done_in_another_context_the_thread_stays_in_its_own(tenant: Start) -> None:
+    one = tenant(
+        "opportunistic",
+        """
+from moving import *
+gpu = Gpu(); pointer = check(driver.cuMemAlloc(4 << 20)); stream = gpu.stream()
+own = check(driver.cuCtxCreate(None, 0, 0))
+# The first use of a stream of the other context, and a free that waits there.
+check(driver.cuMemsetD8Async(pointer, 1, 100, stream)); first = int(check(driver.cuCtxGetCurrent())) == int(own)
+check(driver.cuMemFree(pointer)); print(first, int(check(driver.cuCtxGetCurrent())) == int(own))
+""",
+    )
+    assert one.finish() == "True True\n"

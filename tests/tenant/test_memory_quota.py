@@ -18,6 +18,7 @@ def quota(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(
         tmp_path_factory.mktemp("quota"),
         "tests/tenant/memory_quota.cpp",
+        "native/tenant/amounts.cpp",
         "native/wire/segment.cpp",
         "native/wire/shared_segment.cpp",
     )

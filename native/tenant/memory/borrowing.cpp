@@ -4,6 +4,8 @@
 
 #include <atomic>
 
+#include "tenant/context.h"
+#include "tenant/locked.h"
 #include "tenant/memory/lending.h"
 #include "tenant/memory/loan_socket.h"
 #include "tenant/memory/postponed.h"
@@ -26,15 +28,10 @@ pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 MemoryTable<Borrowed> borrowed;  // by the address that the program knows
 std::atomic<uint64_t> borrowed_count{0};
 
-class Locked {
+class BorrowedLocked : Locked {
  public:
-    Locked() { pthread_mutex_lock(&lock); }
-    ~Locked() {
-        borrowed_count.store(borrowed.count());
-        pthread_mutex_unlock(&lock);
-    }
-    Locked(const Locked&) = delete;
-    Locked& operator=(const Locked&) = delete;
+    BorrowedLocked() : Locked(lock) {}
+    ~BorrowedLocked() { borrowed_count.store(borrowed.count()); }
 };
 
 void before_fork() { pthread_mutex_lock(&lock); }
@@ -52,10 +49,8 @@ void unmap(const Borrowed& gone) {
 }
 
 void wait_for(CUcontext context) {
-    CUcontext before = nullptr;
-    driver.cuCtxGetCurrent(&before);
-    if (before == context || driver.cuCtxSetCurrent(context) == CUDA_SUCCESS) driver.cuCtxSynchronize();
-    if (before != context) driver.cuCtxSetCurrent(before);
+    InContext there(context);
+    if (there.is_there()) driver.cuCtxSynchronize();
 }
 
 // What was closed, once what is queued cannot use it any more. During a capture nobody may wait: then it is for later.
@@ -65,7 +60,7 @@ void unmap_closed() {
         Borrowed gone{};
         bool found = false;
         {
-            Locked locked;
+            BorrowedLocked locked;
             borrowed.remove_if([&](uint64_t, const Borrowed& one) {
                 if (one.count || found) return false;
                 gone = one;
@@ -80,7 +75,7 @@ void unmap_closed() {
 
 // Opened once more, if it is open; 0: it is not.
 CUdeviceptr open_again(const LoanHandle& handle) {
-    Locked locked;
+    BorrowedLocked locked;
     CUdeviceptr found = 0;
     borrowed.each([&](uint64_t address, Borrowed& one) {
         if (found || !one.handle.same_loan(handle)) return;
@@ -143,7 +138,7 @@ CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext contex
     }
     bool entered = false;
     {
-        Locked locked;
+        BorrowedLocked locked;
         entered = borrowed.enter(mapping + terms.offset, one) != nullptr;
     }
     if (!entered) {
@@ -178,10 +173,9 @@ bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, C
 bool give_back_borrowed(CUdeviceptr address, CUresult* result) {
     if (!borrowed_count.load()) return false;
     *result = CUDA_SUCCESS;
-    CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return false;
+    if (!current_context()) return false;
     {
-        Locked locked;
+        BorrowedLocked locked;
         Borrowed* one = borrowed.find(address);
         if (!one || !one->count) return false;
         --one->count;
@@ -192,7 +186,7 @@ bool give_back_borrowed(CUdeviceptr address, CUresult* result) {
 
 bool borrowed_range(CUdeviceptr pointer, MovableRange* out) {
     if (!borrowed_count.load(std::memory_order_relaxed)) return false;
-    Locked locked;
+    BorrowedLocked locked;
     bool found = false;
     borrowed.each([&](uint64_t address, const Borrowed& one) {
         if (found || pointer - address >= one.terms.bytes) return;
@@ -208,7 +202,7 @@ void forget_borrowed_of(CUcontext context) {
         Borrowed gone{};
         bool found = false;
         {
-            Locked locked;
+            BorrowedLocked locked;
             borrowed.remove_if([&](uint64_t, const Borrowed& one) {
                 if (found || one.context != context) return false;
                 gone = one;

@@ -1,9 +1,8 @@
 #include "tenant/memory/care.h"
 
-#include <pthread.h>
-
 #include <cstdlib>
 
+#include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/mover.h"
@@ -58,9 +57,8 @@ void measure_drivers_memory(Membership& membership, int gpu) {
     if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     bool first = !(measured_gpus.fetch_or(1u << gpu) >> gpu & 1);
     if (!first || !has_memory_limit(membership.segment(), membership.slot())) return;
-    pthread_mutex_lock(&lock);
+    Locked locked(lock);
     measure(membership, gpu, When::now);
-    pthread_mutex_unlock(&lock);
 }
 
 void tend_memory(Membership& membership, uint64_t now_ns) {

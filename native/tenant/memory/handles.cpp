@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "tenant/context.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/table.h"
@@ -27,11 +28,6 @@ struct Physical {
 // Guarded by the residence's lock.
 MemoryTable<Physical> physicals;  // by our number
 uint64_t last_number = kFirstNumber;
-
-CUcontext current_context() {
-    CUcontext context = nullptr;
-    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
-}
 
 CUmemGenericAllocationHandle handle_of(const Physical& physical) {
     return physical.chunk ? physical.chunk->handle : physical.handle;

@@ -1,5 +1,6 @@
 #include "tenant/memory/ledger.h"
 
+#include "tenant/context.h"
 #include "tenant/membership.h"
 #include "tenant/memory/care.h"
 #include "tenant/memory/mappings.h"
@@ -12,7 +13,6 @@ namespace tenant {
 
 namespace {
 
-constexpr int kMostDevices = 64;
 constexpr int kNotAsked = -2;
 
 struct Device {
@@ -105,7 +105,7 @@ int meet(Membership& membership, CUdevice device) {
     size_t total = 0;
     if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return -1;
     driver.cuDeviceTotalMem_v2(&total, device);
-    pthread_mutex_lock(&meeting_lock);
+    Locked locked(meeting_lock);
     if (known.gpu.load() == kNotAsked) {
         int gpu = wire::gpu_number(membership.segment(), reinterpret_cast<const uint8_t*>(uuid.bytes));
         known.total.store(total);
@@ -113,19 +113,12 @@ int meet(Membership& membership, CUdevice device) {
         if (gpu >= 0) measure_drivers_memory(membership, gpu);
         known.gpu.store(gpu, std::memory_order_release);
     }
-    pthread_mutex_unlock(&meeting_lock);
     return known.gpu.load();
-}
-
-CUcontext current_context() {
-    CUcontext context = nullptr;
-    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
 }  // namespace
 
-LedgerLocked::LedgerLocked() { pthread_mutex_lock(&lock); }
-LedgerLocked::~LedgerLocked() { pthread_mutex_unlock(&lock); }
+LedgerLocked::LedgerLocked() : Locked(lock) {}
 
 UnderWay::UnderWay() { begun.fetch_add(1); }
 UnderWay::~UnderWay() { ended.fetch_add(1); }

@@ -7,9 +7,8 @@
 // The lock is this process's own, and the driver is not called with it but for reading a pool's size.
 #pragma once
 
-#include <pthread.h>
-
 #include "tenant/driver_calls.h"
+#include "tenant/locked.h"
 #include "tenant/memory/pause.h"
 #include "wire/wire.h"
 
@@ -17,6 +16,7 @@ namespace tenant {
 
 class Membership;
 
+constexpr int kMostDevices = 64;  // of further ones nothing is counted
 constexpr uint64_t kMemoryPage = uint64_t{2} << 20;
 constexpr uint64_t in_pages(uint64_t bytes, uint64_t page = kMemoryPage) {
     return bytes > UINT64_MAX - page ? bytes : (bytes + page - 1) / page * page;
@@ -45,12 +45,9 @@ void give(const Place& place, uint64_t bytes);
 // From what was charged ahead to what the driver took.
 void correct(const Place& place, uint64_t charged, uint64_t taken);
 
-class LedgerLocked {
+class LedgerLocked : Locked {
  public:
     LedgerLocked();
-    ~LedgerLocked();
-    LedgerLocked(const LedgerLocked&) = delete;
-    LedgerLocked& operator=(const LedgerLocked&) = delete;
 };
 
 // While one exists, what is counted and what the driver has taken may differ.

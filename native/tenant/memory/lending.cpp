@@ -1,12 +1,12 @@
 #include "tenant/memory/lending.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <atomic>
 
+#include "tenant/locked.h"
 #include "tenant/memory/loan_socket.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/table.h"
@@ -29,14 +29,6 @@ std::atomic<uint64_t> loan_count{0};
 uint8_t lender[16];
 int listening = -1;
 
-class Locked {
- public:
-    Locked() { pthread_mutex_lock(&lock); }
-    ~Locked() { pthread_mutex_unlock(&lock); }
-    Locked(const Locked&) = delete;
-    Locked& operator=(const Locked&) = delete;
-};
-
 // It lends nothing of what it has inherited, nor keeps it alive. There is only this thread, so that nothing else is
 // closed where loans share a file.
 void forget_in_child() {
@@ -54,7 +46,7 @@ void after_fork() { pthread_mutex_unlock(&lock); }
 
 // A descriptor that the caller closes, or -1.
 int file_for(uint64_t key, LoanTerms* terms) {
-    Locked locked;
+    Locked locked(lock);
     int file = -1;
     loans.each([&](uint64_t, const Loan& loan) {
         if (loan.key != key || file >= 0) return;
@@ -126,7 +118,7 @@ bool lend(CUdeviceptr pointer, CUipcMemHandle* out) {
     if (!chunk || !movable_range(pointer, &range) || !export_chunk(*chunk)) return false;
     // Pinned also where the loan fails below: it is exported.
     set_pinned(*chunk, true);
-    Locked locked;
+    Locked locked(lock);
     const Loan* loan = is_lending() ? loan_of(*chunk, range) : nullptr;
     if (!loan) return false;
     LoanHandle handle{};
@@ -140,14 +132,14 @@ bool lend(CUdeviceptr pointer, CUipcMemHandle* out) {
 
 void end_loan(CUdeviceptr base) {
     if (!loan_count.load()) return;
-    Locked locked;
+    Locked locked(lock);
     Loan gone;
     if (loans.take(base, &gone)) loan_count.store(loans.count());
 }
 
 void end_loans_of(Chunk& chunk) {
     if (chunk.lent_file < 0) return;
-    Locked locked;
+    Locked locked(lock);
     loans.remove_if([&](uint64_t base, const Loan&) { return chunk.contains(base); });
     loan_count.store(loans.count());
     close(chunk.lent_file);
@@ -155,7 +147,7 @@ void end_loans_of(Chunk& chunk) {
 }
 
 bool is_own_loan(const LoanHandle& handle) {
-    Locked locked;
+    Locked locked(lock);
     return listening >= 0 && memcmp(handle.lender, lender, sizeof lender) == 0;
 }
 

@@ -240,7 +240,8 @@ bool Mover::somebody_above_is_busy() {
 // long for that at most.
 void Mover::pass() {
     for (uint64_t now = wire::now_ns(); somebody_above_is_busy();) {
-        if (stood_aside_ns_ > (now - moving_since_ns_) / 2 + kCourtesyNs || is_pressed()) return;
+        bool is_enough = stood_aside_ns_ > (now - moving_since_ns_) / 2 + kCourtesyNs;
+        if (is_enough || phase.load() != moving || is_pressed()) return;
         timespec nap{0, kNapAsideNs};
         clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
         uint64_t before = now;

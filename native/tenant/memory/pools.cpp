@@ -12,7 +12,6 @@ namespace tenant {
 namespace {
 
 constexpr uint32_t kMostPools = 256;  // further ones are not counted
-constexpr int kMostDevices = 64;
 
 struct KnownPool {
     CUmemoryPool handle;

@@ -72,7 +72,7 @@ void settle_pools();
 void trim_pools(const Place& place);
 
 // Whether there is room for what a launch of this graph allocates. The driver takes it at the first launch; so that it
-// is there then, it is counted from the graph's instantiation on.
+// is there then, it is counted from the graph's instantiation on. One that is away waits before it charges anything.
 class TakingForGraph {
  public:
     explicit TakingForGraph(CUgraph graph);
@@ -84,6 +84,7 @@ class TakingForGraph {
     void keep_for(CUgraphExec exec);
 
  private:
+    Still still_;
     UnderWay under_way_;
     Place place_;
     uint64_t bytes_ = 0, charged_ = 0;

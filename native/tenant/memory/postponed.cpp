@@ -1,5 +1,6 @@
 #include "tenant/memory/postponed.h"
 
+#include "tenant/context.h"
 #include "tenant/membership.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/residence.h"
@@ -28,11 +29,6 @@ struct Spare {
 } spares[kMostEvents];
 uint32_t spare_count = 0;
 
-CUcontext current_context() {
-    CUcontext context = nullptr;
-    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
-}
-
 CUevent take_event(CUcontext context) {
     for (uint32_t i = 0; i < spare_count; ++i) {
         if (spares[i].context != context) continue;
@@ -54,11 +50,8 @@ void give_event(CUevent event, CUcontext context) {
 
 // All that was queued in a context when something was freed there, and what came later.
 bool has_ended(CUcontext context) {
-    CUcontext before = current_context();
-    if (driver.cuCtxSetCurrent(context) != CUDA_SUCCESS) return false;
-    bool ended = driver.cuCtxSynchronize() == CUDA_SUCCESS;
-    driver.cuCtxSetCurrent(before);
-    return ended;
+    InContext there(context);
+    return there.is_there() && driver.cuCtxSynchronize() == CUDA_SUCCESS;
 }
 
 void remove(uint32_t i) {

@@ -1,8 +1,8 @@
 #include "tenant/memory/quota.h"
 
-#include <cstdlib>
 #include <cstring>
 
+#include "tenant/amounts.h"
 #include "wire/segment.h"
 
 // A process may be killed between any two stores: tests define this to be killed at each place in turn.
@@ -42,33 +42,8 @@ void for_each_process(wire::Segment& segment, const uint8_t tenant[16], Do&& act
 }  // namespace
 
 uint64_t parse_memory_limit(const char* text) {
-    if (!text || !*text) return 0;
-    char* end = nullptr;
-    double number = strtod(text, &end);
-    if (end == text || !(number > 0)) return 0;
-    double scale = 1;
-    switch (*end) {
-        case '%':
-            return number <= 100 ? kShareOfGpu | static_cast<uint64_t>(number * 10000 + 0.5) : 0;
-        case 'T':
-            scale *= 1024;
-            [[fallthrough]];
-        case 'G':
-            scale *= 1024;
-            [[fallthrough]];
-        case 'M':
-            scale *= 1024;
-            [[fallthrough]];
-        case 'K':
-            scale *= 1024;
-            break;
-        case '\0':
-            break;
-        default:
-            return 0;
-    }
-    double bytes = number * scale;
-    return bytes >= 1 && bytes < static_cast<double>(kShareOfGpu) ? static_cast<uint64_t>(bytes) : 0;
+    uint64_t share = parse_share(text);
+    return share ? kShareOfGpu | share : parse_size(text);
 }
 
 uint64_t limit_in_bytes(uint64_t limit, uint64_t total) {

@@ -13,7 +13,7 @@ namespace tenant {
 constexpr uint64_t kShareOfGpu = uint64_t{1} << 63;
 constexpr uint64_t kNoLimit = UINT64_MAX;
 
-// "20G", "1.5G", "800M", "30%", a number of bytes; 0 for nothing said, "none", and what is none of these.
+// A size or a share (amounts.h); 0 for nothing said, "none", and what is neither.
 uint64_t parse_memory_limit(const char* text);
 
 // The limit that holds for a slot's owner on a GPU with `total` bytes: all that decides about memory asks here.

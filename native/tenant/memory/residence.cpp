@@ -4,6 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include "tenant/ability.h"
+#include "tenant/context.h"
 #include "tenant/membership.h"
 #include "tenant/memory/borrowing.h"
 #include "tenant/memory/handles.h"
@@ -19,6 +21,8 @@ Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.c
 namespace {
 
 bool only_if_lendable = false;  // otherwise the driver shall serve it
+Ability can_be_lent(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+Ability can_be_reached_by_network_cards(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 
 void forget_in_child() {
     pthread_mutexattr_t recursive;
@@ -26,6 +30,8 @@ void forget_in_child() {
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&residence.lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
+    can_be_lent.forget_in_child();
+    can_be_reached_by_network_cards.forget_in_child();
     forget_postponed_in_child();
     forget_handles_in_child();
     residence.chunks.abandon();
@@ -34,27 +40,6 @@ void forget_in_child() {
     barrier::forget_in_child();
     Still::memory_moves.store(false);
 }
-
-CUcontext current_context() {
-    CUcontext context = nullptr;
-    return driver.cuCtxGetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
-}
-
-class InContext {
- public:
-    explicit InContext(CUcontext context) : before_(current_context()) {
-        if (before_ != context) changed_ = driver.cuCtxSetCurrent(context) == CUDA_SUCCESS;
-    }
-    ~InContext() {
-        if (changed_) driver.cuCtxSetCurrent(before_);
-    }
-    InContext(const InContext&) = delete;
-    InContext& operator=(const InContext&) = delete;
-
- private:
-    CUcontext before_;
-    bool changed_ = false;
-};
 
 // While a capture is open, most threads may not allocate: the driver then says so by itself.
 bool may_allocate_now() {
@@ -80,24 +65,14 @@ void let_everybody_in(Chunk& chunk, CUdevice device) {
         if (peer != device && driver.cuDeviceCanAccessPeer(&can, peer, device) == CUDA_SUCCESS && can) add(peer);
 }
 
-bool has(CUdevice device, CUdevice_attribute attribute) {
-    int value = 0;
-    return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value;
-}
-
-bool can_be_lent(CUdevice device) {
-    return has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-}
-
 // What cuMemAlloc has and memory of this kind has to ask for: that other processes and network cards get at it.
 CUresult create(Chunk& chunk, CUdevice device) {
     CUmemAllocationProp plain{};
     plain.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     plain.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
     chunk.properties = plain;
-    if (can_be_lent(device)) chunk.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (has(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
-        chunk.properties.allocFlags.gpuDirectRDMACapable = 1;
+    if (can_be_lent.of(device)) chunk.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (can_be_reached_by_network_cards.of(device)) chunk.properties.allocFlags.gpuDirectRDMACapable = 1;
     CUresult result = driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
         chunk.properties = plain;
@@ -238,7 +213,7 @@ void begin_residence(wire::Segment& segment, wire::Slot& slot) {
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
     if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
-    if (only_if_lendable && !can_be_lent(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (only_if_lendable && !can_be_lent.of(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
     start_moving(*place.membership);
     free_postponed();
     ResidenceLocked locked;
@@ -285,9 +260,6 @@ bool movable_range(CUdeviceptr pointer, MovableRange* out) {
     Chunk* chunk = allocated_at(pointer, out);
     return chunk && pointer - out->base < out->bytes;
 }
-
-MemoryOfEndingContext::MemoryOfEndingContext() { pthread_mutex_lock(&residence.lock); }
-MemoryOfEndingContext::~MemoryOfEndingContext() { pthread_mutex_unlock(&residence.lock); }
 
 void forget_movable_of(CUcontext context) {
     if (context) forget_borrowed_of(context);

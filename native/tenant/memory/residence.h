@@ -7,8 +7,7 @@
 // Everything here is called between the two ends of a Still, but for what the mover calls while nobody is inside.
 #pragma once
 
-#include <pthread.h>
-
+#include "tenant/locked.h"
 #include "tenant/memory/eviction.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/pause.h"
@@ -36,17 +35,6 @@ struct MovableRange {
 };
 bool movable_range(CUdeviceptr pointer, MovableRange* out);
 
-// Around the end of a context: meanwhile nobody else uses one from here.
-class MemoryOfEndingContext {
- public:
-    MemoryOfEndingContext();
-    ~MemoryOfEndingContext();
-    MemoryOfEndingContext(const MemoryOfEndingContext&) = delete;
-    MemoryOfEndingContext& operator=(const MemoryOfEndingContext&) = delete;
-
- private:
-    Still still_;
-};
 void forget_movable_of(CUcontext context);
 
 // It must not move any more: something outside of this process may refer to it.
@@ -70,12 +58,15 @@ struct Residence {
 extern Residence residence;
 void set_pinned(Chunk& chunk, bool pinned);  // under the lock
 
-class ResidenceLocked {
+class ResidenceLocked : Locked {
  public:
-    ResidenceLocked() { pthread_mutex_lock(&residence.lock); }
-    ~ResidenceLocked() { pthread_mutex_unlock(&residence.lock); }
-    ResidenceLocked(const ResidenceLocked&) = delete;
-    ResidenceLocked& operator=(const ResidenceLocked&) = delete;
+    ResidenceLocked() : Locked(residence.lock) {}
+};
+
+// Around the end of a context: meanwhile nobody else uses one from here.
+class MemoryOfEndingContext {
+    Still still_;
+    ResidenceLocked locked_;
 };
 
 }  // namespace tenant

@@ -96,8 +96,6 @@ uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
 
 void begin_room(wire::Segment& segment, int gpu) {
     if (wire::is_shared(segment)) return;  // the administrator's to say
-    // An administrator's is not ours to change.
-    if (wire::is_shared(segment)) return;
     uint64_t none = 0;
     if (uint64_t said = parse_memory_limit(getenv("COTENANT_CAPACITY")); said && !(said & kShareOfGpu))
         segment.header.gpus[gpu].capacity.compare_exchange_strong(none, said);

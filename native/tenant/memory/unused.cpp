@@ -1,11 +1,10 @@
 #include "tenant/memory/unused.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <cstdlib>
 
 #include "tenant/futex.h"
+#include "tenant/locked.h"
 #include "tenant/memory/mover.h"
 #include "wire/segment.h"
 
@@ -46,10 +45,8 @@ Unused ask_for_unused() {
         if (wire::now_ns() - began > kPatienceNs) return {};
         wait_on(answered, last, 10000000);
     }
-    pthread_mutex_lock(&lock);
-    Unused unused{ranges, range_count};
-    pthread_mutex_unlock(&lock);
-    return unused;
+    Locked locked(lock);
+    return {ranges, range_count};
 }
 
 void forget_helper_in_child() {
@@ -70,14 +67,15 @@ extern "C" void cotenant_memory_unused(uint32_t question, const uint64_t* pairs,
     uint32_t kept = 0;
     for (uint32_t i = 0; fresh && i < count; ++i) fresh[i] = {pairs[2 * i], pairs[2 * i + 1]};
     if (fresh) kept = put_in_order(fresh, count);
-    pthread_mutex_lock(&lock);
-    // An answer that comes too late is to a question that nobody asks any more; it could be wrong by now.
-    bool is_wanted = question == asked.load() && question != answered.load();
-    if (is_wanted) {
-        std::swap(ranges, fresh);
-        range_count = kept;
+    {
+        Locked locked(lock);
+        // An answer that comes too late is to a question that nobody asks any more; it could be wrong by now.
+        bool is_wanted = question == asked.load() && question != answered.load();
+        if (is_wanted) {
+            std::swap(ranges, fresh);
+            range_count = kept;
+        }
     }
-    pthread_mutex_unlock(&lock);
     free(fresh);
     answered.store(question);
     wake_all(answered);

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tenant/context.h"
+#include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/record/recorder.h"
 
@@ -218,24 +220,20 @@ void Recorder::saw_graph(CUgraphExec exec, CUgraph graph) {
 }
 
 void Recorder::saw_allocation(uint64_t address, uint64_t bytes) {
-    pthread_mutex_lock(&sizes_lock_);
+    Locked locked(sizes_lock_);
     sizes_.enter(address, bytes);
-    pthread_mutex_unlock(&sizes_lock_);
 }
 
 uint64_t Recorder::take_allocation(uint64_t address) {
-    pthread_mutex_lock(&sizes_lock_);
-    uint64_t bytes = sizes_.take(address);
-    pthread_mutex_unlock(&sizes_lock_);
-    return bytes;
+    Locked locked(sizes_lock_);
+    return sizes_.take(address);
 }
 
 RecordedCall::RecordedCall(const Described& described, CUstream stream, bool per_thread_default)
     : recorder_(Recorder::current()), described_(described), handle_(stream) {
     if (!recorder_) return;
-    CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context ||
-        !(stream_ = recorder_->stream_of(&handle_, per_thread_default, context)) ||
+    CUcontext context = current_context();
+    if (!context || !(stream_ = recorder_->stream_of(&handle_, per_thread_default, context)) ||
         (described.is_in_stream && is_recorded_into_graph(handle_))) {
         recorder_ = nullptr;
         return;

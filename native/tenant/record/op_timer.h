@@ -2,10 +2,11 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
-#include "tenant/driver_calls.h"
+#include "tenant/event_pair.h"
 
 namespace tenant {
 
@@ -29,11 +30,7 @@ struct Timing {
 
 class OpTimer {
  public:
-    struct Sample {
-        enum State : uint32_t { unused, being_taken, on_its_way };
-        std::atomic<uint32_t> state{unused};
-        CUcontext context = nullptr;
-        CUevent begin = nullptr, end = nullptr;
+    struct Sample : EventPair {
         void* owner = nullptr;
         uint64_t begun_ns = 0;
         float host_us = 0;  // to subtract where the GPU waited for the launch
@@ -54,11 +51,10 @@ class OpTimer {
     template <class Learn>
     void collect(Learn&& learn) {
         for (Sample& sample : samples_) {
-            if (sample.state.load(std::memory_order_acquire) != Sample::on_its_way) continue;
             float us = 0;
-            if (!is_over(sample, &us)) continue;
-            if (us > 0) learn(sample.owner, us, sample.trust);
-            sample.state.store(Sample::unused, std::memory_order_release);
+            if (!sample.is_on_its_way() || !sample.is_over(&us)) continue;
+            if (us >= 0) learn(sample.owner, std::max(us - sample.host_us, kShortestUs), sample.trust);
+            sample.free();
         }
     }
     bool any_on_its_way() const;
@@ -67,8 +63,7 @@ class OpTimer {
     void forget_all();
 
  private:
-    static bool is_over(Sample& sample, float* us);
-
+    static constexpr float kShortestUs = 0.5F;
     static constexpr uint32_t kSamples = 256, kTries = 8;
     Sample samples_[kSamples];
     std::atomic<uint32_t> next_{0};

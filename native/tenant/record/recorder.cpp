@@ -11,7 +11,10 @@
 #include <cstring>
 #include <new>
 
+#include "tenant/amounts.h"
+#include "tenant/context.h"
 #include "tenant/futex.h"
+#include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/own_thread.h"
 
@@ -38,31 +41,18 @@ void say_not_recorded(const char* path, const char* why) {
     if (write(STDERR_FILENO, line, static_cast<size_t>(used)) < 0) errno = 0;
 }
 
-// "1.5", or "10M" with a power of 1024; 0: not set, or no number.
-double environment_number(const char* name) {
-    const char* text = getenv(name);
-    if (!text) return 0;
-    char* end = nullptr;
-    double value = strtod(text, &end);
-    constexpr char kPowers[] = "KMGT";
-    if (const char* power = *end ? strchr(kPowers, *end) : nullptr)
-        for (const char* each = kPowers; each <= power; ++each) value *= 1024;
-    return value > 0 && value < 1e15 ? value : 0;
-}
-
 }  // namespace
 
 Recorder* Recorder::start() {
     if (given_up.load(std::memory_order_relaxed)) return nullptr;
-    CUcontext context = nullptr;
-    if (driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) return nullptr;
+    if (!current_context()) return nullptr;
 
     static std::atomic<bool> registered{false};
     if (!registered.exchange(true)) {
         pthread_atfork(nullptr, nullptr, forget_in_child);
         atexit(finish_at_exit);
     }
-    pthread_mutex_lock(&start_lock);
+    Locked locked(start_lock);
     if (!on_.load() && !given_up.load()) {
         const char* path = getenv("COTENANT_RECORD");
         const char* why = nullptr;
@@ -84,7 +74,6 @@ Recorder* Recorder::start() {
             if (memory != MAP_FAILED) munmap(memory, sizeof(Recorder));
         }
     }
-    pthread_mutex_unlock(&start_lock);
     return on_.load();
 }
 
@@ -93,10 +82,11 @@ bool Recorder::start_thread() {
         overflow_[kind].kind = static_cast<TraceKind>(kind);
         overflow_[kind].ready.store(1);
     }
-    limit_bytes_ = static_cast<uint64_t>(environment_number("COTENANT_RECORD_LIMIT"));
+    limit_bytes_ = parse_size(getenv("COTENANT_RECORD_LIMIT"));
     last_write_ns_ = wire::now_ns();
-    if (double seconds = std::min(environment_number("COTENANT_RECORD_SECONDS"), 1e9))
-        stop_at_ns_ = last_write_ns_ + static_cast<uint64_t>(seconds * kSecond);
+    const char* end = getenv("COTENANT_RECORD_SECONDS");
+    if (double seconds = end ? parse_number(end, &end) : 0; seconds > 0)
+        stop_at_ns_ = last_write_ns_ + static_cast<uint64_t>(std::min(seconds, 1e9) * kSecond);
     return start_own_thread(thread_main, this);
 }
 

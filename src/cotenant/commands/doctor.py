@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotenant.cli import OneOf
+from cotenant.cli import output_option
 from cotenant.errors import FAILED, narrate
 
 if TYPE_CHECKING:
@@ -25,16 +25,7 @@ Examples:
   cotenant doctor -o json | jq '.checks[] | select(.verdict != "ok")'
   cotenant softgpu -- cotenant doctor""",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=OneOf("output", ("table", "json")),
-    default="table",
-    show_default=True,
-    envvar="COTENANT_DOCTOR_OUTPUT",
-    show_envvar=True,
-    help="How to print it.",
-)
+@output_option("doctor")
 def command(output: str) -> int:
     """Check whether this machine can share its GPUs, and say cause and fix of what is wrong.
 

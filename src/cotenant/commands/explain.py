@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cotenant import amounts, memory_size, segment
-from cotenant.cli import OneOf, segment_option
+from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem
 
 
@@ -24,16 +24,7 @@ Examples:
   cotenant explain $(pgrep -f finetune.py) -o json""",
 )
 @click.argument("pid", type=int)
-@click.option(
-    "-o",
-    "--output",
-    type=OneOf("output", ("text", "json")),
-    default="text",
-    show_default=True,
-    envvar="COTENANT_EXPLAIN_OUTPUT",
-    show_envvar=True,
-    help="How to print it.",
-)
+@output_option("explain", ("text", "json"))
 @segment_option
 def command(pid: int, output: str, segment_file: Path | None) -> None:
     """Say how the tenant with process number PID stands on each GPU, why it waits now if it does, and what the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cotenant.cli import OneOf
+from cotenant.cli import output_option
 from cotenant.errors import Problem, narrate
 
 
@@ -16,16 +16,7 @@ Examples:
   cotenant policies
   cotenant policies -o json""",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=OneOf("output", ("table", "json")),
-    default="table",
-    show_default=True,
-    envvar="COTENANT_POLICIES_OUTPUT",
-    show_envvar=True,
-    help="How to print it.",
-)
+@output_option("policies")
 def command(output: str) -> None:
     """List the policies: their rule, whether they run on a GPU or in the simulator only, and what they do.
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from cotenant import classes, memory_size, segment, shared_segment
-from cotenant.cli import OneOf
+from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.shared_segment import Right, Who, Whose
 
@@ -195,16 +195,7 @@ Examples:
   cotenant segment show -o json /dev/shm/team | jq .slots""",
 )
 @folder_argument
-@click.option(
-    "-o",
-    "--output",
-    type=OneOf("output", ("table", "json")),
-    default="table",
-    show_default=True,
-    envvar="COTENANT_SEGMENT_OUTPUT",
-    show_envvar=True,
-    help="How to print it.",
-)
+@output_option("segment")
 def show(folder: Path, output: str) -> None:
     """Show who may do what in a segment, which GPUs it has, and who has which slot."""
     with opened(folder := folder.absolute()):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotenant.cli import OneOf
+from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate
 
 if TYPE_CHECKING:
@@ -70,16 +70,7 @@ Examples:
     show_envvar=True,
     help="The same seed gives the same outcome.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=OneOf("output", ("table", "json", "csv")),
-    default="table",
-    show_default=True,
-    envvar="COTENANT_SIMULATE_OUTPUT",
-    show_envvar=True,
-    help="How to print it; json and csv have every tenant.",
-)
+@output_option("simulate", ("table", "json", "csv"), "How to print it; json and csv have every tenant.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cotenant import amounts, classes, memory_size, segment
-from cotenant.cli import OneOf, segment_option
+from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem, narrate
 
 Row = dict[str, Any]
@@ -56,16 +56,7 @@ Examples:
   cotenant status -o wide
   cotenant status -o json | jq '.tenants[] | select(.class == "production")'""",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=OneOf("output", ("table", "wide", "json", "csv")),
-    default="table",
-    show_default=True,
-    envvar="COTENANT_STATUS_OUTPUT",
-    show_envvar=True,
-    help="How to print it.",
-)
+@output_option("status", ("table", "wide", "json", "csv"))
 @segment_option
 def command(output: str, segment_file: Path | None) -> None:
     """Show the tenants of each GPU: their class, what they launched, and what escaped control.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotenant.cli import OneOf
+from cotenant.cli import OneOf, output_option
 from cotenant.errors import FAILED, USAGE, Problem, narrate, unknown
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Subjects(click.Group):
         return super().resolve_command(ctx, args)
 
 
-output_option = click.option(
+file_option = click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -70,16 +70,7 @@ Examples:
   cotenant trace info --top 30 -o json job.trace""",
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=OneOf("output", ("table", "json")),
-    default="table",
-    show_default=True,
-    envvar="COTENANT_TRACE_OUTPUT",
-    show_envvar=True,
-    help="How to print it.",
-)
+@output_option("trace")
 @click.option(
     "--top",
     type=click.IntRange(1, 10_000),
@@ -122,7 +113,7 @@ Examples:
     show_envvar=True,
     help="perfetto and chrome: a timeline for ui.perfetto.dev or chrome://tracing; csv: a row an operation.",
 )
-@output_option
+@file_option
 @force_option
 def export(file: Path, form: str, output: Path | None, force: bool) -> None:
     """Write a trace in a form that other programs read."""
@@ -166,7 +157,7 @@ Examples:
     show_envvar=True,
     help="Where it ends.  [default: the trace's end]",
 )
-@output_option
+@file_option
 @force_option
 def cut(file: Path, begin: float, end: float | None, output: Path | None, force: bool) -> None:
     """Write the part of a trace between two moments into a trace of its own: a job without its start-up, say."""

@@ -1,0 +1,18 @@
+// How the GPU waits at a gate: as one of a batch of memory operations, in a stream or in a graph.
+#pragma once
+
+#include "tenant/driver_calls.h"
+#include "wire/wire.h"
+
+namespace tenant {
+
+inline CUstreamBatchMemOpParams wait_for_open(CUdeviceptr gate) {
+    CUstreamBatchMemOpParams operation{};
+    operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    operation.waitValue.address = gate;
+    operation.waitValue.value = wire::open;
+    operation.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    return operation;
+}
+
+}  // namespace tenant
