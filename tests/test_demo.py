@@ -28,6 +28,7 @@ from cotenant.demo.orders import Order
 from cotenant.demo.picture import compose
 from cotenant.demo.report import doubts, headline, leave, summary, table
 from cotenant.demo.rounds import plan
+from cotenant.demo.stillness import Stillness
 from cotenant.demo.workers import Worker, worker_command
 from cotenant.errors import Problem
 
@@ -107,6 +108,25 @@ class TestFigures:
     def test_a_busy_machine_is_mentioned(self) -> None:
         assert doubts(measurement()) == ""
         assert "busy (load 1000.0" in doubts(dataclasses.replace(measurement(), load_average=1000.0))
+
+    def test_a_machine_that_stands_still_is_mentioned(self) -> None:
+        found = measurement()
+        found.phases["cotenant"].stalls_ms += [30.0, 70.4]
+        assert "(alone 0, shared 0, with Cotenant 2 times, for up to 70 ms)" in doubts(found)
+
+    def test_a_nap_that_lasts_too_long_is_one(self) -> None:
+        now = 0.0
+        lengths = iter((0.002, 0.012, 0.1, 0.002))
+
+        def nap(_: float) -> None:
+            nonlocal now
+            now += next(lengths)
+
+        stillness = Stillness(lambda: now, nap)
+        with pytest.raises(StopIteration):
+            stillness.watch()
+        assert stillness.take() == [pytest.approx(98)]
+        assert stillness.take() == []
 
 
 class TestSteps:

@@ -50,6 +50,7 @@ class Samples:
     services_ms: list[float] = dataclasses.field(default_factory=list)
     steps: float = 0.0
     seconds: float = 0.0
+    stalls_ms: list[float] = dataclasses.field(default_factory=list)  # of the machine, as stillness.py has it
 
     @property
     def steps_per_second(self) -> float:
@@ -71,6 +72,8 @@ class Figures:
     p99_ratio_high: float
     requests: int
     seconds: float
+    stalls: int  # moments in which the machine stood still
+    longest_stall_ms: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +105,8 @@ class Measurement:
             p99_ratio_high=high,
             requests=len(samples.latencies_ms),
             seconds=samples.seconds,
+            stalls=len(samples.stalls_ms),
+            longest_stall_ms=max(samples.stalls_ms, default=0.0),
         )
 
     @property

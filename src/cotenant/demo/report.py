@@ -92,11 +92,19 @@ def headline(measurement: Measurement) -> str:
 def doubts(measurement: Measurement) -> str:
     """Why these figures may be off, or nothing. The software GPU and the jobs need the CPUs on time."""
     cores = os.cpu_count() or 1
-    if measurement.load_average < cores:
+    if measurement.load_average >= cores:
+        return (
+            f"this machine was busy (load {measurement.load_average:.1f} on {cores} CPUs): waiting for a CPU is part "
+            "of the latencies, alone too; run it again on a quiet machine"
+        )
+    still = {phase: measurement.figures(phase).stalls for phase in PHASES}
+    if not any(still.values()):
         return ""
+    longest = max(measurement.figures(phase).longest_stall_ms for phase in PHASES)
+    times = ", ".join(f"{TITLES[phase]} {count}" for phase, count in still.items())
     return (
-        f"this machine was busy (load {measurement.load_average:.1f} on {cores} CPUs): waiting for a CPU is part of "
-        "the latencies, alone too; run it again on a quiet machine"
+        f"this machine stood still now and then ({times} times, for up to {longest:.0f} ms): its slowest requests "
+        "may be no more than that; run it again"
     )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from cotenant.demo import opportunistic
 from cotenant.demo.figures import PHASES, Measurement, Samples
 from cotenant.demo.orders import Answer, Order
+from cotenant.demo.stillness import Stillness
 from cotenant.demo.workers import Worker, worker_command
 from cotenant.errors import Problem
 from cotenant.preload import without_shims
@@ -164,15 +165,17 @@ def measure(seconds: float, software: bool | None, narrate: Narrate) -> Measurem
     gathered = {phase: Samples() for phase in (*PHASES, _SOLO)}
     load_average = os.getloadavg()[0]
     behind = 0.0
-    with private_folder() as folder, crew(folder, software, narrate) as staff:
+    with private_folder() as folder, crew(folder, software, narrate) as staff, Stillness() as stillness:
         narrate("warming up", 0.0)
         for phase in gathered:
             run_window(staff.of(phase), Window(phase, WARM_UP_SECONDS, seed=0))
         for number, windows in enumerate(planned, start=1):
             for window in windows:
                 narrate(f"round {number} of {len(planned)}: {_DESCRIPTIONS[window.phase]}", behind)
+                stillness.take()
                 samples = run_window(staff.of(window.phase), window)
                 total = gathered[window.phase]
+                total.stalls_ms += stillness.take()
                 total.latencies_ms += samples.latencies_ms
                 total.services_ms += samples.services_ms
                 total.steps += samples.steps
