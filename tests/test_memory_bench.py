@@ -48,6 +48,19 @@ def test_two_jobs_that_do_not_fit_and_a_server_that_grows(
     assert page.read_text().startswith("before\n")
 
 
+def test_small_copies_while_another_job_moves(cotenant: Run, softgpu_env: dict[str, str]) -> None:
+    pytest.importorskip("cuda.bindings")
+    command = (sys.executable, BENCH / "copies.py", "--mib", "64", "--times", "2")
+    done = cotenant("softgpu", "--", *command, env=softgpu_env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert {line.split(" | ")[0] for line in done.stdout.splitlines() if "GPU |" in line} == {
+        "| it leaves",
+        "| it is away",
+        "| it returns",
+    }
+    assert done.stdout.count("(median of 2)") == 2
+
+
 def test_a_promise_is_broken_where_not_even_the_interval_reaches_it() -> None:
     pytest.importorskip("numpy")
     # Other benchmarks have a module of that name, too.

@@ -13,20 +13,7 @@ import time
 from typing import Any
 
 from cuda.bindings import driver
-
-MIB = 1 << 20
-
-
-def check(result: tuple[Any, ...]) -> Any:
-    code, *values = result
-    if int(code) != 0:
-        raise SystemExit(f"toy: {code}")
-    return values[0] if values else None
-
-
-def begin() -> None:
-    check(driver.cuInit(0))
-    check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(0))))
+from gpu import MIB, begin, check
 
 
 def trainer() -> None:

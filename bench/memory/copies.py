@@ -1,0 +1,121 @@
+"""What production's smallest copies take while another job leaves the GPU, while it is away, and while it returns.
+
+python bench/memory/copies.py                                    # a job of 16 GiB leaves and returns seven times
+cotenant softgpu -- python bench/memory/copies.py --mib 256      # tries it out
+
+The copy engines of a GPU serve all its jobs, and know nothing of classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+try:
+    from jobs import Job, Setting, parallel
+    from report import percentile
+
+    from cotenant import holding
+    from cotenant.demo.rounds import private_folder, worker_environment
+    from cotenant.errors import Problem, narrate
+except ImportError as missing:
+    raise SystemExit(
+        f"error: {missing}\nhint: run this in a Python that has cotenant and cuda-bindings"
+    ) from None
+
+START_SECONDS = 60.0
+BETWEEN_SECONDS = 0.1
+WARM_UPS = 2  # host memory is pinned at the first
+WAYS = {"from the GPU": 1, "to the GPU": 2}  # columns of a sample
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=int, default=16384, help="of the job that moves; default 16384")
+    parser.add_argument("--times", type=int, default=7, help="that it leaves; default 7")
+    parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter of the jobs")
+    parser.add_argument("--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]))
+    return parser.parse_args()
+
+
+@contextmanager
+def prepared(options: argparse.Namespace) -> Iterator[Setting]:
+    with private_folder() as folder:
+        environment = worker_environment(folder) | {"COTENANT_NO_DAEMON": "1", "COTENANT_OVERSUBSCRIBE": "1"}
+        yield Setting(
+            shlex.split(options.python), shlex.split(options.cotenant), folder, environment, toy=False
+        )
+
+
+Spans = dict[str, list[tuple[float, float]]]
+
+
+def move(setting: Setting, mover: Job, times: int) -> tuple[Spans, list[float], list[float]]:
+    """When it was on its way, and how long it took to leave and to return."""
+    path = setting.segment()
+    spans: Spans = {"it leaves": [], "it is away": [], "it returns": []}
+    leaving, returning = [], []
+    for number in range(WARM_UPS + times):
+        began = time.monotonic()
+        holding.pause(path, mover.pid)
+        gone = time.monotonic()
+        time.sleep(BETWEEN_SECONDS)
+        set_out = time.monotonic()
+        holding.resume(path, mover.pid, START_SECONDS)
+        back = time.monotonic()
+        time.sleep(BETWEEN_SECONDS)
+        if number < WARM_UPS:
+            continue
+        for what, span in zip(spans, ((began, gone), (gone, set_out), (set_out, back)), strict=True):
+            spans[what].append(span)
+        tenant = holding.tenant_with(path, mover.pid)
+        leaving.append(tenant.leaving_ns / 1e9)
+        returning.append((tenant.transfer_ns - tenant.leaving_ns) / 1e9)
+    return spans, leaving, returning
+
+
+def measure(setting: Setting, options: argparse.Namespace) -> str:
+    mover = setting.start("small_copies", "opportunistic", "hold", options.mib)
+    copier = setting.start("small_copies", "production", "copy")
+    with parallel([mover, copier]):
+        for job in (mover, copier):
+            job.wait_for("ready", START_SECONDS)
+        spans, leaving, returning = move(setting, mover, options.times)
+        samples = json.loads(copier.finish(START_SECONDS)[-1])
+        mover.finish(START_SECONDS)
+    lines = [
+        "| while | four bytes | copies | p50, ms | p90 | p99 | max |",
+        "| --- | --- | --: | --: | --: | --: | --: |",
+    ]
+    for what, when in spans.items():
+        for way, column in WAYS.items():
+            took = [1000 * one[column] for one in samples if any(a <= one[0] <= b for a, b in when)]
+            if took:
+                figures = " | ".join(f"{percentile(took, p):.3f}" for p in (50, 90, 99, 100))
+                lines.append(f"| {what} | {way} | {len(took)} | {figures} |")
+    for name, seconds in (("leaving", leaving), ("returning", returning)):
+        rate = options.mib * 2**20 / percentile(seconds, 50) / 1e9
+        lines.append(f"\n{name}: {percentile(seconds, 50):.2f} s, {rate:.1f} GB/s (median of {len(seconds)})")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    options = arguments()
+    try:
+        with prepared(options) as setting:
+            print(measure(setting, options))
+    except Problem as problem:
+        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
+        return problem.status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
