@@ -231,6 +231,92 @@ def test_one_that_is_coming_back_turns_round_for_production(
         tell(below, look.format(at), "07070707")
 
 
+def test_production_that_breathes_does_not_keep_a_job_away(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
+) -> None:
+    """It grows into its headroom and shrinks again, faster than the job can come back."""
+    knobs("--headroom", "32M")
+    size = {"COTENANT_CAPACITY": "512M"}
+    below, above = job("opportunistic", **size), job("production", **size)
+    tell(below, "check(driver.cuMemAlloc(400 << 20)); say(1)", "1")
+    tell(above, f"add alloc {64 * MiB}", "added")
+
+    grow = "memory.more = check(driver.cuMemAlloc(24 << 20)); say(1)"
+    shrink = "check(driver.cuMemFree(memory.more)); say(1)"
+    tell(above, grow, "1")
+    wait_for(lambda: of(below, tenants_now()).where == Where.away)
+    has_grown = True
+
+    def has_come_back() -> bool:
+        nonlocal has_grown
+        where = of(below, tenants_now()).where
+        if (where == Where.returning) != has_grown:
+            tell(above, shrink if has_grown else grow, "1")
+            has_grown = not has_grown
+        return where == Where.resident
+
+    wait_for(has_come_back)
+
+
+def test_one_that_comes_back_has_counted_what_it_waited_for(
+    job: Start, cotenant: Run, tenants_now: TenantsNow, native: Path, tmp_path: Path
+) -> None:
+    """There is room for both: nobody leaves for it."""
+    slow = tmp_path / "slow.gpu"
+    device = (native / "devices" / "small.gpu").read_text()
+    slow.write_text(device.replace("bus_gbps = 10", "bus_gbps = 0.1"))
+    settings = {"COTENANT_SOFTGPU": str(slow)}
+    one, other = (job("opportunistic", **settings) for _ in range(2))
+    for each in (one, other):
+        tell(each, f"check(driver.cuMemAlloc({28 * MiB})); say(1)", "1")
+    for command in ("pause", "resume"):
+        assert one.process
+        done = cotenant(command, str(one.process.pid), env=one.env)
+        assert done.returncode == 0, done.stderr
+    assert [of(each, tenants_now()).times_left for each in (one, other)] == [1, 0]
+
+
+def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(
+    job: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    limited, other = job("opportunistic"), job("opportunistic")
+    tell(limited, f"add alloc {40 * MiB}", "added")
+    assert limited.process
+    done = cotenant("ctl", str(limited.process.pid), "--memory", "4M", env=limited.env)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: of(limited, tenants_now()).where == Where.away)
+    tell(other, f"add alloc {40 * MiB}", "added")
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 0.5)  # ten stays of 50 ms
+    assert of(other, tenants_now()).times_left == 0
+    tell(other, "check", "whole")
+
+
+CONTEXTS = """
+from moving import *
+Gpu()
+jobs = [(check(driver.cuCtxCreate(None, 0, 0)), Memory(seed)) for seed in range(20)]
+for context, memory in jobs:
+    check(driver.cuCtxSetCurrent(context))
+    memory.add('alloc', 9 << 20)
+print('ready', flush=True)
+input()
+print(all(not check(driver.cuCtxSetCurrent(context)) and memory.is_whole() for context, memory in jobs), flush=True)
+"""
+
+
+def test_memory_of_many_contexts_moves(job: Start, tenant: Start, tenants_now: TenantsNow) -> None:
+    size = {"COTENANT_CAPACITY": "256M"}
+    below = tenant("opportunistic", CONTEXTS, **size)
+    assert below.hear() == "ready"
+    above = job("production", **size)
+    tell(above, f"add alloc {200 * MiB}", "added")
+    assert of(below, tenants_now()).where == Where.away
+    below.say("")
+    tell(above, "free", "freed")
+    assert below.hear() == "True"
+
+
 def test_headroom_is_kept_for_the_classes_above(
     job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
 ) -> None:

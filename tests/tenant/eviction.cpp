@@ -330,7 +330,16 @@ void turning(wire::Segment& segment) {
         job.agrees_with_driver();
     }
     job.is_whole_on_gpu();
-    REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
+    // One that has left in part would keep the rest: it comes back, whoever asks.
+    copies = 0;
+    fail_from = 20;
+    fail_until = 30;
+    calls = 0;
+    REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.is_away());
+    fail_from = fail_until = -1;
+    REQUIRE(physical_bytes() > job.pinned && physical_bytes() < job.bytes);
+    Asked asked;
+    REQUIRE(job.eviction.come_back(asked) && asked.times == 0);
     job.is_whole_on_gpu();
 }
 

@@ -8,7 +8,8 @@ namespace tenant {
 Eviction& Eviction::operator=(const Eviction& other) {
     // Only to begin anew: what was planned belongs to another process.
     pieces_ = nullptr;
-    piece_count_ = piece_room_ = copied_ = lane_count_ = 0;
+    lanes_ = nullptr;
+    piece_count_ = piece_room_ = copied_ = lane_count_ = lane_room_ = 0;
     is_away_ = other.is_away_;
     may_be_under_way_ = false;
     refusal_ = other.refusal_;
@@ -16,15 +17,25 @@ Eviction& Eviction::operator=(const Eviction& other) {
     return *this;
 }
 
+namespace {
+
+// Room for one more.
+template <class One>
+bool grow(One** array, uint32_t count, uint32_t* room) {
+    if (count < *room) return true;
+    uint32_t wanted = *room ? *room * 2 : 64;
+    auto* larger = static_cast<One*>(realloc(*array, wanted * sizeof(One)));
+    if (!larger) return false;
+    *array = larger;
+    *room = wanted;
+    return true;
+}
+
+}  // namespace
+
 bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) {
     while (from < to) {
-        if (piece_count_ == piece_room_) {
-            uint32_t room = piece_room_ ? piece_room_ * 2 : 256;
-            auto* pieces = static_cast<Piece*>(realloc(pieces_, room * sizeof(Piece)));
-            if (!pieces) return refuse(wire::host_memory);
-            pieces_ = pieces;
-            piece_room_ = room;
-        }
+        if (!grow(&pieces_, piece_count_, &piece_room_)) return refuse(wire::host_memory);
         uint64_t bytes = std::min<uint64_t>({to - from, HostPool::piece(saved_bytes_), kPiece});
         pieces_[piece_count_++] = {from, bytes, saved_bytes_, chunk.context};
         saved_bytes_ += bytes;
@@ -58,7 +69,7 @@ CUstream Eviction::lane_in(CUcontext context, uint32_t number) {
     for (uint32_t i = 0; i < lane_count_; ++i)
         if (lanes_[i].context == context && lanes_[i].number == number) return lanes_[i].stream;
     CUstream stream = nullptr;
-    if (lane_count_ == sizeof lanes_ / sizeof *lanes_ ||
+    if (!grow(&lanes_, lane_count_, &lane_room_) ||
         driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return nullptr;
     lanes_[lane_count_++] = {context, number, stream};
@@ -196,11 +207,13 @@ bool Eviction::leave(const Unused& unused, Others& others) {
 }
 
 bool Eviction::bring_all(Others& others) {
+    // One that has left in part keeps the rest when it turns round: it makes room only by coming back and leaving anew.
+    auto shall_turn = [&] { return copied_ == piece_count_ && others.need_the_room(); };
     for (uint32_t i = 0; i < chunks_.count(); ++i)
-        if (others.need_the_room() || !bring(chunks_[i])) return false;
+        if (shall_turn() || !bring(chunks_[i])) return false;
     for (uint32_t from = 0, to = 0; from < copied_; from = to) {
         for (uint64_t bytes = 0; to < copied_ && bytes < batch_; ++to) bytes += pieces_[to].bytes;
-        if (others.need_the_room() || !copy(Way::to_gpu, from, to, others)) return false;
+        if (shall_turn() || !copy(Way::to_gpu, from, to, others)) return false;
     }
     return true;
 }

@@ -101,8 +101,8 @@ class Eviction {
     Piece* pieces_ = nullptr;
     uint32_t piece_count_ = 0, piece_room_ = 0;
     uint32_t copied_ = 0;  // of them, are on the host
-    Lane lanes_[16 * kOnTheirWay] = {};
-    uint32_t lane_count_ = 0;
+    Lane* lanes_ = nullptr;
+    uint32_t lane_count_ = 0, lane_room_ = 0;
     bool is_away_ = false;
     bool may_be_under_way_ = false;  // copies that could not be waited for
     wire::Refusal refusal_ = wire::none_refused;

@@ -82,6 +82,7 @@ class Mover : private Others {
     MovableBytes before_parting_;
     uint64_t claimed_[wire::kGpus] = {};
     uint64_t above_[wire::kGpus] = {};  // while it comes back: what the classes above had when it set out
+    bool has_turned_ = false;           // last time: then only those who really wait turn it round again
 };
 
 void Mover::run() {
@@ -236,9 +237,10 @@ bool Mover::somebody_above_is_busy() {
     return false;
 }
 
-// A class above goes first with its copies, as with its kernels; unless it waits for this memory. A move takes twice as
-// long for that at most.
+// A class above goes first with its copies, where it does with its kernels; unless it waits for this memory. A move
+// takes twice as long for that at most.
 void Mover::pass() {
+    if (membership_.segment().header.knobs.rule.load() != admission::strict) return;
     for (uint64_t now = wire::now_ns(); somebody_above_is_busy();) {
         bool is_enough = stood_aside_ns_ > (now - moving_since_ns_) / 2 + kCourtesyNs;
         if (is_enough || phase.load() != moving || is_pressed()) return;
@@ -300,7 +302,7 @@ bool Mover::may_come_back() {
         Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
         const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
         if (!self || !crowd.is_next(*self)) return false;
-        above_[gpu] = arbiter::taken_above(crowd.tenants, crowd.count, *self);
+        above_[gpu] = has_turned_ ? UINT64_MAX : arbiter::taken_above(crowd.tenants, crowd.count, *self);
         if (crowd.gpu.capacity == 0 || crowd.missing(*self) == 0) continue;
         crowd.wake_chosen(segment, *self);
         return false;
@@ -338,6 +340,7 @@ void Mover::come_back() {
         back = residence.eviction.come_back(*this);
     }
     std::fill(above_, above_ + wire::kGpus, 0);
+    has_turned_ = !back;
     MovableBytes now = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -364,12 +367,13 @@ void Mover::come_back() {
 void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
+    bool shall_stay_away = mine_.held.load() || is_over_limit();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
         if (!bytes.absent[gpu] || mine_.where.load() != wire::away) continue;
         mine_.wanted_gpu.store(static_cast<uint32_t>(gpu));
         mine_.wanted_hard.store(0);
-        mine_.wanted_bytes.store(mine_.held.load() ? 0 : bytes.absent[gpu] + needed_bytes(gpu));
+        mine_.wanted_bytes.store(shall_stay_away ? 0 : bytes.absent[gpu] + needed_bytes(gpu));
     }
 }
 

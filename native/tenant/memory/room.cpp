@@ -38,7 +38,9 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     uint64_t bytes = slot.gpus[gpu].memory_bytes.load(), movable = slot.memory[gpu].movable_bytes.load();
     bool here = where == wire::resident || where == wire::leaving || where == wire::returning;
     bool can_leave = where == wire::leaving || (where == wire::resident && !refuses_for(slot, now, kBriefNs));
-    bool waits_here = residence.waiting_since_ns.load() && residence.wanted_gpu.load() == static_cast<uint32_t>(gpu);
+    // What one that is coming back waited for, it has counted by now.
+    bool waits_here = where != wire::returning && residence.waiting_since_ns.load() &&
+                      residence.wanted_gpu.load() == static_cast<uint32_t>(gpu);
     uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
     movable = can_leave ? std::min(movable, bytes) : 0;
     return {number,
