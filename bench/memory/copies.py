@@ -13,21 +13,19 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 try:
-    from jobs import Job, Setting, parallel
-    from report import percentile
+    from jobs import Job, Setting, parallel, prepared
 
     from cotenant import holding
-    from cotenant.demo.rounds import private_folder, worker_environment
+    from cotenant.demo.figures import percentile
     from cotenant.errors import Problem, narrate
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in a Python that has cotenant and cuda-bindings"
     ) from None
 
+ENVIRONMENT = {"COTENANT_NO_DAEMON": "1", "COTENANT_OVERSUBSCRIBE": "1"}
 START_SECONDS = 60.0
 BETWEEN_SECONDS = 0.1
 WARM_UPS = 2  # host memory is pinned at the first
@@ -43,15 +41,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter of the jobs")
     parser.add_argument("--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]))
     return parser.parse_args()
-
-
-@contextmanager
-def prepared(options: argparse.Namespace) -> Iterator[Setting]:
-    with private_folder() as folder:
-        environment = worker_environment(folder) | {"COTENANT_NO_DAEMON": "1", "COTENANT_OVERSUBSCRIBE": "1"}
-        yield Setting(
-            shlex.split(options.python), shlex.split(options.cotenant), folder, environment, toy=False
-        )
 
 
 Spans = dict[str, list[tuple[float, float]]]
@@ -109,7 +98,7 @@ def measure(setting: Setting, options: argparse.Namespace) -> str:
 def main() -> int:
     options = arguments()
     try:
-        with prepared(options) as setting:
+        with prepared(options.python, options.cotenant, ENVIRONMENT) as setting:
             print(measure(setting, options))
     except Problem as problem:
         narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))

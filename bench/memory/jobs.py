@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shlex
 import subprocess
 import threading
 import time
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotenant.demo.rounds import private_folder, worker_environment
 from cotenant.errors import Problem
 
 HERE = Path(__file__).resolve().parent
@@ -129,6 +131,16 @@ class Setting:
         log = self.folder / f"{program}-{self.started}.log"
         environment = {**self.environment, "COTENANT_TORCH": str(int(with_helper))}
         return Job(f"{program} ({tenant_class or 'alone'})", command, environment, log)
+
+
+@contextmanager
+def prepared(
+    python: str, cotenant: str, environment: Mapping[str, str], toy: bool = False
+) -> Iterator[Setting]:
+    """In a folder of their own, with what they find in their environment beside the caller's."""
+    with private_folder() as folder:
+        everything = worker_environment(folder) | dict(environment)
+        yield Setting(shlex.split(python), shlex.split(cotenant), folder, everything, toy)
 
 
 @contextmanager

@@ -20,17 +20,15 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 try:
-    from jobs import Job, Setting, parallel
+    from jobs import Job, Setting, parallel, prepared
     from report import PROMISE, as_markdown, into_page, promise_broken
 
     from cotenant import crowding, holding, segment
-    from cotenant.demo.rounds import private_folder, worker_environment
     from cotenant.errors import Problem, narrate
 except ImportError as missing:
     raise SystemExit(
@@ -69,19 +67,14 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@contextmanager
-def prepared(options: argparse.Namespace) -> Iterator[Setting]:
-    with private_folder() as folder:
-        unit = "M" if options.toy else "G"
-        environment = worker_environment(folder) | {
-            "COTENANT_CAPACITY": f"{options.capacity}{unit}",
-            "COTENANT_HOST_MEMORY": f"{HOST_GIB}{unit}" if not options.toy else "1G",
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-            "PYTHONUNBUFFERED": "1",
-        }
-        yield Setting(
-            shlex.split(options.python), shlex.split(options.cotenant), folder, environment, options.toy
-        )
+def environment(options: argparse.Namespace) -> dict[str, str]:
+    unit = "M" if options.toy else "G"
+    return {
+        "COTENANT_CAPACITY": f"{options.capacity}{unit}",
+        "COTENANT_HOST_MEMORY": f"{HOST_GIB}{unit}" if not options.toy else "1G",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def alone_seconds(options: argparse.Namespace) -> float:
@@ -299,7 +292,7 @@ def main() -> int:
     }
     problems = []
     try:
-        with prepared(options) as setting:
+        with prepared(options.python, options.cotenant, environment(options), options.toy) as setting:
             measure(setting, options, found)
     except Problem as problem:
         problems.append(problem.message)

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "tenant/context.h"
 #include "tenant/membership.h"
 #include "tenant/memory/care.h"
 #include "tenant/time_slice.h"
@@ -138,9 +139,7 @@ uint64_t Membership::burst_age_ns(uint64_t now) const {
 
 bool Membership::is_empty(StreamState& state) {
     if (state.key.which > 1) return !state.last_work || driver.cuEventQuery(state.last_work) != CUDA_ERROR_NOT_READY;
-    CUcontext current = nullptr;
-    driver.cuCtxGetCurrent(&current);
-    if (current != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return true;
+    if (current_context() != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return true;
     // An error (a context that has failed) is an end too.
     return driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
 }

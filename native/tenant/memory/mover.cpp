@@ -67,7 +67,6 @@ class Mover : private Others {
     void pass() override;
     bool need_the_room() override { return is_pressed(); }
     bool somebody_above_is_busy();
-    void count_absent(const MovableBytes& before, const MovableBytes& now);
     void set_where(wire::Where where);
     void show();
     bool prepare();
@@ -223,10 +222,15 @@ bool Mover::make_still() {
     return true;
 }
 
+// In the slot stands what is on the GPU.
 void Mover::have_more_room() {
-    MovableBytes now = movable_bytes();
-    count_absent(before_parting_, now);
-    before_parting_ = now;
+    MovableBytes before = before_parting_, now = before_parting_ = movable_bytes();
+    uint64_t absent = 0;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        correct({&membership_, 0, gpu}, before.all[gpu] - before.absent[gpu], now.all[gpu] - now.absent[gpu]);
+        absent += now.absent[gpu];
+    }
+    slot_.host_bytes.store(absent);
 }
 
 bool Mover::somebody_above_is_busy() {
@@ -249,16 +253,6 @@ void Mover::pass() {
         uint64_t before = now;
         stood_aside_ns_ += (now = wire::now_ns()) - before;
     }
-}
-
-// In the slot stands what is on the GPU.
-void Mover::count_absent(const MovableBytes& before, const MovableBytes& now) {
-    uint64_t absent = 0;
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
-        correct({&membership_, 0, gpu}, before.all[gpu] - before.absent[gpu], now.all[gpu] - now.absent[gpu]);
-        absent += now.absent[gpu];
-    }
-    slot_.host_bytes.store(absent);
 }
 
 void Mover::leave() {
@@ -367,13 +361,14 @@ void Mover::come_back() {
 void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
-    bool shall_stay_away = mine_.held.load() || is_over_limit();
+    bool is_away = mine_.where.load() == wire::away;
+    bool comes_back = is_away && !mine_.held.load() && !is_over_limit();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
-        if (!bytes.absent[gpu] || mine_.where.load() != wire::away) continue;
+        if (!bytes.absent[gpu] || !is_away) continue;
         mine_.wanted_gpu.store(static_cast<uint32_t>(gpu));
         mine_.wanted_hard.store(0);
-        mine_.wanted_bytes.store(shall_stay_away ? 0 : bytes.absent[gpu] + needed_bytes(gpu));
+        mine_.wanted_bytes.store(comes_back ? bytes.absent[gpu] + needed_bytes(gpu) : 0);
     }
 }
 
