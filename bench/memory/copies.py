@@ -1,4 +1,4 @@
-"""What production's smallest copies take while another job leaves the GPU, while it is away, and while it returns.
+"""What production's copies take while another job leaves the GPU, while it is away, and while it returns.
 
 python bench/memory/copies.py                                    # a job of 16 GiB leaves and returns seven times
 cotenant softgpu -- python bench/memory/copies.py --mib 256      # tries it out
@@ -29,7 +29,6 @@ ENVIRONMENT = {"COTENANT_NO_DAEMON": "1", "COTENANT_OVERSUBSCRIBE": "1"}
 START_SECONDS = 60.0
 BETWEEN_SECONDS = 0.1
 WARM_UPS = 2  # host memory is pinned at the first
-WAYS = {"from the GPU": 1, "to the GPU": 2}  # columns of a sample
 
 
 def arguments() -> argparse.Namespace:
@@ -80,15 +79,17 @@ def measure(setting: Setting, options: argparse.Namespace) -> str:
         samples = json.loads(copier.finish(START_SECONDS)[-1])
         mover.finish(START_SECONDS)
     lines = [
-        "| while | four bytes | copies | p50, ms | p90 | p99 | max |",
+        "| while | copy | times | p50, ms | p90 | p99 | max |",
         "| --- | --- | --: | --: | --: | --: | --: |",
     ]
     for what, when in spans.items():
-        for way, column in WAYS.items():
-            took = [1000 * one[column] for one in samples if any(a <= one[0] <= b for a, b in when)]
-            if took:
-                figures = " | ".join(f"{percentile(took, p):.3f}" for p in (50, 90, 99, 100))
-                lines.append(f"| {what} | {way} | {len(took)} | {figures} |")
+        took: dict[str, list[float]] = {}
+        for began, copy, seconds in samples:
+            if any(a <= began <= b for a, b in when):
+                took.setdefault(copy, []).append(1000 * seconds)
+        for copy, all_ms in took.items():
+            figures = " | ".join(f"{percentile(all_ms, p):.3f}" for p in (50, 90, 99, 100))
+            lines.append(f"| {what} | {copy} | {len(all_ms)} | {figures} |")
     for name, seconds in (("leaving", leaving), ("returning", returning)):
         rate = options.mib * 2**20 / percentile(seconds, 50) / 1e9
         lines.append(f"\n{name}: {percentile(seconds, 50):.2f} s, {rate:.1f} GB/s (median of {len(seconds)})")

@@ -1,5 +1,5 @@
 """The two processes of copies.py: `hold MIB` has so much GPU memory and does nothing; `copy` copies four bytes from the
-GPU and four to it, again and again, and says at the end of stdin when, and how long each took.
+GPU and four to it, now and then many more, and says at the end of stdin when, which, and how long each took.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gpu import MIB, begin, check
 
 PIECE_MIB = 256
 PAUSE_SECONDS = 0.0005
+LARGE_BYTES, LARGE_EVERY = 64 * MIB, 10
 
 
 def hold(mib: int) -> None:
@@ -26,23 +27,33 @@ def hold(mib: int) -> None:
 
 
 def copy() -> None:
-    here, there = bytearray(4), check(driver.cuMemAlloc(4096))
-    took: list[tuple[float, float, float]] = []
+    host = check(driver.cuMemHostAlloc(LARGE_BYTES, 0))
+    gpu = check(driver.cuMemAlloc(LARGE_BYTES))
+    took: list[tuple[float, str, float]] = []
     ended = threading.Event()
 
     def listen() -> None:
         sys.stdin.read()
         ended.set()
 
+    def timed(what: str, size: int) -> None:
+        began = time.monotonic()
+        check(driver.cuMemcpyDtoH(host, gpu, size))
+        halfway = time.monotonic()
+        check(driver.cuMemcpyHtoD(gpu, host, size))
+        check(driver.cuCtxSynchronize())
+        took.append((began, f"{what} from the GPU", halfway - began))
+        took.append((halfway, f"{what} to the GPU", time.monotonic() - halfway))
+
     threading.Thread(target=listen, daemon=True).start()
     print("ready", flush=True)
+    number = 0
     while not ended.wait(PAUSE_SECONDS):
-        began = time.monotonic()
-        check(driver.cuMemcpyDtoH(here, there, len(here)))
-        from_gpu = time.monotonic()
-        check(driver.cuMemcpyHtoD(there, here, len(here)))
-        check(driver.cuCtxSynchronize())
-        took.append((began, from_gpu - began, time.monotonic() - from_gpu))
+        number += 1
+        if number % LARGE_EVERY:
+            timed("4 bytes", 4)
+        else:
+            timed("64 MiB", LARGE_BYTES)
     print(json.dumps(took), flush=True)
 
 

@@ -20,7 +20,6 @@
 #include "tenant/notice.h"
 #include "tenant/own_thread.h"
 #include "tenant/settings.h"
-#include "tenant/time_slice.h"
 
 namespace tenant {
 
@@ -100,6 +99,7 @@ void Membership::forget_in_child() {
     joined_.store(nullptr);
     given_up.store(false);
     forget_execs_in_child();
+    forget_time_slices_in_child();
     pthread_mutex_init(&join_lock, nullptr);
 }
 
@@ -126,7 +126,6 @@ void Membership::introduce() {
     slot_->floor.store(thousandths_from_environment("COTENANT_FLOOR", 0));
     slot_->unknown_functions.store(unknown_function_count());
     // The context that brought us here has its channels already.
-    slice_us_ = time_slice().asked_us;
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
     tenant_from_environment(slot_->tenant);

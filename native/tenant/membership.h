@@ -10,6 +10,7 @@
 #include "tenant/progress.h"
 #include "tenant/share.h"
 #include "tenant/streams.h"
+#include "tenant/time_slice.h"
 #include "wire/segment.h"
 
 namespace tenant {
@@ -124,7 +125,7 @@ class Membership {
     float longest_before_us_ = 0;
     uint64_t longest_since_ns_ = 0;
     uint32_t asked_slice_us_ = 0;  // 0: by class
-    uint32_t slice_us_ = 0;        // as last set; 0: the driver's own
+    TimeSlices slices_ = {};       // as last set
 };
 
 class MembershipLocked : Locked {

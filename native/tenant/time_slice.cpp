@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstring>
 
+#include "tenant/locked.h"
 #include "tenant/settings.h"
 #include "wire/wire.h"
 
@@ -30,8 +30,19 @@ struct ResourceControl {
 };
 static_assert(sizeof(ResourceControl) == 32);
 
+// The beginning of what it takes to make an object.
+struct ResourceAllocation {
+    uint32_t client;
+    uint32_t parent;
+    uint32_t object;
+    uint32_t kind;
+};
+
+constexpr uint32_t kAllocateNumber = 0x2B;  // of an ioctl, whose argument has more than one length
+constexpr uint32_t kChannelGroup = 0xa06c;
 constexpr unsigned long kControlRequest = _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2A, sizeof(ResourceControl));
-constexpr uint32_t kSetTimeSlice = 0xa06c0103;  // on a channel group; its parameter is one count of microseconds
+// On a channel group; the parameter of the latter two is one count of microseconds.
+constexpr uint32_t kSchedule = 0xa06c0101, kSetTimeSlice = 0xa06c0103, kGetTimeSlice = 0xa06c0104;
 
 using Ioctl = int (*)(int, unsigned long, ...);
 int real_ioctl(int fd, unsigned long request, void* argument) {
@@ -39,88 +50,152 @@ int real_ioctl(int fd, unsigned long request, void* argument) {
     return next ? next(fd, request, argument) : static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }
 
+// The driver asks for a slice for the group that its kernels run in, once it has put that and those of its copies on
+// the run list. Of these it says nothing.
 struct ChannelGroup {
     int fd;
     uint32_t client, object;
+    bool runs_kernels;
+    uint32_t drivers_us;  // without us; 0: not known
+    uint32_t us;
 };
-constexpr uint32_t kMostGroups = 64;  // later ones keep the slice they were made with
-ChannelGroup groups[kMostGroups];
-std::atomic<uint32_t> group_count{0};
 
-std::atomic<uint32_t> wanted_us{UINT32_MAX};  // UINT32_MAX: by the class that we were started with
-std::atomic<uint32_t> drivers_us{0};          // what the driver itself asks for
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of what follows
+constexpr uint32_t kMostGroups = 256;              // more keep the slice they were made with
+ChannelGroup groups[kMostGroups];
+uint32_t group_count = 0;
+bool knows_kernels = false;
+bool is_set = false;  // what is wanted; until then it is by the class that we were started with
+TimeSlices wanted = {};
+
 std::atomic<uint32_t> asked_us{0}, granted_us{0};
 std::atomic<bool> refused{false};
 
-int ask(int fd, ResourceControl* control, uint64_t us) {
-    uint64_t* slice = reinterpret_cast<uint64_t*>(control->parameters);
-    uint64_t drivers = *slice;
-    *slice = us;
-    int result = real_ioctl(fd, kControlRequest, control);
-    if (result == 0 && control->status == 0) {
-        granted_us.store(static_cast<uint32_t>(us));
-        return result;
+bool control(const ChannelGroup& group, uint32_t command, uint64_t* us) {
+    ResourceControl control{group.client, group.object, command, 0, reinterpret_cast<uint64_t>(us), sizeof *us, 0};
+    return real_ioctl(group.fd, kControlRequest, &control) == 0 && control.status == 0;
+}
+
+bool is_there(ChannelGroup& group) {
+    uint64_t us;
+    return control(group, kGetTimeSlice, &us);
+}
+
+void keep_if(bool (*is_good)(ChannelGroup&)) {
+    for (uint32_t i = 0; i < group_count;)
+        if (is_good(groups[i]))
+            ++i;
+        else
+            groups[i] = groups[--group_count];
+}
+
+bool take(ChannelGroup& group, uint64_t us) {
+    if (!control(group, kSetTimeSlice, &us)) return false;
+    group.us = static_cast<uint32_t>(us);
+    return true;
+}
+
+// False: it is no more.
+bool set(ChannelGroup& group) {
+    uint32_t us = group.runs_kernels ? wanted.kernels_us : wanted.copies_us;
+    if (!us) us = group.drivers_us;
+    if (!group.drivers_us || us == group.us || (group.runs_kernels && refused.load())) return true;
+    if (take(group, us)) return true;
+    if (!take(group, group.drivers_us)) return false;
+    if (group.runs_kernels)
+        refused.store(true);
+    else
+        group.drivers_us = 0;
+    return true;
+}
+
+// Before the driver has said which of them runs kernels, all look alike.
+void set_all() {
+    if (!knows_kernels) return;
+    keep_if(set);
+    for (uint32_t i = 0; i < group_count; ++i)
+        if (groups[i].runs_kernels) granted_us.store(groups[i].us);
+    asked_us.store(wanted.kernels_us);
+}
+
+ChannelGroup* find(uint32_t client, uint32_t object) {
+    for (uint32_t i = 0; i < group_count; ++i)
+        if (groups[i].client == client && groups[i].object == object) return &groups[i];
+    return nullptr;
+}
+
+ChannelGroup* add(int fd, uint32_t client, uint32_t object) {
+    if (group_count == kMostGroups) keep_if(is_there);
+    if (group_count == kMostGroups) return nullptr;
+    groups[group_count] = {fd, client, object, false, 0, 0};
+    return &groups[group_count++];
+}
+
+// Its number may have been another's.
+void see_made(const ResourceAllocation& made) {
+    Locked locked(lock);
+    if (ChannelGroup* earlier = find(made.client, made.object)) *earlier = groups[--group_count];
+}
+
+void see_done(int fd, const ResourceControl& done) {
+    Locked locked(lock);
+    ChannelGroup* known = find(done.client, done.object);
+    ChannelGroup* group = known ? known : add(fd, done.client, done.object);
+    if (!group) return;
+    uint64_t us = 0;
+    if (done.command == kSetTimeSlice) {
+        us = *reinterpret_cast<uint64_t*>(done.parameters);
+        group->runs_kernels = knows_kernels = true;
+    } else if (known || !control(*group, kGetTimeSlice, &us)) {
+        return;
     }
-    refused.store(true);
-    *slice = drivers;
-    control->status = 0;
-    result = real_ioctl(fd, kControlRequest, control);
-    if (result == 0 && control->status == 0) granted_us.store(static_cast<uint32_t>(drivers));
-    return result;
+    group->drivers_us = group->us = static_cast<uint32_t>(us);
+    if (!is_set) {
+        wire::Class by_start = class_from_environment();
+        wanted = {time_slice_for({by_start, false}), copy_slice_for(by_start)};
+    }
+    set_all();
 }
 
-void remember(int fd, const ResourceControl& control) {
-    uint32_t place = group_count.fetch_add(1);
-    if (place < kMostGroups) groups[place] = {fd, control.client, control.object};
-}
-
-int set_on_the_way(int fd, ResourceControl* control) {
-    remember(fd, *control);
-    drivers_us.store(static_cast<uint32_t>(*reinterpret_cast<uint64_t*>(control->parameters)));
-    uint32_t wanted = wanted_us.load();
-    uint32_t us = wanted == UINT32_MAX ? time_slice_for({class_from_environment(), false}) : wanted;
-    asked_us.store(us);
-    if (us && !refused.load()) return ask(fd, control, us);
-    granted_us.store(static_cast<uint32_t>(*reinterpret_cast<uint64_t*>(control->parameters)));
-    return real_ioctl(fd, kControlRequest, control);
-}
-
-bool sets_time_slice(unsigned long request, const void* argument) {
-    if (request != kControlRequest || !argument) return false;
-    const auto* control = static_cast<const ResourceControl*>(argument);
-    return control->command == kSetTimeSlice && control->parameters_bytes == sizeof(uint64_t) && control->parameters;
+void see(int fd, unsigned long request, const void* argument) {
+    if (_IOC_TYPE(request) != 'F' || !argument) return;
+    if (_IOC_NR(request) == kAllocateNumber && _IOC_SIZE(request) > sizeof(ResourceAllocation)) {
+        const auto* made = static_cast<const ResourceAllocation*>(argument);
+        if (made->kind == kChannelGroup) see_made(*made);
+    }
+    if (request != kControlRequest) return;
+    const auto* done = static_cast<const ResourceControl*>(argument);
+    bool sets = done->command == kSetTimeSlice && done->parameters_bytes == sizeof(uint64_t) && done->parameters;
+    if (done->status == 0 && (sets || done->command == kSchedule)) see_done(fd, *done);
 }
 
 }  // namespace
 
 TimeSlice time_slice() { return {asked_us.load(), granted_us.load(), refused.load()}; }
 
-void set_time_slice(uint32_t us) {
-    wanted_us.store(us);
-    if (!us) us = drivers_us.load();
-    uint32_t known = group_count.load();
-    for (uint32_t i = 0; us && !refused.load() && i < known && i < kMostGroups; ++i) {
-        uint64_t parameter = us;
-        ResourceControl control{groups[i].client,
-                                groups[i].object,
-                                kSetTimeSlice,
-                                0,
-                                reinterpret_cast<uint64_t>(&parameter),
-                                sizeof parameter,
-                                0};
-        ask(groups[i].fd, &control, us);
-    }
+void set_time_slices(const TimeSlices& slices) {
+    Locked locked(lock);
+    wanted = slices;
+    is_set = true;
+    set_all();
+}
+
+void forget_time_slices_in_child() {
+    pthread_mutex_init(&lock, nullptr);
+    group_count = 0;
 }
 
 }  // namespace tenant
 
-// Every ioctl of the process comes by here: all but one kind go on as they are.
+// Every ioctl of the process comes by here, and goes on as it is. A channel group that the driver has set up is given
+// its slice after that.
 extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...) {
     va_list arguments;
     va_start(arguments, request);
     void* argument = va_arg(arguments, void*);
     va_end(arguments);
-    if (tenant::sets_time_slice(request, argument))
-        return tenant::set_on_the_way(fd, static_cast<tenant::ResourceControl*>(argument));
-    return tenant::real_ioctl(fd, request, argument);
+    int result = tenant::real_ioctl(fd, request, argument), error = errno;
+    if (result == 0) tenant::see(fd, request, argument);
+    errno = error;
+    return result;
 }

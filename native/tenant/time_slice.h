@@ -1,5 +1,6 @@
-// How long the hardware lets this process's channels run before another process gets its turn. The driver sets that
-// itself, once for each channel group it makes, by an unprivileged call to the kernel; we change the number on its way.
+// How long the hardware lets this process's channels run before another process gets its turn: those of its kernels,
+// and those of its copies. The driver has one set for its kernels, by an unprivileged call to the kernel module; by the
+// same call we set ours after it.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +10,11 @@
 
 namespace tenant {
 
-// What the driver asks the kernel for, and what it got, in microseconds. 0: nothing was asked for yet.
+// For kernels: what we ask for, and what holds, in microseconds. 0: nothing was asked for yet.
 struct TimeSlice {
     uint32_t asked_us;
     uint32_t granted_us;
-    bool refused;  // the kernel did not take ours; the driver's own holds
+    bool refused;  // ours was not taken; the driver's own holds
 };
 
 TimeSlice time_slice();
@@ -42,7 +43,20 @@ inline uint32_t time_slice_for(const Slicing& slicing) {
     return slicing.longest_kernel_us > kLongKernelUs ? kCutUs : kDrainUs;
 }
 
-// Sets it for the channel groups made so far, too; for a class that changes while the job runs.
-void set_time_slice(uint32_t us);
+// 0: leave the driver's. A copy that others wait behind is cut: the hardware's copy engines know nothing of classes.
+inline uint32_t copy_slice_for(uint32_t tenant_class) { return tenant_class == wire::opportunistic ? 30 : 0; }
+
+struct TimeSlices {
+    uint32_t kernels_us, copies_us;
+
+    bool operator==(const TimeSlices& other) const {
+        return kernels_us == other.kernels_us && copies_us == other.copies_us;
+    }
+};
+
+// For the channel groups that are there and those that will be made.
+void set_time_slices(const TimeSlices& slices);
+
+void forget_time_slices_in_child();
 
 }  // namespace tenant

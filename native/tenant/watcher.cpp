@@ -18,7 +18,6 @@
 #include "tenant/context.h"
 #include "tenant/membership.h"
 #include "tenant/memory/care.h"
-#include "tenant/time_slice.h"
 
 namespace tenant {
 
@@ -286,11 +285,11 @@ void Membership::mind_time_slice() {
                      wire::any_floor(*segment_, gpu);
         });
     if (segment_->header.knobs.rule.load() == admission::none) tenant_class = wire::standard;  // the driver's own
-    uint32_t us = asked_slice_us_ ? asked_slice_us_
-                                  : time_slice_for({tenant_class, shares, slot_->weight.load(), longest_kernel_us()});
-    if (us == slice_us_) return;
-    slice_us_ = us;
-    set_time_slice(us);
+    uint32_t by_class_us = time_slice_for({tenant_class, shares, slot_->weight.load(), longest_kernel_us()});
+    TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : by_class_us, copy_slice_for(tenant_class)};
+    if (wanted == slices_) return;
+    slices_ = wanted;
+    set_time_slices(wanted);
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
 }

@@ -353,27 +353,6 @@ def test_host_memory_is_pinned_ahead_only_where_the_gpu_is_crowded(
     wait_for(lambda: any(about.host_pinned for about in tenants_now()))
 
 
-BUSY = """
-from soft import Gpu
-gpu = Gpu()
-kernel = gpu.kernel('long')
-for _ in range(1000): gpu.launch(kernel)
-print('busy', flush=True); input()
-"""
-
-
-def test_it_stands_aside_for_production_but_not_for_ever(
-    job: Tenant, tenant: Start, cotenant: Run, tenants_now: TenantsNow
-) -> None:
-    tell(job, f"add alloc {9 * MiB}", "added")
-    assert tenant("production", BUSY).hear() == "busy"  # for 20 s
-    pause(cotenant, job)
-    resume(cotenant, job)
-    moved = next(one for one in tenants_now() if str(one.pid) == pid_of(job))
-    assert min(moved.leaving_ns, moved.transfer_ns - moved.leaving_ns) >= 20_000_000
-    assert any(use.busy for one in tenants_now() for use in one.uses if str(one.pid) != pid_of(job))
-
-
 def test_whatever_is_done_in_another_context_the_thread_stays_in_its_own(tenant: Start) -> None:
     one = tenant(
         "opportunistic",

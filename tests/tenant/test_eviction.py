@@ -35,7 +35,6 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "no room",
         "parts",
         "turning",
-        "courtesy",
         "budget",
     ],
 )

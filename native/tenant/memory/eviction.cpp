@@ -36,7 +36,7 @@ bool grow(One** array, uint32_t count, uint32_t* room) {
 bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) {
     while (from < to) {
         if (!grow(&pieces_, piece_count_, &piece_room_)) return refuse(wire::host_memory);
-        uint64_t bytes = std::min<uint64_t>({to - from, HostPool::piece(saved_bytes_), kPiece});
+        uint64_t bytes = std::min<uint64_t>(to - from, HostPool::piece(saved_bytes_));
         pieces_[piece_count_++] = {from, bytes, saved_bytes_, chunk.context};
         saved_bytes_ += bytes;
         from += bytes;
@@ -65,14 +65,14 @@ bool Eviction::plan(const Unused& unused) {
     return true;
 }
 
-CUstream Eviction::lane_in(CUcontext context, uint32_t number) {
+CUstream Eviction::lane_in(CUcontext context) {
     for (uint32_t i = 0; i < lane_count_; ++i)
-        if (lanes_[i].context == context && lanes_[i].number == number) return lanes_[i].stream;
+        if (lanes_[i].context == context) return lanes_[i].stream;
     CUstream stream = nullptr;
     if (!grow(&lanes_, lane_count_, &lane_room_) ||
         driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return nullptr;
-    lanes_[lane_count_++] = {context, number, stream};
+    lanes_[lane_count_++] = {context, stream};
     return stream;
 }
 
@@ -87,22 +87,21 @@ bool Eviction::copy(Way way, const Piece& piece, CUstream lane) {
                                 : driver.cuMemcpyHtoDAsync_v2(piece.address, there, piece.bytes, lane)) == CUDA_SUCCESS;
 }
 
-bool Eviction::copy(Way way, uint32_t from, uint32_t to, Others& others) {
-    auto has_arrived = [](CUstream lane) { return driver.cuStreamSynchronize(lane) == CUDA_SUCCESS; };
+bool Eviction::copy(Way way, uint32_t from, uint32_t to) {
     CUcontext current = nullptr;
     bool good = true;
     for (uint32_t i = from; good && i < to; ++i) {
         const Piece& piece = pieces_[i];
-        others.pass();
         good = piece.context == current || driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS;
         current = piece.context;
-        CUstream lane = good ? lane_in(current, i % kOnTheirWay) : nullptr;
-        good = lane && (i < from + kOnTheirWay || has_arrived(lane)) && copy(way, piece, lane);
+        CUstream lane = good ? lane_in(current) : nullptr;
+        good = lane && copy(way, piece, lane);
     }
     // Also after a failure: nothing may be on its way when what it goes to or comes from changes hands.
     may_be_under_way_ = false;
     for (uint32_t i = 0; i < lane_count_; ++i)
-        if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS || !has_arrived(lanes_[i].stream))
+        if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS ||
+            driver.cuStreamSynchronize(lanes_[i].stream) != CUDA_SUCCESS)
             may_be_under_way_ = true;
     return good && !may_be_under_way_;
 }
@@ -167,11 +166,11 @@ void Eviction::save_what_is_unused() {
 }
 
 // The chunks from `next` on, until it is enough for once.
-bool Eviction::save_batch(uint32_t* next, Others& others) {
+bool Eviction::save_batch(uint32_t* next) {
     uint32_t first = *next, end = copied_;
     for (uint64_t bytes = 0; *next < chunks_.count() && bytes < batch_; ++*next)
         for (uint32_t own = pieces_in(chunks_[*next], end); own; --own) bytes += pieces_[end++].bytes;
-    if (end > copied_ && !copy(Way::to_host, copied_, end, others)) return false;
+    if (end > copied_ && !copy(Way::to_host, copied_, end)) return false;
     copied_ = end;
     for (uint32_t i = first; i < *next; ++i) chunks_[i].saved = !chunks_[i].pinned;
     return true;
@@ -200,7 +199,7 @@ bool Eviction::leave(const Unused& unused, Others& others) {
         others.have_more_room();
         if (!given) return refuse(wire::driver_failed);
         if (next == chunks_.count()) break;
-        if (!save_batch(&next, others)) return refuse(wire::driver_failed);
+        if (!save_batch(&next)) return refuse(wire::driver_failed);
     }
     is_away_ = true;
     return true;
@@ -213,7 +212,7 @@ bool Eviction::bring_all(Others& others) {
         if (shall_turn() || !bring(chunks_[i])) return false;
     for (uint32_t from = 0, to = 0; from < copied_; from = to) {
         for (uint64_t bytes = 0; to < copied_ && bytes < batch_; ++to) bytes += pieces_[to].bytes;
-        if (shall_turn() || !copy(Way::to_gpu, from, to, others)) return false;
+        if (shall_turn() || !copy(Way::to_gpu, from, to)) return false;
     }
     return true;
 }

@@ -10,9 +10,6 @@
 //               the copy still stands. Where copies cannot be waited for, what was made stays, for the next try.
 //
 // Each chunk's own flags say what is behind its addresses, so a step can be tried again from wherever it failed.
-//
-// The hardware's copy engines know nothing of classes: what somebody else copies stands in line behind what is on its
-// way here. So it is little at a time, and before each piece others are let pass.
 #pragma once
 
 #include "tenant/memory/chunks.h"
@@ -34,7 +31,6 @@ struct Unused {
 class Others {
  public:
     virtual void have_more_room() {}  // a part of it is not on the GPU any more
-    virtual void pass() {}            // may take a while
     virtual bool need_the_room() { return false; }
 
  protected:
@@ -44,8 +40,6 @@ class Others {
 class Eviction {
  public:
     static constexpr uint64_t kBatch = 4 * HostPool::kBlock;
-    static constexpr uint64_t kPiece = uint64_t{4} << 20;
-    static constexpr uint32_t kOnTheirWay = 2;  // pieces
 
     Eviction(Chunks& chunks, HostPool& pool, uint64_t batch = kBatch) : chunks_(chunks), pool_(pool), batch_(batch) {}
 
@@ -73,21 +67,20 @@ class Eviction {
     };
     struct Lane {
         CUcontext context;
-        uint32_t number;
         CUstream stream;
     };
     enum class Way { to_host, to_gpu };
 
     bool plan(const Unused& unused);
     bool add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to);
-    bool copy(Way way, uint32_t from, uint32_t to, Others& others);
+    bool copy(Way way, uint32_t from, uint32_t to);
     bool copy(Way way, const Piece& piece, CUstream lane);
     uint32_t pieces_in(const Chunk& chunk, uint32_t from) const;
     void save_what_is_unused();
-    bool save_batch(uint32_t* next, Others& others);
+    bool save_batch(uint32_t* next);
     bool give_up_saved();
     bool bring_all(Others& others);
-    CUstream lane_in(CUcontext context, uint32_t number);
+    CUstream lane_in(CUcontext context);
     bool bring(Chunk& chunk);
     void give_up(Chunk& chunk);
     bool refuse(wire::Refusal why) {

@@ -24,8 +24,7 @@ constexpr uint64_t kBetweenBlocksNs = kMillisecond;
 constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
 constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
 constexpr uint64_t kSoonNs = 5 * kMillisecond, kRetryNs = 100 * kMillisecond;  // after a move that failed
-constexpr uint64_t kCourtesyNs = 20 * kMillisecond, kNapAsideNs = kMillisecond / 20;
-constexpr int kMostTriesToStop = 500;  // of 10 ms
+constexpr int kMostTriesToStop = 500;                                          // of 10 ms
 constexpr uint64_t kCrowdedForNs = 60000 * kMillisecond;
 
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
@@ -59,14 +58,8 @@ class Mover : private Others {
     bool may_come_back();
     bool claim();
     void come_back();
-    uint64_t begin_moving() {
-        stood_aside_ns_ = 0;
-        return moving_since_ns_ = wire::now_ns();
-    }
     void have_more_room() override;
-    void pass() override;
     bool need_the_room() override { return is_pressed(); }
-    bool somebody_above_is_busy();
     void set_where(wire::Where where);
     void show();
     bool prepare();
@@ -77,7 +70,6 @@ class Mover : private Others {
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
     uint64_t crowded_ns_ = 0;
-    uint64_t moving_since_ns_ = 0, stood_aside_ns_ = 0;
     MovableBytes before_parting_;
     uint64_t claimed_[wire::kGpus] = {};
     uint64_t above_[wire::kGpus] = {};  // while it comes back: what the classes above had when it set out
@@ -233,32 +225,10 @@ void Mover::have_more_room() {
     slot_.host_bytes.store(absent);
 }
 
-bool Mover::somebody_above_is_busy() {
-    wire::Segment& segment = membership_.segment();
-    int index = static_cast<int>(number_of(segment, slot_));
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
-        if (slot_.gpus[gpu].figures.bursts.load() && wire::standing(segment, index, gpu).above_is_busy) return true;
-    return false;
-}
-
-// A class above goes first with its copies, where it does with its kernels; unless it waits for this memory. A move
-// takes twice as long for that at most.
-void Mover::pass() {
-    if (membership_.segment().header.knobs.rule.load() != admission::strict) return;
-    for (uint64_t now = wire::now_ns(); somebody_above_is_busy();) {
-        bool is_enough = stood_aside_ns_ > (now - moving_since_ns_) / 2 + kCourtesyNs;
-        if (is_enough || phase.load() != moving || is_pressed()) return;
-        timespec nap{0, kNapAsideNs};
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
-        uint64_t before = now;
-        stood_aside_ns_ += (now = wire::now_ns()) - before;
-    }
-}
-
 void Mover::leave() {
     UnderWay under_way;
     if (!make_still()) return;
-    uint64_t began = begin_moving();
+    uint64_t began = wire::now_ns();
     free_postponed();
     Unused unused = ask_for_unused();
     boundary::let_go();
@@ -327,7 +297,7 @@ void Mover::come_back() {
     UnderWay under_way;
     if (!claim()) return;
     set_where(wire::returning);
-    uint64_t began = begin_moving();
+    uint64_t began = wire::now_ns();
     bool back = false;
     {
         ResidenceLocked locked;
