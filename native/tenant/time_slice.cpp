@@ -151,8 +151,8 @@ void see_done(int fd, const ResourceControl& done) {
     }
     group->drivers_us = group->us = static_cast<uint32_t>(us);
     if (!is_set) {
-        wire::Class by_start = class_from_environment();
-        wanted = {time_slice_for({by_start, false}), copy_slice_for(by_start)};
+        Slicing at_start{class_from_environment(), false};
+        wanted = {time_slice_for(at_start), copy_slice_for(at_start)};
     }
     set_all();
 }

@@ -43,8 +43,13 @@ inline uint32_t time_slice_for(const Slicing& slicing) {
     return slicing.longest_kernel_us > kLongKernelUs ? kCutUs : kDrainUs;
 }
 
-// 0: leave the driver's. A copy that others wait behind is cut: the hardware's copy engines know nothing of classes.
-inline uint32_t copy_slice_for(uint32_t tenant_class) { return tenant_class == wire::opportunistic ? 30 : 0; }
+// For copies, likewise: an opportunistic one is cut where others wait behind it, and one of production is not
+// interrupted by what the kernel module itself has to copy or clear.
+inline uint32_t copy_slice_for(const Slicing& slicing) {
+    constexpr uint32_t kProductionUs = 10000, kOpportunisticUs = 30;
+    if (slicing.tenant_class == wire::opportunistic) return kOpportunisticUs;
+    return slicing.tenant_class == wire::production && !slicing.shares ? kProductionUs : 0;
+}
 
 struct TimeSlices {
     uint32_t kernels_us, copies_us;

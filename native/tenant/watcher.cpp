@@ -285,8 +285,8 @@ void Membership::mind_time_slice() {
                      wire::any_floor(*segment_, gpu);
         });
     if (segment_->header.knobs.rule.load() == admission::none) tenant_class = wire::standard;  // the driver's own
-    uint32_t by_class_us = time_slice_for({tenant_class, shares, slot_->weight.load(), longest_kernel_us()});
-    TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : by_class_us, copy_slice_for(tenant_class)};
+    Slicing slicing{tenant_class, shares, slot_->weight.load(), longest_kernel_us()};
+    TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : time_slice_for(slicing), copy_slice_for(slicing)};
     if (wanted == slices_) return;
     slices_ = wanted;
     set_time_slices(wanted);

@@ -60,6 +60,10 @@ void slices() {
              three = time_slice_for({wire::production, true, 3000});
     REQUIRE(one <= 5000 && three == 3 * one);
     REQUIRE(time_slice_for({wire::production, true, 1}) > 0);
+    // Copies: neither do these keep each other's waiting.
+    using tenant::copy_slice_for;
+    REQUIRE(copy_slice_for({wire::opportunistic, false}) < 100 && copy_slice_for({wire::standard, false}) == 0);
+    REQUIRE(copy_slice_for({wire::production, false}) > 2000 && copy_slice_for({wire::production, true}) == 0);
 }
 
 int main(int, char** argv) {

@@ -101,7 +101,7 @@ void start_as(const char* tenant_class) {
 void classes(const char* tenant_class) {
     start_as(tenant_class);
     if (!strcmp(tenant_class, "production"))
-        REQUIRE(are(1000000, kOwn));
+        REQUIRE(are(1000000, 10000));
     else if (!strcmp(tenant_class, "opportunistic"))
         REQUIRE(are(1000, 30));
     else
