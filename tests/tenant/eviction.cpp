@@ -229,6 +229,7 @@ void faults(wire::Segment& segment, Kind kind, long length) {
         bool reached = calls > at;
         fail_from = -1;
         job.agrees_with_driver();
+        REQUIRE(segment.slot(0).residence.host_pinned.load() == job.pool.bytes());
         if (kind == leaving && done) {
             REQUIRE(job.eviction.is_away() && physical_bytes() == job.pinned);
         } else if (!job.eviction.is_away()) {
@@ -332,7 +333,7 @@ void budget(wire::Segment& segment) {
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
     segment.header.crowding.host_memory.store(tenant::HostPool::kBlock);
     REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
-    REQUIRE(pinned.load() == tenant::HostPool::kBlock);
+    REQUIRE(pinned.load() == 0 && job.pool.bytes() == 0);
     job.is_whole_on_gpu();
     segment.header.crowding.host_memory.store(2 * tenant::HostPool::kBlock);
     REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));

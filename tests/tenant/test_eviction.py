@@ -17,6 +17,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tests/tenant/eviction.cpp",
         "native/tenant/memory/eviction.cpp",
         "native/tenant/memory/host_pool.cpp",
+        "native/tenant/memory/fresh_blocks.cpp",
         "native/wire/segment.cpp",
         "native/wire/shared_segment.cpp",
         define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",

@@ -92,6 +92,12 @@ bool Eviction::copy(Way way, uint32_t from, uint32_t to) {
     bool good = true;
     for (uint32_t i = from; good && i < to; ++i) {
         const Piece& piece = pieces_[i];
+        // While one is on its way, the driver pins the next one's place.
+        if (way == Way::to_host && !pool_.have(piece.place + piece.bytes)) {
+            refuse(wire::host_memory);
+            good = false;
+            break;
+        }
         good = piece.context == current || driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS;
         current = piece.context;
         CUstream lane = good ? lane_in(current) : nullptr;
@@ -192,14 +198,21 @@ bool Eviction::leave(const Unused& unused, Others& others) {
     if (!plan(unused)) return false;
     wire::Refusal why = wire::none_refused;
     if (piece_count_ && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS) return refuse(wire::driver_failed);
-    if (!pool_.hold(saved_bytes_, &why)) return refuse(why);
+    if (!pool_.claim(saved_bytes_, &why)) return refuse(why);
+    // Nothing is given up before the first of it is had.
+    bool left = pool_.have(std::min(saved_bytes_, HostPool::kBlock)) ? part(others) : refuse(wire::host_memory);
+    pool_.settle();
+    return left;
+}
+
+bool Eviction::part(Others& others) {
     save_what_is_unused();
     for (uint32_t next = 0;;) {
         bool given = give_up_saved();
         others.have_more_room();
         if (!given) return refuse(wire::driver_failed);
         if (next == chunks_.count()) break;
-        if (!save_batch(&next)) return refuse(wire::driver_failed);
+        if (!save_batch(&next)) return refuse(refusal_ ? refusal_ : wire::driver_failed);
     }
     is_away_ = true;
     return true;

@@ -77,6 +77,7 @@ class Eviction {
     bool copy(Way way, const Piece& piece, CUstream lane);
     uint32_t pieces_in(const Chunk& chunk, uint32_t from) const;
     void save_what_is_unused();
+    bool part(Others& others);
     bool save_batch(uint32_t* next);
     bool give_up_saved();
     bool bring_all(Others& others);

@@ -1,6 +1,5 @@
 #include "tenant/memory/host_pool.h"
 
-#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -10,15 +9,9 @@
 #include "tenant/driver_calls.h"
 #include "wire/shared_segment.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 namespace tenant {
 
 namespace {
-
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
 uint64_t memory_of_machine() {
     struct sysinfo about;
@@ -40,22 +33,6 @@ uint64_t pinned_by_all(wire::Segment& segment) {
     return sum;
 }
 
-char* map_block() {
-    void* mapped = mmap(nullptr, HostPool::kBlock + kHugePage, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) return nullptr;
-    auto start = reinterpret_cast<uint64_t>(mapped), base = (start + kHugePage - 1) / kHugePage * kHugePage;
-    if (base > start) munmap(mapped, base - start);
-    if (uint64_t rest = start + kHugePage - base) munmap(reinterpret_cast<void*>(base + HostPool::kBlock), rest);
-    auto* block = reinterpret_cast<char*>(base);
-    madvise(block, HostPool::kBlock, MADV_HUGEPAGE);
-    // A fork would part the pages that the GPU writes from those that we know.
-    madvise(block, HostPool::kBlock, MADV_DONTFORK);
-    if (madvise(block, HostPool::kBlock, MADV_POPULATE_WRITE) != 0)
-        for (uint64_t at = 0; at < HostPool::kBlock; at += 4096) block[at] = 0;
-    return block;
-}
-
 }  // namespace
 
 uint64_t host_budget(const wire::Segment& segment) {
@@ -64,70 +41,92 @@ uint64_t host_budget(const wire::Segment& segment) {
     return knob ? knob : quarter;
 }
 
-bool HostPool::take_from_budget() {
+bool HostPool::take_from_budget(uint64_t blocks) {
     wire::Count& pinned = slot_->residence.host_pinned;
-    pinned.fetch_add(kBlock);
+    pinned.fetch_add(blocks * kBlock);
     if (pinned_by_all(*segment_) <= host_budget(*segment_)) return true;
-    pinned.fetch_sub(kBlock);
+    pinned.fetch_sub(blocks * kBlock);
     return false;
 }
 
-void HostPool::touch_block() {
-    if (!touched_) touched_ = map_block();
-}
-
-bool HostPool::add_block(wire::Refusal* why) {
+bool HostPool::claim(uint64_t bytes, wire::Refusal* why) {
+    uint64_t wanted = (bytes + kBlock - 1) / kBlock;
+    if (wanted <= count_) return true;
     *why = wire::host_memory;
-    if (count_ == room_) {
-        uint64_t room = room_ ? room_ * 2 : 64;
+    if (wanted > room_) {
+        uint64_t room = std::max(wanted, room_ * 2);
         auto* blocks = static_cast<char**>(realloc(blocks_, room * sizeof(char*)));
         if (!blocks) return false;
         blocks_ = blocks;
         room_ = room;
     }
-    if (!take_from_budget()) {
-        *why = wire::host_budget;
-        return false;
-    }
-    touch_block();
-    char* block = touched_;
-    touched_ = nullptr;
-    if (block && driver.cuMemHostRegister_v2(block, kBlock, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS) {
-        blocks_[count_++] = block;
-        return true;
-    }
-    if (block) {
-        // It may be registered all the same; and these addresses may be another block's next.
-        driver.cuMemHostUnregister(block);
-        munmap(block, kBlock);
-    }
-    slot_->residence.host_pinned.fetch_sub(kBlock);
-    return false;
+    *why = wire::host_budget;
+    if (!take_from_budget(wanted - count_)) return false;
+    claimed_ = wanted - count_;
+    fresh_.begin(static_cast<uint32_t>(claimed_ - (touched_ ? 1 : 0)));
+    return true;
 }
 
-bool HostPool::hold(uint64_t bytes, wire::Refusal* why) {
-    while (this->bytes() < bytes)
-        if (!add_block(why)) return false;
+bool HostPool::add_block() {
+    char* block = touched_ ? touched_ : fresh_.take();
+    touched_ = nullptr;
+    if (!block) return false;
+    if (driver.cuMemHostRegister_v2(block, kBlock, CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS) {
+        // It may be registered all the same; and these addresses may be another block's next.
+        driver.cuMemHostUnregister(block);
+        fresh_.give_up(block);
+        return false;
+    }
+    blocks_[count_++] = block;
+    --claimed_;
     return true;
+}
+
+bool HostPool::have(uint64_t bytes) {
+    while (this->bytes() < bytes)
+        if (!claimed_ || !add_block()) return false;
+    return true;
+}
+
+void HostPool::settle() {
+    fresh_.end();
+    slot_->residence.host_pinned.fetch_sub(claimed_ * kBlock);
+    claimed_ = 0;
+}
+
+void HostPool::touch_block() {
+    if (!touched_) touched_ = fresh_.make();
 }
 
 bool HostPool::prepare(uint64_t bytes) {
     wire::Refusal why;
-    return this->bytes() < bytes && add_block(&why);
+    uint64_t one_more = this->bytes() + kBlock;
+    bool good = this->bytes() < bytes && claim(one_more, &why) && have(one_more);
+    settle();
+    return good;
 }
 
 void HostPool::shrink_to(uint64_t bytes) {
-    if (touched_) munmap(touched_, kBlock);
+    if (touched_) fresh_.give_up(touched_);
     touched_ = nullptr;
     while (count_ > 0 && (count_ - 1) * kBlock >= bytes) {
         char* block = blocks_[count_ - 1];
         // What the driver would not let go stays ours, and counted.
         CUresult result = driver.cuMemHostUnregister(block);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) return;
-        munmap(block, kBlock);
+        fresh_.give_up(block);
         --count_;
         slot_->residence.host_pinned.fetch_sub(kBlock);
     }
+}
+
+void HostPool::forget_in_child() {
+    blocks_ = nullptr;
+    touched_ = nullptr;
+    count_ = claimed_ = room_ = 0;
+    segment_ = nullptr;
+    slot_ = nullptr;
+    fresh_.forget_in_child();
 }
 
 }  // namespace tenant

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "tenant/memory/fresh_blocks.h"
 #include "wire/wire.h"
 
 // A multiple of 2 MiB. Tests have smaller ones.
@@ -25,11 +26,15 @@ class HostPool {
         slot_ = slot;
     }
 
-    // Has at least so much from now on, or says why not. A context is current.
-    bool hold(uint64_t bytes, wire::Refusal* why);
-    // Touches the pages of one block more; takes a while, and calls no driver.
+    // For a leave: claims so much of the budget, all or nothing, and says why not; then has more and more of it as it
+    // is needed; `settle` gives back what was not. A context is current.
+    bool claim(uint64_t bytes, wire::Refusal* why);
+    bool have(uint64_t bytes);
+    void settle();
+
+    // For later leaves: touches the pages of one block more, which takes a while and calls no driver,
     void touch_block();
-    // One block more, if that is less than `bytes`; false: nothing to do, or not to be had.
+    // and has that one, if all is less than `bytes` so far. False: nothing to do, or not to be had.
     bool prepare(uint64_t bytes);
     // Keeps no more than so much.
     void shrink_to(uint64_t bytes);
@@ -39,17 +44,18 @@ class HostPool {
     // How much from there on lies in one piece: a copy must not cross from one block to the next.
     static uint64_t piece(uint64_t offset) { return kBlock - offset % kBlock; }
 
-    void forget_in_child() { *this = HostPool(); }
+    void forget_in_child();
 
  private:
-    bool add_block(wire::Refusal* why);
-    bool take_from_budget();
+    bool take_from_budget(uint64_t blocks);
+    bool add_block();
 
     wire::Segment* segment_ = nullptr;
     wire::Slot* slot_ = nullptr;
     char** blocks_ = nullptr;
     char* touched_ = nullptr;  // the next one's pages
-    uint64_t count_ = 0, room_ = 0;
+    uint64_t count_ = 0, claimed_ = 0, room_ = 0;
+    FreshBlocks fresh_{kBlock};
 };
 
 // What all tenants may pin together: the knob, else a quarter of the machine's memory.

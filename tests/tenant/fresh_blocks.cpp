@@ -1,0 +1,115 @@
+// `fresh_blocks CASE`: host memory that several threads make. Status 0, or the line that does not hold.
+#include "tenant/memory/fresh_blocks.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+
+#include "../require.h"
+
+namespace {
+
+constexpr uint64_t kBlock = uint64_t{4} << 20;
+tenant::FreshBlocks fresh(kBlock);
+
+bool is_mapped(const char* block) {
+    unsigned char pages[kBlock / 4096];
+    return mincore(const_cast<char*>(block), kBlock, pages) == 0;
+}
+
+bool is_there(const char* block) {
+    unsigned char pages[kBlock / 4096];
+    if (mincore(const_cast<char*>(block), kBlock, pages) != 0) return false;
+    for (unsigned char page : pages)
+        if (!(page & 1)) return false;
+    return true;
+}
+
+uint64_t mapped_bytes() {
+    unsigned long pages = 0;
+    FILE* file = fopen("/proc/self/statm", "re");
+    REQUIRE(file && fscanf(file, "%lu", &pages) == 1);
+    fclose(file);
+    return pages * 4096;
+}
+
+void taken() {
+    std::set<char*> all;
+    for (uint32_t count : {1u, 3u, 16u, 64u}) {
+        fresh.begin(count);
+        for (uint32_t i = 0; i < count; ++i) {
+            char* block = fresh.take();
+            REQUIRE(block && is_there(block) && all.insert(block).second);
+            memset(block, 1, kBlock);
+        }
+        REQUIRE(!fresh.take());
+        fresh.end();
+    }
+    for (char* block : all) {
+        REQUIRE(is_mapped(block));
+        fresh.give_up(block);
+        REQUIRE(!is_mapped(block));
+    }
+}
+
+void left_over() {
+    fresh.begin(16);  // so that what a thread costs is there before
+    fresh.end();
+    uint64_t before = mapped_bytes();
+    for (uint32_t count = 0; count < 40; ++count) {
+        fresh.begin(count);
+        for (uint32_t i = 0; i < count / 3; ++i) fresh.give_up(fresh.take());
+        fresh.end();
+    }
+    REQUIRE(mapped_bytes() < before + 2 * kBlock);
+}
+
+// Each of the helpers, and who takes, may be the one that finds no more.
+void out_of_memory() {
+    for (uint64_t room = 20; room < 40; ++room) {
+        rlimit all{}, some{};
+        REQUIRE(getrlimit(RLIMIT_AS, &all) == 0);
+        some = all;
+        some.rlim_cur = mapped_bytes() + room * kBlock;
+        REQUIRE(setrlimit(RLIMIT_AS, &some) == 0);
+        fresh.begin(64);
+        std::set<char*> got;
+        while (char* block = fresh.take()) got.insert(block);
+        fresh.end();
+        REQUIRE(!got.empty() && got.size() < room);
+        for (char* block : got) fresh.give_up(block);
+        REQUIRE(setrlimit(RLIMIT_AS, &all) == 0);
+    }
+}
+
+// What was on its way when it began is its parent's.
+void child() {
+    fresh.begin(64);
+    char* one = fresh.take();
+    if (pid_t pid = fork()) {
+        int status = 1;
+        REQUIRE(waitpid(pid, &status, 0) == pid && status == 0);
+        fresh.give_up(one);
+        fresh.end();
+        return;
+    }
+    fresh.forget_in_child();
+    fresh.end();
+    taken();
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+    const std::map<std::string, void (*)()> cases{
+        {"taken", taken}, {"left over", left_over}, {"out of memory", out_of_memory}, {"child", child}};
+    cases.at(arguments[1])();
+    return 0;
+}
