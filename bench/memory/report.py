@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from moves import Span, latency_while
+
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))
 from bootstrap import Interval, ratio_interval
 
@@ -25,6 +27,7 @@ WAYS = (
     ("amid", "amid a step"),
     ("no_helper", "without the helper"),
 )
+FRESH = "no_helper"  # this job has never left before
 
 
 def as_markdown(found: dict[str, Any]) -> str:
@@ -59,18 +62,40 @@ def about_all(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "losses as alone, bit for bit", " and ".join(same)
 
 
+def by_hand(found: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    samples: list[dict[str, Any]] = found.get(key, {}).get("samples", [])
+    return samples
+
+
+def later(found: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Those for which the host memory was there already."""
+    return by_hand(found, key)[1 if key == FRESH else 0 :]
+
+
+def middle(samples: list[dict[str, Any]], figure: str) -> float:
+    return statistics.median(float(one[figure]) for one in samples)
+
+
 def about_pauses(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     copy = found.get("copy")
-    if (hand := found.get("no_helper") or found.get("step_end")) and copy:
-        for name, way in (("eviction", "to_host"), ("return", "to_gpu")):
-            share = f"{hand[way] / copy[way]:.0%} of a pinned copy ({copy[way]:.1f})"
-            yield name, f"{hand[way]:.1f} GB/s, {share}"
+    if (samples := later(found, FRESH) or later(found, "step_end")) and copy:
+        for name, way, took in (
+            ("eviction", "to_host", "leaving_seconds"),
+            ("return", "to_gpu", "returning_seconds"),
+        ):
+            rate = statistics.median(one["saved_bytes"] / one[took] / 1e9 for one in samples)
+            yield name, f"{rate:.1f} GB/s, {rate / copy[way]:.0%} of a pinned copy ({copy[way]:.1f})"
+    if samples := by_hand(found, FRESH):
+        first = samples[0]["pause_seconds"]
+        yield "`cotenant pause`, the first of a job, host memory not pinned yet", f"{first:.2f} s"
     for key, when in WAYS:
-        if hand := found.get(key):
-            yield f"`cotenant pause`, {when}, median", f"{hand['pause_seconds']:.2f} s"
+        if samples := later(found, key):
+            of = f"{'the next ' if key == FRESH else ''}{len(samples)}"
+            yield f"`cotenant pause`, {when}, median of {of}", f"{middle(samples, 'pause_seconds'):.2f} s"
     for key, when in WAYS:
-        if hand := found.get(key):
-            yield f"not copied, {when}", not_copied(found, hand["dropped_bytes"], hand["saved_bytes"])
+        if samples := by_hand(found, key):
+            dropped, saved = middle(samples, "dropped_bytes"), middle(samples, "saved_bytes")
+            yield f"not copied, {when}", not_copied(found, dropped, saved)
     if "saved_bytes" in found:
         kinds = zip(
             ("at the end of a step", "amid"), found["dropped_bytes"], found["saved_bytes"], strict=True
@@ -91,23 +116,45 @@ def about_server(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         more = f"the server's {found['growth_gib']} {unit_of(found)} more, longest wait of {len(growth)}"
         yield more, f"{max(growth, default=0):.0f} ms"
         for part, samples in server["latency_ms"].items():
-            figures = " / ".join(f"{percentile(samples, percent):.1f}" for percent in (50, 95, 99))
-            low, high = slowdown(server, part)
-            mean = statistics.mean(samples) / statistics.mean(server["latency_ms"]["alone"])
-            ratio = f"; mean {mean:.2f} [{low:.2f}, {high:.2f}] of alone" if part != "alone" else ""
-            yield f"its latency, {part}, p50 / p95 / p99", f"{figures} ms{ratio}"
+            ratio = f"; {against_alone(server, samples)}" if part != "alone" else ""
+            yield f"its latency, {part}, p50 / p95 / p99", f"{percentiles(samples)}{ratio}"
+            if part == "turns":
+                yield from about_moves(server, found)
 
 
-def slowdown(server: dict[str, Any], part: str) -> Interval:
+def about_moves(server: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """While they take turns: nobody has looked in the other parts."""
+    moves = [Span(*one) for one in found.get("moves", [])]
+    due = server.get("due", {}).get("turns")
+    if not moves or not due:
+        return
+    for state, samples in latency_while(moves, due, server["latency_ms"]["turns"]).items():
+        if samples:
+            figures = f"{percentiles(samples)}; {against_alone(server, samples)}; {len(samples)} requests"
+            yield f"its latency, turns, while {state}, p50 / p95 / p99", figures
+
+
+def percentiles(samples: list[float]) -> str:
+    return " / ".join(f"{percentile(samples, percent):.1f}" for percent in (50, 95, 99)) + " ms"
+
+
+def against_alone(server: dict[str, Any], samples: list[float]) -> str:
+    low, high = slowdown(server, samples)
+    mean = statistics.mean(samples) / statistics.mean(server["latency_ms"]["alone"])
+    return f"mean {mean:.2f} [{low:.2f}, {high:.2f}] of alone"
+
+
+def slowdown(server: dict[str, Any], samples: list[float]) -> Interval:
     """The 95 % interval of the mean latency, as a multiple of that alone."""
-    latency = server["latency_ms"]
-    return ratio_interval([latency[part]], [latency["alone"]], None)
+    return ratio_interval([samples], [server["latency_ms"]["alone"]], None)
 
 
 def promise_broken(found: dict[str, Any]) -> list[str]:
     """In which parts: where not even the interval reaches down to it."""
     server = found.get("server", {"latency_ms": {}})
-    return [part for part in server["latency_ms"] if slowdown(server, part)[0] > 1 + PROMISE]
+    return [
+        part for part, samples in server["latency_ms"].items() if slowdown(server, samples)[0] > 1 + PROMISE
+    ]
 
 
 def into_page(page: Path, table: str) -> None:

@@ -17,15 +17,15 @@ import argparse
 import json
 import random
 import shlex
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 try:
     from jobs import Job, Setting, parallel, prepared
+    from moves import saw
     from report import PROMISE, as_markdown, into_page, promise_broken
 
     from cotenant import crowding, holding, segment
@@ -111,10 +111,12 @@ def together(
     server.say("mark turns")
     began = shown = time.monotonic()
     grown = 0
+    found["moves"] = []
     while (now := time.monotonic()) - began < options.seconds:
         tenants = {tenant.pid: tenant for tenant in segment.read(path).tenants}
         if gone := next((job for job in trainings if job.pid not in tenants), None):
             raise gone.problem("has ended")
+        saw(found["moves"], now, [tenants[job.pid].where.name for job in trainings])
         left = [tenants[job.pid].times_left for job in trainings]
         bytes_now = sum(use.memory_bytes for one in tenants.values() for use in one.uses)
         found["seconds"], found["evictions"] = now - began, left
@@ -176,17 +178,7 @@ def by_hand(setting: Setting, job: Job, options: argparse.Namespace) -> dict[str
             }
         )
 
-    def middle(figure: Callable[[dict[str, Any]], float]) -> float:
-        return statistics.median(map(figure, samples))
-
-    return {
-        "samples": samples,
-        "pause_seconds": middle(lambda one: one["pause_seconds"]),
-        "saved_bytes": middle(lambda one: one["saved_bytes"]),
-        "dropped_bytes": middle(lambda one: one["dropped_bytes"]),
-        "to_host": middle(lambda one: one["saved_bytes"] / one["leaving_seconds"] / 1e9),
-        "to_gpu": middle(lambda one: one["saved_bytes"] / one["returning_seconds"] / 1e9),
-    }
+    return {"samples": samples}
 
 
 def pauses_of_two(

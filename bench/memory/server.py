@@ -1,7 +1,8 @@
 """A production server, in PyTorch: a request every 20 ms, one CUDA graph and its result, latency from when it was due.
 
 On stdin: `grow GIB STEPS` takes so much memory in so many steps, `shrink` gives it back, `mark NAME` begins a part of
-the figures, or goes on with it; the end of stdin ends it, with the figures as JSON.
+the figures, or goes on with it; the end of stdin ends it, with the figures as JSON: of each part's requests the
+latency, and when it was due (time.monotonic(), which all processes share).
 """
 
 from __future__ import annotations
@@ -32,6 +33,22 @@ def orders() -> queue.Queue[list[str]]:
     return heard
 
 
+class Figures:
+    """Of the requests, by part, in their order; and of the steps of growth."""
+
+    def __init__(self) -> None:
+        self.latency_ms: dict[str, list[float]] = {}
+        self.due: dict[str, list[float]] = {}
+        self.growth_ms: list[float] = []
+
+    def answered(self, part: str, due: float) -> None:
+        self.latency_ms.setdefault(part, []).append(1000 * (time.monotonic() - due))
+        self.due.setdefault(part, []).append(due)
+
+    def say(self) -> None:
+        print(json.dumps(vars(self)), flush=True)
+
+
 def main() -> None:
     import torch
 
@@ -60,8 +77,7 @@ def main() -> None:
 
     for _ in range(200):
         request()
-    parts: dict[str, list[float]] = {}
-    waits: list[float] = []
+    figures = Figures()
     held: list[Any] = []
     part, to_grow, step_bytes, next_growth = "alone", 0, 0, 0.0
     print("ready", flush=True)
@@ -74,7 +90,7 @@ def main() -> None:
             except queue.Empty:
                 break
             if not words:
-                print(json.dumps({"latency_ms": parts, "growth_ms": waits}), flush=True)
+                figures.say()
                 return
             if words[0] == "mark":
                 part = words[1]
@@ -86,11 +102,11 @@ def main() -> None:
                 torch.cuda.empty_cache()
                 print("shrunk", flush=True)
         request()
-        parts.setdefault(part, []).append(1000 * (time.monotonic() - due))
+        figures.answered(part, due)
         if to_grow and time.monotonic() >= next_growth:
             before = time.monotonic()
             held.append(torch.empty(step_bytes, dtype=torch.uint8, device="cuda"))
-            waits.append(1000 * (time.monotonic() - before))
+            figures.growth_ms.append(1000 * (time.monotonic() - before))
             held[-1].fill_(1)
             to_grow -= 1
             next_growth = before + GROWTH_PERIOD

@@ -42,20 +42,19 @@ def server() -> None:
     heard = real.orders()
     begin()
     held: list[Any] = [check(driver.cuMemAlloc(MIB))]
-    waits: list[float] = []
-    latency: dict[str, list[float]] = {}
+    figures = real.Figures()
     part = "alone"
     print("ready", flush=True)
     while True:
         before = time.monotonic()
         check(driver.cuMemsetD8(held[0], 1, 1000))
-        latency.setdefault(part, []).append(1000 * (time.monotonic() - before))
+        figures.answered(part, before)
         try:
             words = heard.get(timeout=0.02)
         except queue.Empty:
             continue
         if not words:
-            print(json.dumps({"latency_ms": latency, "growth_ms": waits}), flush=True)
+            figures.say()
             return
         if words[0] == "mark":
             part = words[1]
@@ -63,7 +62,7 @@ def server() -> None:
             for _ in range(int(words[2])):
                 before = time.monotonic()
                 held.append(check(driver.cuMemAlloc(int(float(words[1]) * MIB) // int(words[2]))))
-                waits.append(1000 * (time.monotonic() - before))
+                figures.growth_ms.append(1000 * (time.monotonic() - before))
             print("grown", flush=True)
         if words[0] == "shrink":
             while len(held) > 1:
