@@ -106,6 +106,23 @@ def test_a_view_is_what_the_slots_say(attachment: Attachment) -> None:
     assert attachment.view(1, members).tenants == []
 
 
+def test_a_view_says_when_memory_last_moved(attachment: Attachment) -> None:
+    residence = attachment.slots[70].residence
+    residence.since_ns = 5_000_000
+
+    def moved_us() -> tuple[float, float]:
+        view = attachment.view(0, attachment.members())
+        return view.tenants[1].moved_us, view.now_us
+
+    for where in (segment.Where.resident, segment.Where.away, 99):
+        residence.where = where
+        assert moved_us()[0] == 5000
+    for where in (segment.Where.leaving, segment.Where.returning):
+        residence.where = where
+        moved, now = moved_us()
+        assert moved == now
+
+
 def test_a_new_owner_of_a_slot_is_another_tenant(attachment: Attachment) -> None:
     before = [one.id for one in attachment.members()]
     attachment.slots[70].started += 1

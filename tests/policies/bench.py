@@ -31,6 +31,11 @@ class Plant:
     promise: float | None = None
     has_production: bool = True
     has_neighbour: bool = True
+    # The neighbour's memory moves for so long, so often, and production is slowed down by it whatever is shut.
+    move_us: float = 0.0
+    move_every_us: float = 850_000.0
+    move_slowdown: float = 0.0
+    shows_moves: bool = True
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -39,19 +44,23 @@ class Plant:
         self.busy_us = self.full_us = 0.0  # production: how long it had work, how long that takes alone
         self.launched = self.bursts = 0
         self.used_us = self.shut_us = 0.0  # the neighbour
+        self.moved_us = 0.0
         self.knobs = Knobs()
 
     def advance(self, until_us: float) -> None:
         shut = self.knobs.tenants.get(NEIGHBOUR, TenantKnobs()).shut
         tolerant = self.knobs.tenants.get(PRODUCTION, TenantKnobs()).tolerant
         slowdown = self.tolerant_slowdown if tolerant else self.strict_slowdown
-        slower = 1 + (slowdown if self.has_neighbour and not shut else 0.0)
+        beside = 1 + (slowdown if self.has_neighbour and not shut else 0.0)
         while self.now_us < until_us:
             self.launch()
+            moves = self.now_us % self.move_every_us < self.move_us
+            slower = beside * (1 + self.move_slowdown * moves)
             next_us = self.next_us if self.has_production and self.every_us else math.inf
             end_us = self.now_us + self.queue_us[0] * slower if self.queue_us else math.inf
-            step = min(until_us, next_us, end_us) - self.now_us
+            step = min(until_us, next_us, end_us, self.next_edge_us(moves)) - self.now_us
             self.now_us += step
+            self.moved_us = self.now_us if moves else self.moved_us
             busy = bool(self.queue_us)
             if busy:
                 self.busy_us += step
@@ -64,6 +73,12 @@ class Plant:
                 self.used_us += step * (
                     0.0 if shut else 1.0 if not busy else self.overlap if tolerant else 0.0
                 )
+
+    def next_edge_us(self, moves: bool) -> float:
+        if not self.move_us:
+            return math.inf
+        turn = self.now_us // self.move_every_us
+        return turn * self.move_every_us + self.move_us if moves else (turn + 1) * self.move_every_us
 
     def launch(self) -> None:
         if not self.has_production or (self.queue_us if not self.every_us else self.now_us < self.next_us):
@@ -99,6 +114,7 @@ class Plant:
                     is_held=busy,
                     used_us=self.used_us,
                     operations=round(self.used_us / 50),
+                    moved_us=self.moved_us if self.shows_moves else 0.0,
                 )
             )
         return View(self.now_us, tenants)

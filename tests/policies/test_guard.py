@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cotenant.classes import TenantClass
 from cotenant.policies.guard import Guard
+from cotenant.policies.guard_cost import CALIBRATION_US
 from cotenant.policies.guard_position import STEPS
 from cotenant.policies.interface import Knobs, Rule, Tenant, TenantKnobs, View
 from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
@@ -180,6 +181,83 @@ def test_a_slow_job_is_learned_in_several_calibrations() -> None:
     assert plant.play(guard, 60).slowdown <= 0.1
 
 
+def cost_alone(guard: Guard) -> float:
+    alone = guard.jobs[PRODUCTION].alone
+    assert alone is not None
+    return alone.cost
+
+
+@pytest.mark.parametrize("shows_moves", [True, False])
+def test_what_memory_that_moves_does_is_no_reason_to_shut_anybody(shows_moves: bool) -> None:
+    plant = Plant(promise=0.2, strict_slowdown=0.02, tolerant_slowdown=0.5, shows_moves=shows_moves)
+    guard, positions, costs = Guard(), [], []
+    plant.play(guard, 5)
+    plant.move_us, plant.move_slowdown = 400_000, 0.5
+
+    def look(_: Knobs) -> None:
+        positions.append(position(guard))
+        costs.append(cost_alone(guard))
+
+    plant.play(guard, 90, after_tick=look)
+    if shows_moves:
+        assert min(positions) >= 1 and costs == pytest.approx([100] * len(costs), rel=0.02)
+    else:
+        # The same windows, when nobody is known to move: it goes down for them, and learns them as the cost alone.
+        assert min(positions) < 0.8 and max(costs) > 120
+
+
+@pytest.mark.parametrize(("move_us", "every_us"), [(5_000, 105_000), (500_000, 850_000)])
+def test_between_moves_the_promise_holds_however_short_the_time_between_them(
+    move_us: float, every_us: float
+) -> None:
+    plant, guard = (
+        Plant(strict_slowdown=0.5, every_us=60_000, promise=0.2, move_us=move_us, move_every_us=every_us),
+        Guard(),
+    )
+    plant.play(guard, 20)
+    assert cost_alone(guard) == pytest.approx(100, rel=0.02)
+    assert plant.play(guard, 60).slowdown <= 0.2 and position(guard) > 0.2
+
+
+def test_a_job_that_is_never_idle_is_guarded_between_moves() -> None:
+    plant, guard = Plant(tolerant_slowdown=0.5, every_us=0, promise=0.2, move_us=500_000), Guard()
+    plant.play(guard, 20)
+    outcome = plant.play(guard, 30)
+    assert outcome.slowdown <= 0.2 and outcome.share > 0.1
+
+
+@pytest.mark.parametrize(
+    ("every_us", "move_us", "move_every_us"), [(18_000, 250_000, 850_000), (35_000, 3_000, 104_000)]
+)
+def test_what_a_move_of_any_length_delayed_is_left_out(
+    every_us: float, move_us: float, move_every_us: float
+) -> None:
+    plant = Plant(
+        every_us=every_us, promise=0.2, move_us=move_us, move_every_us=move_every_us, move_slowdown=2
+    )
+    guard, costs = Guard(), []
+    plant.play(guard, 10)
+    plant.play(guard, 60, after_tick=lambda _: costs.append(cost_alone(guard)))
+    assert costs == pytest.approx([100] * len(costs), rel=0.01) and position(guard) == 2
+
+
+def test_a_move_that_never_ends_is_none() -> None:
+    plant, guard = Plant(strict_slowdown=0.5, promise=0.2, move_us=1e6, move_every_us=1e6), Guard()
+    plant.play(guard, 40)
+    assert plant.play(guard, 30).slowdown <= 0.2
+
+
+def test_a_move_neither_begins_nor_lengthens_a_calibration() -> None:
+    plant, guard = Plant(strict_slowdown=0.1, promise=0.2, move_us=2e6, move_every_us=2.2e6), Guard()
+    is_shut: list[bool] = []
+    plant.play(guard, 1.9, after_tick=lambda knobs: is_shut.append(bool(knobs.tenants)))
+    assert not any(is_shut)
+    plant.play(guard, 30, after_tick=lambda knobs: is_shut.append(bool(knobs.tenants)))
+    lasted = [len(list(run)) * TICK_US for shut, run in groupby(is_shut) if shut]
+    assert lasted and max(lasted) <= CALIBRATION_US
+    assert cost_alone(guard) == pytest.approx(100, rel=0.02)
+
+
 def test_nothing_stays_behind_when_the_neighbour_or_the_production_job_is_lost() -> None:
     plant, guard = Plant(strict_slowdown=0.5, promise=0.02), Guard()
     plant.play(guard, 20)
@@ -261,6 +339,7 @@ tenants = st.builds(
     busy_us=st.floats(0, 1e9),
     operations=st.integers(0, 10**9),
     bursts=st.integers(0, 10**6),
+    moved_us=st.floats(0, 1e8),
 )
 steps = st.tuples(st.floats(0, 5e6), st.lists(tenants, max_size=5, unique_by=lambda one: one.id))
 

@@ -26,8 +26,8 @@ from cotenant.policies.interface import Tenant
 from cotenant.policies.window import Growth
 
 POSITIONS = range(SHUT, TOLERANT + 1)
-NOBODY = Below(ran_us=0.0, done=0, floors=0.0, want=False, may_run=False)
-COMPANY = Below(ran_us=5_000.0, done=50, floors=0.0, want=True, may_run=True)
+NOBODY = Below(ran_us=0.0, done=0, floors=0.0, want=False, may_run=False, moves=False)
+COMPANY = Below(ran_us=5_000.0, done=50, floors=0.0, want=True, may_run=True, moves=False)
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -102,6 +102,23 @@ def test_beside_others_slowdowns_are_measured_and_nothing_is_learned(below: Belo
     meter = metered(130.0, below, metered(100.0, NOBODY))
     assert meter.alone is not None and meter.alone.cost == pytest.approx(100)
     assert len(meter.slowdowns) == 10 and meter.slowdowns == pytest.approx([0.3] * 10)
+
+
+@pytest.mark.parametrize("below", [NOBODY, COMPANY])
+def test_while_memory_moves_nothing_is_measured_and_nothing_learned(below: Below) -> None:
+    meter = metered(150.0, replace(below, moves=True), metered(100.0, NOBODY))
+    assert meter.alone is not None and meter.alone.cost == pytest.approx(100) and not meter.slowdowns
+
+
+def test_a_window_leaves_out_what_happened_since_it_could_last_have_ended() -> None:
+    window = Window(0.0, production())
+    window.look(production(operations=10, bursts=1, busy_us=1_000.0), 50_000)
+    window.look(production(operations=20, bursts=2, busy_us=1_500.0, has_work=True), 60_000)
+    window.leave_out(production(operations=30, bursts=3, busy_us=4_000.0), 90_000)
+    window.leave_out(production(operations=40, bursts=4, busy_us=7_000.0), 100_000)
+    after = production(operations=60, bursts=6, busy_us=9_000.0)
+    assert window.grown(after) == Growth(operations=30, bursts=3, busy_us=3_000.0)
+    assert window.began_us == 50_000
 
 
 def test_where_nothing_is_known_alone_there_is_no_slowdown() -> None:

@@ -21,6 +21,7 @@ from cotenant.policies.interface import Knobs, Tenant, TenantId, TenantKnobs, Vi
 # As native/wire/segment.cpp makes a new segment; tests/test_daemon.py holds them equal.
 DEFAULTS = {"gate_every_us": 100, "in_flight_us": 50_000, "turn_us": 20_000}
 NO_KNOBS = TenantKnobs()
+MOVING = (segment.Where.leaving, segment.Where.returning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Attachment:
         stale_ns = self.header.knobs.stale_ms * 1_000_000
         tenants = []
         for member in members:
-            slot = member.slot
+            slot, residence = member.slot, member.slot.residence
             here, figures = slot.gpus[gpu], slot.gpus[gpu].figures
             bursts, tenant_class = figures.bursts, slot.tenant_class
             if tenant_class >= segment.CLASSES or not (bursts or here.busy):
@@ -141,6 +142,8 @@ class Attachment:
                     operations=figures.kernels + figures.graphs + figures.copies + figures.memory_ops,
                     bursts=bursts,
                     in_flight_us=here.in_flight_us,
+                    # A move that began and ended between two looks is seen too: since then it is where it is.
+                    moved_us=(now_ns if residence.where in MOVING else residence.since_ns) / 1000,
                 )
             )
         return View(now_ns / 1000, tenants)

@@ -6,6 +6,8 @@ What it measures, for each production job and window of time (guard_cost.py):
     alone    = the cost while nobody below runs, a running mean with its spread
     slowdown = cost / alone - 1
 
+Moments in which the memory of one below moves to the host or back are left out: no position stops a move.
+
 What it turns, a position for each production job (guard_position.py); the smallest counts:
 
     SHUT  those below are shut     STRICT  they run while production is idle     TOLERANT  production tolerates company
@@ -40,6 +42,8 @@ from cotenant.policies.guard_worth import Worth
 from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 
+STUCK_US = 30_000_000  # memory that moves for longer does not: its process was stopped
+
 
 class Guard:
     name: ClassVar[str] = "guard"
@@ -52,6 +56,7 @@ class Guard:
         self.below: dict[TenantId, Tenant] = {}  # at the last tick
         self.ticked_us = 0.0
         self.calibrating_since_us: float | None = None
+        self.moving_since_us: float | None = None
         self.worth = Worth()
         self.mixer = Mixer()
         self.journal = Journal()
@@ -60,7 +65,7 @@ class Guard:
         now_us = view.now_us
         production = view.of_class(TenantClass.production)
         others = [tenant for tenant in view.tenants if tenant.tenant_class is not TenantClass.production]
-        below = self.look_below(others)
+        below = self.look_below(others, now_us)
         self.jobs = {one.id: self.job_of(one, now_us) for one in production}
         self.journal.keep_only(self.jobs)
         for tenant in production:
@@ -80,7 +85,7 @@ class Guard:
         about = tenant if tenant in self.jobs else leading
         return self.journal.of(about, self.jobs[about].standing)
 
-    def look_below(self, others: Sequence[Tenant]) -> Below:
+    def look_below(self, others: Sequence[Tenant], now_us: float) -> Below:
         before = [(self.below.get(one.id, one), one) for one in others]
         want = any(one.has_work for one in others)
         return Below(
@@ -90,7 +95,15 @@ class Guard:
             want=want,
             # Where they are shut they may want as they like: they do not run.
             may_run=want and self.mixer.level != SHUT,
+            moves=self.sees_move(others, now_us),
         )
+
+    def sees_move(self, others: Sequence[Tenant], now_us: float) -> bool:
+        if not any(one.moved_us > self.ticked_us for one in others):
+            self.moving_since_us = None
+        elif self.moving_since_us is None:
+            self.moving_since_us = now_us
+        return self.moving_since_us is not None and now_us - self.moving_since_us < STUCK_US
 
     def job_of(self, tenant: Tenant, now_us: float) -> Job:
         job = self.jobs.get(tenant.id) or Job.of(tenant, now_us, partial(self.journal.note, tenant.id))
@@ -121,7 +134,7 @@ class Guard:
         meters = [(self.jobs[tenant.id].meter, tenant) for tenant in production]
         needing = {tenant.id for tenant in production if self.jobs[tenant.id].needs_calibration(now_us)}
         if self.calibrating_since_us is None:
-            if needing and below.want:
+            if needing and below.want and not below.moves:
                 self.calibrating_since_us = now_us
                 for meter, tenant in meters:
                     meter.begin_calibration(tenant, now_us)

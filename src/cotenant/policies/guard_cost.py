@@ -8,6 +8,9 @@
 A window closes after 100 ms and 8 bursts, or after 400 ms and 200 operations (a job that is never idle), not before
 every level that is taken in turn has had its share, and between two bursts where there are any.
 
+Time in which the memory of one below moved to the host or back is left out of every window, as are the bursts that it
+fell into: no lever stops a move, so it is neither the cost alone nor a slowdown that a position could be blamed for.
+
 The cost alone is learned from every window in which nobody below ran, so from their pauses too. Where it is needed and
 not known, they are shut for up to 0.4 s, and again when that knowledge is 30 s old (10 s where the job is noisy), or
 when the job's bursts have changed by over half: under load some run together, and that is no other job.
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cotenant.policies.back_off import BackOff
 from cotenant.policies.interface import Tenant
@@ -27,6 +30,8 @@ WINDOW_US, WINDOW_BURSTS = 100_000, 8
 LONG_WINDOW_US, LONG_WINDOW_OPERATIONS = 400_000, 200
 MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
 COMPANY = 0.01  # of the time that those below may have run in a window that counts as alone
+
+PAUSES_US = 10_000_000  # a job that has not been idle for longer is never idle
 
 FIRST_SPREAD, SMALLEST_SPREAD = 0.02, 0.005
 WEIGHT_OF_NEW = 0.3  # in the running mean of the spread
@@ -50,6 +55,7 @@ class Below:
     floors: float  # share of the GPU that they were promised together
     want: bool  # to run
     may_run: bool
+    moves: bool  # the memory of one of them did
 
 
 @dataclass(slots=True)
@@ -59,6 +65,31 @@ class Window:
     ran_us: float = 0.0  # those below
     is_alone: bool = True
     is_wanted: bool = False  # by those below
+    # The last look that it could have ended at.
+    last_us: float = field(init=False)
+    last: Tenant = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last_us, self.last = self.began_us, self.first
+
+    def look(self, tenant: Tenant, now_us: float) -> None:
+        if self.is_between_bursts(tenant):
+            self.last_us, self.last = now_us, tenant
+
+    def leave_out(self, tenant: Tenant, now_us: float) -> None:
+        """What has happened since the last look, as if the window had begun so much later."""
+        self.began_us += now_us - self.last_us
+        self.first = replace(
+            self.first,
+            operations=self.first.operations + tenant.operations - self.last.operations,
+            bursts=self.first.bursts + tenant.bursts - self.last.bursts,
+            busy_us=self.first.busy_us + tenant.busy_us - self.last.busy_us,
+        )
+        self.last_us, self.last = now_us, tenant
+
+    def is_between_bursts(self, tenant: Tenant) -> bool:
+        """Or never idle."""
+        return not (tenant.has_work and self.grown(tenant).bursts)
 
     def grown(self, tenant: Tenant) -> Growth:
         return Growth(
@@ -73,7 +104,7 @@ class Window:
         if elapsed < shortest:
             return False
         long, grown = max(shortest, LONG_WINDOW_US), self.grown(tenant)
-        if tenant.has_work and grown.bursts and elapsed < 2 * long:
+        if not self.is_between_bursts(tenant) and elapsed < 2 * long:
             return False
         has_many_operations = elapsed >= long and grown.operations >= LONG_WINDOW_OPERATIONS
         return grown.bursts >= WINDOW_BURSTS or has_many_operations
@@ -128,6 +159,8 @@ class Meter:
     alone: Alone | None = None
     slowdowns: list[float] = field(default_factory=list)  # since the last move
     since_us: float = 0.0  # when the first of them began
+    moved_us: float = -math.inf  # when memory was last seen moving
+    paused_us: float = -math.inf  # when the job was last seen idle
     windows_learned: int = 0  # in this calibration
     gathered: Growth = field(default_factory=Growth)  # in calibrations that were too short
     learn_from_us: float = 0.0  # no calibration before
@@ -138,8 +171,18 @@ class Meter:
         self.window = Window(now_us, tenant)
 
     def watch(self, tenant: Tenant, now_us: float, below: Below, calibrating: bool) -> bool:
-        """Whether the window goes on; else it was begun anew."""
+        """Whether the window may be measured; else it was begun anew, or this moment is left out of it."""
         window = self.window
+        # What was launched during a move is done at the next pause; a job that is never idle has none.
+        is_behind = self.paused_us < self.moved_us and now_us - self.paused_us < PAUSES_US
+        if below.moves:
+            self.moved_us = now_us
+        if not tenant.has_work:
+            self.paused_us = now_us
+        if below.moves or is_behind:
+            window.leave_out(tenant, now_us)
+            return False
+        window.look(tenant, now_us)
         elapsed = now_us - window.began_us
         window.is_wanted |= below.want
         window.ran_us += below.ran_us
