@@ -45,6 +45,9 @@ class Membership {
         progress.unmapped();
     }
 
+    // It has not been stopped: for whoever it keeps waiting, by its work or in a line.
+    void beat(uint64_t now_ns);
+
     void lock() { pthread_mutex_lock(&lock_); }
     bool try_lock() { return pthread_mutex_trylock(&lock_) == 0; }
     void unlock() { pthread_mutex_unlock(&lock_); }
@@ -73,7 +76,6 @@ class Membership {
     bool is_busy() const;
     bool is_pausing() const;
     uint64_t burst_age_ns(uint64_t now_ns) const;
-    void beat(uint64_t now_ns);
     void look_for_idleness(int gpu, uint64_t now_ns);
     void account(int gpu, uint64_t until_ns);
     void mind_gate(int gpu, uint64_t now_ns);

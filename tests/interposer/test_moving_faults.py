@@ -207,6 +207,32 @@ def victim(machine: Machine) -> Job:
     return one
 
 
+def test_production_gets_its_memory_though_a_leave_was_stopped_half_way(machine: Machine) -> None:
+    above = machine.start("production", COTENANT_CAPACITY="208M")
+    below = machine.start("opportunistic", COTENANT_CAPACITY="208M")
+    for _ in range(6):
+        below.tell(f"add alloc {32 * MiB}", "added")
+    machine.faults.arm("cuMemcpyDtoHAsync_v2", 6)  # when a batch of four has gone
+    above.tell(f"add alloc {200 * MiB}", "added")
+    assert machine.faults.fired
+    seen = below.seen()
+    assert (seen.where, seen.times_left, seen.saved_bytes) == (Where.away, 1, 192 * MiB)
+    above.tell("free", "freed")
+    below.tell("check", "whole")
+
+
+def test_a_leave_that_gets_no_further_is_refused_and_what_has_gone_comes_back(machine: Machine) -> None:
+    above = machine.start("production", COTENANT_CAPACITY="208M")
+    below = machine.start("opportunistic", COTENANT_CAPACITY="208M")
+    for _ in range(6):
+        below.tell(f"add alloc {32 * MiB}", "added")
+    machine.faults.arm("cuMemcpyDtoHAsync_v2", 6, lasting=True)
+    above.tell(f"add alloc {200 * MiB}", "error 2")  # out of memory
+    machine.faults.armed = 0
+    below.tell("check", "whole")
+    assert below.seen().where == Where.resident
+
+
 def test_whoever_dies_on_the_way_leaves_nothing_behind(machine: Machine) -> None:
     """At each call of its leave and its return, before it and after it: production goes on as if it had never been."""
     above = machine.start("production", COTENANT_CAPACITY="16M")

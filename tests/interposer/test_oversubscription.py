@@ -15,6 +15,7 @@ import pytest
 
 from cotenant import segment
 from cotenant.segment import Where
+from tests.interposer.conftest import set_stale_ms
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -474,3 +475,29 @@ def test_a_forked_child_leaves_its_parents_memory_alone(job: Start, tenants_now:
     tell(above, f"add alloc {38 * MiB}", "added")
     tell(above, "free", "freed")
     tell(below, "check", "whole")
+
+
+def test_one_that_was_stopped_while_it_waits_lets_the_others_pass(
+    job: Start, tenants_now: TenantsNow, knobs: Callable[..., None], cotenant: Run
+) -> None:
+    knobs("--stay", "1000s")
+    first, stopped, behind = job("opportunistic"), job("opportunistic"), job("opportunistic")
+    assert stopped.process and behind.process
+    path = Path(behind.env["COTENANT_SEGMENT"])
+    tell(first, f"add alloc {36 * MiB}", "added")
+    tell(behind, f"add alloc {16 * MiB}", "added")
+    stopped.say(f"add alloc {40 * MiB}")  # until the first one's stay is over
+    wait_for(lambda: any(one.wanted_bytes == 40 * MiB for one in tenants_now()))
+    assert cotenant("pause", str(behind.process.pid), env=behind.env).returncode == 0
+    segment.ask(path, behind.process.pid, {"hold": 0})
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        assert of(behind, tenants_now()).where == Where.away  # stands in line
+    stopped.process.send_signal(signal.SIGSTOP)
+    set_stale_ms(path, 60)
+    wait_for(lambda: of(behind, tenants_now()).where == Where.resident)
+    set_stale_ms(path, 60_000)
+    stopped.process.send_signal(signal.SIGCONT)
+    tell(first, "free", "freed")
+    assert stopped.hear() == "added"
+    tell(behind, "check", "whole")

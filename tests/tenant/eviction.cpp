@@ -212,31 +212,38 @@ struct Job {
     }
 };
 
-enum Kind { leaving, returning };
+// `_off`: and then all of it leaves, from wherever it has got to.
+enum Kind { leaving, leaving_off, returning, returning_off };
 
 // `length`: how many calls fail, one after another, from each place in turn.
 void faults(wire::Segment& segment, Kind kind, long length) {
     for (long at = 0;; ++at) {
         snprintf(about, sizeof about, "%s, failing %ld calls from the %ldth on",
-                 kind == leaving ? "leaving" : "returning", length, at);
+                 kind >= returning ? "returning" : "leaving", length, at);
         fail_from = -1;
         Job job(segment, 1);
-        if (kind == returning) REQUIRE(job.eviction.leave(job.nothing(), nobody));
+        if (kind >= returning) REQUIRE(job.eviction.leave(job.nothing(), nobody));
         calls = 0;
         fail_from = at;
         fail_until = at + length;
-        bool done = kind == leaving ? job.eviction.leave(job.nothing(), nobody) : job.eviction.come_back(nobody);
+        bool done = kind >= returning ? job.eviction.come_back(nobody) : job.eviction.leave(job.nothing(), nobody);
         bool reached = calls > at;
         fail_from = -1;
         job.agrees_with_driver();
         REQUIRE(segment.slot(0).residence.host_pinned.load() == job.pool.bytes());
-        if (kind == leaving && done) {
+        if (kind < returning && done) {
             REQUIRE(job.eviction.is_away() && physical_bytes() == job.pinned);
         } else if (!job.eviction.is_away()) {
-            REQUIRE(kind == returning ? done : job.eviction.refusal() != wire::none_refused);
+            REQUIRE(kind >= returning ? done : job.eviction.refusal() != wire::none_refused);
             job.is_whole_on_gpu();
         }
-        if (kind == leaving && !done && physical_bytes() < job.bytes) {
+        if (kind == leaving_off || kind == returning_off) {
+            uint64_t saved = job.eviction.saved_bytes();
+            bool goes_on = job.eviction.is_away();
+            REQUIRE(job.eviction.leave(job.nothing(), nobody) && physical_bytes() == job.pinned);
+            REQUIRE(!goes_on || job.eviction.saved_bytes() == saved);
+            job.agrees_with_driver();
+        } else if (kind == leaving && !done && physical_bytes() < job.bytes) {
             // Somebody has taken the place of what has gone.
             capacity = physical_bytes();
             REQUIRE(!job.eviction.come_back(nobody) && job.eviction.is_away());
@@ -356,6 +363,8 @@ int main(int argc, char** argv) {
     if (which == "leaving") faults(*segment, leaving, 1);
     if (which == "leaving, and the way back") faults(*segment, leaving, 5);
     if (which == "leaving, for good") faults(*segment, leaving, 1000000);
+    if (which == "leaving, and the rest") faults(*segment, leaving_off, 1);
+    if (which == "returning, and away again") faults(*segment, returning_off, 1);
     if (which == "returning") faults(*segment, returning, 1);
     if (which == "returning, for good") faults(*segment, returning, 1000000);
     if (which == "no room") no_room(*segment);

@@ -31,6 +31,8 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "leaving",
         "leaving, and the way back",
         "leaving, for good",
+        "leaving, and the rest",
+        "returning, and away again",
         "returning",
         "returning, for good",
         "no room",

@@ -104,12 +104,16 @@ bool Eviction::copy(Way way, uint32_t from, uint32_t to) {
         good = lane && copy(way, piece, lane);
     }
     // Also after a failure: nothing may be on its way when what it goes to or comes from changes hands.
+    wait_for_lanes();
+    return good && !may_be_under_way_;
+}
+
+void Eviction::wait_for_lanes() {
     may_be_under_way_ = false;
     for (uint32_t i = 0; i < lane_count_; ++i)
         if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS ||
             driver.cuStreamSynchronize(lanes_[i].stream) != CUDA_SUCCESS)
             may_be_under_way_ = true;
-    return good && !may_be_under_way_;
 }
 
 namespace {
@@ -162,6 +166,13 @@ uint32_t Eviction::pieces_in(const Chunk& chunk, uint32_t from) const {
     return end - from;
 }
 
+uint32_t Eviction::first_to_save() const {
+    uint32_t first = 0;
+    while (first < chunks_.count() && (copied_ == piece_count_ || !chunks_[first].contains(pieces_[copied_].address)))
+        ++first;
+    return first;
+}
+
 void Eviction::save_what_is_unused() {
     uint32_t piece = 0;
     for (uint32_t i = 0; i < chunks_.count(); ++i) {
@@ -195,7 +206,9 @@ bool Eviction::give_up_saved() {
 
 bool Eviction::leave(const Unused& unused, Others& others) {
     refusal_ = wire::none_refused;
-    if (!plan(unused)) return false;
+    if (may_be_under_way_) wait_for_lanes();
+    if (may_be_under_way_) return refuse(wire::driver_failed);
+    if (!is_away_ && !plan(unused)) return false;
     wire::Refusal why = wire::none_refused;
     if (piece_count_ && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS) return refuse(wire::driver_failed);
     if (!pool_.claim(saved_bytes_, &why)) return refuse(why);
@@ -206,8 +219,8 @@ bool Eviction::leave(const Unused& unused, Others& others) {
 }
 
 bool Eviction::part(Others& others) {
-    save_what_is_unused();
-    for (uint32_t next = 0;;) {
+    if (!is_away_) save_what_is_unused();
+    for (uint32_t next = is_away_ ? first_to_save() : 0;;) {
         bool given = give_up_saved();
         others.have_more_room();
         if (!given) return refuse(wire::driver_failed);

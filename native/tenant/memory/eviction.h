@@ -4,7 +4,7 @@
 //
 //   leave       gives up a chunk only when its contents are on the host; the rest follows batch by batch, so that those
 //               who wait for room need not wait for all of it. Where something fails on the way, the tenant stays
-//               paused with a part here and a part there, and comes back as it does otherwise.
+//               paused with a part here and a part there: it can go on leaving, or come back as it does otherwise.
 //   come back   copies when there is memory under every address, and only when all of it is back is the host's copy
 //               given up. Where something fails, or somebody else needs the room, what was made is given up again, and
 //               the copy still stands. Where copies cannot be waited for, what was made stays, for the next try.
@@ -44,7 +44,8 @@ class Eviction {
     Eviction(Chunks& chunks, HostPool& pool, uint64_t batch = kBatch) : chunks_(chunks), pool_(pool), batch_(batch) {}
 
     // True: all that can move is on the host. False: all is on the GPU as before, and `refusal` says why, or, with
-    // `is_away` true, it is neither whole here nor there, but all of it is safe, and `come_back` can be tried.
+    // `is_away` true, it is neither whole here nor there, but all of it is safe: `leave` again goes on with the rest,
+    // or `come_back` can be tried.
     bool leave(const Unused& unused, Others& others);
     // True: all is on the GPU again. False: it could not be, or others need the room.
     bool come_back(Others& others);
@@ -76,12 +77,14 @@ class Eviction {
     bool copy(Way way, uint32_t from, uint32_t to);
     bool copy(Way way, const Piece& piece, CUstream lane);
     uint32_t pieces_in(const Chunk& chunk, uint32_t from) const;
+    uint32_t first_to_save() const;
     void save_what_is_unused();
     bool part(Others& others);
     bool save_batch(uint32_t* next);
     bool give_up_saved();
     bool bring_all(Others& others);
     CUstream lane_in(CUcontext context);
+    void wait_for_lanes();
     bool bring(Chunk& chunk);
     void give_up(Chunk& chunk);
     bool refuse(wire::Refusal why) {

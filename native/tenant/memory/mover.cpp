@@ -51,7 +51,11 @@ class Mover : private Others {
     bool is_pressed();
     template <class See>
     void see_crowds(See&& see);  // of the GPUs where it has memory that could leave
+    bool must_go(uint64_t now) { return mine_.held.load() || is_over_limit() || must_make_room(now); }
     void leave();
+    bool part(const Unused& unused);
+    bool has_left_in_part() const;
+    void leave_the_rest();
     bool make_still();
     bool has_drained();
     void refuse(wire::Refusal why);
@@ -100,10 +104,15 @@ void Mover::look(uint64_t now) {
     take_requests();
     show();
     if (mine_.where.load() == wire::away) {
-        if (now >= next_try_ns_ && may_come_back()) come_back();
+        membership_.beat(now);
+        if (now < next_try_ns_) return;
+        if (has_left_in_part() && must_go(now))
+            leave_the_rest();
+        else if (may_come_back())
+            come_back();
         return;
     }
-    if (now < next_try_ns_ || !(mine_.held.load() || is_over_limit() || must_make_room(now))) {
+    if (now < next_try_ns_ || !must_go(now)) {
         if (asked_ns_) boundary::let_go();
         asked_ns_ = 0;
         return;
@@ -232,14 +241,7 @@ void Mover::leave() {
     free_postponed();
     Unused unused = ask_for_unused();
     boundary::let_go();
-    bool left = false, is_away = false;
-    {
-        ResidenceLocked locked;
-        before_parting_ = movable_bytes();
-        left = residence.eviction.leave(unused, *this);
-        is_away = residence.eviction.is_away();
-    }
-    if (!left && !is_away) {
+    if (!part(unused) && !residence.eviction.is_away()) {
         refuse(residence.eviction.refusal());
         return;
     }
@@ -251,8 +253,33 @@ void Mover::leave() {
     mine_.times_left.fetch_add(1);
     mine_.since_ns.store(now);
     mine_.waiting_since_ns.store(now);
+    set_where(wire::away);
+    show();
     // One that has just made room does not take it again at once.
-    next_try_ns_ = now + std::min(leaving_ns_, 1000 * kMillisecond);
+    next_try_ns_ = now + (has_left_in_part() ? kSoonNs : std::min(leaving_ns_, 1000 * kMillisecond));
+}
+
+bool Mover::part(const Unused& unused) {
+    ResidenceLocked locked;
+    before_parting_ = movable_bytes();
+    return residence.eviction.leave(unused, *this);
+}
+
+bool Mover::has_left_in_part() const {
+    return mine_.where.load() == wire::away && std::any_of(slot_.memory, slot_.memory + wire::kGpus,
+                                                           [](auto& on_one) { return on_one.movable_bytes.load(); });
+}
+
+// One that was stopped half-way by a failure. While it gets on, those who wait for its room need not despair.
+void Mover::leave_the_rest() {
+    UnderWay under_way;
+    set_where(wire::leaving);
+    uint64_t before = slot_.host_bytes.load();
+    bool has_got_on = part({}) || slot_.host_bytes.load() > before;
+    uint64_t now = wire::now_ns();
+    mine_.refused_ns.store(now);
+    mine_.refusal.store(has_got_on ? wire::none_refused : residence.eviction.refusal());
+    next_try_ns_ = now + (has_got_on ? kSoonNs : kRetryNs);
     set_where(wire::away);
     show();
 }

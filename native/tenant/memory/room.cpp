@@ -36,11 +36,14 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     wire::Slot::Residence& residence = slot.residence;
     uint32_t where = residence.where.load();
     uint64_t bytes = slot.gpus[gpu].memory_bytes.load(), movable = slot.memory[gpu].movable_bytes.load();
-    bool here = where == wire::resident || where == wire::leaving || where == wire::returning;
-    bool can_leave = where == wire::leaving || (where == wire::resident && !refuses_for(slot, now, kBriefNs));
-    // What one that is coming back waited for, it has counted by now.
+    bool has_left_in_part = where == wire::away && movable;
+    bool here = where == wire::resident || where == wire::leaving || where == wire::returning || has_left_in_part;
+    bool can_leave =
+        where == wire::leaving || ((where == wire::resident || has_left_in_part) && !refuses_for(slot, now, kBriefNs));
+    // What one that is coming back waited for, it has counted by now. One that was stopped lets the others pass.
     bool waits_here = where != wire::returning && residence.waiting_since_ns.load() &&
-                      residence.wanted_gpu.load() == static_cast<uint32_t>(gpu);
+                      residence.wanted_gpu.load() == static_cast<uint32_t>(gpu) &&
+                      !wire::is_stale(segment, slot.heartbeat_ns.load());
     uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
     movable = can_leave ? std::min(movable, bytes) : 0;
     return {number,
@@ -154,6 +157,7 @@ bool Need::goes_on(bool by_driver) {
     wire::Segment& segment = place_.membership->segment();
     wire::Slot::Residence& mine = place_.slot().residence;
     uint64_t now = wire::now_ns();
+    place_.membership->beat(now);
     if (!began_ns_) {
         began_ns_ = now;
         needed[place_.gpu].fetch_add(bytes_);
