@@ -30,16 +30,22 @@ struct ResourceControl {
 };
 static_assert(sizeof(ResourceControl) == 32);
 
-// The beginning of what it takes to make an object.
+// What it takes to make an object, and to make a channel group: the beginning of both.
 struct ResourceAllocation {
     uint32_t client;
     uint32_t parent;
     uint32_t object;
     uint32_t kind;
+    uint64_t parameters;  // address
+};
+struct ChannelGroupParameters {
+    uint32_t errors, more_errors, addresses;
+    uint32_t engine;
 };
 
 constexpr uint32_t kAllocateNumber = 0x2B;  // of an ioctl, whose argument has more than one length
 constexpr uint32_t kChannelGroup = 0xa06c;
+constexpr uint32_t kFirstCopyEngine = 9, kLastCopyEngine = 18;
 constexpr unsigned long kControlRequest = _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2A, sizeof(ResourceControl));
 // On a channel group; the parameter of the latter two is one count of microseconds.
 constexpr uint32_t kSchedule = 0xa06c0101, kSetTimeSlice = 0xa06c0103, kGetTimeSlice = 0xa06c0104;
@@ -50,12 +56,12 @@ int real_ioctl(int fd, unsigned long request, void* argument) {
     return next ? next(fd, request, argument) : static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }
 
-// The driver asks for a slice for the group that its kernels run in, once it has put that and those of its copies on
-// the run list. Of these it says nothing.
+// Those for copies are known by their engine when they are made, and by then have no slice to ask for. Those for
+// kernels are the ones for which the driver asks for a slice. There are others, for video: they are left alone.
 struct ChannelGroup {
     int fd;
     uint32_t client, object;
-    bool runs_kernels;
+    bool runs_kernels;    // else it copies
     uint32_t drivers_us;  // without us; 0: not known
     uint32_t us;
 };
@@ -64,7 +70,6 @@ pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of what follows
 constexpr uint32_t kMostGroups = 256;              // more keep the slice they were made with
 ChannelGroup groups[kMostGroups];
 uint32_t group_count = 0;
-bool knows_kernels = false;
 bool is_set = false;  // what is wanted; until then it is by the class that we were started with
 TimeSlices wanted = {};
 
@@ -109,13 +114,17 @@ bool set(ChannelGroup& group) {
     return true;
 }
 
-// Before the driver has said which of them runs kernels, all look alike.
 void set_all() {
-    if (!knows_kernels) return;
+    if (!is_set) {
+        Slicing at_start{class_from_environment(), false};
+        wanted = {time_slice_for(at_start), copy_slice_for(at_start)};
+    }
     keep_if(set);
-    for (uint32_t i = 0; i < group_count; ++i)
-        if (groups[i].runs_kernels) granted_us.store(groups[i].us);
-    asked_us.store(wanted.kernels_us);
+    for (uint32_t i = 0; i < group_count; ++i) {
+        if (!groups[i].runs_kernels) continue;
+        granted_us.store(groups[i].us);
+        asked_us.store(wanted.kernels_us);
+    }
 }
 
 ChannelGroup* find(uint32_t client, uint32_t object) {
@@ -124,36 +133,37 @@ ChannelGroup* find(uint32_t client, uint32_t object) {
     return nullptr;
 }
 
-ChannelGroup* add(int fd, uint32_t client, uint32_t object) {
+ChannelGroup* add(int fd, uint32_t client, uint32_t object, bool runs_kernels) {
     if (group_count == kMostGroups) keep_if(is_there);
     if (group_count == kMostGroups) return nullptr;
-    groups[group_count] = {fd, client, object, false, 0, 0};
+    groups[group_count] = {fd, client, object, runs_kernels, 0, 0};
     return &groups[group_count++];
 }
 
-// Its number may have been another's.
-void see_made(const ResourceAllocation& made) {
+void see_made(int fd, const ResourceAllocation& made) {
     Locked locked(lock);
+    // Its number may have been another's.
     if (ChannelGroup* earlier = find(made.client, made.object)) *earlier = groups[--group_count];
+    if (!made.parameters) return;
+    uint32_t engine = reinterpret_cast<const ChannelGroupParameters*>(made.parameters)->engine;
+    if (engine >= kFirstCopyEngine && engine <= kLastCopyEngine) add(fd, made.client, made.object, false);
 }
 
-void see_done(int fd, const ResourceControl& done) {
+void see_scheduled(const ResourceControl& done) {
     Locked locked(lock);
-    ChannelGroup* known = find(done.client, done.object);
-    ChannelGroup* group = known ? known : add(fd, done.client, done.object);
-    if (!group) return;
+    ChannelGroup* group = find(done.client, done.object);
     uint64_t us = 0;
-    if (done.command == kSetTimeSlice) {
-        us = *reinterpret_cast<uint64_t*>(done.parameters);
-        group->runs_kernels = knows_kernels = true;
-    } else if (known || !control(*group, kGetTimeSlice, &us)) {
-        return;
-    }
+    if (!group || group->drivers_us || !control(*group, kGetTimeSlice, &us)) return;
     group->drivers_us = group->us = static_cast<uint32_t>(us);
-    if (!is_set) {
-        Slicing at_start{class_from_environment(), false};
-        wanted = {time_slice_for(at_start), copy_slice_for(at_start)};
-    }
+    set_all();
+}
+
+void see_set(int fd, const ResourceControl& done) {
+    Locked locked(lock);
+    ChannelGroup* group = find(done.client, done.object);
+    if (!group) group = add(fd, done.client, done.object, true);
+    if (!group) return;
+    group->drivers_us = group->us = static_cast<uint32_t>(*reinterpret_cast<uint64_t*>(done.parameters));
     set_all();
 }
 
@@ -161,12 +171,14 @@ void see(int fd, unsigned long request, const void* argument) {
     if (_IOC_TYPE(request) != 'F' || !argument) return;
     if (_IOC_NR(request) == kAllocateNumber && _IOC_SIZE(request) > sizeof(ResourceAllocation)) {
         const auto* made = static_cast<const ResourceAllocation*>(argument);
-        if (made->kind == kChannelGroup) see_made(*made);
+        if (made->kind == kChannelGroup) see_made(fd, *made);
     }
     if (request != kControlRequest) return;
     const auto* done = static_cast<const ResourceControl*>(argument);
-    bool sets = done->command == kSetTimeSlice && done->parameters_bytes == sizeof(uint64_t) && done->parameters;
-    if (done->status == 0 && (sets || done->command == kSchedule)) see_done(fd, *done);
+    if (done->status != 0) return;
+    bool has_slice = done->parameters_bytes == sizeof(uint64_t) && done->parameters;
+    if (done->command == kSchedule) see_scheduled(*done);
+    if (done->command == kSetTimeSlice && has_slice) see_set(fd, *done);
 }
 
 }  // namespace

@@ -37,6 +37,8 @@ def time_slice(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "anew",
         "many",
         "again",
+        "video",
+        "failed",
         "child",
     ],
 )

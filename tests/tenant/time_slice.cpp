@@ -33,6 +33,11 @@ struct Allocation {
     uint32_t bytes, status;
 };
 
+struct GroupParameters {
+    uint32_t errors, more_errors, addresses, engine, more[4];
+};
+constexpr uint32_t kGraphics = 1, kCopy = 11, kVideo = 19;
+
 std::map<uint32_t, uint64_t> slices;  // of the groups that there are
 int calls = 0, sets = 0;
 bool refuses_kernels = false, refuses_copies = false, tells = true;
@@ -74,16 +79,19 @@ void call(uint32_t object, uint32_t command, uint64_t us = 0) {
     REQUIRE(control.status == 0 && errno == first && us == before);  // the driver sees what it would without us
 }
 
-void make(uint32_t object) {
-    Allocation made{1, 0, object, kChannelGroup, 0, 0, 0};
+void make(uint32_t object, uint32_t engine) {
+    GroupParameters parameters{};
+    parameters.engine = engine;
+    Allocation made{1, 0, object, kChannelGroup, reinterpret_cast<uint64_t>(&parameters), sizeof parameters, 0};
     REQUIRE(ioctl(9, _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2B, sizeof made), &made) == 0);
     call(object, kSchedule);
 }
 
 // As the driver does it for a context.
 void make_context() {
-    for (uint32_t object = kKernels; object <= kLastCopies; ++object) make(object);
-    for (const auto& [object, us] : slices) REQUIRE(us == kOwn);
+    make(kKernels, kGraphics);
+    for (uint32_t object = kFirstCopies; object <= kLastCopies; ++object) make(object, kCopy);
+    REQUIRE(slices[kKernels] == kOwn);
     call(kKernels, kSet, kDrivers);
 }
 
@@ -117,10 +125,10 @@ void changes() {
     REQUIRE(are(1000000, kOwn));
     tenant::set_time_slices({0, 0});
     REQUIRE(are(kDrivers, kOwn));
-    make(kLastCopies + 1);
+    make(kLastCopies + 1, kCopy);
     tenant::set_time_slices({1000, 30});
     REQUIRE(are(1000, 30));
-    make(kLastCopies + 2);
+    make(kLastCopies + 2, kCopy);
     REQUIRE(are(1000, 30));  // made later
 }
 
@@ -164,9 +172,9 @@ void anew() {
     start_as("opportunistic");
     slices.erase(kKernels);
     slices.erase(kFirstCopies);
-    make(kKernels);
+    make(kKernels, kCopy);
     REQUIRE(slices[kKernels] == 30);
-    make(kFirstCopies);
+    make(kFirstCopies, kGraphics);
     call(kFirstCopies, kSet, kDrivers);
     REQUIRE(slices[kFirstCopies] == 1000);
 }
@@ -174,13 +182,28 @@ void anew() {
 void many() {
     start_as("opportunistic");
     for (uint32_t i = 0; i < 1000; ++i) {
-        make(1000 + i);
+        make(1000 + i, kCopy);
         REQUIRE(slices[1000 + i] == 30);
         slices.erase(1000 + i);
     }
-    for (uint32_t i = 0; i < 1000; ++i) make(1000 + i);
+    for (uint32_t i = 0; i < 1000; ++i) make(1000 + i, kCopy);
     tenant::set_time_slices({1000000, 0});
     REQUIRE(slices[kKernels] == 1000000 && slices[1000] == kOwn && slices[1999] == kOwn);
+}
+
+// What the driver was refused is not asked for by us.
+void failed() {
+    uint64_t us = kDrivers;
+    Control control{1, 999, kSet, 0, reinterpret_cast<uint64_t>(&us), sizeof us, 0};
+    REQUIRE(ioctl(9, _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2A, sizeof control), &control) == 0);
+    REQUIRE(control.status != 0 && calls == 1);
+}
+
+void video() {
+    start_as("opportunistic");
+    make(900, kVideo);
+    tenant::set_time_slices({30, 30});
+    REQUIRE(slices[900] == kOwn);
 }
 
 // One that is put on the run list once more is what it was.
@@ -221,6 +244,8 @@ int main(int, char** arguments) {
         {"gone", gone},
         {"anew", anew},
         {"many", many},
+        {"video", video},
+        {"failed", failed},
         {"again", again},
         {"child", child},
     };
