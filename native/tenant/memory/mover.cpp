@@ -19,7 +19,8 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
-constexpr uint64_t kAwayLookNs = 5 * kMillisecond;  // also while it waits for a boundary
+// While it is away, or waits for a boundary; and where others cannot wake it.
+constexpr uint64_t kSoonLookNs = 5 * kMillisecond;
 constexpr uint64_t kBetweenBlocksNs = kMillisecond;
 constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
 constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
@@ -87,8 +88,8 @@ void Mover::run() {
         uint32_t woken = mine_.wake.load();
         look(wire::now_ns());
         bool more = mine_.where.load() == wire::resident && prepare();
-        bool waits = asked_ns_ || mine_.where.load() == wire::away;
-        uint64_t nap = more ? kBetweenBlocksNs : waits ? kAwayLookNs : kResidentLookNs;
+        bool is_soon = asked_ns_ || mine_.where.load() == wire::away || wire::is_shared(membership_.segment());
+        uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : kResidentLookNs;
         wait_to_be_woken(mine_.wake, woken, nap);
     }
 }

@@ -198,8 +198,7 @@ bool memory_shall_move() {
 }  // namespace
 
 void begin_residence(wire::Segment& segment, wire::Slot& slot) {
-    // In an administrator's segment nobody can ask another to leave.
-    if (!memory_shall_move() || wire::is_shared(segment)) return;
+    if (!memory_shall_move()) return;
     static std::atomic<bool> registered{false};
     if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     only_if_lendable = is_by_default();

@@ -69,6 +69,7 @@ void nap() {
 }  // namespace
 
 Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
+    if (wire::is_shared(segment)) wire::look_around(segment);
     uint64_t capacity = segment.header.gpus[gpu_number].capacity.load();
     gpu.capacity = capacity ? std::min(capacity, total ? total : capacity) : total;
     uint64_t headroom = segment.header.crowding.headroom.load();

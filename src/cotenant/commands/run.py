@@ -159,10 +159,7 @@ def command(
             if value:
                 after[name] = value
         is_opportunistic = tenant_class == classes.TenantClass.opportunistic.name
-        # In an administrator's segment, a folder, no memory moves.
-        if (is_opportunistic if oversubscribe is None else oversubscribe) and not Path(
-            after["COTENANT_SEGMENT"]
-        ).is_dir():
+        if is_opportunistic if oversubscribe is None else oversubscribe:
             python_path.add_helper(after)
         else:
             python_path.drop_helper(after)
