@@ -13,6 +13,7 @@
 
 #include "shim/hooks.h"
 #include "shim/nvml_hooks.h"
+#include "tenant/found_once.h"
 #include "tenant/notice.h"
 
 namespace shim {
@@ -41,8 +42,8 @@ constexpr const char* kUsualPlaces[] = {
 
 using Dlopen = void* (*)(const char*, int);
 Dlopen real_dlopen() {
-    static Dlopen found = reinterpret_cast<Dlopen>(dlsym(RTLD_NEXT, "dlopen"));
-    return found;
+    static tenant::FoundOnce<Dlopen> found;
+    return found.get([] { return reinterpret_cast<Dlopen>(dlsym(RTLD_NEXT, "dlopen")); });
 }
 
 void* open_driver() {
@@ -99,9 +100,8 @@ bool is_driver_name(const char* path) {
 }
 
 const char* own_path() {
-    static Dl_info about;
-    static bool known = dladdr(reinterpret_cast<void*>(&own_path), &about) != 0;
-    return known ? about.dli_fname : nullptr;
+    Dl_info about;
+    return dladdr(reinterpret_cast<void*>(&own_path), &about) ? about.dli_fname : nullptr;
 }
 
 }  // namespace

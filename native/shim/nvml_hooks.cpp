@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "shim/driver.h"
+#include "tenant/found_once.h"
 #include "tenant/memory/answers.h"
 #include "tenant/memory/nvml.h"
 
@@ -30,13 +31,14 @@ struct MemoryV2 {
 
 void* nvml_function(const char* name) {
     // By its SONAME, which the stand-in does not have: what is loaded is the program's own NVML.
-    static void* const library = open_past_us(kNvml, RTLD_LAZY | RTLD_LOCAL);
+    static tenant::FoundOnce<void*> found;
+    void* library = found.get([] { return open_past_us(kNvml, RTLD_LAZY | RTLD_LOCAL); });
     return library ? dlsym(library, name) : nullptr;
 }
 
 bool limit(void* device, tenant::MemoryAnswer* answer) {
     using GetUuid = int (*)(void*, char*, unsigned int);
-    static const auto get_uuid = reinterpret_cast<GetUuid>(nvml_function("nvmlDeviceGetUUID"));
+    auto get_uuid = reinterpret_cast<GetUuid>(nvml_function("nvmlDeviceGetUUID"));
     char text[96];
     uint8_t uuid[16];
     return get_uuid && get_uuid(device, text, sizeof text) == kSuccess && tenant::uuid_from_text(text, uuid) &&
@@ -71,8 +73,7 @@ const char* nvml_stand_in(const char* path, const char* own_path) {
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT int nvmlDeviceGetMemoryInfo(void* device, shim::Memory* out) {
-    static const auto real =
-        reinterpret_cast<int (*)(void*, shim::Memory*)>(shim::nvml_function("nvmlDeviceGetMemoryInfo"));
+    auto real = reinterpret_cast<int (*)(void*, shim::Memory*)>(shim::nvml_function("nvmlDeviceGetMemoryInfo"));
     int result = real ? real(device, out) : shim::kFunctionNotFound;
     if (result != shim::kSuccess) return result;
     tenant::MemoryAnswer answer{out->total, out->free, out->used};
@@ -81,8 +82,7 @@ EXPORT int nvmlDeviceGetMemoryInfo(void* device, shim::Memory* out) {
 }
 
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void* device, shim::MemoryV2* out) {
-    static const auto real =
-        reinterpret_cast<int (*)(void*, shim::MemoryV2*)>(shim::nvml_function("nvmlDeviceGetMemoryInfo_v2"));
+    auto real = reinterpret_cast<int (*)(void*, shim::MemoryV2*)>(shim::nvml_function("nvmlDeviceGetMemoryInfo_v2"));
     int result = real ? real(device, out) : shim::kFunctionNotFound;
     if (result != shim::kSuccess) return result;
     tenant::MemoryAnswer answer{out->total, out->free, out->used};

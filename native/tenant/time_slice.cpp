@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "tenant/found_once.h"
 #include "tenant/locked.h"
 #include "tenant/settings.h"
 #include "wire/wire.h"
@@ -46,13 +47,14 @@ struct ChannelGroupParameters {
 constexpr uint32_t kAllocateNumber = 0x2B;  // of an ioctl, whose argument has more than one length
 constexpr uint32_t kChannelGroup = 0xa06c;
 constexpr uint32_t kFirstCopyEngine = 9, kLastCopyEngine = 18;
-constexpr unsigned long kControlRequest = _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2A, sizeof(ResourceControl));
+constexpr uint32_t kControlRequest = _IOC(_IOC_READ | _IOC_WRITE, 'F', 0x2A, sizeof(ResourceControl));
 // On a channel group; the parameter of the latter two is one count of microseconds.
 constexpr uint32_t kSchedule = 0xa06c0101, kSetTimeSlice = 0xa06c0103, kGetTimeSlice = 0xa06c0104;
 
 using Ioctl = int (*)(int, unsigned long, ...);
 int real_ioctl(int fd, unsigned long request, void* argument) {
-    static Ioctl next = reinterpret_cast<Ioctl>(dlsym(RTLD_NEXT, "ioctl"));
+    static FoundOnce<Ioctl> found;
+    Ioctl next = found.get([] { return reinterpret_cast<Ioctl>(dlsym(RTLD_NEXT, "ioctl")); });
     return next ? next(fd, request, argument) : static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }
 
@@ -167,9 +169,10 @@ void see_set(int fd, const ResourceControl& done) {
     set_all();
 }
 
-void see(int fd, unsigned long request, const void* argument) {
+void see(int fd, uint32_t request, const void* argument) {
     if (_IOC_TYPE(request) != 'F' || !argument) return;
-    if (_IOC_NR(request) == kAllocateNumber && _IOC_SIZE(request) > sizeof(ResourceAllocation)) {
+    bool is_both_ways = _IOC_DIR(request) == (_IOC_READ | _IOC_WRITE);
+    if (is_both_ways && _IOC_NR(request) == kAllocateNumber && _IOC_SIZE(request) > sizeof(ResourceAllocation)) {
         const auto* made = static_cast<const ResourceAllocation*>(argument);
         if (made->kind == kChannelGroup) see_made(fd, *made);
     }
@@ -207,7 +210,8 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
     void* argument = va_arg(arguments, void*);
     va_end(arguments);
     int result = tenant::real_ioctl(fd, request, argument), error = errno;
-    if (result == 0) tenant::see(fd, request, argument);
+    // The kernel looks at 32 bits of it; some callers have a sign in the others.
+    if (result == 0) tenant::see(fd, static_cast<uint32_t>(request), argument);
     errno = error;
     return result;
 }

@@ -53,17 +53,27 @@ def ask(path: Path, pid: int, hold: bool) -> segment.Tenant:
 
 
 def pause(path: Path, pid: int) -> segment.Tenant:
-    """Returns when the tenant's memory is on the host. Where it refuses, it goes on, and the reason is a Problem."""
+    """Returns when the tenant's memory is on the host, or as much of it as would go; the reason is then its refusal.
+    Where it refuses altogether, it goes on, and the reason is a Problem.
+    """
     asked_ns = time.monotonic_ns()
     tenant = ask(path, pid, hold=True)
-    while tenant.where != Where.away:
-        if tenant.refusal and tenant.refused_ns > asked_ns and tenant.where == Where.resident:
+    while tenant.where != Where.away or could_still_go(tenant):
+        is_refused = bool(tenant.refusal) and tenant.refused_ns > asked_ns
+        if is_refused and tenant.where == Where.away:
+            break
+        if is_refused and tenant.where == Where.resident:
             ask(path, pid, hold=False)
             why = segment.REFUSALS.get(tenant.refusal, "it refused")
             raise Problem(f"{pid} ({tenant.program}) was not paused: {why}", REMEDIES.get(tenant.refusal, ""))
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
     return tenant
+
+
+def could_still_go(tenant: segment.Tenant) -> int:
+    """Bytes on the GPU of one that has left in part."""
+    return sum(use.movable_bytes for use in tenant.uses)
 
 
 def resume(path: Path, pid: int, wait_seconds: float) -> segment.Tenant:

@@ -12,6 +12,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +22,9 @@ from cotenant.segment import Where
 from tests.conftest import REAL_GPU, TREE
 from tests.interposer.failing import FUNCTIONS, Built, Job, Machine, Manner, MiB
 from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
 
 pytestmark = pytest.mark.skipif(REAL_GPU, reason="the driver that fails stands before the software GPU")
 
@@ -219,6 +223,25 @@ def test_production_gets_its_memory_though_a_leave_was_stopped_half_way(machine:
     assert (seen.where, seen.times_left, seen.saved_bytes) == (Where.away, 1, 192 * MiB)
     above.tell("free", "freed")
     below.tell("check", "whole")
+
+
+def test_what_a_pause_that_was_stopped_half_way_says(
+    machine: Machine, cotenant: Run, softgpu_env: dict[str, str]
+) -> None:
+    one = machine.start("opportunistic")
+    for _ in range(6):
+        one.tell(f"add alloc {32 * MiB}", "added")
+    for lasting, said in (
+        (False, "192M on the host\n"),
+        (True, "128M on the host; 64M have not left yet: a call of the driver failed, and they try again\n"),
+    ):
+        machine.faults.arm("cuMemcpyDtoHAsync_v2", 6, lasting=lasting)
+        done = cotenant("pause", str(one.pid), env=softgpu_env)
+        assert done.returncode == 0 and done.stderr.endswith(said), done.stderr
+        assert machine.faults.fired
+        machine.faults.armed = 0
+        assert holding.resume(one.path, one.pid, 30).where == Where.resident
+    one.tell("check", "whole")
 
 
 def test_a_leave_that_gets_no_further_is_refused_and_what_has_gone_comes_back(machine: Machine) -> None:

@@ -501,3 +501,22 @@ def test_one_that_was_stopped_while_it_waits_lets_the_others_pass(
     tell(first, "free", "freed")
     assert stopped.hear() == "added"
     tell(behind, "check", "whole")
+
+
+def test_production_that_was_stopped_for_long_while_it_waits_is_served_when_it_goes_on(
+    job: Start, tenants_now: TenantsNow
+) -> None:
+    above, below = job("production"), job("opportunistic")
+    assert above.process and below.process
+    tell(below, f"add alloc {44 * MiB}", "added")
+    below.process.send_signal(signal.SIGSTOP)  # so that it makes no room yet
+    above.say(f"add alloc {38 * MiB}")
+    wait_for(lambda: any(one.wanted_bytes == 38 * MiB for one in tenants_now()))
+    above.process.send_signal(signal.SIGSTOP)
+    set_stale_ms(Path(above.env["COTENANT_SEGMENT"]), 60)
+    stopped = time.monotonic()
+    below.process.send_signal(signal.SIGCONT)
+    # For longer than it would have waited for one that does not answer.
+    wait_for(lambda: time.monotonic() - stopped > 10.5)
+    above.process.send_signal(signal.SIGCONT)
+    assert above.hear() == "added"

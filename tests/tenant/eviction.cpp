@@ -122,7 +122,12 @@ CUresult synchronize(CUstream stream) {
     on_their_way[stream].clear();
     return CUDA_SUCCESS;
 }
-CUresult register_host(void*, size_t, unsigned int) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+long most_pinned = 1000, pinned = 0;  // blocks
+CUresult register_host(void*, size_t, unsigned int) {
+    if (fails() || pinned == most_pinned) return CUDA_ERROR_OUT_OF_MEMORY;
+    ++pinned;
+    return CUDA_SUCCESS;
+}
 CUresult unregister_host(void*) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
 
 void install() {
@@ -335,6 +340,22 @@ void turning(wire::Segment& segment) {
     job.is_whole_on_gpu();
 }
 
+// Where the machine itself has too little, that is found out once on the way, and then before.
+void host_memory(wire::Segment& segment) {
+    Job job(segment, 7);
+    most_pinned = pinned + 1;
+    REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_memory);
+    REQUIRE(job.eviction.is_away() && job.eviction.come_back(nobody));
+    copies = 0;
+    for (int again = 0; again < 3; ++again) {
+        REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_memory);
+        REQUIRE(!job.eviction.is_away() && copies == 0 && physical_bytes() == job.bytes);
+    }
+    most_pinned = 1000;
+    REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
+    job.is_whole_on_gpu();
+}
+
 void budget(wire::Segment& segment) {
     Job job(segment, 3);
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
@@ -370,6 +391,7 @@ int main(int argc, char** argv) {
     if (which == "no room") no_room(*segment);
     if (which == "parts") parts(*segment);
     if (which == "turning") turning(*segment);
+    if (which == "host memory") host_memory(*segment);
     if (which == "budget") budget(*segment);
     return 0;
 }

@@ -32,6 +32,21 @@ bool is_there(const char* block) {
     return true;
 }
 
+// In blocks: nothing else is kept from children.
+uint64_t block_bytes() {
+    char line[512];
+    unsigned long from = 0, to = 0, first = 0, last = 0;
+    uint64_t all = 0;
+    FILE* file = fopen("/proc/self/smaps", "re");
+    REQUIRE(file);
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx ", &first, &last) == 2) from = first, to = last;
+        if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dc")) all += to - from;
+    }
+    fclose(file);
+    return all;
+}
+
 uint64_t mapped_bytes() {
     unsigned long pages = 0;
     FILE* file = fopen("/proc/self/statm", "re");
@@ -60,15 +75,14 @@ void taken() {
 }
 
 void left_over() {
-    fresh.begin(16);  // so that what a thread costs is there before
-    fresh.end();
-    uint64_t before = mapped_bytes();
     for (uint32_t count = 0; count < 40; ++count) {
         fresh.begin(count);
+        char* kept = count ? fresh.take() : nullptr;
         for (uint32_t i = 0; i < count / 3; ++i) fresh.give_up(fresh.take());
         fresh.end();
+        REQUIRE(block_bytes() == (kept ? kBlock : 0));
+        if (kept) fresh.give_up(kept);
     }
-    REQUIRE(mapped_bytes() < before + 2 * kBlock);
 }
 
 // Each of the helpers, and who takes, may be the one that finds no more.
@@ -83,7 +97,7 @@ void out_of_memory() {
         std::set<char*> got;
         while (char* block = fresh.take()) got.insert(block);
         fresh.end();
-        REQUIRE(!got.empty() && got.size() < room);
+        REQUIRE(got.size() < 64 && block_bytes() == got.size() * kBlock);
         for (char* block : got) fresh.give_up(block);
         REQUIRE(setrlimit(RLIMIT_AS, &all) == 0);
     }

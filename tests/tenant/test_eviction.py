@@ -38,6 +38,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "no room",
         "parts",
         "turning",
+        "host memory",
         "budget",
     ],
 )

@@ -154,7 +154,8 @@ CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext contex
 bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, CUresult* result) {
     LoanHandle handle;
     if (!read_loan(given, &handle)) return false;
-    static bool registered = pthread_atfork(before_fork, after_fork, forget_in_child) == 0;
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) pthread_atfork(before_fork, after_fork, forget_in_child);
     CUcontext context = nullptr;
     CUdevice device = 0;
     *result = CUDA_SUCCESS;

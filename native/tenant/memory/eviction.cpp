@@ -205,6 +205,7 @@ bool Eviction::give_up_saved() {
 }
 
 bool Eviction::leave(const Unused& unused, Others& others) {
+    bool was_short = !is_away_ && refusal_ == wire::host_memory;
     refusal_ = wire::none_refused;
     if (may_be_under_way_) wait_for_lanes();
     if (may_be_under_way_) return refuse(wire::driver_failed);
@@ -212,8 +213,9 @@ bool Eviction::leave(const Unused& unused, Others& others) {
     wire::Refusal why = wire::none_refused;
     if (piece_count_ && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS) return refuse(wire::driver_failed);
     if (!pool_.claim(saved_bytes_, &why)) return refuse(why);
-    // Nothing is given up before the first of it is had.
-    bool left = pool_.have(std::min(saved_bytes_, HostPool::kBlock)) ? part(others) : refuse(wire::host_memory);
+    // Nothing is given up before the first of it is had; nor before all of it is, where that was too much last time.
+    uint64_t first = was_short ? saved_bytes_ : std::min(saved_bytes_, HostPool::kBlock);
+    bool left = pool_.have(first) ? part(others) : refuse(wire::host_memory);
     pool_.settle();
     return left;
 }

@@ -2,9 +2,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +19,6 @@ namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 constexpr uint32_t kMostHelpers = 8, kBlocksAHelper = 4;
-constexpr int kNice = 10;  // production may need the processors
 
 uint32_t helpers_for(uint32_t blocks) {
     cpu_set_t ours;
@@ -83,7 +79,6 @@ void FreshBlocks::help() {
 
 void* FreshBlocks::helper_main(void* self) {
     pthread_setname_np(pthread_self(), "cotenant-pages");
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
     static_cast<FreshBlocks*>(self)->help();
     return nullptr;
 }

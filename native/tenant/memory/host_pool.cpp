@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "tenant/driver_calls.h"
+#include "tenant/found_once.h"
 #include "wire/shared_segment.h"
 
 namespace tenant {
@@ -36,9 +37,9 @@ uint64_t pinned_by_all(wire::Segment& segment) {
 }  // namespace
 
 uint64_t host_budget(const wire::Segment& segment) {
-    static const uint64_t quarter = memory_of_machine() / 4;
+    static FoundOnce<uint64_t> quarter;
     uint64_t knob = segment.header.crowding.host_memory.load();
-    return knob ? knob : quarter;
+    return knob ? knob : quarter.get([] { return memory_of_machine() / 4; });
 }
 
 bool HostPool::take_from_budget(uint64_t blocks) {

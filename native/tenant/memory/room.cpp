@@ -159,6 +159,12 @@ bool Need::goes_on(bool by_driver) {
     wire::Slot::Residence& mine = place_.slot().residence;
     uint64_t now = wire::now_ns();
     place_.membership->beat(now);
+    // While it was stopped it has not waited: others have rightly passed.
+    if (began_ns_ && wire::is_stale(segment, looked_ns_)) {
+        began_ns_ += now - looked_ns_;
+        hopeless_since_ns_ = 0;
+    }
+    looked_ns_ = now;
     if (!began_ns_) {
         began_ns_ = now;
         needed[place_.gpu].fetch_add(bytes_);

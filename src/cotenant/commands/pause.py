@@ -32,8 +32,12 @@ def command(pid: int, segment_file: Path | None) -> None:
 
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     tenant = holding.pause(path, pid)
-    left = sum(use.memory_bytes for use in tenant.uses)
+    stuck = holding.could_still_go(tenant)
+    left = sum(use.memory_bytes for use in tenant.uses) - stuck
     stays = f"; {memory_size.size_shown(left)} that cannot move stay on the GPU" if left else ""
+    if stuck:
+        why = segment.REFUSALS.get(tenant.refusal, "it refused")
+        stays += f"; {memory_size.size_shown(stuck)} have not left yet: {why}, and they try again"
     narrate(
         f"{pid} ({tenant.program}) is paused: {memory_size.size_shown(tenant.host_bytes)} on the host{stays}"
     )

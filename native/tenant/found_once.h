@@ -1,0 +1,24 @@
+// What is looked up at its first use, by whoever comes first, perhaps by two at once. Not a function's own static: a
+// child that is forked while another thread initialises that waits for it for ever.
+#pragma once
+
+#include <atomic>
+
+namespace tenant {
+
+template <class Value>
+class FoundOnce {
+ public:
+    // As long as nothing is found, it is looked for again.
+    template <class Find>
+    Value get(Find&& find) {
+        Value value = value_.load(std::memory_order_relaxed);
+        if (!value) value_.store(value = find(), std::memory_order_relaxed);
+        return value;
+    }
+
+ private:
+    std::atomic<Value> value_{};
+};
+
+}  // namespace tenant
