@@ -227,7 +227,8 @@ class Walk(RuleBasedStateMachine):
         left = list(self.players.values())
         while left:
             wait_for(lambda: any(player.hear(0) for player in left), 60)
-            one = next(player for player in left if player.hear(0))
+            # One that is away may have to wait for the other's place, which that gives up only below.
+            one = min((player for player in left if player.hear(0)), key=is_away)
             one.tell("check", "whole")
             assert one.hear(60)
             # Where there is no host memory for turns, one has to make place for the other.
@@ -252,6 +253,11 @@ class Walk(RuleBasedStateMachine):
         counted = sum(use.memory_bytes for one in seen for use in one.uses)
         pinned = sum(one.host_pinned for one in seen)
         return (counted, pinned) == (self.machine.faults.used, self.machine.faults.pinned())
+
+
+def is_away(player: Player) -> bool:
+    seen = player.job.seen_if_there()
+    return seen is not None and seen.where == Where.away
 
 
 @pytest.mark.timeout(7200 if WALKS else 300)
