@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,6 +202,19 @@ def test_what_goes_wrong_with_host_memory_is_counted_as_it_is(machine: Machine) 
         assert agrees(machine, one)
         one.kill()
         machine.bury(one)
+
+
+def test_host_memory_that_is_not_to_be_had_is_not_asked_for_all_the_time(machine: Machine) -> None:
+    machine.faults.arm("cuMemHostRegister_v2", 1, lasting=True)
+    above, below = (machine.start(name, COTENANT_CAPACITY="64M") for name in ("production", "opportunistic"))
+    above.tell(f"add alloc {4 * MiB}", "added")
+    below.tell(f"add alloc {56 * MiB}", "added")  # crowded: it is pinned ahead
+    wait_for(lambda: bool(machine.faults.fired))
+    before, deadline = machine.faults.calls_of_function, time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        assert machine.faults.calls_of_function <= before + 1
+    machine.faults.armed = 0
+    below.tell("check", "whole")
 
 
 def victim(machine: Machine) -> Job:

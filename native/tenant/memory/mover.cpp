@@ -27,6 +27,7 @@ constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
 constexpr uint64_t kSoonNs = 5 * kMillisecond, kRetryNs = 100 * kMillisecond;  // after a move that failed
 constexpr int kMostTriesToStop = 500;                                          // of 10 ms
 constexpr uint64_t kCrowdedForNs = 60000 * kMillisecond;
+constexpr uint64_t kNoMoreForNs = 1000 * kMillisecond;  // host memory, after there was none to be had
 
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
@@ -74,7 +75,7 @@ class Mover : private Others {
     wire::Slot::Residence& mine_;
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
-    uint64_t crowded_ns_ = 0;
+    uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
     MovableBytes before_parting_;
     uint64_t claimed_[wire::kGpus] = {};
     uint64_t above_[wire::kGpus] = {};  // while it comes back: what the classes above had when it set out
@@ -387,11 +388,15 @@ bool Mover::prepare() {
     });
     if (residence.pool.bytes() > all + 2 * HostPool::kBlock) residence.pool.shrink_to(all);
     if (!crowded_ns_ || now - crowded_ns_ > kCrowdedForNs || residence.pool.bytes() >= all) return false;
+    if (now < prepare_from_ns_) return false;
+    prepare_from_ns_ = now + kNoMoreForNs;
     residence.pool.touch_block();
     // The lock is for the context, which must not end meanwhile.
     ResidenceLocked locked;
     CUcontext context = a_context();
-    return context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(all);
+    bool good = context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(all);
+    if (good) prepare_from_ns_ = 0;
+    return good;
 }
 
 void* mover_main(void* membership) {
