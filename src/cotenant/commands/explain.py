@@ -163,10 +163,10 @@ def memory_in_words(memory: dict[str, Any], pid: int) -> Iterator[str]:
         yield f"{size(memory['pinned_bytes'])} of its memory cannot leave the GPU"
     if memory["times_left"]:
         spared = f", {size(memory['dropped_bytes'])} were not in use" if memory["dropped_bytes"] else ""
-        yield (
-            f"its memory has left the GPU {memory['times_left']} times: {size(memory['saved_bytes'])} copied{spared}; "
-            f"leaving and coming back took {memory['transfer_seconds']:.2f} s the last time"
-        )
+        took = memory["transfer_seconds"]
+        lasted = f"; leaving and coming back took {took:.2f} s the last time" if took else ""
+        times = "once" if memory["times_left"] == 1 else f"{memory['times_left']} times"
+        yield f"its memory has left the GPU {times}: {size(memory['saved_bytes'])} copied{spared}{lasted}"
     if memory["refusal"]:
         yield f"it did not leave when it last should have: {memory['refusal']}"
 
