@@ -150,7 +150,7 @@ bool Need::wait(bool by_driver) {
             return !outside.end_if_down();
         }
         nap();
-    } while (!outside.end_if_down());
+    } while (!may_try_ || !outside.end_if_down());
     return true;
 }
 
@@ -178,6 +178,8 @@ bool Need::goes_on(bool by_driver) {
     Crowd crowd(segment, place_.gpu, place_.total());
     const arbiter::Tenant* self = crowd.find(number_of(segment, place_.slot()));
     if (!self || bytes_ > crowd.gpu.capacity) return false;
+    // A try counts the bytes for a moment, and if it is stopped in that, for long.
+    may_try_ = by_driver || crowd.taken() + bytes_ <= crowd.usable_by(*self);
     if (crowd.is_next(*self)) crowd.wake_chosen(segment, *self);
     bool is_leaving = false, has_equals = false, others_move = false;
     for (uint32_t i = 0; i < crowd.count; ++i) {

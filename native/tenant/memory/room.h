@@ -58,6 +58,7 @@ class Need {
     Place place_;
     uint64_t bytes_;
     uint64_t began_ns_ = 0, looked_ns_ = 0, hopeless_since_ns_ = 0;
+    bool may_try_ = false;
 };
 
 // Calls the driver for memory, and again for as long as it has none and others can make room.
