@@ -82,7 +82,7 @@ def assert_that_moves_were_seen(found: dict[str, Any]) -> None:
     assert due["alone"][0] < looks[0] <= looks[-1] < due["alone"][-1]
 
 
-def test_small_copies_while_another_job_moves(cotenant: Run, softgpu_env: dict[str, str]) -> None:
+def test_copies_while_another_job_moves(cotenant: Run, softgpu_env: dict[str, str]) -> None:
     pytest.importorskip("cuda.bindings")
     command = (sys.executable, BENCH / "copies.py", "--mib", "64", "--times", "2")
     done = cotenant("softgpu", "--", *command, env=softgpu_env, timeout=120)

@@ -70,8 +70,8 @@ def move(setting: Setting, mover: Job, times: int) -> tuple[Spans, list[float], 
 
 
 def measure(setting: Setting, options: argparse.Namespace) -> str:
-    mover = setting.start("small_copies", "opportunistic", "hold", options.mib)
-    copier = setting.start("small_copies", "production", "copy")
+    mover = setting.start("copies_jobs", "opportunistic", "hold", options.mib)
+    copier = setting.start("copies_jobs", "production", "copy")
     with parallel([mover, copier]):
         for job in (mover, copier):
             job.wait_for("ready", START_SECONDS)

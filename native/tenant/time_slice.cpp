@@ -58,13 +58,13 @@ int real_ioctl(int fd, unsigned long request, void* argument) {
     return next ? next(fd, request, argument) : static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }
 
-// Those for copies are known by their engine when they are made, and by then have no slice to ask for. Those for
-// kernels are the ones for which the driver asks for a slice. There are others, for video: they are left alone.
+// Those for copies are known by their engine when they are made, and have a slice once they are on the run list. Those
+// for kernels are the ones for which the driver asks for one. There are others, for video: they are left alone.
 struct ChannelGroup {
     int fd;
     uint32_t client, object;
     bool runs_kernels;    // else it copies
-    uint32_t drivers_us;  // without us; 0: not known
+    uint32_t drivers_us;  // without us; 0: not known, or ours is not taken
     uint32_t us;
 };
 

@@ -93,12 +93,8 @@ bool Eviction::copy(Way way, uint32_t from, uint32_t to) {
     for (uint32_t i = from; good && i < to; ++i) {
         const Piece& piece = pieces_[i];
         // While one is on its way, the driver pins the next one's place.
-        if (way == Way::to_host && !pool_.have(piece.place + piece.bytes)) {
-            refuse(wire::host_memory);
-            good = false;
-            break;
-        }
-        good = piece.context == current || driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS;
+        bool has_place = way == Way::to_gpu || pool_.have(piece.place + piece.bytes) || refuse(wire::host_memory);
+        good = has_place && (piece.context == current || driver.cuCtxSetCurrent(piece.context) == CUDA_SUCCESS);
         current = piece.context;
         CUstream lane = good ? lane_in(current) : nullptr;
         good = lane && copy(way, piece, lane);
@@ -222,7 +218,7 @@ bool Eviction::leave(const Unused& unused, Others& others) {
 
 bool Eviction::part(Others& others) {
     if (!is_away_) save_what_is_unused();
-    for (uint32_t next = is_away_ ? first_to_save() : 0;;) {
+    for (uint32_t next = first_to_save();;) {
         bool given = give_up_saved();
         others.have_more_room();
         if (!given) return refuse(wire::driver_failed);
