@@ -353,6 +353,28 @@ def test_host_memory_is_pinned_ahead_only_where_the_gpu_is_crowded(
     wait_for(lambda: any(about.host_pinned for about in tenants_now()))
 
 
+def machine_has_spare_memory() -> bool:
+    about = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free, all_of_it = (int(about[name].split()[0]) / 1024 for name in ("MemFree", "MemTotal"))
+    return free > all_of_it / 4 + 64
+
+
+def test_elsewhere_it_is_got_ready_and_pinned_at_the_first_pause(
+    job: Tenant, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    tell(job, f"add alloc {40 * MiB}", "added")
+    wait_for(lambda: tenants_now()[0].host_ready == 64 * MiB or not machine_has_spare_memory())
+    if not (ready := tenants_now()[0].host_ready):
+        pytest.skip("less than a quarter of this machine's memory is free")
+    assert tenants_now()[0].host_pinned == 0
+    words = cotenant("explain", pid_of(job), env=job.env).stdout
+    assert f"{ready // MiB}M of host memory are ready for it to leave; the kernel can take them back" in words
+    pause(cotenant, job)
+    wait_for(lambda: (tenants_now()[0].host_pinned, tenants_now()[0].host_ready) == (64 * MiB, 0))
+    resume(cotenant, job)
+    tell(job, "check", "whole")
+
+
 def test_whatever_is_done_in_another_context_the_thread_stays_in_its_own(tenant: Start) -> None:
     one = tenant(
         "opportunistic",

@@ -45,10 +45,19 @@ char* FreshBlocks::make() const {
     madvise(block, block_bytes_, MADV_HUGEPAGE);
     // A fork would part the pages that the GPU writes from those that we know.
     madvise(block, block_bytes_, MADV_DONTFORK);
-    if (madvise(block, block_bytes_, MADV_POPULATE_WRITE) != 0)
-        for (uint64_t at = 0; at < block_bytes_; at += 4096) block[at] = 0;
+    madvise(block, block_bytes_, MADV_DONTDUMP);
+    have_pages(block);
     return block;
 }
+
+// In steps: whoever maps memory meanwhile waits for the one at hand.
+void FreshBlocks::have_pages(char* block) const {
+    for (char* step = block; step < block + block_bytes_; step += kHugePage)
+        if (madvise(step, kHugePage, MADV_POPULATE_WRITE) != 0)
+            for (uint64_t at = 0; at < kHugePage; at += 4096) step[at] = 0;
+}
+
+bool FreshBlocks::offer_pages(char* block) const { return madvise(block, block_bytes_, MADV_FREE) == 0; }
 
 void FreshBlocks::give_up(char* block) const { munmap(block, block_bytes_); }
 

@@ -1,5 +1,6 @@
 #include "tenant/memory/host_pool.h"
 
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -14,16 +15,40 @@ namespace tenant {
 
 namespace {
 
-uint64_t memory_of_machine() {
-    struct sysinfo about;
-    uint64_t bytes = sysinfo(&about) == 0 ? uint64_t{about.totalram} * about.mem_unit : 0;
-    // A container's limit counts for less than the machine.
-    if (FILE* file = fopen("/sys/fs/cgroup/memory.max", "re")) {
-        unsigned long long limit = 0;
-        if (fscanf(file, "%llu", &limit) == 1 && limit > 0) bytes = std::min<uint64_t>(bytes, limit);
+struct HostMemory {
+    uint64_t all = 0, free = 0;
+};
+
+// 0: it has none, or is not there.
+uint64_t number_in(const char* path) {
+    unsigned long long number = 0;
+    if (FILE* file = fopen(path, "re")) {
+        if (fscanf(file, "%llu", &number) != 1) number = 0;
         fclose(file);
     }
-    return bytes;
+    return number;
+}
+
+HostMemory memory_of_machine() {
+    HostMemory memory;
+    struct sysinfo about;
+    if (sysinfo(&about) == 0)
+        memory = {uint64_t{about.totalram} * about.mem_unit, uint64_t{about.freeram} * about.mem_unit};
+    // A container's limit counts for less than the machine.
+    if (uint64_t limit = number_in("/sys/fs/cgroup/memory.max")) {
+        uint64_t used = number_in("/sys/fs/cgroup/memory.current");
+        memory.all = std::min(memory.all, limit);
+        memory.free = std::min(memory.free, limit - std::min(limit, used));
+    }
+    return memory;
+}
+
+// Where mapped memory is limited, used or not, the program may need what is left.
+bool addresses_cost_nothing() {
+    constexpr uint64_t kEachIsCounted = 2;
+    if (number_in("/proc/sys/vm/overcommit_memory") == kEachIsCounted) return false;
+    rlimit data{};
+    return getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur == RLIM_INFINITY;
 }
 
 uint64_t pinned_by_all(wire::Segment& segment) {
@@ -39,7 +64,7 @@ uint64_t pinned_by_all(wire::Segment& segment) {
 uint64_t host_budget(const wire::Segment& segment) {
     static FoundOnce<uint64_t> quarter;
     uint64_t knob = segment.header.crowding.host_memory.load();
-    return knob ? knob : quarter.get([] { return memory_of_machine() / 4; });
+    return knob ? knob : quarter.get([] { return memory_of_machine().all / 4; });
 }
 
 bool HostPool::take_from_budget(uint64_t blocks) {
@@ -50,27 +75,37 @@ bool HostPool::take_from_budget(uint64_t blocks) {
     return false;
 }
 
+bool HostPool::make_room(uint64_t blocks) {
+    if (blocks <= room_) return true;
+    uint64_t room = std::max(blocks, room_ * 2);
+    auto* larger = static_cast<char**>(realloc(blocks_, room * sizeof(char*)));
+    if (!larger) return false;
+    blocks_ = larger;
+    room_ = room;
+    return true;
+}
+
 bool HostPool::claim(uint64_t bytes, wire::Refusal* why) {
     uint64_t wanted = (bytes + kBlock - 1) / kBlock;
     if (wanted <= count_) return true;
     *why = wire::host_memory;
-    if (wanted > room_) {
-        uint64_t room = std::max(wanted, room_ * 2);
-        auto* blocks = static_cast<char**>(realloc(blocks_, room * sizeof(char*)));
-        if (!blocks) return false;
-        blocks_ = blocks;
-        room_ = room;
-    }
+    if (!make_room(wanted)) return false;
     *why = wire::host_budget;
     if (!take_from_budget(wanted - count_)) return false;
     claimed_ = wanted - count_;
-    fresh_.begin(static_cast<uint32_t>(claimed_ - (touched_ ? 1 : 0)));
+    fresh_.begin(static_cast<uint32_t>(claimed_ - std::min(claimed_, ready_)));
     return true;
 }
 
+char* HostPool::next_block() {
+    if (!ready_) return fresh_.take();
+    char* block = blocks_[count_ + --ready_];
+    fresh_.have_pages(block);
+    return block;
+}
+
 bool HostPool::add_block() {
-    char* block = touched_ ? touched_ : fresh_.take();
-    touched_ = nullptr;
+    char* block = next_block();
     if (!block) return false;
     if (driver.cuMemHostRegister_v2(block, kBlock, CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS) {
         // It may be registered all the same; and these addresses may be another block's next.
@@ -78,6 +113,7 @@ bool HostPool::add_block() {
         fresh_.give_up(block);
         return false;
     }
+    blocks_[count_ + ready_] = blocks_[count_];
     blocks_[count_++] = block;
     --claimed_;
     return true;
@@ -95,8 +131,30 @@ void HostPool::settle() {
     claimed_ = 0;
 }
 
-void HostPool::touch_block() {
-    if (!touched_) touched_ = fresh_.make();
+bool HostPool::ready(uint64_t bytes) {
+    uint64_t had = count_ + ready_;
+    if (had * kBlock >= bytes || !make_room(had + 1)) return false;
+    char* block = fresh_.make();
+    if (!block) return false;
+    kernel_takes_pages_ = fresh_.offer_pages(block);
+    blocks_[had] = block;
+    ++ready_;
+    return true;
+}
+
+// The budget would allow for it, and a quarter of the machine's memory stays free: not used as a cache either.
+bool HostPool::is_spare(uint64_t blocks) const {
+    static FoundOnce<bool> costs_nothing;
+    if (!kernel_takes_pages_ || !costs_nothing.get(addresses_cost_nothing)) return false;
+    uint64_t others = pinned_by_all(*segment_) - slot_->residence.host_pinned.load();
+    HostMemory memory = memory_of_machine();
+    return others + blocks * kBlock <= host_budget(*segment_) && memory.free >= memory.all / 4 + kBlock;
+}
+
+bool HostPool::ready_spare(uint64_t bytes) {
+    if (!is_spare(count_ + ready_ + 1) || !ready(bytes)) return false;
+    if (!kernel_takes_pages_) fresh_.give_up(blocks_[count_ + --ready_]);
+    return kernel_takes_pages_;
 }
 
 bool HostPool::prepare(uint64_t bytes) {
@@ -108,8 +166,7 @@ bool HostPool::prepare(uint64_t bytes) {
 }
 
 void HostPool::shrink_to(uint64_t bytes) {
-    if (touched_) fresh_.give_up(touched_);
-    touched_ = nullptr;
+    while (ready_ > 0 && (count_ + ready_ - 1) * kBlock >= bytes) fresh_.give_up(blocks_[count_ + --ready_]);
     while (count_ > 0 && (count_ - 1) * kBlock >= bytes) {
         char* block = blocks_[count_ - 1];
         // What the driver would not let go stays ours, and counted.
@@ -123,8 +180,7 @@ void HostPool::shrink_to(uint64_t bytes) {
 
 void HostPool::forget_in_child() {
     blocks_ = nullptr;
-    touched_ = nullptr;
-    count_ = claimed_ = room_ = 0;
+    count_ = ready_ = claimed_ = room_ = 0;
     segment_ = nullptr;
     slot_ = nullptr;
     fresh_.forget_in_child();

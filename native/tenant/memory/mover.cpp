@@ -68,7 +68,8 @@ class Mover : private Others {
     bool need_the_room() override { return is_pressed(); }
     void set_where(wire::Where where);
     void show();
-    bool prepare();
+    uint64_t prepare();  // when to go on with it; 0: there is nothing to do
+    bool pin_ahead(uint64_t bytes);
 
     Membership& membership_;
     wire::Slot& slot_;
@@ -88,10 +89,9 @@ void Mover::run() {
     while (phase.load() == moving) {
         uint32_t woken = mine_.wake.load();
         look(wire::now_ns());
-        bool more = mine_.where.load() == wire::resident && prepare();
+        uint64_t nap = mine_.where.load() == wire::resident ? prepare() : 0;
         bool is_soon = asked_ns_ || mine_.where.load() == wire::away || wire::is_shared(membership_.segment());
-        uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : kResidentLookNs;
-        wait_to_be_woken(mine_.wake, woken, nap);
+        wait_to_be_woken(mine_.wake, woken, nap ? nap : is_soon ? kSoonLookNs : kResidentLookNs);
     }
 }
 
@@ -219,6 +219,8 @@ bool Mover::make_still() {
             refuse(wire::does_not_drain);
             return false;
         }
+        // The time is there.
+        if (residence.pool.ready_bytes() && pin_ahead(movable_bytes().on_all())) continue;
         timespec nap{0, 100000};
         clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
     }
@@ -360,6 +362,7 @@ void Mover::come_back() {
 void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
+    mine_.host_ready.store(residence.pool.ready_bytes());
     bool is_away = mine_.where.load() == wire::away;
     bool comes_back = is_away && !mine_.held.load() && !is_over_limit();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -378,25 +381,29 @@ CUcontext a_context() {
     return nullptr;
 }
 
-// Where it is crowded, the host memory for a leaving is pinned ahead: that takes longer than the copying.
-bool Mover::prepare() {
-    uint64_t all = 0, now = wire::now_ns();
-    MovableBytes bytes = movable_bytes();
-    for (uint64_t on_one : bytes.all) all += on_one;
+// The lock is for the context, which must not end meanwhile.
+bool Mover::pin_ahead(uint64_t bytes) {
+    if (!residence.pool.ready_bytes()) residence.pool.ready(bytes);
+    ResidenceLocked locked;
+    CUcontext context = a_context();
+    return context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(bytes);
+}
+
+// The host memory for a leaving takes longer to get than to copy to. Where it is crowded, it is pinned ahead; elsewhere
+// what is spare is got ready, with breaks as long as the work.
+uint64_t Mover::prepare() {
+    uint64_t all = movable_bytes().on_all(), now = wire::now_ns();
     see_crowds([&](int, const Crowd& crowd, const arbiter::Tenant&) {
         if (arbiter::is_crowded(crowd.gpu, crowd.tenants, crowd.count)) crowded_ns_ = now;
     });
-    if (residence.pool.bytes() > all + 2 * HostPool::kBlock) residence.pool.shrink_to(all);
-    if (!crowded_ns_ || now - crowded_ns_ > kCrowdedForNs || residence.pool.bytes() >= all) return false;
-    if (now < prepare_from_ns_) return false;
-    prepare_from_ns_ = now + kNoMoreForNs;
-    residence.pool.touch_block();
-    // The lock is for the context, which must not end meanwhile.
-    ResidenceLocked locked;
-    CUcontext context = a_context();
-    bool good = context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(all);
-    if (good) prepare_from_ns_ = 0;
-    return good;
+    HostPool& pool = residence.pool;
+    if (pool.bytes() + pool.ready_bytes() > all + 2 * HostPool::kBlock) pool.shrink_to(all);
+    bool is_soon = asked_ns_ || (crowded_ns_ && now - crowded_ns_ <= kCrowdedForNs);
+    if (pool.bytes() + (is_soon ? 0 : pool.ready_bytes()) >= all || now < prepare_from_ns_) return 0;
+    bool good = is_soon ? pin_ahead(all) : pool.ready_spare(all);
+    prepare_from_ns_ = good ? 0 : now + kNoMoreForNs;
+    if (!good) return 0;
+    return is_soon ? kBetweenBlocksNs : std::max(kBetweenBlocksNs, wire::now_ns() - now);
 }
 
 void* mover_main(void* membership) {
