@@ -375,6 +375,15 @@ def test_elsewhere_it_is_got_ready_and_pinned_at_the_first_pause(
     tell(job, "check", "whole")
 
 
+def test_a_job_whose_host_memory_is_watched_keeps_none_ready(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = tenant("opportunistic", JOB, COTENANT_READY="0")
+    assert one.hear() == "ready"
+    tell(one, f"add alloc {40 * MiB}", "added")
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        assert not tenants_now()[0].host_ready
+
+
 def test_whatever_is_done_in_another_context_the_thread_stays_in_its_own(tenant: Start) -> None:
     one = tenant(
         "opportunistic",

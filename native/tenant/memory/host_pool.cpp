@@ -136,7 +136,7 @@ bool HostPool::ready(uint64_t bytes) {
     if (had * kBlock >= bytes || !make_room(had + 1)) return false;
     char* block = fresh_.make();
     if (!block) return false;
-    kernel_takes_pages_ = fresh_.offer_pages(block);
+    if (!fresh_.offer_pages(block)) keep_none_ready();
     blocks_[had] = block;
     ++ready_;
     return true;
@@ -145,7 +145,7 @@ bool HostPool::ready(uint64_t bytes) {
 // The budget would allow for it, and a quarter of the machine's memory stays free: not used as a cache either.
 bool HostPool::is_spare(uint64_t blocks) const {
     static FoundOnce<bool> costs_nothing;
-    if (!kernel_takes_pages_ || !costs_nothing.get(addresses_cost_nothing)) return false;
+    if (!keeps_ready_ || !costs_nothing.get(addresses_cost_nothing)) return false;
     uint64_t others = pinned_by_all(*segment_) - slot_->residence.host_pinned.load();
     HostMemory memory = memory_of_machine();
     return others + blocks * kBlock <= host_budget(*segment_) && memory.free >= memory.all / 4 + kBlock;
@@ -153,8 +153,8 @@ bool HostPool::is_spare(uint64_t blocks) const {
 
 bool HostPool::ready_spare(uint64_t bytes) {
     if (!is_spare(count_ + ready_ + 1) || !ready(bytes)) return false;
-    if (!kernel_takes_pages_) fresh_.give_up(blocks_[count_ + --ready_]);
-    return kernel_takes_pages_;
+    if (!keeps_ready_) fresh_.give_up(blocks_[count_ + --ready_]);
+    return keeps_ready_;
 }
 
 bool HostPool::prepare(uint64_t bytes) {

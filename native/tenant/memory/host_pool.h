@@ -37,8 +37,9 @@ class HostPool {
     // For later leaves: gets the pages of one block more ready, which takes a while and calls no driver, if there are
     // less than `bytes` so far. False: nothing to do, or not to be had.
     bool ready(uint64_t bytes);
-    // Likewise, but only what nobody will miss.
+    // Likewise, but only what nobody will miss; for some programs there is no such memory.
     bool ready_spare(uint64_t bytes);
+    void keep_none_ready() { keeps_ready_ = false; }
     // And has one more of them.
     bool prepare(uint64_t bytes);
     // Keeps no more than so much.
@@ -63,7 +64,7 @@ class HostPool {
     wire::Slot* slot_ = nullptr;
     char** blocks_ = nullptr;  // those that are pinned, then those that are ready
     uint64_t count_ = 0, ready_ = 0, claimed_ = 0, room_ = 0;
-    bool kernel_takes_pages_ = true;
+    bool keeps_ready_ = true;
     FreshBlocks fresh_{kBlock};
 };
 
