@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import time
 
 try:
-    from jobs import Job, Setting, parallel, prepared
+    from jobs import Job, Setting, measure_prepared, parallel, parser_with_commands
 
     from cotenant import holding
     from cotenant.demo.figures import percentile
-    from cotenant.errors import Problem, narrate
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in a Python that has cotenant and cuda-bindings"
@@ -32,13 +30,9 @@ WARM_UPS = 2  # host memory is pinned at the first
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_with_commands(__doc__ or "")
     parser.add_argument("--mib", type=int, default=16384, help="of the job that moves; default 16384")
     parser.add_argument("--times", type=int, default=7, help="that it leaves; default 7")
-    parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter of the jobs")
-    parser.add_argument("--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]))
     return parser.parse_args()
 
 
@@ -69,7 +63,7 @@ def move(setting: Setting, mover: Job, times: int) -> tuple[Spans, list[float], 
     return spans, leaving, returning
 
 
-def measure(setting: Setting, options: argparse.Namespace) -> str:
+def measure(setting: Setting, options: argparse.Namespace) -> None:
     mover = setting.start("copies_jobs", "opportunistic", "hold", options.mib)
     copier = setting.start("copies_jobs", "production", "copy")
     with parallel([mover, copier]):
@@ -93,19 +87,8 @@ def measure(setting: Setting, options: argparse.Namespace) -> str:
     for name, seconds in (("leaving", leaving), ("returning", returning)):
         rate = options.mib * 2**20 / percentile(seconds, 50) / 1e9
         lines.append(f"\n{name}: {percentile(seconds, 50):.2f} s, {rate:.1f} GB/s (median of {len(seconds)})")
-    return "\n".join(lines)
-
-
-def main() -> int:
-    options = arguments()
-    try:
-        with prepared(options.python, options.cotenant, ENVIRONMENT) as setting:
-            print(measure(setting, options))
-    except Problem as problem:
-        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
-        return problem.status
-    return 0
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure_prepared(measure, arguments(), ENVIRONMENT))

@@ -9,15 +9,13 @@ The kernel needs longer for fresh pages than the GPU for copying to them; later 
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 
 try:
-    from jobs import Job, Setting, parallel, prepared
+    from jobs import Job, Setting, measure_prepared, parallel, parser_with_commands
 
     from cotenant import holding
-    from cotenant.errors import Problem, narrate
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in a Python that has cotenant and cuda-bindings"
@@ -29,13 +27,9 @@ PAUSES = 3
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_with_commands(__doc__ or "")
     parser.add_argument("--mib", type=int, default=20480, help="of each job; default 20480")
     parser.add_argument("--jobs", type=int, default=4, help="every second is paused at once; default 4")
-    parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter of the jobs")
-    parser.add_argument("--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]))
     return parser.parse_args()
 
 
@@ -65,16 +59,5 @@ def measure(setting: Setting, options: argparse.Namespace) -> None:
             job.finish(SECONDS)
 
 
-def main() -> int:
-    options = arguments()
-    try:
-        with prepared(options.python, options.cotenant, ENVIRONMENT) as setting:
-            measure(setting, options)
-    except Problem as problem:
-        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
-        return problem.status
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure_prepared(measure, arguments(), ENVIRONMENT))

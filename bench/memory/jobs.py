@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import queue
 import shlex
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotenant import holding
 from cotenant.demo.rounds import private_folder, worker_environment
-from cotenant.errors import Problem
+from cotenant.errors import Problem, narrate
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,15 +27,20 @@ class Job:
         self.log = log
         self.lines: list[str] = []
         self._new: queue.Queue[str | None] = queue.Queue()
-        with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                command,
-                env=dict(environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
+        try:
+            with log.open("w") as errors:
+                self.process = subprocess.Popen(
+                    command,
+                    env=dict(environment),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
+        except OSError as error:
+            raise Problem(
+                f"cannot start {command[0]}: {error.strerror}", "see --python and --cotenant"
+            ) from None
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -152,6 +159,28 @@ def prepared(
     with private_folder() as folder:
         everything = worker_environment(folder) | dict(environment)
         yield Setting(shlex.split(python), shlex.split(cotenant), folder, everything, toy)
+
+
+def parser_with_commands(about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter of the jobs")
+    parser.add_argument("--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]))
+    return parser
+
+
+def measure_prepared(
+    measure: Callable[[Setting, argparse.Namespace], None],
+    options: argparse.Namespace,
+    environment: Mapping[str, str],
+) -> int:
+    """The exit status."""
+    try:
+        with prepared(options.python, options.cotenant, environment) as setting:
+            measure(setting, options)
+    except Problem as problem:
+        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
+        return problem.status
+    return 0
 
 
 @contextmanager

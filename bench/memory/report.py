@@ -10,16 +10,13 @@ from typing import Any
 
 from moves import Span, latency_while
 
+from cotenant.demo.figures import percentile
+
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))
 from bootstrap import Interval, ratio_interval
 
 PROMISE = 0.2  # of the server
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
-
-
-def percentile(samples: list[float], percent: float) -> float:
-    ordered = sorted(samples)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 WAYS = (
@@ -57,6 +54,12 @@ def about_all(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "evictions" in found:
         times = " and ".join(map(str, found["evictions"]))
         yield "evictions of each", f"{times} in {found['seconds']:.0f} s"
+    if "steps" in found:
+        each = " and ".join(map(str, found["steps"]))
+        yield (
+            "steps of each meanwhile",
+            f"{each}, together {sum(found['steps']) / found['seconds']:.2f} a second",
+        )
     if losses := found.get("losses"):
         same = (f"{'yes' if one['same'] else 'NO'} ({one['compared']} steps)" for one in losses)
         yield "losses as alone, bit for bit", " and ".join(same)

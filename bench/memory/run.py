@@ -111,6 +111,7 @@ def together(
     progress("the trainings take turns")
     server.say("mark turns")
     began = shown = time.monotonic()
+    before = [len(job.losses()) for job in trainings]
     grown = 0
     found["moves"] = []
     while (now := time.monotonic()) - began < options.seconds:
@@ -132,6 +133,7 @@ def together(
         if min(left) >= options.evictions and grown == GROWTHS:
             break
         time.sleep(0.005)
+    found["steps"] = [len(job.losses()) - had for job, had in zip(trainings, before, strict=True)]
     for job in trainings:
         holding.pause(path, job.pid)
     progress("the server alone again")
