@@ -375,6 +375,21 @@ def test_elsewhere_it_is_got_ready_and_pinned_at_the_first_pause(
     tell(job, "check", "whole")
 
 
+def test_host_memory_that_is_not_needed_any_more_is_given_back(
+    job: Tenant, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    for size in (8 * MiB, 110 * MiB):
+        tell(job, f"add alloc {size}", "added")
+    pause(cotenant, job)
+    resume(cotenant, job)
+    assert tenants_now()[0].host_pinned == 128 * MiB
+    tell(job, "free", "freed")
+    wait_for(lambda: tenants_now()[0].host_pinned == 32 * MiB)
+    pause(cotenant, job)
+    resume(cotenant, job)
+    tell(job, "check", "whole")
+
+
 def test_a_job_whose_host_memory_is_watched_keeps_none_ready(tenant: Start, tenants_now: TenantsNow) -> None:
     one = tenant("opportunistic", JOB, COTENANT_READY="0")
     assert one.hear() == "ready"

@@ -27,7 +27,8 @@ constexpr uint64_t kDrainPatienceNs = 3000 * kMillisecond;
 constexpr uint64_t kSoonNs = 5 * kMillisecond, kRetryNs = 100 * kMillisecond;  // after a move that failed
 constexpr int kMostTriesToStop = 500;                                          // of 10 ms
 constexpr uint64_t kCrowdedForNs = 60000 * kMillisecond;
-constexpr uint64_t kNoMoreForNs = 1000 * kMillisecond;  // host memory, after there was none to be had
+constexpr uint64_t kNotNeededForNs = 5000 * kMillisecond;  // host memory, before it is given back
+constexpr uint64_t kNoMoreForNs = 1000 * kMillisecond;     // host memory, after there was none to be had
 
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
@@ -77,6 +78,7 @@ class Mover : private Others {
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
     uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
+    uint64_t needed_ns_ = 0;  // when all its host memory last was
     MovableBytes before_parting_;
     uint64_t claimed_[wire::kGpus] = {};
     uint64_t above_[wire::kGpus] = {};  // while it comes back: what the classes above had when it set out
@@ -397,7 +399,12 @@ uint64_t Mover::prepare() {
         if (arbiter::is_crowded(crowd.gpu, crowd.tenants, crowd.count)) crowded_ns_ = now;
     });
     HostPool& pool = residence.pool;
-    if (pool.bytes() + pool.ready_bytes() > all + 2 * HostPool::kBlock) pool.shrink_to(all);
+    // A job that frees and allocates again finds it there.
+    bool is_too_much = pool.bytes() + pool.ready_bytes() > all + 2 * HostPool::kBlock;
+    if (!is_too_much)
+        needed_ns_ = now;
+    else if (now - needed_ns_ > kNotNeededForNs)
+        pool.shrink_to(all);
     bool is_soon = asked_ns_ || (crowded_ns_ && now - crowded_ns_ <= kCrowdedForNs);
     if (pool.bytes() + (is_soon ? 0 : pool.ready_bytes()) >= all || now < prepare_from_ns_) return 0;
     bool good = is_soon ? pin_ahead(all) : pool.ready_spare(all);
