@@ -261,26 +261,44 @@ stop = True; [t.join() for t in threads]; print('ended', gpu.synchronize())
     assert one.finish() == "ended None\n"
 
 
-def test_work_that_does_not_end_is_not_torn_away(tenant: Start, cotenant: Run) -> None:
-    one = tenant(
-        "opportunistic",
-        """
+# Its work ends only after it has heard something.
+WAITS = """
 from moving import *
 import ctypes
-gpu = Gpu(); memory = Memory(); memory.add('alloc', 4 << 20); stream = gpu.stream()
+gpu = Gpu(); memory = Memory(); memory.add('alloc', {size}); stream = gpu.stream()
 word = check(driver.cuMemHostAlloc(64, 0)); ctypes.c_uint32.from_address(word).value = 0
 check(driver.cuStreamWaitValue32(stream, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
 check(driver.cuMemsetD8Async(memory.pieces[0][0], 9, 100, stream)); print('waits', flush=True); input()
 ctypes.c_uint32.from_address(word).value = 1; check(driver.cuStreamSynchronize(stream))
 print('went on', flush=True); input()
-""",
-    )
-    assert one.hear() == "waits"
+"""
+
+
+def is_refused(cotenant: Run, one: Tenant, why: str) -> bool:
     done = cotenant("pause", pid_of(one), env=one.env)
-    assert (done.returncode, "its work on the GPU did not end in time" in done.stderr) == (1, True)
+    return done.returncode == 1 and why in done.stderr
+
+
+def test_work_that_does_not_end_is_not_torn_away(tenant: Start, cotenant: Run) -> None:
+    one = tenant("opportunistic", WAITS.format(size=4 * MiB))
+    assert one.hear() == "waits"
+    assert is_refused(cotenant, one, "its work on the GPU did not end in time")
     one.say("")
     assert one.hear() == "went on"
     pause(cotenant, one)
+
+
+def test_one_too_large_for_the_budget_takes_none_of_it(
+    tenant: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    one = tenant("opportunistic", WAITS.format(size=100 * MiB), COTENANT_HOST_MEMORY="64M")
+    assert one.hear() == "waits"
+    assert is_refused(cotenant, one, "its work on the GPU did not end in time")
+    assert tenants_now()[0].host_pinned == 0
+    one.say("")
+    assert one.hear() == "went on"
+    assert is_refused(cotenant, one, "budget")
+    assert tenants_now()[0].host_pinned == 0
 
 
 def test_who_cannot_be_paused(tenant: Start, cotenant: Run, tenants_now: TenantsNow) -> None:

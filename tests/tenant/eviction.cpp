@@ -1,7 +1,10 @@
 // Eviction and return over a driver of this test's own, whose calls fail when told to. After every failure the contents
 // are whole, on the GPU or on the host, and what the driver has left agrees with what the chunks say.
 #include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -374,6 +377,15 @@ void ready(wire::Segment& segment) {
         REQUIRE(job.pool.ready_bytes() == blocks * kBlock && job.pool.bytes() == 0 && counted.load() == 0);
     }
     REQUIRE(!job.pool.ready(4 * kBlock));
+    // Of what was taken, what one asks for is got again, and the rest forgotten.
+    take_pages(job.pool, 0, kBlock);
+    take_pages(job.pool, 2 * kBlock, 4 * kBlock);
+    job.pool.touch_next();
+    char* kept[] = {job.pool.at(kBlock), job.pool.at(3 * kBlock)};
+    job.pool.forget_what_was_taken();
+    REQUIRE(job.pool.ready_bytes() == 2 * kBlock);
+    REQUIRE(std::is_permutation(kept, kept + 2, std::array{job.pool.at(0), job.pool.at(kBlock)}.begin()));
+    while (job.pool.ready(4 * kBlock)) continue;
     take_pages(job.pool, kBlock, 3 * kBlock);
     char* last = job.pool.at(3 * kBlock);
     REQUIRE(job.pool.prepare(4 * kBlock) && job.pool.at(0) == last);
@@ -400,12 +412,23 @@ void spare(wire::Segment& segment) {
     bool machine_has_enough = job.pool.ready_bytes() == kBlock;
     REQUIRE(!job.pool.ready_spare(4 * kBlock) && job.pool.ready_bytes() <= kBlock);
     segment.slot(1).residence.host_pinned.store(0);
+    for (auto kind : {RLIMIT_DATA, RLIMIT_AS}) {
+        rlimit none{}, large{uint64_t{1} << 44, RLIM_INFINITY};
+        REQUIRE(getrlimit(kind, &none) == 0 && none.rlim_cur == RLIM_INFINITY && setrlimit(kind, &large) == 0);
+        REQUIRE(!job.pool.ready_spare(4 * kBlock));
+        REQUIRE(setrlimit(kind, &none) == 0);
+    }
     REQUIRE(job.pool.ready_spare(4 * kBlock) == machine_has_enough);
+    REQUIRE(!job.pool.ready_spare(4 * kBlock));
+    job.pool.keep_none_ready();
+    segment.header.crowding.host_memory.store(4 * kBlock);
     REQUIRE(!job.pool.ready_spare(4 * kBlock));
 }
 
 void budget(wire::Segment& segment) {
     Job job(segment, 3);
+    uint64_t all = segment.header.crowding.host_memory.load();
+    REQUIRE(job.pool.fits(all) && !job.pool.fits(all + 1));
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
     segment.header.crowding.host_memory.store(tenant::HostPool::kBlock);
     REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);

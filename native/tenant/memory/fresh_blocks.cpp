@@ -9,10 +9,6 @@
 #include "tenant/locked.h"
 #include "tenant/own_thread.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 namespace tenant {
 
 namespace {
@@ -50,11 +46,14 @@ char* FreshBlocks::make() const {
     return block;
 }
 
-// In steps: whoever maps memory meanwhile waits for the one at hand.
+// One by one: while many are populated at once, whoever maps memory waits.
 void FreshBlocks::have_pages(char* block) const {
-    for (char* step = block; step < block + block_bytes_; step += kHugePage)
-        if (madvise(step, kHugePage, MADV_POPULATE_WRITE) != 0)
-            for (uint64_t at = 0; at < kHugePage; at += 4096) step[at] = 0;
+    for (uint64_t at = 0; at < block_bytes_; at += 4096) static_cast<volatile char*>(block)[at] = 0;
+}
+
+bool FreshBlocks::has_pages(char* block) const {
+    unsigned char page = 0;
+    return mincore(block, 1, &page) == 0 && (page & 1);
 }
 
 bool FreshBlocks::offer_pages(char* block) const { return madvise(block, block_bytes_, MADV_FREE) == 0; }

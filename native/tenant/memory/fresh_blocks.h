@@ -17,6 +17,8 @@ class FreshBlocks {
 
     // The kernel may have its pages, should it need them. False: it does not take them so.
     bool offer_pages(char* block) const;
+    // Whether it has not; of those that are taken the first is one.
+    bool has_pages(char* block) const;
     // Whatever it has taken of them.
     void have_pages(char* block) const;
 

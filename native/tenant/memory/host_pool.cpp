@@ -1,55 +1,17 @@
 #include "tenant/memory/host_pool.h"
 
-#include <sys/resource.h>
-#include <sys/sysinfo.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include "tenant/driver_calls.h"
 #include "tenant/found_once.h"
+#include "tenant/memory/host_memory.h"
+#include "wire/segment.h"
 #include "wire/shared_segment.h"
 
 namespace tenant {
 
 namespace {
-
-struct HostMemory {
-    uint64_t all = 0, free = 0;
-};
-
-// 0: it has none, or is not there.
-uint64_t number_in(const char* path) {
-    unsigned long long number = 0;
-    if (FILE* file = fopen(path, "re")) {
-        if (fscanf(file, "%llu", &number) != 1) number = 0;
-        fclose(file);
-    }
-    return number;
-}
-
-HostMemory memory_of_machine() {
-    HostMemory memory;
-    struct sysinfo about;
-    if (sysinfo(&about) == 0)
-        memory = {uint64_t{about.totalram} * about.mem_unit, uint64_t{about.freeram} * about.mem_unit};
-    // A container's limit counts for less than the machine.
-    if (uint64_t limit = number_in("/sys/fs/cgroup/memory.max")) {
-        uint64_t used = number_in("/sys/fs/cgroup/memory.current");
-        memory.all = std::min(memory.all, limit);
-        memory.free = std::min(memory.free, limit - std::min(limit, used));
-    }
-    return memory;
-}
-
-// Where mapped memory is limited, used or not, the program may need what is left.
-bool addresses_cost_nothing() {
-    constexpr uint64_t kEachIsCounted = 2;
-    if (number_in("/proc/sys/vm/overcommit_memory") == kEachIsCounted) return false;
-    rlimit data{};
-    return getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur == RLIM_INFINITY;
-}
 
 uint64_t pinned_by_all(wire::Segment& segment) {
     uint64_t sum = 0;
@@ -63,8 +25,18 @@ uint64_t pinned_by_all(wire::Segment& segment) {
 
 uint64_t host_budget(const wire::Segment& segment) {
     static FoundOnce<uint64_t> quarter;
-    uint64_t knob = segment.header.crowding.host_memory.load();
-    return knob ? knob : quarter.get([] { return memory_of_machine().all / 4; });
+    if (uint64_t knob = segment.header.crowding.host_memory.load()) return knob;
+    uint64_t now = 0;
+    uint64_t once = quarter.get([&now] {
+        HostMemory memory = host_memory();
+        now = memory.all / 4;
+        return memory.is_known ? now : 0;
+    });
+    return once ? once : now;
+}
+
+bool HostPool::fits(uint64_t bytes) const {
+    return pinned_by_all(*segment_) - slot_->residence.host_pinned.load() + bytes <= host_budget(*segment_);
 }
 
 bool HostPool::take_from_budget(uint64_t blocks) {
@@ -132,29 +104,45 @@ void HostPool::settle() {
 }
 
 bool HostPool::ready(uint64_t bytes) {
-    uint64_t had = count_ + ready_;
-    if (had * kBlock >= bytes || !make_room(had + 1)) return false;
+    if (kept() >= bytes || !make_room(count_ + ready_ + 1)) return false;
     char* block = fresh_.make();
     if (!block) return false;
     if (!fresh_.offer_pages(block)) keep_none_ready();
-    blocks_[had] = block;
-    ++ready_;
+    blocks_[count_ + ready_++] = block;
     return true;
 }
 
-// The budget would allow for it, and a quarter of the machine's memory stays free: not used as a cache either.
-bool HostPool::is_spare(uint64_t blocks) const {
-    static FoundOnce<bool> costs_nothing;
-    if (!keeps_ready_ || !costs_nothing.get(addresses_cost_nothing)) return false;
-    uint64_t others = pinned_by_all(*segment_) - slot_->residence.host_pinned.load();
-    HostMemory memory = memory_of_machine();
-    return others + blocks * kBlock <= host_budget(*segment_) && memory.free >= memory.all / 4 + kBlock;
+// A quarter of it stays free. Files are opened for that, in somebody's program: not for every block.
+uint64_t HostPool::spare_bytes() {
+    uint64_t now = wire::now_ns();
+    if (now - looked_ns_ > kBetweenLooksNs) {
+        looked_ns_ = now;
+        HostMemory memory = host_memory();
+        spare_bytes_ = memory.free - std::min(memory.free, memory.all / 4);
+    }
+    return mappings_are_limited() ? 0 : spare_bytes_;
 }
 
 bool HostPool::ready_spare(uint64_t bytes) {
-    if (!is_spare(count_ + ready_ + 1) || !ready(bytes)) return false;
+    if (!keeps_ready_ || kept() >= bytes || !fits(kept() + kBlock)) return false;
+    if (spare_bytes() < kBlock || !ready(bytes)) return false;
+    spare_bytes_ -= kBlock;
     if (!keeps_ready_) fresh_.give_up(blocks_[count_ + --ready_]);
     return keeps_ready_;
+}
+
+void HostPool::forget_what_was_taken() {
+    for (uint64_t i = count_; i < count_ + ready_;)
+        if (fresh_.has_pages(blocks_[i])) {
+            ++i;
+        } else {
+            fresh_.give_up(blocks_[i]);
+            blocks_[i] = blocks_[count_ + --ready_];
+        }
+}
+
+void HostPool::touch_next() {
+    if (ready_) fresh_.have_pages(blocks_[count_ + ready_ - 1]);
 }
 
 bool HostPool::prepare(uint64_t bytes) {

@@ -22,6 +22,7 @@ namespace tenant {
 class HostPool {
  public:
     static constexpr uint64_t kBlock = HOST_BLOCK_BYTES;
+    static constexpr uint64_t kBetweenLooksNs = 1000000000;
 
     void use(wire::Segment* segment, wire::Slot* slot) {
         segment_ = segment;
@@ -40,13 +41,19 @@ class HostPool {
     // Likewise, but only what nobody will miss; for some programs there is no such memory.
     bool ready_spare(uint64_t bytes);
     void keep_none_ready() { keeps_ready_ = false; }
-    // And has one more of them.
+    // Those that the kernel has needed are ready no more.
+    void forget_what_was_taken();
+    // And has one more of them, which takes least after its pages were touched.
+    void touch_next();
     bool prepare(uint64_t bytes);
     // Keeps no more than so much.
     void shrink_to(uint64_t bytes);
 
+    // Whether the budget has room for so much of one's own.
+    bool fits(uint64_t bytes) const;
     uint64_t bytes() const { return count_ * kBlock; }
     uint64_t ready_bytes() const { return ready_ * kBlock; }
+    uint64_t kept() const { return bytes() + ready_bytes(); }
     char* at(uint64_t offset) const { return blocks_[offset / kBlock] + offset % kBlock; }
     // How much from there on lies in one piece: a copy must not cross from one block to the next.
     static uint64_t piece(uint64_t offset) { return kBlock - offset % kBlock; }
@@ -56,7 +63,7 @@ class HostPool {
  private:
     bool take_from_budget(uint64_t blocks);
     bool make_room(uint64_t blocks);
-    bool is_spare(uint64_t blocks) const;
+    uint64_t spare_bytes();
     char* next_block();
     bool add_block();
 
@@ -65,6 +72,7 @@ class HostPool {
     char** blocks_ = nullptr;  // those that are pinned, then those that are ready
     uint64_t count_ = 0, ready_ = 0, claimed_ = 0, room_ = 0;
     bool keeps_ready_ = true;
+    uint64_t spare_bytes_ = 0, looked_ns_ = 0;  // what there was when it last looked
     FreshBlocks fresh_{kBlock};
 };
 

@@ -71,6 +71,7 @@ class Mover : private Others {
     void show();
     uint64_t prepare();  // when to go on with it; 0: there is nothing to do
     bool pin_ahead(uint64_t bytes);
+    bool keep_ready(uint64_t bytes);
 
     Membership& membership_;
     wire::Slot& slot_;
@@ -78,6 +79,7 @@ class Mover : private Others {
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
     uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
+    bool was_soon_ = false;   // that it may have to leave, when it last prepared for it
     uint64_t needed_ns_ = 0;  // when all its host memory last was
     MovableBytes before_parting_;
     uint64_t claimed_[wire::kGpus] = {};
@@ -383,16 +385,28 @@ CUcontext a_context() {
     return nullptr;
 }
 
-// The lock is for the context, which must not end meanwhile.
+// One block more, if in the end that will be enough.
 bool Mover::pin_ahead(uint64_t bytes) {
-    if (!residence.pool.ready_bytes()) residence.pool.ready(bytes);
+    HostPool& pool = residence.pool;
+    if (pool.bytes() >= bytes || !pool.fits(bytes)) return false;
+    if (pool.ready_bytes())
+        pool.touch_next();
+    else
+        pool.ready(bytes);
+    // The lock is for the context, which must not end meanwhile.
     ResidenceLocked locked;
     CUcontext context = a_context();
-    return context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(bytes);
+    return context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && pool.prepare(bytes);
 }
 
-// The host memory for a leaving takes longer to get than to copy to. Where it is crowded, it is pinned ahead; elsewhere
-// what is spare is got ready, with breaks as long as the work.
+bool Mover::keep_ready(uint64_t bytes) {
+    if (residence.pool.ready_spare(bytes)) return true;
+    residence.pool.forget_what_was_taken();
+    return false;
+}
+
+// The host memory for a leaving takes longer to get than to copy to. Where that may be soon, it is pinned ahead; else
+// what is spare is kept ready, with breaks as long as the work.
 uint64_t Mover::prepare() {
     uint64_t all = movable_bytes().on_all(), now = wire::now_ns();
     see_crowds([&](int, const Crowd& crowd, const arbiter::Tenant&) {
@@ -400,16 +414,16 @@ uint64_t Mover::prepare() {
     });
     HostPool& pool = residence.pool;
     // A job that frees and allocates again finds it there.
-    bool is_too_much = pool.bytes() + pool.ready_bytes() > all + 2 * HostPool::kBlock;
-    if (!is_too_much)
+    if (pool.kept() <= all + 2 * HostPool::kBlock)
         needed_ns_ = now;
     else if (now - needed_ns_ > kNotNeededForNs)
         pool.shrink_to(all);
     bool is_soon = asked_ns_ || (crowded_ns_ && now - crowded_ns_ <= kCrowdedForNs);
-    if (pool.bytes() + (is_soon ? 0 : pool.ready_bytes()) >= all || now < prepare_from_ns_) return 0;
-    bool good = is_soon ? pin_ahead(all) : pool.ready_spare(all);
-    prepare_from_ns_ = good ? 0 : now + kNoMoreForNs;
-    if (!good) return 0;
+    if (is_soon == was_soon_ && now < prepare_from_ns_) return 0;
+    was_soon_ = is_soon;
+    bool more = is_soon ? pin_ahead(all) : keep_ready(all);
+    prepare_from_ns_ = more ? 0 : now + kNoMoreForNs;
+    if (!more) return 0;
     return is_soon ? kBetweenBlocksNs : std::max(kBetweenBlocksNs, wire::now_ns() - now);
 }
 

@@ -1,0 +1,19 @@
+// `host_memory MEMBERSHIP GROUPS`: what there is for a process in these groups: all, free, and whether that is known.
+#include "tenant/memory/host_memory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+int main(int count, char** arguments) {
+    if (count > 3 && !strcmp(arguments[3], "no descriptors")) {
+        rlimit none{0, 0};
+        if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 1;
+    }
+    tenant::HostMemory memory = tenant::host_memory(arguments[1], arguments[2]);
+    printf("%" PRIu64 " %" PRIu64 " %d\n", memory.all, memory.free, memory.is_known);
+    return 0;
+}
