@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotenant import holding
 from cotenant.demo.rounds import private_folder, worker_environment
 from cotenant.errors import Problem, narrate
 
@@ -119,16 +118,6 @@ class Setting:
 
     def segment(self) -> Path:
         return Path(self.environment["COTENANT_SEGMENT"])
-
-    def wait_until_ready(self, job: Job, seconds: float) -> bool:
-        """For its host memory."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            tenant = holding.tenant_with(self.segment(), job.pid)
-            if tenant.host_pinned + tenant.host_ready >= sum(use.movable_bytes for use in tenant.uses) > 0:
-                return True
-            time.sleep(0.01)
-        return False
 
     def start(
         self,

@@ -90,8 +90,7 @@ def about_pauses(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, f"{rate:.1f} GB/s, {rate / copy[way]:.0%} of a pinned copy ({copy[way]:.1f})"
     if samples := by_hand(found, FRESH):
         first = samples[0]["pause_seconds"]
-        ready = "ready" if found.get("host_memory_ready") else "not ready"
-        yield f"`cotenant pause`, the first of a job, its host memory {ready}", f"{first:.2f} s"
+        yield "`cotenant pause`, the first of a job, host memory not pinned yet", f"{first:.2f} s"
     for key, when in WAYS:
         if samples := later(found, key):
             of = f"{'the next ' if key == FRESH else ''}{len(samples)}"

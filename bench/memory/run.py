@@ -41,7 +41,6 @@ GROWTHS, GROWTH_STEPS = 3, 10
 BETWEEN_PAUSES = 5  # steps
 PROGRESS_SECONDS = 15.0
 START_SECONDS = 120.0
-READY_SECONDS = 30.0
 
 
 def progress(what: str) -> None:
@@ -203,8 +202,6 @@ def pauses_without_helper(setting: Setting, options: argparse.Namespace, found: 
     job = setting.start("trainer", "opportunistic", "--gib", options.job, with_helper=False)
     with parallel([job]):
         job.wait_for("ready", START_SECONDS)
-        job.wait_for_more_losses(1, START_SECONDS)
-        found["host_memory_ready"] = setting.wait_until_ready(job, READY_SECONDS)
         found["no_helper"] = by_hand(setting, job, options)
         job.finish(60)
 

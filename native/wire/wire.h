@@ -175,9 +175,8 @@ struct Slot {
         Count host_pinned;    // host memory that it has pinned, in use or not
         Count saved_bytes;    // copied to the host, ever
         Count dropped_bytes;  // and not copied, as the program had no use for them
-        Count host_ready;     // host memory that it would pin next; the kernel has it back when anybody needs it
     } residence;
-    uint8_t unused[176];
+    uint8_t unused[184];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself

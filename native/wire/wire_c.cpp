@@ -137,7 +137,6 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot::Residence, host_pinned);
         FIELD(Slot::Residence, saved_bytes);
         FIELD(Slot::Residence, dropped_bytes);
-        FIELD(Slot::Residence, host_ready);
         FIELD(Slot, gpus);
         FIELD(Slot, memory);
         FIELD(Slot::Memory, driver_bytes);

@@ -159,7 +159,6 @@ class Residence(ctypes.Structure):
         ("host_pinned", c_uint64),
         ("saved_bytes", c_uint64),
         ("dropped_bytes", c_uint64),
-        ("host_ready", c_uint64),
     ]
 
 
@@ -185,7 +184,7 @@ class Slot(ctypes.Structure):
         ("host_bytes", c_uint64),
         ("asked_memory", c_uint64),
         ("residence", Residence),
-        ("unused", c_uint8 * 176),
+        ("unused", c_uint8 * 184),
         ("gpus", OnGpu * GPUS),
         ("memory", Memory * GPUS),
     ]
@@ -254,7 +253,6 @@ class Tenant:
     transfer_ns: int = 0  # its last leaving and return together
     leaving_ns: int = 0  # and of that the leaving
     host_pinned: int = 0  # host memory that it has pinned for leaving
-    host_ready: int = 0  # and would pin next: the kernel has it back when anybody needs it
     saved_bytes: int = 0  # copied to the host, ever
     dropped_bytes: int = 0  # and not copied, as the program had no use for them
 
@@ -432,7 +430,6 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         transfer_ns=slot.residence.transfer_ns,
         leaving_ns=slot.residence.leaving_ns,
         host_pinned=slot.residence.host_pinned,
-        host_ready=slot.residence.host_ready,
         saved_bytes=slot.residence.saved_bytes,
         dropped_bytes=slot.residence.dropped_bytes,
     )

@@ -1,10 +1,7 @@
 // Eviction and return over a driver of this test's own, whose calls fail when told to. After every failure the contents
 // are whole, on the GPU or on the host, and what the driver has left agrees with what the chunks say.
 #include <sys/mman.h>
-#include <sys/resource.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -151,8 +148,6 @@ void install() {
 struct : tenant::Others {
 } nobody;
 
-int ready_before = 0;  // blocks
-
 // A tenant with a few chunks in two contexts, one of them pinned, each full of its own bytes.
 struct Job {
     tenant::Chunks chunks;
@@ -164,7 +159,6 @@ struct Job {
 
     Job(wire::Segment& segment, uint32_t seed) {
         pool.use(&segment, &segment.slot(0));
-        for (int i = 0; i < ready_before; ++i) REQUIRE(pool.ready(UINT64_MAX));
         std::mt19937 random(seed);
         uint64_t address = 1 << 30;
         for (int i = 0; i < 7; ++i, address += 1 << 26) {
@@ -362,69 +356,6 @@ void host_memory(wire::Segment& segment) {
     job.is_whole_on_gpu();
 }
 
-// As if the kernel had needed them.
-void take_pages(const tenant::HostPool& pool, uint64_t from, uint64_t to) {
-    for (uint64_t at = from; at < to; at += tenant::HostPool::kBlock)
-        REQUIRE(madvise(pool.at(at), tenant::HostPool::kBlock, MADV_DONTNEED) == 0);
-}
-
-void ready(wire::Segment& segment) {
-    constexpr uint64_t kBlock = tenant::HostPool::kBlock;
-    Job job(segment, 5);
-    wire::Count& counted = segment.slot(0).residence.host_pinned;
-    for (uint64_t blocks = 1; blocks <= 4; ++blocks) {
-        REQUIRE(job.pool.ready(4 * kBlock));
-        REQUIRE(job.pool.ready_bytes() == blocks * kBlock && job.pool.bytes() == 0 && counted.load() == 0);
-    }
-    REQUIRE(!job.pool.ready(4 * kBlock));
-    // Of what was taken, what one asks for is got again, and the rest forgotten.
-    take_pages(job.pool, 0, kBlock);
-    take_pages(job.pool, 2 * kBlock, 4 * kBlock);
-    job.pool.touch_next();
-    char* kept[] = {job.pool.at(kBlock), job.pool.at(3 * kBlock)};
-    job.pool.forget_what_was_taken();
-    REQUIRE(job.pool.ready_bytes() == 2 * kBlock);
-    REQUIRE(std::is_permutation(kept, kept + 2, std::array{job.pool.at(0), job.pool.at(kBlock)}.begin()));
-    while (job.pool.ready(4 * kBlock)) continue;
-    take_pages(job.pool, kBlock, 3 * kBlock);
-    char* last = job.pool.at(3 * kBlock);
-    REQUIRE(job.pool.prepare(4 * kBlock) && job.pool.at(0) == last);
-    REQUIRE(job.pool.ready_bytes() == 3 * kBlock && counted.load() == kBlock);
-    REQUIRE(job.eviction.leave(job.nothing(), nobody));
-    REQUIRE(job.pool.bytes() == 2 * kBlock && job.pool.ready_bytes() == 2 * kBlock && counted.load() == 2 * kBlock);
-    take_pages(job.pool, 2 * kBlock, 4 * kBlock);
-    REQUIRE(job.eviction.come_back(nobody));
-    job.is_whole_on_gpu();
-    job.pool.shrink_to(3 * kBlock);
-    REQUIRE(job.pool.bytes() == 2 * kBlock && job.pool.ready_bytes() == kBlock);
-    job.pool.shrink_to(kBlock);
-    REQUIRE(job.pool.bytes() == kBlock && job.pool.ready_bytes() == 0 && counted.load() == kBlock);
-}
-
-// Others' share of the budget is not kept ready either.
-void spare(wire::Segment& segment) {
-    constexpr uint64_t kBlock = tenant::HostPool::kBlock;
-    Job job(segment, 6);
-    segment.header.crowding.host_memory.store(2 * kBlock);
-    REQUIRE(wire::take_slot(segment) == 1);
-    segment.slot(1).residence.host_pinned.store(kBlock);
-    job.pool.ready_spare(4 * kBlock);
-    bool machine_has_enough = job.pool.ready_bytes() == kBlock;
-    REQUIRE(!job.pool.ready_spare(4 * kBlock) && job.pool.ready_bytes() <= kBlock);
-    segment.slot(1).residence.host_pinned.store(0);
-    for (auto kind : {RLIMIT_DATA, RLIMIT_AS}) {
-        rlimit none{}, large{uint64_t{1} << 44, RLIM_INFINITY};
-        REQUIRE(getrlimit(kind, &none) == 0 && none.rlim_cur == RLIM_INFINITY && setrlimit(kind, &large) == 0);
-        REQUIRE(!job.pool.ready_spare(4 * kBlock));
-        REQUIRE(setrlimit(kind, &none) == 0);
-    }
-    REQUIRE(job.pool.ready_spare(4 * kBlock) == machine_has_enough);
-    REQUIRE(!job.pool.ready_spare(4 * kBlock));
-    job.pool.keep_none_ready();
-    segment.header.crowding.host_memory.store(4 * kBlock);
-    REQUIRE(!job.pool.ready_spare(4 * kBlock));
-}
-
 void budget(wire::Segment& segment) {
     Job job(segment, 3);
     uint64_t all = segment.header.crowding.host_memory.load();
@@ -452,7 +383,6 @@ int main(int argc, char** argv) {
     segment->header.crowding.host_memory.store(uint64_t{1} << 40);
     install();
     std::string which = argv[2];
-    if (argc > 3) ready_before = atoi(argv[3]);
     if (which == "leaving") faults(*segment, leaving, 1);
     if (which == "leaving, and the way back") faults(*segment, leaving, 5);
     if (which == "leaving, for good") faults(*segment, leaving, 1000000);
@@ -465,7 +395,5 @@ int main(int argc, char** argv) {
     if (which == "turning") turning(*segment);
     if (which == "host memory") host_memory(*segment);
     if (which == "budget") budget(*segment);
-    if (which == "ready") ready(*segment);
-    if (which == "spare") spare(*segment);
     return 0;
 }

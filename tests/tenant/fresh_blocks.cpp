@@ -103,36 +103,6 @@ void out_of_memory() {
     }
 }
 
-// Of all memory, what the kernel may have back.
-uint64_t offered_bytes() {
-    char line[512];
-    unsigned long kib = 0;
-    uint64_t all = 0;
-    FILE* file = fopen("/proc/self/smaps", "re");
-    REQUIRE(file);
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "LazyFree: %lu kB", &kib) == 1) all += kib * 1024;
-    fclose(file);
-    return all;
-}
-
-void offered() {
-    char *one = fresh.make(), *other = fresh.make();
-    REQUIRE(one && other && offered_bytes() == 0);
-    REQUIRE(fresh.offer_pages(one) && fresh.offer_pages(other) && offered_bytes() == 2 * kBlock);
-    REQUIRE(is_there(one) && is_there(other));
-    madvise(other, kBlock / 2, MADV_DONTNEED);  // as if it had taken some
-    REQUIRE(!is_there(other));
-    for (char* block : {one, other}) {
-        fresh.have_pages(block);
-        REQUIRE(is_there(block));
-    }
-    REQUIRE(offered_bytes() == 0);
-    memset(one, 1, kBlock);
-    fresh.give_up(one);
-    fresh.give_up(other);
-}
-
 // What was on its way when it began is its parent's.
 void child() {
     fresh.begin(64);
@@ -152,11 +122,8 @@ void child() {
 }  // namespace
 
 int main(int, char** arguments) {
-    const std::map<std::string, void (*)()> cases{{"taken", taken},
-                                                  {"left over", left_over},
-                                                  {"out of memory", out_of_memory},
-                                                  {"child", child},
-                                                  {"offered", offered}};
+    const std::map<std::string, void (*)()> cases{
+        {"taken", taken}, {"left over", left_over}, {"out of memory", out_of_memory}, {"child", child}};
     cases.at(arguments[1])();
     return 0;
 }

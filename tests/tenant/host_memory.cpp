@@ -1,8 +1,7 @@
-// `host_memory MEMBERSHIP GROUPS`: what there is for a process in these groups: all, free, and whether that is known.
+// `host_memory MEMBERSHIP GROUPS`: what there is for a process in these groups, and whether that is known.
 #include "tenant/memory/host_memory.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cinttypes>
 #include <cstdio>
@@ -14,6 +13,6 @@ int main(int count, char** arguments) {
         if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 1;
     }
     tenant::HostMemory memory = tenant::host_memory(arguments[1], arguments[2]);
-    printf("%" PRIu64 " %" PRIu64 " %d\n", memory.all, memory.free, memory.is_known);
+    printf("%" PRIu64 " %d\n", memory.bytes, memory.is_known);
     return 0;
 }

@@ -19,7 +19,7 @@ def fresh_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["taken", "left over", "out of memory", "child", "offered"])
+@pytest.mark.parametrize("case", ["taken", "left over", "out of memory", "child"])
 def test_fresh_blocks(fresh_blocks: Path, case: str) -> None:
     done = subprocess.run([str(fresh_blocks), case], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -42,21 +42,10 @@ char* FreshBlocks::make() const {
     // A fork would part the pages that the GPU writes from those that we know.
     madvise(block, block_bytes_, MADV_DONTFORK);
     madvise(block, block_bytes_, MADV_DONTDUMP);
-    have_pages(block);
+    // One by one: to populate many at once keeps everybody who maps memory waiting, the other helpers too.
+    for (uint64_t at = 0; at < block_bytes_; at += 4096) static_cast<volatile char*>(block)[at] = 0;
     return block;
 }
-
-// One by one: while many are populated at once, whoever maps memory waits.
-void FreshBlocks::have_pages(char* block) const {
-    for (uint64_t at = 0; at < block_bytes_; at += 4096) static_cast<volatile char*>(block)[at] = 0;
-}
-
-bool FreshBlocks::has_pages(char* block) const {
-    unsigned char page = 0;
-    return mincore(block, 1, &page) == 0 && (page & 1);
-}
-
-bool FreshBlocks::offer_pages(char* block) const { return madvise(block, block_bytes_, MADV_FREE) == 0; }
 
 void FreshBlocks::give_up(char* block) const { munmap(block, block_bytes_); }
 

@@ -15,13 +15,6 @@ class FreshBlocks {
     char* make() const;
     void give_up(char* block) const;
 
-    // The kernel may have its pages, should it need them. False: it does not take them so.
-    bool offer_pages(char* block) const;
-    // Whether it has not; of those that are taken the first is one.
-    bool has_pages(char* block) const;
-    // Whatever it has taken of them.
-    void have_pages(char* block) const;
-
     // Those that will be taken, at most so many. Ends with `end`, which gives up the others.
     void begin(uint32_t count);
     char* take();  // nullptr: there is no memory

@@ -1,7 +1,6 @@
 #include "tenant/memory/host_memory.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -39,39 +38,31 @@ class Groups {
         char* path = controllers ? strchr(++controllers, ':') : nullptr;
         if (!path) return;
         *path++ = '\0';
-        if (!*controllers) return look_up("", path, "memory.max", "memory.current");
+        if (!*controllers) return look_up("", path, "memory.max");
         char* rest = controllers;
         while (char* one = strsep(&rest, ","))
-            if (!strcmp(one, "memory")) look_up("/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes");
+            if (!strcmp(one, "memory")) look_up("/memory", path, "memory.limit_in_bytes");
     }
 
  private:
     // The group itself and all around it. Of a container's path the end may not be there.
-    void look_up(const char* tree, char* path, const char* limit, const char* used) {
+    void look_up(const char* tree, char* path, const char* name) {
         if (strstr(path, "/..") || !strcmp(path, "/")) *path = '\0';
         for (;;) {
-            apply(tree, path, limit, used);
+            apply(tree, path, name);
             char* last = strrchr(path, '/');
             if (!last) return;
             *last = '\0';
         }
     }
 
-    void apply(const char* tree, const char* path, const char* limit_name, const char* used_name) {
-        uint64_t limit = 0, used = 0;
-        if (!number(tree, path, limit_name, &limit)) return;
-        memory_.all = std::min(memory_.all, limit);
-        if (number(tree, path, used_name, &used)) memory_.free = std::min(memory_.free, limit - std::min(limit, used));
-    }
-
-    bool number(const char* tree, const char* path, const char* name, uint64_t* out) {
+    void apply(const char* tree, const char* path, const char* name) {
         char full[PATH_MAX], text[64];
         int length = snprintf(full, sizeof full, "%s%s%s/%s", root_, tree, path, name);
         Read found = length < PATH_MAX ? read_text(full, text) : Read::not_there;
         if (found == Read::failed) memory_.is_known = false;
-        if (found != Read::done || !(text[0] >= '0' && text[0] <= '9')) return false;  // "max"
-        *out = strtoull(text, nullptr, 10);
-        return true;
+        if (found != Read::done || text[0] < '0' || text[0] > '9') return;  // "max"
+        memory_.bytes = std::min<uint64_t>(memory_.bytes, strtoull(text, nullptr, 10));
     }
 
     const char* root_;
@@ -83,26 +74,14 @@ class Groups {
 HostMemory host_memory(const char* membership, const char* groups) {
     HostMemory memory;
     struct sysinfo about;
-    if (sysinfo(&about) == 0) {
-        memory.all = uint64_t{about.totalram} * about.mem_unit;
-        memory.free = uint64_t{about.freeram} * about.mem_unit;
-    }
+    if (sysinfo(&about) == 0) memory.bytes = uint64_t{about.totalram} * about.mem_unit;
     char text[4096];
     Read found = read_text(membership, text);
     memory.is_known = found != Read::failed;
     Groups around(groups, memory);
     char* rest = found == Read::done ? text : nullptr;
     while (char* line = rest ? strsep(&rest, "\n") : nullptr) around.look(line);
-    char overcommit[16] = "";
-    bool mappings_count = read_text("/proc/sys/vm/overcommit_memory", overcommit) == Read::failed || *overcommit == '2';
-    if (!memory.is_known || mappings_count) memory.free = 0;
     return memory;
-}
-
-bool mappings_are_limited() {
-    rlimit addresses{}, data{};
-    return getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY ||
-           getrlimit(RLIMIT_DATA, &data) != 0 || data.rlim_cur != RLIM_INFINITY;
 }
 
 }  // namespace tenant

@@ -7,15 +7,11 @@
 namespace tenant {
 
 struct HostMemory {
-    uint64_t all = 0;
-    uint64_t free = 0;     // nobody uses it, not as a cache either; 0 where to have it ready would already take it
+    uint64_t bytes = 0;
     bool is_known = true;  // false: a limit could not be read just now
 };
 
 // Where the kernel says which groups this process is in, and what these may take.
 HostMemory host_memory(const char* membership = "/proc/self/cgroup", const char* groups = "/sys/fs/cgroup");
-
-// Whether the program may map only so much, used or not.
-bool mappings_are_limited();
 
 }  // namespace tenant

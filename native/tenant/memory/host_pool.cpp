@@ -6,7 +6,6 @@
 #include "tenant/driver_calls.h"
 #include "tenant/found_once.h"
 #include "tenant/memory/host_memory.h"
-#include "wire/segment.h"
 #include "wire/shared_segment.h"
 
 namespace tenant {
@@ -24,15 +23,14 @@ uint64_t pinned_by_all(wire::Segment& segment) {
 }  // namespace
 
 uint64_t host_budget(const wire::Segment& segment) {
-    static FoundOnce<uint64_t> quarter;
+    static FoundOnce<uint64_t> found;
     if (uint64_t knob = segment.header.crowding.host_memory.load()) return knob;
-    uint64_t now = 0;
-    uint64_t once = quarter.get([&now] {
-        HostMemory memory = host_memory();
-        now = memory.all / 4;
-        return memory.is_known ? now : 0;
+    HostMemory memory;
+    uint64_t all = found.get([&] {
+        memory = host_memory();
+        return memory.is_known ? memory.bytes : 0;
     });
-    return once ? once : now;
+    return (all ? all : memory.bytes) / 4;
 }
 
 bool HostPool::fits(uint64_t bytes) const {
@@ -47,37 +45,27 @@ bool HostPool::take_from_budget(uint64_t blocks) {
     return false;
 }
 
-bool HostPool::make_room(uint64_t blocks) {
-    if (blocks <= room_) return true;
-    uint64_t room = std::max(blocks, room_ * 2);
-    auto* larger = static_cast<char**>(realloc(blocks_, room * sizeof(char*)));
-    if (!larger) return false;
-    blocks_ = larger;
-    room_ = room;
-    return true;
-}
-
 bool HostPool::claim(uint64_t bytes, wire::Refusal* why) {
     uint64_t wanted = (bytes + kBlock - 1) / kBlock;
     if (wanted <= count_) return true;
     *why = wire::host_memory;
-    if (!make_room(wanted)) return false;
+    if (wanted > room_) {
+        uint64_t room = std::max(wanted, room_ * 2);
+        auto* blocks = static_cast<char**>(realloc(blocks_, room * sizeof(char*)));
+        if (!blocks) return false;
+        blocks_ = blocks;
+        room_ = room;
+    }
     *why = wire::host_budget;
     if (!take_from_budget(wanted - count_)) return false;
     claimed_ = wanted - count_;
-    fresh_.begin(static_cast<uint32_t>(claimed_ - std::min(claimed_, ready_)));
+    fresh_.begin(static_cast<uint32_t>(claimed_ - (touched_ ? 1 : 0)));
     return true;
 }
 
-char* HostPool::next_block() {
-    if (!ready_) return fresh_.take();
-    char* block = blocks_[count_ + --ready_];
-    fresh_.have_pages(block);
-    return block;
-}
-
 bool HostPool::add_block() {
-    char* block = next_block();
+    char* block = touched_ ? touched_ : fresh_.take();
+    touched_ = nullptr;
     if (!block) return false;
     if (driver.cuMemHostRegister_v2(block, kBlock, CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS) {
         // It may be registered all the same; and these addresses may be another block's next.
@@ -85,7 +73,6 @@ bool HostPool::add_block() {
         fresh_.give_up(block);
         return false;
     }
-    blocks_[count_ + ready_] = blocks_[count_];
     blocks_[count_++] = block;
     --claimed_;
     return true;
@@ -103,46 +90,8 @@ void HostPool::settle() {
     claimed_ = 0;
 }
 
-bool HostPool::ready(uint64_t bytes) {
-    if (kept() >= bytes || !make_room(count_ + ready_ + 1)) return false;
-    char* block = fresh_.make();
-    if (!block) return false;
-    if (!fresh_.offer_pages(block)) keep_none_ready();
-    blocks_[count_ + ready_++] = block;
-    return true;
-}
-
-// A quarter of it stays free. Files are opened for that, in somebody's program: not for every block.
-uint64_t HostPool::spare_bytes() {
-    uint64_t now = wire::now_ns();
-    if (now - looked_ns_ > kBetweenLooksNs) {
-        looked_ns_ = now;
-        HostMemory memory = host_memory();
-        spare_bytes_ = memory.free - std::min(memory.free, memory.all / 4);
-    }
-    return mappings_are_limited() ? 0 : spare_bytes_;
-}
-
-bool HostPool::ready_spare(uint64_t bytes) {
-    if (!keeps_ready_ || kept() >= bytes || !fits(kept() + kBlock)) return false;
-    if (spare_bytes() < kBlock || !ready(bytes)) return false;
-    spare_bytes_ -= kBlock;
-    if (!keeps_ready_) fresh_.give_up(blocks_[count_ + --ready_]);
-    return keeps_ready_;
-}
-
-void HostPool::forget_what_was_taken() {
-    for (uint64_t i = count_; i < count_ + ready_;)
-        if (fresh_.has_pages(blocks_[i])) {
-            ++i;
-        } else {
-            fresh_.give_up(blocks_[i]);
-            blocks_[i] = blocks_[count_ + --ready_];
-        }
-}
-
-void HostPool::touch_next() {
-    if (ready_) fresh_.have_pages(blocks_[count_ + ready_ - 1]);
+void HostPool::touch_block() {
+    if (!touched_) touched_ = fresh_.make();
 }
 
 bool HostPool::prepare(uint64_t bytes) {
@@ -154,7 +103,8 @@ bool HostPool::prepare(uint64_t bytes) {
 }
 
 void HostPool::shrink_to(uint64_t bytes) {
-    while (ready_ > 0 && (count_ + ready_ - 1) * kBlock >= bytes) fresh_.give_up(blocks_[count_ + --ready_]);
+    if (touched_) fresh_.give_up(touched_);
+    touched_ = nullptr;
     while (count_ > 0 && (count_ - 1) * kBlock >= bytes) {
         char* block = blocks_[count_ - 1];
         // What the driver would not let go stays ours, and counted.
@@ -168,7 +118,8 @@ void HostPool::shrink_to(uint64_t bytes) {
 
 void HostPool::forget_in_child() {
     blocks_ = nullptr;
-    count_ = ready_ = claimed_ = room_ = 0;
+    touched_ = nullptr;
+    count_ = claimed_ = room_ = 0;
     segment_ = nullptr;
     slot_ = nullptr;
     fresh_.forget_in_child();

@@ -69,9 +69,7 @@ class Mover : private Others {
     bool need_the_room() override { return is_pressed(); }
     void set_where(wire::Where where);
     void show();
-    uint64_t prepare();  // when to go on with it; 0: there is nothing to do
-    bool pin_ahead(uint64_t bytes);
-    bool keep_ready(uint64_t bytes);
+    bool prepare();
 
     Membership& membership_;
     wire::Slot& slot_;
@@ -79,7 +77,6 @@ class Mover : private Others {
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
     uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
-    bool was_soon_ = false;   // that it may have to leave, when it last prepared for it
     uint64_t needed_ns_ = 0;  // when all its host memory last was
     MovableBytes before_parting_;
     uint64_t claimed_[wire::kGpus] = {};
@@ -93,9 +90,10 @@ void Mover::run() {
     while (phase.load() == moving) {
         uint32_t woken = mine_.wake.load();
         look(wire::now_ns());
-        uint64_t nap = mine_.where.load() == wire::resident ? prepare() : 0;
+        bool more = mine_.where.load() == wire::resident && prepare();
         bool is_soon = asked_ns_ || mine_.where.load() == wire::away || wire::is_shared(membership_.segment());
-        wait_to_be_woken(mine_.wake, woken, nap ? nap : is_soon ? kSoonLookNs : kResidentLookNs);
+        uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : kResidentLookNs;
+        wait_to_be_woken(mine_.wake, woken, nap);
     }
 }
 
@@ -223,8 +221,6 @@ bool Mover::make_still() {
             refuse(wire::does_not_drain);
             return false;
         }
-        // The time is there.
-        if (residence.pool.ready_bytes() && pin_ahead(movable_bytes().on_all())) continue;
         timespec nap{0, 100000};
         clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
     }
@@ -366,7 +362,6 @@ void Mover::come_back() {
 void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
-    mine_.host_ready.store(residence.pool.ready_bytes());
     bool is_away = mine_.where.load() == wire::away;
     bool comes_back = is_away && !mine_.held.load() && !is_over_limit();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -385,46 +380,31 @@ CUcontext a_context() {
     return nullptr;
 }
 
-// One block more, if in the end that will be enough.
-bool Mover::pin_ahead(uint64_t bytes) {
-    HostPool& pool = residence.pool;
-    if (pool.bytes() >= bytes || !pool.fits(bytes)) return false;
-    if (pool.ready_bytes())
-        pool.touch_next();
-    else
-        pool.ready(bytes);
-    // The lock is for the context, which must not end meanwhile.
-    ResidenceLocked locked;
-    CUcontext context = a_context();
-    return context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && pool.prepare(bytes);
-}
-
-bool Mover::keep_ready(uint64_t bytes) {
-    if (residence.pool.ready_spare(bytes)) return true;
-    residence.pool.forget_what_was_taken();
-    return false;
-}
-
-// The host memory for a leaving takes longer to get than to copy to. Where that may be soon, it is pinned ahead; else
-// what is spare is kept ready, with breaks as long as the work.
-uint64_t Mover::prepare() {
-    uint64_t all = movable_bytes().on_all(), now = wire::now_ns();
+// Where it is crowded, the host memory for a leaving is pinned ahead: that takes longer than the copying.
+bool Mover::prepare() {
+    uint64_t all = 0, now = wire::now_ns();
+    MovableBytes bytes = movable_bytes();
+    for (uint64_t on_one : bytes.all) all += on_one;
     see_crowds([&](int, const Crowd& crowd, const arbiter::Tenant&) {
         if (arbiter::is_crowded(crowd.gpu, crowd.tenants, crowd.count)) crowded_ns_ = now;
     });
-    HostPool& pool = residence.pool;
     // A job that frees and allocates again finds it there.
-    if (pool.kept() <= all + 2 * HostPool::kBlock)
+    if (residence.pool.bytes() <= all + 2 * HostPool::kBlock)
         needed_ns_ = now;
     else if (now - needed_ns_ > kNotNeededForNs)
-        pool.shrink_to(all);
-    bool is_soon = asked_ns_ || (crowded_ns_ && now - crowded_ns_ <= kCrowdedForNs);
-    if (is_soon == was_soon_ && now < prepare_from_ns_) return 0;
-    was_soon_ = is_soon;
-    bool more = is_soon ? pin_ahead(all) : keep_ready(all);
-    prepare_from_ns_ = more ? 0 : now + kNoMoreForNs;
-    if (!more) return 0;
-    return is_soon ? kBetweenBlocksNs : std::max(kBetweenBlocksNs, wire::now_ns() - now);
+        residence.pool.shrink_to(all);
+    if (!crowded_ns_ || now - crowded_ns_ > kCrowdedForNs || residence.pool.bytes() >= all) return false;
+    if (now < prepare_from_ns_) return false;
+    prepare_from_ns_ = now + kNoMoreForNs;
+    // A part of it would help nobody.
+    if (!residence.pool.fits(all)) return false;
+    residence.pool.touch_block();
+    // The lock is for the context, which must not end meanwhile.
+    ResidenceLocked locked;
+    CUcontext context = a_context();
+    bool good = context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(all);
+    if (good) prepare_from_ns_ = 0;
+    return good;
 }
 
 void* mover_main(void* membership) {

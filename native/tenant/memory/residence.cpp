@@ -189,13 +189,10 @@ bool is_by_default() {
     return !text || !*text;
 }
 
-bool is_off(const char* name) {
-    const char* text = getenv(name);
-    return text && (strcmp(text, "0") == 0 || strcmp(text, "no") == 0 || strcmp(text, "false") == 0);
-}
-
 bool memory_shall_move() {
-    return is_by_default() ? class_from_environment() == wire::opportunistic : !is_off("COTENANT_OVERSUBSCRIBE");
+    if (is_by_default()) return class_from_environment() == wire::opportunistic;
+    const char* text = getenv("COTENANT_OVERSUBSCRIBE");
+    return strcmp(text, "0") != 0 && strcmp(text, "no") != 0 && strcmp(text, "false") != 0;
 }
 
 }  // namespace
@@ -207,7 +204,6 @@ void begin_residence(wire::Segment& segment, wire::Slot& slot) {
     only_if_lendable = is_by_default();
     residence.slot = &slot;
     residence.pool.use(&segment, &slot);
-    if (is_off("COTENANT_READY")) residence.pool.keep_none_ready();
     slot.residence.since_ns.store(wire::now_ns());
     slot.residence.where.store(wire::resident);
     Still::memory_moves.store(true);

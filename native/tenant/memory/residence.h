@@ -7,8 +7,6 @@
 // Everything here is called between the two ends of a Still, but for what the mover calls while nobody is inside.
 #pragma once
 
-#include <numeric>
-
 #include "tenant/locked.h"
 #include "tenant/memory/eviction.h"
 #include "tenant/memory/ledger.h"
@@ -46,7 +44,6 @@ void pin_memory_at(CUdeviceptr pointer);
 struct MovableBytes {
     uint64_t all[wire::kGpus] = {};
     uint64_t absent[wire::kGpus] = {};
-    uint64_t on_all() const { return std::accumulate(all, all + wire::kGpus, uint64_t{0}); }
 };
 MovableBytes movable_bytes();
 

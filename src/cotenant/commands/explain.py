@@ -93,7 +93,6 @@ def memory_of(tenant: segment.Tenant) -> dict[str, Any]:
         "gpu_bytes": here,
         "pinned_bytes": here - min(here, movable),
         "host_bytes": tenant.host_bytes,
-        "host_ready": tenant.host_ready,
         "wanted_bytes": tenant.wanted_bytes,
         "times_left": tenant.times_left,
         "saved_bytes": tenant.saved_bytes,
@@ -162,8 +161,6 @@ def memory_in_words(memory: dict[str, Any], pid: int) -> Iterator[str]:
         yield f"it waits for {size(memory['wanted_bytes'])} of the GPU's memory"
     if memory["where"] != "pinned" and memory["pinned_bytes"]:
         yield f"{size(memory['pinned_bytes'])} of its memory cannot leave the GPU"
-    if memory["host_ready"]:
-        yield f"{size(memory['host_ready'])} of host memory are ready for it to leave; the kernel can take them back"
     if memory["times_left"]:
         spared = f", {size(memory['dropped_bytes'])} were not in use" if memory["dropped_bytes"] else ""
         took = memory["transfer_seconds"]

@@ -172,7 +172,6 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
             "saved_bytes": tenant.saved_bytes,
             "dropped_bytes": tenant.dropped_bytes,
             "host_pinned": tenant.host_pinned,
-            "host_ready": tenant.host_ready,
             "unknown_functions": tenant.unknown_functions,
             "time_slice_us": tenant.time_slice_us,
             "time_slice_refused": tenant.time_slice_refused,
