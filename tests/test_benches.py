@@ -14,7 +14,7 @@ pytest.importorskip("numpy", reason="numpy is not installed")
 SCRIPTS = sorted(
     script
     for script in (TREE / "bench").glob("*/*.py")
-    if "ArgumentParser" in script.read_text() and "__main__" in script.read_text()
+    if "argparse" in script.read_text() and "__main__" in script.read_text()
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +59,8 @@ def test_two_jobs_that_do_not_fit_and_a_server_that_grows(
     found = json.loads((tmp_path / "memory.json").read_text())
     assert [one["same"] for one in found["losses"]] == [True, True]
     assert min(found["evictions"]) >= 3
+    # Beside the steps by hand.
+    assert all(0 < steps < one["steps"] for steps, one in zip(found["steps"], found["losses"], strict=True))
     assert found["most_bytes_at_once"] <= 24 << 20
     assert len(found["server"]["growth_ms"]) == 30
     assert found["problems"] == []
@@ -93,6 +96,27 @@ def test_copies_while_another_job_moves(cotenant: Run, softgpu_env: dict[str, st
         "| it returns",
     }
     assert done.stdout.count("(median of 2)") == 2
+
+
+def test_the_first_pause_and_the_next(cotenant: Run, softgpu_env: dict[str, str]) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    command = (sys.executable, BENCH / "first_pause.py", "--mib", "64", "--jobs", "2")
+    done = cotenant("softgpu", "--", *command, env=softgpu_env)
+    assert done.returncode == 0, done.stderr
+    header, _, *rows = done.stdout.splitlines()
+    assert header == "| first, s | second | third |"
+    figures = [[float(cell) for cell in row.strip("| ").split("|")] for row in rows]
+    assert [len(row) for row in figures] == [3, 3]
+
+
+def test_a_command_that_is_not_there(softgpu_env: dict[str, str]) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    command = [sys.executable, str(BENCH / "copies.py"), "--cotenant", "/not/there"]
+    done = subprocess.run(command, env=softgpu_env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.splitlines()[:1]) == (
+        1,
+        ["error: cannot start /not/there: No such file or directory"],
+    )
 
 
 def test_a_promise_is_broken_where_not_even_the_interval_reaches_it(report: ModuleType) -> None:
