@@ -59,8 +59,9 @@ def test_two_jobs_that_do_not_fit_and_a_server_that_grows(
     found = json.loads((tmp_path / "memory.json").read_text())
     assert [one["same"] for one in found["losses"]] == [True, True]
     assert min(found["evictions"]) >= 3
-    # Beside the steps by hand.
-    assert all(0 < steps < one["steps"] for steps, one in zip(found["steps"], found["losses"], strict=True))
+    assert sum(found["steps"]) > 0
+    # Those between the pauses by hand come after.
+    assert all(steps < one["steps"] for steps, one in zip(found["steps"], found["losses"], strict=True))
     assert found["most_bytes_at_once"] <= 24 << 20
     assert len(found["server"]["growth_ms"]) == 30
     assert found["problems"] == []
