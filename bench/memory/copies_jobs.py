@@ -1,5 +1,6 @@
-"""The two processes of copies.py: `hold MIB` has so much GPU memory and does nothing; `copy` copies four bytes from the
-GPU and four to it, now and then many more, and says at the end of stdin when, which, and how long each took.
+"""The processes of copies.py and first_pause.py: `hold MIB` has so much GPU memory and does nothing; `copy` copies four
+bytes from the GPU and four to it, now and then many more, and says at the end of stdin when, which, and how long each
+took.
 """
 
 from __future__ import annotations

@@ -157,6 +157,10 @@ def parser_with_commands(about: str) -> argparse.ArgumentParser:
     return parser
 
 
+def say(problem: Problem) -> None:
+    narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
+
+
 def measure_prepared(
     measure: Callable[[Setting, argparse.Namespace], None],
     options: argparse.Namespace,
@@ -167,7 +171,7 @@ def measure_prepared(
         with prepared(options.python, options.cotenant, environment) as setting:
             measure(setting, options)
     except Problem as problem:
-        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
+        say(problem)
         return problem.status
     return 0
 

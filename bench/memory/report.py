@@ -18,7 +18,6 @@ from bootstrap import Interval, ratio_interval
 PROMISE = 0.2  # of the server
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 
-
 WAYS = (
     ("step_end", "at the end of a step"),
     ("amid", "amid a step"),

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 try:
-    from jobs import Job, Setting, parallel, prepared
+    from jobs import Job, Setting, parallel, parser_with_commands, prepared, say
     from moves import saw
     from report import PROMISE, as_markdown, into_page, promise_broken
 
@@ -48,9 +47,7 @@ def progress(what: str) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_with_commands(__doc__ or "")
     parser.add_argument("--capacity", type=int, default=24, metavar="GIB", help="what all share; default 24")
     parser.add_argument("--job", type=int, default=20, metavar="GIB", help="a training's size; default 20")
     parser.add_argument("--growth", type=int, default=10, metavar="GIB", help="of the server; default 10")
@@ -62,8 +59,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--toy", action="store_true", help="on the software GPU")
     parser.add_argument("--output", type=Path, default=Path("memory.json"), help="default memory.json")
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the table in this page")
-    parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter with PyTorch")
-    parser.add_argument("--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]))
     return parser.parse_args()
 
 
@@ -290,7 +285,7 @@ def main() -> int:
             measure(setting, options, found)
     except Problem as problem:
         problems.append(problem.message)
-        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
+        say(problem)
     except Exception as error:
         # Minutes on a GPU are not thrown away for a fault in what came last.
         problems.append(f"{type(error).__name__}: {error}")

@@ -1,4 +1,5 @@
-// `host_memory MEMBERSHIP GROUPS`: what there is for a process in these groups, and whether that is known.
+// `host_memory MEMBERSHIP GROUPS [no descriptors]`: what there is for a process in these groups, and whether that is
+// known.
 #include "tenant/memory/host_memory.h"
 
 #include <sys/resource.h>

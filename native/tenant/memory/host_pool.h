@@ -1,5 +1,5 @@
 // Pinned host memory for what leaves the GPU: taken in blocks, kept for the next time, and never more than the budget
-// that all tenants share. The budget is held as quotas are (memory_quota.h): each adds what it takes to its own slot,
+// that all tenants share. The budget is held as quotas are (quota.h): each adds what it takes to its own slot,
 // then sums up all live slots, and takes its addition back where that is too much.
 //
 // Pages are touched before the driver is asked to pin them: pinning untouched pages would hold its lock for long.

@@ -1,5 +1,5 @@
 // What this process holds of each GPU's memory. The sum stands in its slot (OnGpu::memory_bytes), where its tenant's
-// limit is kept (memory_quota.h); here is which allocation has how much of it, so that it is given back.
+// limit is kept (quota.h); here is which allocation has how much of it, so that it is given back.
 //
 // Bytes are counted as the driver takes them: in pages of 2 MiB. Allocations of up to half a page share pages, and a
 // page is counted while anything lies in it. (As measured on driver 580: docs/memory.md.)
