@@ -1,13 +1,14 @@
-"""Makes dist/cotenant-VERSION-linux-x86_64.tar.gz: all that a machine without a network needs.
+"""Makes dist/cotenant-VERSION-linux-MACHINE.tar.gz: all that a machine like this one needs without a network.
 
 install.sh    installs and self-tests
-CONTENTS      which Python versions it serves and how new a C library it needs, for install.sh
+CONTENTS      which machine and Python versions it serves and how new a C library it needs, for install.sh
 wheels/       our wheel, pip, and the dependencies' wheels for each Python version
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 ROOT = Path(__file__).resolve().parent.parent
+MACHINE = os.uname().machine
 # pip takes these tags as they are, without the older ones that each implies.
 GLIBC_2_OF_WHEELS = (28, 27, 26, 24, 17, 12, 5)
 PLATFORMS = ["linux", "manylinux2014", *(f"manylinux_2_{minor}" for minor in GLIBC_2_OF_WHEELS)]
@@ -46,7 +48,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def download(requirements: list[str], python: str, folder: Path) -> None:
-    target = [f"--python-version={python}", *(f"--platform={platform}_x86_64" for platform in PLATFORMS)]
+    target = [f"--python-version={python}", *(f"--platform={tag}_{MACHINE}" for tag in PLATFORMS)]
     pip("download", "--only-binary=:all:", *target, "-d", folder, *requirements)
 
 
@@ -106,11 +108,14 @@ def make_bundle(pythons: list[str], output: Path) -> Path:
         wheels.rename(folder / "wheels")
         shutil.copy(ROOT / "packaging" / "install.sh", folder)
         shutil.copy(ROOT / "LICENSE", folder)
-        contents = f"version={version}\npythons={' '.join(pythons)}\nglibc={glibc_major}.{glibc_minor}\n"
+        contents = (
+            f"version={version}\nmachine={MACHINE}\npythons={' '.join(pythons)}\n"
+            f"glibc={glibc_major}.{glibc_minor}\n"
+        )
         (folder / "CONTENTS").write_text(contents)
 
         output.mkdir(parents=True, exist_ok=True)
-        archive = output / f"cotenant-{version}-linux-x86_64.tar.gz"
+        archive = output / f"cotenant-{version}-linux-{MACHINE}.tar.gz"
         write_archive(folder, archive)
     return archive
 

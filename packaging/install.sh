@@ -10,6 +10,7 @@ contents() {
 version=$(contents version)
 pythons=$(contents pythons)
 glibc=$(contents glibc)
+serves=$(contents machine)
 
 usage() {
     cat <<USAGE
@@ -17,7 +18,7 @@ usage: install.sh FOLDER                     into a virtual environment made in 
        install.sh --python PYTHON FOLDER     the same, made with PYTHON
        install.sh --python PYTHON            into that interpreter's own environment
 
-Needs Linux x86-64, glibc $glibc or newer, and one of Python $pythons. The jobs that cotenant runs may use any other
+Needs Linux on $serves, glibc $glibc or newer, and one of Python $pythons. The jobs that cotenant runs may use any other
 Python: they need nothing from this one.
 USAGE
 }
@@ -30,7 +31,7 @@ fail() {
 
 check_machine() {
     machine="$(uname -s) $(uname -m)"
-    [ "$machine" = "Linux x86_64" ] || fail "Cotenant runs on Linux x86-64; this is $machine"
+    [ "$machine" = "Linux $serves" ] || fail "this bundle is for Linux on $serves; this is $machine"
     minor=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
         fail "$python does not run" "name an interpreter: install.sh --python /path/to/python3 ..."
     case " $pythons " in

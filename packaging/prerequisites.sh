@@ -16,10 +16,13 @@ fits() {
     "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
 }
 
-if [ "$(uname -s) $(uname -m)" != "Linux x86_64" ]; then
-    echo "error: Cotenant builds on Linux x86-64 only; this is $(uname -s) $(uname -m)" >&2
-    exit 1
-fi
+case "$(uname -s) $(uname -m)" in
+    "Linux x86_64" | "Linux aarch64") ;;
+    *)
+        echo "error: Cotenant builds on Linux x86-64 and aarch64 only; this is $(uname -s) $(uname -m)" >&2
+        exit 1
+        ;;
+esac
 
 python=
 for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do

@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant import driver
+from cotenant import architecture, driver
 
+HERE = architecture.HERE
+[ELSEWHERE] = [one for one in architecture.ARCHITECTURES if one is not HERE]
+FLAGS = HERE.loader_cache_flags
 NO_CACHE = Path("/no/such/cache")
 
 
-def elf(bits: int = 2, kind: int = 3, machine: int = 62) -> bytes:
-    """The head of an ELF file: 64-bit shared object for x86-64 unless told."""
+def elf(bits: int = 2, kind: int = 3, machine: int = HERE.elf_machine) -> bytes:
+    """The head of an ELF file: 64-bit shared object for this processor unless told."""
     return b"\x7fELF" + bytes([bits, 1, 1]) + bytes(9) + struct.pack("<HH", kind, machine) + bytes(44)
 
 
@@ -48,7 +51,7 @@ def test_the_order_is_setting_library_path_cache_usual_folders(tmp_path: Path) -
     in_cache = library(tmp_path / "cached")
     usual = library(tmp_path / "usual")
     cache = tmp_path / "ld.so.cache"
-    cache.write_bytes(loader_cache([(0x0303, "libcuda.so.1", str(in_cache))]))
+    cache.write_bytes(loader_cache([(FLAGS, "libcuda.so.1", str(in_cache))]))
     folders = (str(tmp_path / "nothing"), str(usual.parent))
     environment = {
         "COTENANT_DRIVER": str(given_file),
@@ -63,8 +66,8 @@ def test_the_order_is_setting_library_path_cache_usual_folders(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"not a library", elf(bits=1), elf(machine=183), elf(kind=2), b"\x7fELF"],
-    ids=["empty", "text", "32 bits", "ARM", "a program", "cut off"],
+    [b"", b"not a library", elf(bits=1), elf(machine=ELSEWHERE.elf_machine), elf(kind=2), b"\x7fELF"],
+    ids=["empty", "text", "32 bits", "another processor", "a program", "cut off"],
 )
 def test_what_is_no_library_for_this_machine_is_passed_over(tmp_path: Path, content: bytes) -> None:
     wrong = library(tmp_path / "wrong", content=content)
@@ -98,7 +101,7 @@ def test_a_mounted_driver_without_links_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
-    [("missing", None, "cannot be read"), ("text", b"text", "not a 64-bit x86 shared library")],
+    [("missing", None, "cannot be read"), ("text", b"text", f"not a {HERE.words} shared library")],
 )
 def test_a_given_driver_that_cannot_be_one_is_said_and_nothing_else_is_taken(
     tmp_path: Path, name: str, content: bytes | None, reason: str
@@ -115,9 +118,10 @@ def test_the_cache_is_read_for_this_name_and_machine_only(tmp_path: Path) -> Non
     cache = tmp_path / "cache"
     entries = [
         (0x0003, "libcuda.so.1", "/32-bit/libcuda.so.1"),
-        (0x0303, "libcuda.so.10", "/other/libcuda.so.10"),
-        (0x0303, "libcuda.so.1", "/first/libcuda.so.1"),
-        (0x0303, "libcuda.so.1", "/second/libcuda.so.1"),
+        (ELSEWHERE.loader_cache_flags, "libcuda.so.1", "/elsewhere/libcuda.so.1"),
+        (FLAGS, "libcuda.so.10", "/other/libcuda.so.10"),
+        (FLAGS, "libcuda.so.1", "/first/libcuda.so.1"),
+        (FLAGS, "libcuda.so.1", "/second/libcuda.so.1"),
     ]
     expected = [Path("/first/libcuda.so.1"), Path("/second/libcuda.so.1")]
     cache.write_bytes(loader_cache(entries))
@@ -126,17 +130,20 @@ def test_the_cache_is_read_for_this_name_and_machine_only(tmp_path: Path) -> Non
     assert driver.cached("libcuda.so.1", cache) == expected
 
 
+LDCONFIG_SAYS = {"x86_64": "x86-64", "aarch64": "AArch64"}
+
+
 def test_this_machines_cache_reads_as_ldconfig_prints_it() -> None:
     ldconfig = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
     if ldconfig is None or not driver.LOADER_CACHE.exists():
         pytest.skip("no ldconfig or no loader cache")
     printed = subprocess.run([ldconfig, "-p"], check=True, capture_output=True, text=True).stdout
     lines = [line.split() for line in printed.splitlines() if line.startswith("\tlibc.so.6 ")]
-    expected = [Path(line[-1]) for line in lines if "x86-64" in " ".join(line)]
+    expected = [Path(line[-1]) for line in lines if LDCONFIG_SAYS[HERE.name] in " ".join(line)]
     assert driver.cached("libc.so.6", driver.LOADER_CACHE) == expected
 
 
-WHOLE_CACHE = loader_cache([(0x0303, "libcuda.so.1", "/a/libcuda.so.1"), (0x0303, "libc.so.6", "/b")])
+WHOLE_CACHE = loader_cache([(FLAGS, "libcuda.so.1", "/a/libcuda.so.1"), (FLAGS, "libc.so.6", "/b")])
 
 
 @given(st.integers(0, len(WHOLE_CACHE)), st.binary(max_size=40), st.integers(0, len(WHOLE_CACHE)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ TREE = Path(__file__).parents[1]
 def test_a_production_launch_adds_at_most_300_instructions(native: Path, tmp_path: Path) -> None:
     if not shutil.which("valgrind"):
         pytest.skip("valgrind is not installed")
+    if os.uname().machine == "aarch64":
+        pytest.skip("callgrind loses sight of returns on this processor")
     figures = tmp_path / "launch.json"
     command = [
         sys.executable,

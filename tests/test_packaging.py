@@ -18,7 +18,8 @@ from elftools.elf.sections import SymbolTableSection
 import cotenant
 
 TREE = Path(__file__).resolve().parent.parent
-C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2"}
+LOADER = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[os.uname().machine]
+C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", LOADER}
 PAGES = [TREE / "README.md", *sorted((TREE / "docs").glob("*.md"))]
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MARKDOWN_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -41,7 +42,11 @@ def exported_names(path: Path) -> set[str]:
     with path.open("rb") as file:
         symbols = ELFFile(file).get_section_by_name(".dynsym")
         assert isinstance(symbols, SymbolTableSection)
-        return {symbol.name for symbol in symbols.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"}
+        return {
+            symbol.name
+            for symbol in symbols.iter_symbols()
+            if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["bind"] != "STB_LOCAL"
+        }
 
 
 def test_native_files_need_only_the_c_library(native: Path) -> None:
@@ -82,8 +87,10 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_contents(bundle: Path, pythons: str = THIS_PYTHON, glibc: str = "2.17") -> None:
-    (bundle / "CONTENTS").write_text(f"version=1.2.3\npythons={pythons}\nglibc={glibc}\n")
+def write_contents(
+    bundle: Path, pythons: str = THIS_PYTHON, glibc: str = "2.17", machine: str = os.uname().machine
+) -> None:
+    (bundle / "CONTENTS").write_text(f"version=1.2.3\nmachine={machine}\npythons={pythons}\nglibc={glibc}\n")
 
 
 def install(bundle: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -98,6 +105,14 @@ def test_install_names_the_pythons_it_has_wheels_for(bundle: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.startswith("error: no wheels for Python 3.1")
     assert "serves 3.7 3.8" in result.stderr
+    assert not (bundle / "new").exists()
+
+
+def test_install_refuses_a_bundle_for_another_processor(bundle: Path) -> None:
+    write_contents(bundle, machine="sparc64")
+    result = install(bundle, "--python", sys.executable, str(bundle / "new"))
+    assert result.returncode == 1
+    assert "error: this bundle is for Linux on sparc64; this is Linux " in result.stderr
     assert not (bundle / "new").exists()
 
 

@@ -1,6 +1,6 @@
 """Writes the interposer's generated part: trampolines for every driver function, their numbers, and the hooks.
 
-shim.py --compiler g++ --include DIR --list hooks.list --exports FILE --output DIR
+shim.py --compiler g++ --include DIR --list hooks.list --exports FILE --machine x86_64 --output DIR
 shim.py ... --report docs/interposition.md     the table for people
 shim.py ... --check                            exit 1, naming them, if functions are not treated
 """
@@ -8,37 +8,18 @@ shim.py ... --check                            exit 1, naming them, if functions
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
 
 import declarations
 import hooks
-
-ASSEMBLY_HEAD = """\
-# Every driver function, forwarded: one jump through a slot. A slot first leads to the resolver, which opens the
-# driver and fills them all.
-    .text
-"""
+import trampolines
 
 
 def exported_names(path: Path) -> list[str]:
     return [line for line in path.read_text().split("\n") if line and not line.startswith("#")]
-
-
-def assembly(names: list[str]) -> str:
-    parts = [ASSEMBLY_HEAD]
-    for index, name in enumerate(names):
-        parts.append(
-            f"    .globl {name}\n    .type {name}, @function\n    .p2align 3\n"
-            f"{name}:\n    jmp *(shim_slots + {8 * index})(%rip)\n    .size {name}, .-{name}\n"
-        )
-    for index in range(len(names)):
-        parts.append(f"first_{index}:\n    pushq ${index}\n    jmp shim_first_call\n")
-    parts.append("    .hidden shim_slots\n    .globl shim_slots\n    .data\n    .p2align 6\nshim_slots:\n")
-    parts.extend(f"    .quad first_{index}\n" for index in range(len(names)))
-    parts.append('    .section .note.GNU-stack,"",@progbits\n')
-    return "".join(parts)
 
 
 def indices(names: list[str]) -> str:
@@ -63,6 +44,7 @@ def main() -> int:
     parser.add_argument("--include", type=Path, required=True)
     parser.add_argument("--list", type=Path, required=True)
     parser.add_argument("--exports", type=Path, required=True)
+    parser.add_argument("--machine", default=os.uname().machine, help="as `uname -m` says it")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--check", action="store_true")
@@ -77,7 +59,7 @@ def main() -> int:
     if options.output:
         names = sorted({*functions, *exported_names(options.exports)})
         options.output.mkdir(parents=True, exist_ok=True)
-        write(options.output / "forward.S", assembly(names))
+        write(options.output / "forward.S", trampolines.assembly(options.machine, names))
         write(options.output / "forward_index.inc", indices(names))
         write(options.output / "forward_names.inc", "".join(f'"{name}",\n' for name in names))
         write(options.output / "hooks.inc", hooks.hook_lines(treatments, functions))

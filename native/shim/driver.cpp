@@ -35,7 +35,7 @@ CUresult no_device() { return CUDA_ERROR_NO_DEVICE; }
 // Where `cotenant run` did not say which file the driver is.
 constexpr const char* kUsualPlaces[] = {
     "/usr/local/nvidia/lib64/libcuda.so.1",
-    "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+    "/usr/lib/" COTENANT_MACHINE "-linux-gnu/libcuda.so.1",
     "/usr/lib64/libcuda.so.1",
     "/usr/lib/wsl/lib/libcuda.so.1",
 };
@@ -131,7 +131,7 @@ extern "C" {
 __attribute__((visibility("hidden"))) void* shim_real_dlopen = nullptr;
 }
 
-// A program that names the driver's file gets us, as one that names its SONAME does. All else is left as it is; entry.S
+// A program that names the driver's file gets us, as one that names its SONAME does. All else is left as it is; entry/
 // jumps on to the C library's dlopen with the caller's return address, which decides whose RUNPATH is searched.
 extern "C" __attribute__((visibility("hidden"))) const char* shim_redirect(const char* path) {
     if (!shim_real_dlopen) shim_real_dlopen = reinterpret_cast<void*>(shim::real_dlopen());

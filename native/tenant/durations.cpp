@@ -13,7 +13,7 @@ constexpr uint32_t kSampleEvery = 128;
 
 float Durations::estimate(Shape shape) const {
     const Entry& here = entry(shape);
-    if (here.shape.load(std::memory_order_relaxed) != shape) return admission::kUnknown;
+    if (here.shape.load(std::memory_order_acquire) != shape) return admission::kUnknown;
     return here.us.load(std::memory_order_relaxed);
 }
 
@@ -22,7 +22,7 @@ bool Durations::wants_sample(Shape shape) {
     if (here.shape.load(std::memory_order_relaxed) != shape) {
         here.us.store(admission::kUnknown, std::memory_order_relaxed);
         here.launches.store(0, std::memory_order_relaxed);
-        here.shape.store(shape, std::memory_order_relaxed);
+        here.shape.store(shape, std::memory_order_release);
     }
     uint32_t launch = here.launches.load(std::memory_order_relaxed);
     here.launches.store(launch + 1, std::memory_order_relaxed);

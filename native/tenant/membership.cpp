@@ -167,8 +167,8 @@ CUdeviceptr Membership::gate_address(int gpu) {
     // Mapping memory is forbidden to a thread while a capture is open, unless it declares itself relaxed.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     driver.cuThreadExchangeStreamCaptureMode(&mode);
-    CUresult mapped =
-        driver.cuMemHostRegister_v2(slot_, wire::kPage, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    CUresult mapped = driver.cuMemHostRegister_v2(slot_, wire::page_bytes(),
+                                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (mapped == CUDA_SUCCESS || mapped == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
         if (driver.cuMemHostGetDevicePointer_v2(&page, slot_, 0) != CUDA_SUCCESS) page = 0;
     progress.map();

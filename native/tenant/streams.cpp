@@ -6,13 +6,16 @@ namespace tenant {
 
 StreamState StreamTable::removed_;
 
-StreamState* StreamTable::enter(const StreamKey& key) {
+StreamState* StreamTable::enter(const StreamKey& key, CUstream handle, CUcontext context, int gpu) {
     // A table three quarters full is full: look-ups must meet an empty place soon.
     if (used_places_ >= kPlaces / 4 * 3) return nullptr;
     StreamState* state = spares_ ? spare_[--spares_] : new (std::nothrow) StreamState;
     if (!state) return nullptr;
     if (!state->number) state->number = ++made_;
     state->key = key;
+    state->handle = handle;
+    state->context = context;
+    state->gpu = gpu;
     state->issued.store(0, std::memory_order_relaxed);
     state->since_gate_us.store(0, std::memory_order_relaxed);
     state->finished = 0;

@@ -50,7 +50,7 @@ class StreamTable {
     uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
     // The caller holds the tenant's lock for the rest.
-    StreamState* enter(const StreamKey& key);
+    StreamState* enter(const StreamKey& key, CUstream handle, CUcontext context, int gpu);
     template <class Matches>
     int remove_if(Matches&& matches) {
         int removed = 0;

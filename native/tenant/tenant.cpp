@@ -59,14 +59,8 @@ StreamState* enter_stream(Membership& membership, const StreamKey& key, CUstream
     if (gpu < 0) return nullptr;
     MembershipLocked locked(membership);
     if (StreamState* state = membership.streams.find(key)) return state;
-    StreamState* state = membership.streams.enter(key);
-    if (!state) {
-        add_one(membership.slot().gpus[gpu].figures.escaped);
-        return nullptr;
-    }
-    state->handle = handle;
-    state->context = context;
-    state->gpu = gpu;
+    StreamState* state = membership.streams.enter(key, handle, context, gpu);
+    if (!state) add_one(membership.slot().gpus[gpu].figures.escaped);
     return state;
 }
 
@@ -209,11 +203,11 @@ void Work::end_sample(bool launched) { Samples::end(sample_, state_->handle, lau
 
 void Work::stay_busy() {
     if (state_->key.which > 1) membership_->mark_end_of_work(*state_);
-    // Counted only now that the driver has it: before, the watcher would find its stream empty and take it for done. A
-    // full barrier: either the watcher sees this operation, or we see that it has called us idle meanwhile.
-    state_->issued.fetch_add(1, std::memory_order_seq_cst);
-    if (!membership_->slot().gpus[state_->gpu].busy.load(std::memory_order_relaxed))
-        membership_->become_busy(state_->gpu);
+    // Counted only now that the driver has it: before, the watcher would find its stream empty and take it for done.
+    // Both sequentially consistent: either the watcher sees this operation, or we see that it has called us idle
+    // meanwhile.
+    state_->issued.fetch_add(1);
+    if (!membership_->slot().gpus[state_->gpu].busy.load()) membership_->become_busy(state_->gpu);
 }
 
 OpeningCapture::OpeningCapture() : membership_(Membership::current()) {

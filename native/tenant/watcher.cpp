@@ -118,7 +118,7 @@ uint64_t Membership::pace(uint64_t now) const {
 
 bool Membership::is_busy() const {
     for (const wire::OnGpu& gpu : slot_->gpus)
-        if (gpu.busy.load(std::memory_order_relaxed)) return true;
+        if (gpu.busy.load()) return true;  // in this order after `asleep_`: see nap
     return false;
 }
 

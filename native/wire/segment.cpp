@@ -40,9 +40,9 @@ bool prepare_owner_mutexes(Segment& segment) {
 Segment* map(int fd) {
     Segment* segment = reserve_segment();
     if (!segment) return nullptr;
-    if (mmap(segment, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
+    if (mmap(segment, segment_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
         return segment;
-    munmap(segment, kMappedBytes);
+    munmap(segment, mapped_bytes());
     return nullptr;
 }
 
@@ -57,14 +57,14 @@ bool create(const char* path, std::string* why) {
     }
     bool done = false;
     // posix_fallocate, not ftruncate: a full disk is an error here, not a SIGBUS in the guest.
-    if (int error = posix_fallocate(fd, 0, kSegmentBytes)) {
+    if (int error = posix_fallocate(fd, 0, segment_bytes())) {
         errno = error;
         *why = because("no room for", path);
     } else if (Segment* segment = map(fd)) {
         begin_header(segment->header);
         done = prepare_owner_mutexes(*segment) && (::link(beside.c_str(), path) == 0 || errno == EEXIST);
         if (!done) *why = because("cannot create", path);
-        munmap(segment, kMappedBytes);
+        munmap(segment, mapped_bytes());
     } else {
         *why = because("cannot map", path);
     }
@@ -140,8 +140,8 @@ void clear(Segment& segment, int index) {
     for (int gpu = 0; gpu < kGpus; ++gpu)
         if (slot.gpus[gpu].busy.load()) go_idle(segment, index, gpu);
     FAULT_POINT();
-    char* after_mutex = reinterpret_cast<char*>(&slot) + sizeof slot.owner;
-    memset(after_mutex, 0, sizeof slot - sizeof slot.owner);
+    char* after_mutex = reinterpret_cast<char*>(&slot) + kOwnerBytes;
+    memset(after_mutex, 0, sizeof slot - kOwnerBytes);
     FAULT_POINT();
     // The leaving owner's streams may still wait here: they must drain.
     for (OnGpu& gpu : slot.gpus) gpu.gate.store(open);
@@ -168,8 +168,7 @@ bool is_folder(const char* path) {
 void begin_header(Header& header) {
     memcpy(header.magic, kMagic, sizeof kMagic);
     header.version = kVersion;
-    header.header_bytes = kPage;
-    header.slot_bytes = kPage;
+    header.header_bytes = header.slot_bytes = static_cast<uint32_t>(page_bytes());
     header.slots = kSlots;
     header.knobs.rule = admission::strict;
     header.knobs.grace_us = 300;
@@ -200,7 +199,7 @@ Segment* open_segment(const char* path, std::string* why) {
             memcmp(header_bytes.magic, kMagic, sizeof kMagic) != 0) {
             *why = std::string(path) + " is not a Cotenant segment";
         } else if (header_bytes.version != kVersion || header_bytes.slots != kSlots ||
-                   header_bytes.slot_bytes != kPage || about.st_size != static_cast<off_t>(kSegmentBytes)) {
+                   header_bytes.slot_bytes != page_bytes() || about.st_size != static_cast<off_t>(segment_bytes())) {
             *why = std::string(path) + " has layout version " + std::to_string(header_bytes.version) +
                    ", this Cotenant uses " + std::to_string(kVersion);
         } else if (!(segment = map(fd))) {
@@ -217,7 +216,7 @@ Segment* create_or_open_segment(const char* path, std::string* why) {
 }
 
 void close_segment(Segment* segment) {
-    if (segment) munmap(segment, kMappedBytes);
+    if (segment) munmap(segment, mapped_bytes());
 }
 
 uint64_t now_ns() {

@@ -86,7 +86,9 @@ bool bit(const uint64_t* words, int index) { return words[index / 64] >> (index 
 void set_bit(uint64_t* words, int index) { words[index / 64] |= uint64_t{1} << (index % 64); }
 void clear_bit(uint64_t* words, int index) { words[index / 64] &= ~(uint64_t{1} << (index % 64)); }
 
-bool is_slot_file(const struct stat& about) { return S_ISREG(about.st_mode) && about.st_size == off_t{kPage}; }
+bool is_slot_file(const struct stat& about) {
+    return S_ISREG(about.st_mode) && about.st_size == static_cast<off_t>(page_bytes());
+}
 
 // Into this class and no other; beyond the last: into none. A reader never finds a member in no class meanwhile.
 void enter(Attached& here, int index, uint32_t tenant_class) {
@@ -178,7 +180,7 @@ int see_everybody(Segment& segment) {
 
 bool map_slot(Segment& segment, int index, int fd) {
     int protection = PROT_READ | PROT_WRITE, kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-    return mmap(&segment.slot(index), kPage, protection, kind | MAP_FIXED, fd, 0) != MAP_FAILED;
+    return mmap(&segment.slot(index), page_bytes(), protection, kind | MAP_FIXED, fd, 0) != MAP_FAILED;
 }
 
 bool prepare_mutex(pthread_mutex_t& mutex) {
@@ -231,7 +233,7 @@ const char* default_shared_segment() {
 }
 
 Segment* reserve_segment() {
-    void* at = mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* at = mmap(nullptr, mapped_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return nullptr;
     auto* segment = static_cast<Segment*>(at);
     attached(*segment).own = -1;
@@ -257,7 +259,8 @@ Segment* open_shared_segment(const char* folder, std::string* why) {
         *why = problem("cannot open", header_file.c_str());
         return nullptr;
     }
-    if (!S_ISREG(about.st_mode) || about.st_size != off_t{kPage} || strlen(folder) >= sizeof(Attached::folder) ||
+    if (!S_ISREG(about.st_mode) || about.st_size != static_cast<off_t>(page_bytes()) ||
+        strlen(folder) >= sizeof(Attached::folder) ||
         pread(fd, raw, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
         memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
         *why = std::string(folder) + " is not a Cotenant segment";
@@ -267,15 +270,15 @@ Segment* open_shared_segment(const char* folder, std::string* why) {
         *why = std::string(folder) + " can be changed by others than its owner";
         return nullptr;
     }
-    if (header.version != kVersion || header.slots != kSlots || header.slot_bytes != kPage) {
+    if (header.version != kVersion || header.slots != kSlots || header.slot_bytes != page_bytes()) {
         *why = std::string(folder) + " has layout version " + std::to_string(header.version) + ", this Cotenant uses " +
                std::to_string(kVersion);
         return nullptr;
     }
     Segment* segment = reserve_segment();
-    if (!segment || mmap(segment, kPage, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (!segment || mmap(segment, page_bytes(), protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         *why = problem("cannot map", header_file.c_str());
-        if (segment) munmap(segment, kMappedBytes);
+        if (segment) munmap(segment, mapped_bytes());
         return nullptr;
     }
     snprintf(attached(*segment).folder, sizeof(Attached::folder), "%s", folder);
@@ -289,9 +292,10 @@ bool create_shared_header(const char* path, std::string* why) {
         *why = problem("cannot create", path);
         return false;
     }
-    alignas(Header) char page[kPage] = {};
-    begin_header(*reinterpret_cast<Header*>(page));
-    bool done = fchmod(file.fd, 0644) == 0 && pwrite(file.fd, page, kPage, 0) == static_cast<ssize_t>(kPage);
+    alignas(Header) char header[sizeof(Header)] = {};
+    begin_header(*reinterpret_cast<Header*>(header));
+    bool done = fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(page_bytes())) == 0 &&
+                pwrite(file.fd, header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
     if (!done) *why = problem("cannot write", path);
     return done;
 }
@@ -310,7 +314,7 @@ int take_shared_slot(Segment& segment) {
     struct stat about;
     int taken = -1;
     // Others must be able to read it, whatever the umask. And posix_fallocate: a full tmpfs is an error here.
-    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, kPage) == 0 && fstat(file.fd, &about) == 0)
+    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, page_bytes()) == 0 && fstat(file.fd, &about) == 0)
         for (int i = 0; taken < 0 && i < kSlots; ++i)
             if (!bit(here.present, i) && become_slot(segment, i, file.fd, unnamed.text)) taken = i;
     FAULT_POINT();

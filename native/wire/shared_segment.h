@@ -36,12 +36,11 @@ struct Attached {
     Count members[kClasses][kSlotWords];  // as in Header
     uint64_t next_look_ns;
 };
-constexpr size_t kAttachedBytes = kPage;
-constexpr size_t kMappedBytes = kSegmentBytes + kAttachedBytes;
-static_assert(sizeof(Attached) <= kAttachedBytes);
+static_assert(sizeof(Attached) <= kSmallestPage);
+inline size_t mapped_bytes() { return segment_bytes() + page_bytes(); }
 
 inline Attached& attached(Segment& segment) {
-    return *reinterpret_cast<Attached*>(reinterpret_cast<char*>(&segment) + kSegmentBytes);
+    return *reinterpret_cast<Attached*>(reinterpret_cast<char*>(&segment) + segment_bytes());
 }
 inline bool is_shared(Segment& segment) { return attached(segment).folder[0] != 0; }
 

@@ -20,7 +20,9 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/auxv.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +30,9 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 2;
-constexpr size_t kPage = 4096;
+constexpr uint32_t kVersion = 3;
+constexpr size_t kSmallestPage = 4096;
+constexpr size_t kOwnerBytes = 48;  // the largest mutex of the C libraries that we run on: 40 on x86-64, 48 on aarch64
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
 constexpr int kSlotWords = kSlots / 64;
@@ -134,8 +137,11 @@ struct OnGpu {
 };
 
 struct Slot {
-    pthread_mutex_t owner;  // 40 bytes; its first word is the futex
-    uint32_t pid;           // in the owner's PID namespace
+    union {
+        pthread_mutex_t owner;  // its first word is the futex
+        uint8_t owner_bytes[kOwnerBytes];
+    };
+    uint32_t pid;  // in the owner's PID namespace
     uint32_t uid;
     uint64_t started;  // the owner's start time in clock ticks since boot (field 22 of /proc/PID/stat)
     Flag tenant_class;
@@ -176,7 +182,7 @@ struct Slot {
         Count saved_bytes;    // copied to the host, ever
         Count dropped_bytes;  // and not copied, as the program had no use for them
     } residence;
-    uint8_t unused[184];
+    uint8_t unused[176];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself
@@ -186,25 +192,27 @@ struct Slot {
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
-static_assert(sizeof(pthread_mutex_t) == 40);
-static_assert(sizeof(Header) <= kPage && sizeof(Slot) <= kPage);
+static_assert(sizeof(pthread_mutex_t) <= kOwnerBytes);
+static_assert(sizeof(Header) <= kSmallestPage && sizeof(Slot) <= kSmallestPage);
 static_assert(sizeof(OnGpu) == 192 && offsetof(Slot, gpus) == 512);
 
-constexpr size_t kSegmentBytes = kPage * (1 + kSlots);
+// Header and slots have a page each, since an administrator's segment maps each by itself: of 4 KiB, or as large as the
+// kernel's are (on aarch64 they may have 16 or 64 KiB). The header says so, and Python goes by the same rule.
+inline size_t page_bytes() {
+    static std::atomic<size_t> known{0};
+    size_t bytes = known.load(std::memory_order_relaxed);
+    if (!bytes) known.store(bytes = std::max<size_t>(kSmallestPage, getauxval(AT_PAGESZ)), std::memory_order_relaxed);
+    return bytes;
+}
+inline size_t segment_bytes() { return page_bytes() * (1 + kSlots); }
 
 struct Segment {
-    union {
-        Header header;
-        uint8_t header_page[kPage];
-    };
-    struct alignas(64) SlotPage {
-        Slot slot;
-        uint8_t rest[kPage - sizeof(Slot)];
-    } pages[kSlots];
+    Header header;
 
-    Slot& slot(int i) { return pages[i].slot; }
+    Slot& slot(int i) {
+        return *reinterpret_cast<Slot*>(reinterpret_cast<char*>(this) + page_bytes() * (1 + static_cast<size_t>(i)));
+    }
 };
-static_assert(sizeof(Segment) == kSegmentBytes);
 
 // The futex word's bits (linux/futex.h).
 constexpr uint32_t kOwnerDied = 0x40000000;

@@ -62,7 +62,7 @@ EXPORT int cotenant_segment_is_in_memory(const char* path) {
     return statfs(path, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC);
 }
 
-EXPORT size_t cotenant_segment_bytes() { return wire::kSegmentBytes; }
+EXPORT size_t cotenant_segment_bytes() { return wire::segment_bytes(); }
 
 // "Struct.field offset size" a line: what Python's definitions are held against.
 EXPORT const char* cotenant_wire_layout() {
@@ -100,7 +100,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Header::Crowding, headroom);
         FIELD(Header::Crowding, host_memory);
         FIELD(Header::Crowding, stay_ms);
-        FIELD(Slot, owner);
+        field("Slot.owner", offsetof(wire::Slot, owner), wire::kOwnerBytes);
         FIELD(Slot, pid);
         FIELD(Slot, uid);
         FIELD(Slot, started);

@@ -1,7 +1,7 @@
 """Finding the file of the real driver library, the way the loader would, without loading it.
 
 The order: COTENANT_DRIVER, LD_LIBRARY_PATH, the loader's cache, the usual folders and container mounts.
-Passed over: our own interposer, the toolkit's link-time stubs, and what is no 64-bit x86 shared object.
+Passed over: our own interposer, the toolkit's link-time stubs, and what is no shared object for this processor.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cotenant.architecture import HERE
 from cotenant.parts import is_shim
 
 LIBRARY = "libcuda.so.1"
@@ -18,12 +19,13 @@ LOADER_CACHE = Path("/etc/ld.so.cache")
 FOLDERS = (
     "/usr/local/nvidia/lib64",
     "/usr/local/nvidia/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    HERE.library_folder,
+    f"{HERE.library_folder}/nvidia/current",
+    f"{HERE.library_folder}/nvidia",  # Jetson
     "/usr/lib64",
     "/usr/lib",
     "/usr/lib/wsl/lib",
-    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+    f"/run/nvidia/driver{HERE.library_folder}",
     "/run/nvidia/driver/usr/lib64",
     "/usr/local/cuda/compat",
 )
@@ -67,9 +69,9 @@ def unusable(path: Path) -> str:
             head = file.read(20)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    # e_ident: magic, 64-bit, little-endian; then e_type ET_DYN and e_machine EM_X86_64.
-    if head[:6] != b"\x7fELF\x02\x01" or head[16:20] != struct.pack("<HH", 3, 62):
-        return "is not a 64-bit x86 shared library"
+    # e_ident: magic, 64-bit, little-endian; then e_type ET_DYN and e_machine.
+    if head[:6] != b"\x7fELF\x02\x01" or head[16:20] != struct.pack("<HH", 3, HERE.elf_machine):
+        return f"is not a {HERE.words} shared library"
     if "stubs" in (path.parent.name, path.resolve().parent.name):
         return "is a stub for linking, not a driver"
     if is_shim(path):
@@ -78,7 +80,7 @@ def unusable(path: Path) -> str:
 
 
 def cached(library: str, cache: Path) -> list[Path]:
-    """What the loader's cache has under this name for x86-64 (the format of sysdeps/generic/dl-cache.h)."""
+    """What the loader's cache has under this name for this processor (the format of sysdeps/generic/dl-cache.h)."""
     try:
         data = cache.read_bytes()
     except OSError:
@@ -87,12 +89,12 @@ def cached(library: str, cache: Path) -> list[Path]:
     if start < 0:
         return []
     data = data[start:]
-    header, entry, x86_64_libc6 = 48, struct.Struct("<iIIIQ"), 0x0303
+    header, entry = 48, struct.Struct("<iIIIQ")
     wanted, found = library.encode(), []
     try:
         (count,) = struct.unpack_from("<I", data, 20)
         for flags, key, value, _, _ in entry.iter_unpack(data[header : header + count * entry.size]):
-            if flags == x86_64_libc6 and data[key : data.index(b"\0", key)] == wanted:
+            if flags == HERE.loader_cache_flags and data[key : data.index(b"\0", key)] == wanted:
                 found.append(Path(data[value : data.index(b"\0", value)].decode(errors="surrogateescape")))
     except (struct.error, ValueError):
         return []

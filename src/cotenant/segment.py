@@ -19,8 +19,8 @@ from pathlib import Path
 from cotenant import parts
 
 MAGIC = b"cotenant"
-VERSION = 2
-PAGE = 4096
+VERSION = 3
+PAGE = max(4096, mmap.PAGESIZE)  # as wire::page_bytes
 SLOTS = 256
 GPUS = 16
 RIGHTS = 32
@@ -164,7 +164,7 @@ class Residence(ctypes.Structure):
 
 class Slot(ctypes.Structure):
     _fields_ = [
-        ("owner", c_uint32 * 10),
+        ("owner", c_uint32 * 12),
         ("pid", c_uint32),
         ("uid", c_uint32),
         ("started", c_uint64),
@@ -184,7 +184,7 @@ class Slot(ctypes.Structure):
         ("host_bytes", c_uint64),
         ("asked_memory", c_uint64),
         ("residence", Residence),
-        ("unused", c_uint8 * 184),
+        ("unused", c_uint8 * 176),
         ("gpus", OnGpu * GPUS),
         ("memory", Memory * GPUS),
     ]

@@ -68,7 +68,8 @@ void faults(wire::Segment& segment) {
 
 void race(wire::Segment& segment) {
     // What all have really taken, beside the ledger: it may never be over the limit.
-    auto* truth = reinterpret_cast<std::atomic<uint64_t>*>(segment.header_page + sizeof(wire::Header) + 64);
+    auto* truth =
+        reinterpret_cast<std::atomic<uint64_t>*>(reinterpret_cast<char*>(&segment) + sizeof(wire::Header) + 64);
     truth[0].store(0);
     truth[1].store(0);
     pid_t children[4];

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def driver_path():
         ["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, text=True, check=True
     ).stdout.splitlines()
     listed = [line.rsplit("=> ", 1)[1] for line in cache if line.strip().startswith("libcuda.so.1 ")]
-    folders = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/local/cuda/compat")
+    debians = f"/usr/lib/{os.uname().machine}-linux-gnu"
+    folders = (debians, "/usr/lib64", "/usr/local/nvidia/lib64", "/usr/local/cuda/compat")
     usual = [f"{folder}/libcuda.so.1" for folder in folders]
     found = [path for path in listed + usual if Path(path).exists()]
     return found[0] if found else evidence.skip("no driver file found")

@@ -97,7 +97,7 @@ const arbiter::Tenant* Crowd::find(uint32_t number) const {
 
 uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
     auto offset = reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(&segment.slot(0));
-    return static_cast<uint32_t>(static_cast<size_t>(offset) / sizeof(wire::Segment::SlotPage));
+    return static_cast<uint32_t>(static_cast<size_t>(offset) / wire::page_bytes());
 }
 
 void begin_room(wire::Segment& segment, int gpu) {

@@ -1,7 +1,8 @@
 """The segment as the daemon has it: what controllers may see, taken from the live slots, and where knobs are written.
 
 Fields are read and written one by one where they lie in shared memory. Each is a word that the native side loads and
-stores atomically; on x86-64 so does ctypes.
+stores atomically; so does ctypes, for it lies aligned. In which order others see what ctypes stores is settled by the
+next call of the native library only.
 """
 
 from __future__ import annotations

@@ -1,0 +1,26 @@
+"""What differs between the processors that Cotenant runs on, as far as Python sees it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Architecture:
+    name: str  # as `uname -m` says it
+    words: str
+    elf_machine: int  # e_machine of its libraries
+    loader_cache_flags: int  # of its C library's entries in ld.so.cache
+
+    @property
+    def library_folder(self) -> str:
+        """Where Debian and its kin keep libraries."""
+        return f"/usr/lib/{self.name}-linux-gnu"
+
+
+ARCHITECTURES = (
+    Architecture("x86_64", "64-bit x86", elf_machine=62, loader_cache_flags=0x0303),
+    Architecture("aarch64", "64-bit ARM", elf_machine=183, loader_cache_flags=0x0A03),
+)
+HERE = next((one for one in ARCHITECTURES if one.name == os.uname().machine), ARCHITECTURES[0])
