@@ -82,6 +82,16 @@ def test_the_first_of_several_traces_is_production(tmp_path: Path) -> None:
     assert workload.jobs[0].program is not None and len(workload.jobs[0].program.ops) == 6
 
 
+def test_traces_of_one_name_are_jobs_of_different_names(tmp_path: Path) -> None:
+    for path in ("gpt-4.trace", "other/gpt-4.trace", "gpt-4-2.trace"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        writer.write(two_requests(), tmp_path / path)
+    items = ("gpt-4.trace", "other/gpt-4.trace", "gpt-4-2.trace", "gpt-4.trace")
+    workload = from_items(tuple(str(tmp_path / item) for item in items))
+    assert [job.name for job in workload.jobs] == ["gpt-4", "gpt-4-2", "gpt-4-2-2", "gpt-4-3"]
+    assert len(Study(workload, small_gpu(), 0.01).run("strict").tenants) == 4
+
+
 @pytest.mark.parametrize(("pause_before", "pause_behind", "ends"), [(20, 5000, [4, 7]), (5000, 20, [3, 7])])
 def test_a_wait_after_next_to_nothing_ends_no_request(
     pause_before: float, pause_behind: float, ends: list[int]

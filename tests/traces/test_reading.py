@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cotenant.errors import USAGE, Problem
 from cotenant.traces import Kind, Operations, Trace, read
 from cotenant.traces.reader import BLOCK_HEAD, HEADER, Cursor
-from cotenant.traces.writer import block, part, record, write
+from cotenant.traces.writer import block, part, record, varint, varints, write
 from tests.traces.made_up import requests, shape, trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
@@ -166,6 +166,39 @@ def test_records_that_end_too_early_are_refused(folder: Path) -> None:
             with pytest.raises(Problem, match="damaged"):
                 read_bytes(whole[: HEADER.size] + block(before + record(tag, body[:length])), folder)
         before += record(tag, body)
+
+
+def test_more_sms_than_any_gpu_has_are_refused(folder: Path) -> None:
+    one = trace([shape(name="k", us=1.0)], [(Kind.kernel, 0, 1.0, 0.0, 0)])
+    one = dataclasses.replace(one, shapes=(shape(name="k", us=1.0, sms=1 << 31),))
+    with pytest.raises(Problem, match="damaged: 2147483648 is too large"):
+        read_bytes(written(one, folder), folder)
+
+
+NO_OPERATIONS = record("O", varints(5, 0, 0))
+
+
+@pytest.mark.parametrize("place", ["before", "behind", "alone"])
+def test_a_record_of_no_operations_changes_nothing(folder: Path, place: str) -> None:
+    whole = written(requests(), folder)
+    head, blocks = whole[: HEADER.size], whole[HEADER.size :]
+    empty = block(NO_OPERATIONS)
+    data = {"before": head + empty + blocks, "behind": whole + empty, "alone": head + empty}[place]
+    again = read_bytes(data, folder)
+    if place == "alone":
+        assert (len(again.operations), again.seconds) == (0, 0.0)
+    else:
+        same_operations(again.operations, requests().operations)
+
+
+def test_moments_past_the_end_of_time_are_refused(folder: Path) -> None:
+    whole = written(requests(count=1), folder)
+    count, longest = 200, (1 << 56) // 16
+    body = varints(1 << 62, count, 1) + bytes((Kind.allocate, 0)) + varints(0, 0, 0, 0)
+    body += varints(1, 0, count - 1, 1)  # the first word, and the same again
+    body += b"\xff" * count + varint(longest) * count
+    with pytest.raises(Problem, match="end of time"):
+        read_bytes(whole + block(record("O", body)), folder)
 
 
 def test_another_version_is_named(folder: Path) -> None:

@@ -67,12 +67,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """The same job with the GPU to itself, with the same arrivals."""
+    """The same job with the GPU to itself, from the same moment on, with the same arrivals and lengths."""
 
     latency: Times
     service: Times
     work_us: float
-    seconds: float
     completion_s: float | None
 
 
@@ -90,7 +89,7 @@ class TenantOutcome:
     work_us: float  # got done, in time alone
     wasted_us: float  # begun anew
     sm_share: float
-    share: float  # of what it gets done alone in the same time
+    share: float  # of what it gets done alone in the same time; not a number: that is nothing
     completion_s: float | None  # from its begin; None: it had not ended, or never does
     preemptions: int
     gates: int
@@ -153,7 +152,7 @@ class Outcome:
     @property
     def fairness(self) -> float:
         """Jain's index of the tenants' shares: 1 where all have the same part of what they get done alone."""
-        shares = [tenant.share for tenant in self.tenants]
+        shares = [tenant.share for tenant in self.tenants if not math.isnan(tenant.share)]
         squares = sum(share * share for share in shares)
         return sum(shares) ** 2 / (len(shares) * squares) if squares else math.nan
 
@@ -168,7 +167,7 @@ class Outcome:
     @property
     def opportunistic_share(self) -> float:
         """Mean over the tenants below production."""
-        return mean(tenant.share for tenant in self.below)
+        return mean(tenant.share for tenant in self.below if not math.isnan(tenant.share))
 
     @property
     def completion_s(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from cotenant.policies import interface, registry
 from cotenant.simulator.engine import Engine, Ran, Recording
 from cotenant.simulator.machine import SimulatedGpu, gpu_named
 from cotenant.simulator.results import Alone, GpuOutcome, Outcome, Span, TenantOutcome
-from cotenant.simulator.workload import Job, OpKind, Workload, check, placed
+from cotenant.simulator.workload import Job, OpKind, Workload, check, draws, placed
 
 Progress = Callable[[float], None]  # told the part that is done, 0 to 1
 
@@ -77,16 +76,16 @@ class Study:
         )
 
     def alone(self, job: Job) -> Alone:
-        """Copies of a job are alike alone, but for their arrivals: one speaks for all."""
-        key = replace(job, name=re.sub(r"-\d+$", "", job.name), gpu=0, begins_s=0.0)
+        """The very same job: its name and its GPU are what its random numbers are drawn by, and one that begins late
+        has less time. Where nothing is drawn, copies that begin together are alike."""
+        key = job if draws(job) else replace(job, name="", gpu=0)
         if key not in self._alone:
-            ran = self._on_gpu([replace(job, begins_s=0.0)], registry.find("none"), Recording(), None)
+            ran = self._on_gpu([job], registry.find("none"), Recording(), None)
             self._alone[key] = Alone(
                 latency=ran.latencies[0],
                 service=ran.services[0],
                 work_us=ran.tenants[0].work_us,
-                seconds=ran.gpu.now_us / 1e6,
-                completion_s=completion_s(replace(job, begins_s=0.0), ran, 0),
+                completion_s=completion_s(job, ran, 0),
             )
         return self._alone[key]
 
@@ -140,10 +139,10 @@ class Study:
 
 
 def share(work_us: float, completion: float | None, alone: Alone) -> float:
-    """Of what it gets done alone; where it ends in both, of its speed alone."""
+    """Of what it gets done alone; where it ends in both, of its speed alone. Not a number: it does nothing alone."""
     if completion and alone.completion_s:
         return alone.completion_s / completion
-    return work_us / alone.work_us if alone.work_us else 0.0
+    return work_us / alone.work_us if alone.work_us else math.nan
 
 
 def completion_s(job: Job, ran: Ran, i: int) -> float | None:

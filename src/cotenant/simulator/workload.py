@@ -150,6 +150,17 @@ def _row(
     return (us, 0 if copies else max(1, sms), gbps, op.gap_us, block, int(op.kind), int(op.sync), 0)
 
 
+def draws(job: Job) -> bool:
+    """Whether anything about it is random: then what it does depends on its name."""
+    return (
+        job.spread > 0
+        or job.request_spread > 0
+        or job.think_ms[0] != job.think_ms[1]
+        or job.arrivals.kind in (ArrivalKind.poisson, ArrivalKind.bursty)
+        or any(op.sigma > 0 for op in job.ops)
+    )
+
+
 def placed(workload: Workload) -> list[list[Job]]:
     """The jobs of each GPU, copies written out: name, name-2, name-3 …"""
     gpus: list[list[Job]] = [[] for _ in range(workload.gpus)]

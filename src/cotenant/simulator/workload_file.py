@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,9 +52,13 @@ def from_items(items: tuple[str, ...]) -> Workload:
                 USAGE,
             )
         tenant_class = TenantClass.opportunistic if jobs else TenantClass.production
-        taken = sum(job.name.split("-")[0] == path.stem for job in jobs)
-        jobs.append(trace_job(path, f"{path.stem}-{taken + 1}" if taken else path.stem, tenant_class))
+        jobs.append(trace_job(path, free_name(path.stem, {job.name for job in jobs}), tenant_class))
     return Workload("+".join(job.name for job in jobs), tuple(jobs))
+
+
+def free_name(name: str, taken: Set[str]) -> str:
+    """name, name-2, name-3 …"""
+    return next(one for one in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if one not in taken)
 
 
 def trace_job(path: Path, name: str, tenant_class: TenantClass) -> Job:

@@ -26,6 +26,7 @@ BLOCK_MAGIC = b"BLK1"
 BLOCK_HEAD = struct.Struct("<4sII")
 LARGEST_BLOCK = 64 << 20
 MOST_OPERATIONS = 1 << 16  # of one block
+MOST_SMS = 1 << 20
 
 # Short gaps take a byte: 0, or (16 to 31) times a power of two, in nanoseconds.
 GAP_NS = np.array([0, *((16 + (step & 15)) << (step >> 4) for step in range(255))], dtype=np.int64)
@@ -234,7 +235,7 @@ def read_fact(body: Cursor, contents: Contents) -> None:
 
 
 def read_gpu(body: Cursor, contents: Contents) -> None:
-    number, sms, memory = body.varint(255), body.varint(1 << 20), body.varint(1 << 60)
+    number, sms, memory = body.varint(255), body.varint(MOST_SMS), body.varint(1 << 60)
     digits = body.take(16).hex()
     uuid = "-".join(digits[a:b] for a, b in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
     contents.gpus[number] = Gpu(number, body.text(), f"GPU-{uuid}", sms, memory)
@@ -259,7 +260,8 @@ def read_shape(body: Cursor, contents: Contents) -> None:
     next_number(body, len(contents.shapes), 1 << 20)
     kind, direction = enumerated(Kind, body.byte()), enumerated(Direction, body.byte())
     name = body.varint(len(contents.names) - 1)
-    x, y, z, u, v, w, shared, per_sm, sms, nodes = (body.varint((1 << 32) - 1) for _ in range(10))
+    x, y, z, u, v, w, shared, per_sm = (body.varint((1 << 32) - 1) for _ in range(8))
+    sms, nodes = body.varint(MOST_SMS), body.varint((1 << 32) - 1)
     size = body.varint(1 << 60)
     contents.shapes.append(
         Described(kind, direction, name, (x, y, z), (u, v, w), shared, per_sm, sms, nodes, size)
@@ -297,7 +299,11 @@ def read_operations(body: Cursor, contents: Contents) -> None:
     in_full(body, waits, columns[:, 1] == 1)
     # A wait that overlaps other calls was over when they were, and takes no time of its own here.
     times = base_ns + np.cumsum(gaps + np.where(columns[:, 2] == 1, 0, waits))
-    if len(contents.columns) and count:
+    if not count:
+        return
+    if (times[1:] < times[:-1]).any():
+        raise Malformed("its moments go past the end of time")
+    if contents.columns:
         gaps[0] += max(base_ns - int(contents.columns[-1].time_ns[-1]), 0)
     contents.columns.append(
         Columns(
