@@ -97,7 +97,7 @@ void retire(const ContextRef& context) {
     release_memory_of(*context);
 }
 
-CUresult synchronize(Context& context) {
+std::vector<OpId> unfinished_in(Context& context) {
     std::vector<OpId> unfinished;
     {
         const std::lock_guard<std::mutex> lock(context.mutex);
@@ -105,7 +105,11 @@ CUresult synchronize(Context& context) {
         for (const StreamRef& stream : context.streams) unfinished.push_back(context.engine->last(stream->queue));
     }
     unfinished.push_back(context.engine->last(context.legacy->queue));
-    for (const OpId op : unfinished) context.engine->wait(op);
+    return unfinished;
+}
+
+CUresult synchronize(Context& context) {
+    for (const OpId op : unfinished_in(context)) context.engine->wait(op);
     trim_pools(context);
     return check_context(context);
 }

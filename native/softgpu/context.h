@@ -13,6 +13,15 @@ namespace softgpu {
 struct Stream;
 using StreamRef = std::shared_ptr<Stream>;
 
+struct GreenContext {
+    CUgreenCtx handle = nullptr;
+    CUcontext context = nullptr;  // its handle as a context; the object behind it is the primary context
+    CUcontext primary = nullptr;
+    CUdevice device = 0;
+    std::atomic<bool> destroyed{false};
+};
+using GreenRef = std::shared_ptr<GreenContext>;
+
 struct Context {
     CUcontext handle = nullptr;
     CUdevice device = 0;
@@ -26,6 +35,7 @@ struct Context {
     std::mutex mutex;                // guards what follows; never held while waiting
     std::vector<StreamRef> streams;  // all open ones but the legacy one
     std::vector<OpId> closing;       // the newest operation of each destroyed stream, while it may still run
+    QueueId records = 0;             // what cuCtxRecordEvent records in; 0: not yet opened
     std::map<CUlimit, size_t> limits;
     CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
     CUsharedconfig shared_banks = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
@@ -40,6 +50,11 @@ CUresult make_context(CUdevice device, unsigned flags, bool primary, CUcontext h
 // Ends all that belongs to it; threads that wait on it return with an error.
 void retire(const ContextRef& context);
 Registry<Context, CUcontext>& contexts();
+CUresult retain_primary(CUcontext* out, CUdevice device);
+CUresult release_primary(CUdevice device);
+GreenRef green_of(CUcontext context);  // null: it is no green context's
+// The operations to wait for so that all that was put into the context is done.
+std::vector<OpId> unfinished_in(Context& context);
 
 // The calling thread's stack. Holds handles, so that a context destroyed elsewhere is found out when it is used.
 bool push_context(CUcontext context);

@@ -29,33 +29,6 @@ CUresult check_flags(unsigned flags) {
     return schedule & (schedule - 1) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult retain_primary(CUcontext* out, CUdevice device) {
-    if (!out) return CUDA_ERROR_INVALID_VALUE;
-    TRY(check_device(device));
-    Primary& primary = primary_of(device);
-    const std::lock_guard<std::mutex> lock(primary.mutex);
-    if (!primary.context) {
-        TRY(make_context(device, primary.flags, true, primary.handle, &primary.context));
-        primary.handle = primary.context->handle;
-    }
-    ++primary.retained;
-    *out = primary.handle;
-    return CUDA_SUCCESS;
-}
-
-CUresult release_primary(CUdevice device) {
-    TRY(check_device(device));
-    Primary& primary = primary_of(device);
-    ContextRef last;
-    {
-        const std::lock_guard<std::mutex> lock(primary.mutex);
-        if (primary.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-        if (--primary.retained == 0) last = std::move(primary.context);
-    }
-    if (last) retire(last);
-    return CUDA_SUCCESS;
-}
-
 CUresult reset_primary(CUdevice device) {
     TRY(check_device(device));
     Primary& primary = primary_of(device);
@@ -133,6 +106,34 @@ CUresult synchronize_checked(CUcontext handle) {
 }
 
 }  // namespace
+
+CUresult retain_primary(CUcontext* out, CUdevice device) {
+    if (!out) return CUDA_ERROR_INVALID_VALUE;
+    TRY(check_device(device));
+    Primary& primary = primary_of(device);
+    const std::lock_guard<std::mutex> lock(primary.mutex);
+    if (!primary.context) {
+        TRY(make_context(device, primary.flags, true, primary.handle, &primary.context));
+        primary.handle = primary.context->handle;
+    }
+    ++primary.retained;
+    *out = primary.handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult release_primary(CUdevice device) {
+    TRY(check_device(device));
+    Primary& primary = primary_of(device);
+    ContextRef last;
+    {
+        const std::lock_guard<std::mutex> lock(primary.mutex);
+        if (primary.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
+        if (--primary.retained == 0) last = std::move(primary.context);
+    }
+    if (last) retire(last);
+    return CUDA_SUCCESS;
+}
+
 }  // namespace softgpu
 
 using namespace softgpu;

@@ -60,6 +60,26 @@ CUresult record(CUevent handle, CUstream stream_handle, unsigned flags, DefaultS
     return CUDA_SUCCESS;
 }
 
+// All that the context has been given so far, in whichever stream.
+CUresult record_context(CUcontext context_handle, CUevent handle) {
+    const ContextRef context = context_from(context_handle);
+    if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+    TRY(check_context(*context));
+    EventRef event;
+    TRY(find_event(handle, &event));
+    if (event->context.lock() != context) return CUDA_ERROR_INVALID_HANDLE;
+    TRY(forbid_while_capturing(*context));
+    const std::vector<OpId> after = unfinished_in(*context);
+    QueueId queue = 0;
+    {
+        const std::lock_guard<std::mutex> lock(context->mutex);
+        if (!context->records) context->records = context->engine->open_queue(lowest_priority);
+        queue = context->records;
+    }
+    record_event(context, queue, *event, after);
+    return CUDA_SUCCESS;
+}
+
 CUresult wait(CUstream stream_handle, CUevent handle, unsigned flags, DefaultStream which) {
     if (flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
     StreamRef stream;
@@ -169,6 +189,9 @@ DRIVER_API cuEventCreate(CUevent* event, unsigned int flags) {
 PLAIN_AND_PTSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, 0, which))
 PLAIN_AND_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
                record(event, stream, flags, which))
+DRIVER_API cuCtxRecordEvent(CUcontext context, CUevent event) {
+    return entry([&] { return record_context(context, event); });
+}
 PLAIN_AND_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
                wait(stream, event, flags, which))
 DRIVER_API cuEventQuery(CUevent event) {

@@ -37,6 +37,13 @@ class Registry {
         const auto found = objects_.find(handle);
         return found == objects_.end() ? nullptr : found->second;
     }
+    template <class Predicate>
+    Ref find_if(Predicate&& condition) const {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        for (const auto& [handle, object] : objects_)
+            if (condition(*object)) return object;
+        return nullptr;
+    }
     // The object is returned so that its destructor runs outside the lock.
     Ref remove(Handle handle) {
         const std::lock_guard<std::mutex> lock(mutex_);

@@ -52,7 +52,7 @@ StreamRef thread_stream(const ContextRef& context) {
 
 }  // namespace
 
-StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority) {
+StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority, const GreenRef& green) {
     static std::atomic<unsigned long long> next_id{1};
     auto stream = std::make_shared<Stream>();
     stream->kind = kind;
@@ -60,6 +60,7 @@ StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags
     stream->priority = std::clamp(priority, highest_priority, lowest_priority);
     stream->id = next_id.fetch_add(1);
     stream->context = context;
+    stream->green = green;
     stream->queue = context->engine->open_queue(stream->priority);
     if (kind == StreamKind::legacy) {
         stream->handle = CU_STREAM_LEGACY;
@@ -83,6 +84,7 @@ CUresult find_stream(CUstream handle, DefaultStream which, StreamRef* stream, Co
     }
     *stream = streams().find(handle);
     if (!*stream) return CUDA_ERROR_INVALID_HANDLE;
+    if ((*stream)->green && (*stream)->green->destroyed.load()) return CUDA_ERROR_STREAM_DETACHED;
     *context = (*stream)->context.lock();
     return *context ? check_context(**context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }

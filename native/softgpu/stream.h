@@ -18,6 +18,7 @@ struct Stream {
     unsigned long long id = 0;
     QueueId queue = 0;
     std::weak_ptr<Context> context;
+    GreenRef green;  // null: of the context itself
 
     std::mutex order;  // held over submissions that must stay together: only submitters to this stream need it
 
@@ -36,7 +37,8 @@ struct StreamWork {
     NodeBody node;
 };
 
-StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority);
+StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority,
+                      const GreenRef& green = nullptr);
 // The stream that a caller means, and its context, alive and well.
 CUresult find_stream(CUstream handle, DefaultStream which, StreamRef* stream, ContextRef* context);
 CUresult enqueue_work(CUstream stream, DefaultStream which, StreamWork work, OpId* done = nullptr);

@@ -9,7 +9,7 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
     if (!out || flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) return CUDA_ERROR_INVALID_VALUE;
     ContextRef context;
     TRY(current_context(&context));
-    *out = open_stream(context, StreamKind::created, flags, priority)->handle;
+    *out = open_stream(context, StreamKind::created, flags, priority, green_of(top_context()))->handle;
     return CUDA_SUCCESS;
 }
 
@@ -47,11 +47,23 @@ CUresult ask(CUstream handle, DefaultStream which, Answer* answer, Read&& read) 
     return CUDA_SUCCESS;
 }
 
-CUcontext context_handle(const Stream&, const Context& context) { return context.handle; }
+// The green context that a stream is of: for a default stream, the one that is current.
+GreenRef green_for(const Stream& stream) {
+    return stream.kind == StreamKind::created ? stream.green : green_of(top_context());
+}
+
+CUcontext context_handle(const Stream& stream, const Context& context) {
+    const GreenRef green = green_for(stream);
+    return green ? green->context : context.handle;
+}
 
 CUresult context_and_green(CUstream handle, CUcontext* context, CUgreenCtx* green, DefaultStream which) {
-    if (green) *green = nullptr;
-    return ask(handle, which, context, context_handle);
+    if (!green) return CUDA_ERROR_INVALID_VALUE;
+    return ask(handle, which, context, [&](const Stream& stream, const Context& of_stream) {
+        const GreenRef found = green_for(stream);
+        *green = found ? found->handle : nullptr;
+        return of_stream.handle;
+    });
 }
 
 CUresult check_attribute(CUstreamAttrID attribute) {
