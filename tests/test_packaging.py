@@ -134,6 +134,30 @@ def test_install_leaves_a_folder_that_is_no_environment_alone(bundle: Path) -> N
     assert [path.name for path in taken.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize(
+    ("devices", "has_gpu"),
+    [
+        ([], False),
+        (["null", "nvidiactl"], False),
+        (["nvidia0"], True),
+        (["dxg"], True),
+        (["nvidia10", "dxg"], True),
+    ],
+)
+def test_install_tests_on_the_gpu_where_there_is_one(
+    tmp_path: Path, devices: list[str], has_gpu: bool
+) -> None:
+    text = (TREE / "packaging" / "install.sh").read_text()
+    function = re.search(r"^has_gpu\(\) \{.*?^\}", text, re.MULTILINE | re.DOTALL)
+    assert function
+    for device in devices:
+        (tmp_path / device).touch()
+    done = subprocess.run(
+        ["sh", "-eu", "-c", function[0].replace("/dev/", f"{tmp_path}/") + "\nhas_gpu"], check=False
+    )
+    assert (done.returncode == 0) == has_gpu
+
+
 def test_install_without_a_destination_says_how(bundle: Path) -> None:
     result = install(bundle)
     assert result.returncode == 2
