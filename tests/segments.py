@@ -29,7 +29,7 @@ class Written:
         self, index: int, pid: int, name: bytes = b"program", tenant_class: int = 1, owner: int | None = None
     ) -> segment.Slot:
         slot = segment.Slot(pid=pid, uid=1000, tenant_class=tenant_class, name=name)
-        slot.owner[0] = pid if owner is None else owner
+        slot.owner = pid if owner is None else owner
         for on_gpu in slot.gpus:
             on_gpu.gate = 1
         self.slots[index] = slot

@@ -133,7 +133,7 @@ def test_a_new_owner_of_a_slot_is_another_tenant(attachment: Attachment) -> None
 def test_who_was_stopped_or_has_died_does_not_count(attachment: Attachment) -> None:
     attachment.slots[70].heartbeat_ns = 1
     assert not attachment.view(0, attachment.members()).tenants[1].has_work
-    attachment.slots[70].owner[0] = segment.OWNER_DIED | 200
+    attachment.slots[70].owner = segment.OWNER_DIED | 200
     assert [one.index for one in attachment.members()] == [0]
 
 
@@ -172,7 +172,7 @@ def test_the_defaults_are_those_of_a_new_segment(native: Path, tmp_path: Path) -
 
 
 def test_without_anybody_below_production_it_is_calm(attachment: Attachment, tmp_path: Path) -> None:
-    attachment.slots[70].owner[0] = 0
+    attachment.slots[70].owner = 0
     assert daemon(attachment, policy_file(tmp_path, FIRM)).tick() == 100
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,33 +55,6 @@ def test_a_tenant_is_shown_on_the_gpus_it_has_used(tmp_path: Path) -> None:
     assert (use.gpu, use.busy, use.gated) == (2, False, False)
     assert use.figures["kernels"] == 7
     assert use.figures["escaped"] == 1
-
-
-def test_a_slot_held_by_a_living_thread_is_live_and_is_lost_after_its_death(
-    native: Path, tmp_path: Path
-) -> None:
-    """With the kernel's own robust mutex, as a tenant holds it."""
-    path = tmp_path / "segment"
-    segment.ensure(path)
-    source = (
-        "import ctypes, mmap, sys\n"
-        f"file = open({str(path)!r}, 'r+b')\n"
-        "memory = mmap.mmap(file.fileno(), 0)\n"
-        f"mutex = ctypes.addressof(ctypes.c_char.from_buffer(memory, {segment.PAGE}))\n"
-        "assert ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(mutex)) == 0\n"
-        "print('locked', flush=True)\n"
-        "sys.stdin.read()\n"
-        "import os; os.kill(os.getpid(), 9)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
-        alive = segment.read(path)
-        holder.communicate(timeout=60)
-    assert (len(alive.tenants), alive.lost) == (1, 0)
-    dead = segment.read(path)
-    assert (len(dead.tenants), dead.lost) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -27,16 +27,6 @@ std::string because(const char* what, const char* path) {
     return std::string(what) + " " + path + ": " + strerror(errno);
 }
 
-bool prepare_owner_mutexes(Segment& segment) {
-    pthread_mutexattr_t attributes;
-    if (pthread_mutexattr_init(&attributes) != 0) return false;
-    bool ok = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
-              pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0;
-    for (int i = 0; ok && i < kSlots; ++i) ok = pthread_mutex_init(&segment.slot(i).owner, &attributes) == 0;
-    pthread_mutexattr_destroy(&attributes);
-    return ok;
-}
-
 Segment* map(int fd) {
     Segment* segment = reserve_segment();
     if (!segment) return nullptr;
@@ -62,7 +52,7 @@ bool create(const char* path, std::string* why) {
         *why = because("no room for", path);
     } else if (Segment* segment = map(fd)) {
         begin_header(segment->header);
-        done = prepare_owner_mutexes(*segment) && (::link(beside.c_str(), path) == 0 || errno == EEXIST);
+        done = ::link(beside.c_str(), path) == 0 || errno == EEXIST;
         if (!done) *why = because("cannot create", path);
         munmap(segment, mapped_bytes());
     } else {
@@ -132,7 +122,7 @@ void leave_classes(Segment& segment, int index) {
     for (auto& members : members_of(segment)) members[index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
 }
 
-// Everything a slot's next owner must not inherit. The caller holds the slot's mutex.
+// Everything a slot's next owner must not inherit. The caller has the slot's owner word.
 void clear(Segment& segment, int index) {
     Slot& slot = segment.slot(index);
     leave_classes(segment, index);
@@ -140,21 +130,16 @@ void clear(Segment& segment, int index) {
     for (int gpu = 0; gpu < kGpus; ++gpu)
         if (slot.gpus[gpu].busy.load()) go_idle(segment, index, gpu);
     FAULT_POINT();
-    char* after_mutex = reinterpret_cast<char*>(&slot) + kOwnerBytes;
-    memset(after_mutex, 0, sizeof slot - kOwnerBytes);
+    char* after_owner = reinterpret_cast<char*>(&slot) + sizeof slot.owner;
+    memset(after_owner, 0, sizeof slot - sizeof slot.owner);
     FAULT_POINT();
     // The leaving owner's streams may still wait here: they must drain.
     for (OnGpu& gpu : slot.gpus) gpu.gate.store(open);
 }
 
 int take_free_slot(Segment& segment) {
-    for (int i = 0; i < kSlots; ++i) {
-        Slot& slot = segment.slot(i);
-        if (is_live(slot)) continue;
-        int result = pthread_mutex_trylock(&slot.owner);
-        if (result == EOWNERDEAD) pthread_mutex_consistent(&slot.owner);
-        if (result == 0 || result == EOWNERDEAD) return i;
-    }
+    for (int i = 0; i < kSlots; ++i)
+        if (take_owner(attached(segment).hold, segment.slot(i).owner)) return i;
     return -1;
 }
 
@@ -242,20 +227,21 @@ void leave_slot(Segment& segment, int index) {
     FAULT_POINT();
     if (is_shared(segment)) leave_shared_slot(segment, index);
     FAULT_POINT();
-    pthread_mutex_unlock(&segment.slot(index).owner);
+    leave_owner(attached(segment).hold, segment.slot(index).owner);
 }
 
 int bury_the_dead(Segment& segment) {
     if (is_shared(segment)) return look_around(segment);
     int buried = 0;
     for (int i = 0; i < kSlots; ++i) {
-        Slot& slot = segment.slot(i);
-        if (!(__atomic_load_n(reinterpret_cast<uint32_t*>(&slot.owner), __ATOMIC_ACQUIRE) & kOwnerDied)) continue;
-        if (pthread_mutex_trylock(&slot.owner) != EOWNERDEAD) continue;
+        Flag& owner = segment.slot(i).owner;
+        uint32_t seen = owner.load();
+        if (seen == 0 || is_live(seen)) continue;
+        Reaping reaping(attached(segment).hold, owner, seen);
+        if (!reaping) continue;
         FAULT_POINT();
-        pthread_mutex_consistent(&slot.owner);
+        clear(segment, i);
         FAULT_POINT();
-        leave_slot(segment, i);
         ++buried;
     }
     return buried;

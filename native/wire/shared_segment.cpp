@@ -183,24 +183,14 @@ bool map_slot(Segment& segment, int index, int fd) {
     return mmap(&segment.slot(index), page_bytes(), protection, kind | MAP_FIXED, fd, 0) != MAP_FAILED;
 }
 
-bool prepare_mutex(pthread_mutex_t& mutex) {
-    pthread_mutexattr_t attributes;
-    if (pthread_mutexattr_init(&attributes) != 0) return false;
-    bool ok = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
-              pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0 &&
-              pthread_mutex_init(&mutex, &attributes) == 0;
-    pthread_mutexattr_destroy(&attributes);
-    return ok;
-}
-
-// Maps the new file as this slot, takes its mutex, and gives it the slot's name.
+// Maps the new file as this slot, takes its owner word, and gives it the slot's name.
 bool become_slot(Segment& segment, int index, int fd, const char* unnamed) {
     Slot& slot = segment.slot(index);
     if (!map_slot(segment, index, fd)) return false;
-    if (prepare_mutex(slot.owner) && pthread_mutex_lock(&slot.owner) == 0) {
+    if (take_owner(attached(segment).hold, slot.owner)) {
         FAULT_POINT();
         if (::link(unnamed, slot_file(attached(segment), index).text) == 0) return true;
-        pthread_mutex_unlock(&slot.owner);
+        leave_owner(attached(segment).hold, slot.owner);
     }
     map_slot(segment, index, -1);
     return false;

@@ -8,15 +8,17 @@
 // load fail, as cutting a mapped file short would. Each tenant therefore looks after its own gate and no other. Whose a
 // slot is, the file's owner says, not the slot.
 //
-// A slot's file lasts for one tenant's life. It appears with its mutex held, and whoever removes it holds a lock
+// A slot's file lasts for one tenant's life. It appears with its owner in it, and whoever removes it holds a lock
 // (flock) on it, so that a name stays with its file until then.
 #pragma once
 
+#include <pthread.h>
 #include <sys/types.h>
 #include <time.h>
 
 #include <string>
 
+#include "wire/owner.h"
 #include "wire/wire.h"
 
 namespace wire {
@@ -26,7 +28,8 @@ struct Attached {
     char folder[3072];           // empty: the segment is one file, of one user
     std::atomic<pid_t> process;  // whose lock it is
     pthread_mutex_t lock;
-    int own;  // the slot that this process has or had; -1: none
+    Hold hold;  // of its slot
+    int own;    // the slot that this process has or had; -1: none
     uid_t uid;
     gid_t gid;
     ino_t file;                           // of its slot
@@ -53,7 +56,7 @@ Segment* open_shared_segment(const char* folder, std::string* why);
 // The header's file of a new one; the rest is folders (cotenant.shared_segment).
 bool create_shared_header(const char* file, std::string* why);
 
-// As take_slot and leave_slot do it: the mutex is held, the rest of the slot as it was.
+// As take_slot and leave_slot do it: the owner word is taken, the rest of the slot as it was.
 int take_shared_slot(Segment& segment);
 void leave_shared_slot(Segment& segment, int index);
 // Sees who has come, gone and changed, and removes the slots of the dead where this user may. Returns how many.

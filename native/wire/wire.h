@@ -4,10 +4,13 @@
 //   page 0        Header   who we are, the knobs, which GPU has which number, which slots belong to which class
 //   page 1 + i    Slot i   one process that uses a GPU; only its owner writes it, but for the gates and the knobs
 //
-// Who owns a slot. Each slot begins with a robust, process-shared mutex that the owner's watcher thread holds for as
-// long as it lives. A slot is free when the mutex is unlocked, live when it is locked, and lost when the kernel has set
-// FUTEX_OWNER_DIED in its first word, which it does however the owner ends. So "is it alive?" is one load, across
-// containers too, and whoever takes a lost slot's mutex cleans up after its owner.
+// Who owns a slot. Its first word is 0 when it is free, and holds the thread number of the owner's watcher when it is
+// live. The kernel sets FUTEX_OWNER_DIED in it however the owner ends (owner.h), so "is it alive?" is one load, across
+// containers too, and whoever takes the word of a lost slot cleans up after its owner.
+//
+// Nothing here is trusted. Any word may hold anything at any moment: what is read is brought into its range where it is
+// read (knob), what could harm a guest counts only with its check word (check_of), and nothing that a C library or the
+// kernel follows lies here. What the owner has written it writes again when somebody has overwritten it.
 //
 // Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether a tenant's streams may go on there. A
 // tenant that becomes busy closes the gates of every slot of a lower class: it sets busy first, then the gates. A gate
@@ -19,7 +22,6 @@
 // `tolerant_until_ns` are moments, so that a daemon that died holds nobody back for longer than a fraction of a second.
 #pragma once
 
-#include <pthread.h>
 #include <sys/auxv.h>
 
 #include <algorithm>
@@ -30,9 +32,8 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr size_t kSmallestPage = 4096;
-constexpr size_t kOwnerBytes = 48;  // the largest mutex of the C libraries that we run on: 40 on x86-64, 48 on aarch64
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
 constexpr int kSlotWords = kSlots / 64;
@@ -72,10 +73,10 @@ struct Knobs {
 // What the administrator of a shared segment allows a user, a group, or everybody who is not named (shared_segment.h).
 enum Whose : uint32_t { of_nobody = 0, of_user = 1, of_group = 2, of_everybody = 3 };
 struct Right {
-    Flag whose;       // of_nobody: no entry
-    Flag id;          // of the user or group
-    Flag best_class;  // 1 + the best class that its processes may have; 0: nothing is said
-    Flag unused;
+    Flag whose;          // of_nobody: no entry
+    Flag id;             // of the user or group
+    Flag best_class;     // 1 + the best class that its processes may have; 0: nothing is said
+    Flag check;          // of the others, as check_of has it
     Count memory_limit;  // on each GPU for all processes of a user together, as in Slot; 0: nothing is said
 };
 constexpr int kRights = 32;
@@ -87,12 +88,14 @@ struct Header {
     uint32_t slot_bytes;
     uint32_t slots;
     Knobs knobs;
-    uint8_t unused_a[12];
+    Flag bell;  // a futex that never changes, for who cannot write here either: whoever waits for space wakes its
+                // waiters
+    uint8_t unused_a[8];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
     char policy[512];                     // whose controller shall turn the knobs: a name or a path; empty: the default
     struct Gpu {
         Flag known;  // 0 free, 1 being written, 2 valid
-        uint32_t unused;
+        Flag capacity_check;
         uint8_t uuid[16];
         Count capacity;  // of its memory, as far as tenants are concerned; 0: all of it
     } gpus[kGpus];
@@ -101,7 +104,7 @@ struct Header {
         Count headroom;     // bytes of each GPU kept free for the classes above
         Count host_memory;  // bytes of pinned host memory for all tenants together
         Flag stay_ms;       // how long one that came back stays before an equal takes its place
-        uint32_t unused;
+        Flag check;         // of the other three
     } crowding;
     Right rights[kRights];
 };
@@ -137,11 +140,13 @@ struct OnGpu {
 };
 
 struct Slot {
-    union {
-        pthread_mutex_t owner;  // its first word is the futex
-        uint8_t owner_bytes[kOwnerBytes];
-    };
-    uint32_t pid;  // in the owner's PID namespace
+    Flag owner;           // see above
+    Flag identity_check;  // of pid, started and pid_namespace
+    Flag asked_check;     // of all that is asked: `asked`, asked_memory and residence.asked_hold
+    uint32_t unused_a;
+    uint64_t pid_namespace;  // of the owner: the number of /proc/self/ns/pid
+    uint8_t unused_b[24];
+    uint32_t pid;  // in that namespace
     uint32_t uid;
     uint64_t started;  // the owner's start time in clock ticks since boot (field 22 of /proc/PID/stat)
     Flag tenant_class;
@@ -192,9 +197,8 @@ struct Slot {
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
-static_assert(sizeof(pthread_mutex_t) <= kOwnerBytes);
 static_assert(sizeof(Header) <= kSmallestPage && sizeof(Slot) <= kSmallestPage);
-static_assert(sizeof(OnGpu) == 192 && offsetof(Slot, gpus) == 512);
+static_assert(offsetof(Slot, pid) == 48 && sizeof(OnGpu) == 192 && offsetof(Slot, gpus) == 512);
 
 // Header and slots have a page each, since an administrator's segment maps each by itself: of 4 KiB, or as large as the
 // kernel's are (on aarch64 they may have 16 or 64 KiB). The header says so, and Python goes by the same rule.
@@ -218,9 +222,15 @@ struct Segment {
 constexpr uint32_t kOwnerDied = 0x40000000;
 constexpr uint32_t kOwnerMask = 0x3fffffff;
 
-inline bool is_live(const Slot& slot) {
-    uint32_t word = __atomic_load_n(reinterpret_cast<const uint32_t*>(&slot.owner), __ATOMIC_ACQUIRE);
-    return (word & kOwnerMask) != 0 && (word & kOwnerDied) == 0;
+inline bool is_live(uint32_t owner) { return (owner & kOwnerMask) != 0 && (owner & kOwnerDied) == 0; }
+inline bool is_live(const Slot& slot) { return is_live(slot.owner.load(std::memory_order_acquire)); }
+
+// What stands beside values that could harm a guest if they were garbage. Never 0.
+template <class... Values>
+uint32_t check_of(Values... values) {
+    uint64_t sum = 0x636f74656e616e74;
+    for (uint64_t value : {uint64_t{values}...}) sum = ((sum ^ value) * 0x9e3779b97f4a7c15) ^ (sum >> 29);
+    return static_cast<uint32_t>(sum >> 32) | 1;
 }
 
 }  // namespace wire

@@ -78,6 +78,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Header, slot_bytes);
         FIELD(Header, slots);
         FIELD(Header, knobs);
+        FIELD(Header, bell);
         FIELD(Header, members);
         FIELD(Header, policy);
         FIELD(Header, gpus);
@@ -85,6 +86,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Right, whose);
         FIELD(Right, id);
         FIELD(Right, best_class);
+        FIELD(Right, check);
         FIELD(Right, memory_limit);
         FIELD(Knobs, rule);
         FIELD(Knobs, grace_us);
@@ -94,13 +96,18 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Knobs, turn_us);
         FIELD(Knobs, patience_ms);
         FIELD(Header::Gpu, known);
+        FIELD(Header::Gpu, capacity_check);
         FIELD(Header::Gpu, uuid);
         FIELD(Header::Gpu, capacity);
         FIELD(Header, crowding);
         FIELD(Header::Crowding, headroom);
         FIELD(Header::Crowding, host_memory);
         FIELD(Header::Crowding, stay_ms);
-        field("Slot.owner", offsetof(wire::Slot, owner), wire::kOwnerBytes);
+        FIELD(Header::Crowding, check);
+        FIELD(Slot, owner);
+        FIELD(Slot, identity_check);
+        FIELD(Slot, asked_check);
+        FIELD(Slot, pid_namespace);
         FIELD(Slot, pid);
         FIELD(Slot, uid);
         FIELD(Slot, started);

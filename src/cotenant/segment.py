@@ -19,7 +19,7 @@ from pathlib import Path
 from cotenant import parts
 
 MAGIC = b"cotenant"
-VERSION = 3
+VERSION = 4
 PAGE = max(4096, mmap.PAGESIZE)  # as wire::page_bytes
 SLOTS = 256
 GPUS = 16
@@ -63,7 +63,12 @@ class Knobs(ctypes.Structure):
 
 
 class Gpu(ctypes.Structure):
-    _fields_ = [("known", c_uint32), ("unused", c_uint32), ("uuid", c_uint8 * 16), ("capacity", c_uint64)]
+    _fields_ = [
+        ("known", c_uint32),
+        ("capacity_check", c_uint32),
+        ("uuid", c_uint8 * 16),
+        ("capacity", c_uint64),
+    ]
 
 
 class Crowding(ctypes.Structure):
@@ -71,7 +76,7 @@ class Crowding(ctypes.Structure):
         ("headroom", c_uint64),
         ("host_memory", c_uint64),
         ("stay_ms", c_uint32),
-        ("unused", c_uint32),
+        ("check", c_uint32),
     ]
 
 
@@ -80,7 +85,7 @@ class Right(ctypes.Structure):
         ("whose", c_uint32),
         ("id", c_uint32),
         ("best_class", c_uint32),
-        ("unused", c_uint32),
+        ("check", c_uint32),
         ("memory_limit", c_uint64),
     ]
 
@@ -93,7 +98,8 @@ class Header(ctypes.Structure):
         ("slot_bytes", c_uint32),
         ("slots", c_uint32),
         ("knobs", Knobs),
-        ("unused_a", c_uint8 * 12),
+        ("bell", c_uint32),
+        ("unused_a", c_uint8 * 8),
         ("members", c_uint64 * (SLOTS // 64) * CLASSES),
         ("policy", c_char * 512),
         ("gpus", Gpu * GPUS),
@@ -164,7 +170,12 @@ class Residence(ctypes.Structure):
 
 class Slot(ctypes.Structure):
     _fields_ = [
-        ("owner", c_uint32 * 12),
+        ("owner", c_uint32),
+        ("identity_check", c_uint32),
+        ("asked_check", c_uint32),
+        ("unused_a", c_uint32),
+        ("pid_namespace", c_uint64),
+        ("unused_b", c_uint8 * 24),
         ("pid", c_uint32),
         ("uid", c_uint32),
         ("started", c_uint64),
@@ -388,7 +399,7 @@ def snapshot(memory: mmap.mmap | bytes, path: Path) -> Snapshot:
     tenants, lost = [], 0
     for at in range(PAGE, SEGMENT_BYTES, PAGE):
         slot = Slot.from_buffer_copy(memory, at)
-        lost += bool(slot.owner[0] & OWNER_DIED)
+        lost += bool(slot.owner & OWNER_DIED)
         if is_live(slot):
             tenants.append(tenant_in(slot, gpus))
     policy = printable(header.policy.decode(errors="replace"))
@@ -396,7 +407,7 @@ def snapshot(memory: mmap.mmap | bytes, path: Path) -> Snapshot:
 
 
 def is_live(slot: Slot) -> bool:
-    word = slot.owner[0]
+    word = slot.owner
     return bool(word & OWNER_MASK) and not word & OWNER_DIED
 
 

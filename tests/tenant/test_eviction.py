@@ -19,6 +19,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "native/tenant/memory/host_pool.cpp",
         "native/tenant/memory/fresh_blocks.cpp",
         "native/tenant/memory/host_memory.cpp",
+        "native/wire/owner.cpp",
         "native/wire/segment.cpp",
         "native/wire/shared_segment.cpp",
         define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",

@@ -19,6 +19,7 @@ def quota(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("quota"),
         "tests/tenant/memory_quota.cpp",
         "native/tenant/amounts.cpp",
+        "native/wire/owner.cpp",
         "native/wire/segment.cpp",
         "native/wire/shared_segment.cpp",
     )

@@ -18,6 +18,7 @@ def time_slice(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "native/tenant/time_slice.cpp",
         "native/tenant/settings.cpp",
         "native/tenant/amounts.cpp",
+        "native/wire/owner.cpp",
         "native/wire/segment.cpp",
         "native/wire/shared_segment.cpp",
     )

@@ -36,6 +36,7 @@ static int fault_countdown = -1;
         if (fault_countdown-- == 0) raise(SIGKILL); \
     } while (0)
 #include "../require.h"
+#include "wire/owner.cpp"
 #include "wire/segment.cpp"
 #include "wire/shared_segment.cpp"
 

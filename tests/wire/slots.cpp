@@ -7,6 +7,8 @@
 //   slots SEGMENT stopped    a busy tenant without a heartbeat holds nobody back
 //   slots SEGMENT turns      equals take turns by weight
 //   slots SEGMENT steered    what a controller sets opens and closes gates
+//   slots SEGMENT thread     a slot is lost with the thread that took it
+//   slots SEGMENT hold       a tenant; prints a line, and ends with its input
 //   slots SEGMENT race       many tenants go busy and idle at once; then gates and busy flags must agree
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,6 +32,7 @@ static int fault_signal = SIGKILL;
         if (fault_countdown-- == 0) raise(fault_signal); \
     } while (0)
 #include "../require.h"
+#include "wire/owner.cpp"
 #include "wire/segment.cpp"
 #include "wire/shared_segment.cpp"
 
@@ -338,6 +341,27 @@ void race(wire::Segment& segment) {
     REQUIRE(live(segment) == 0);
 }
 
+// A slot is its thread's: it is lost with the thread, in a process that goes on, and the C library's list is back after
+// a slot was left.
+void thread(wire::Segment& segment) {
+    int slot = -1;
+    std::thread([&] { slot = wire::take_slot(segment); }).join();
+    REQUIRE(slot == 0 && live(segment) == 0 && segment.slot(slot).owner.load() == wire::kOwnerDied);
+    REQUIRE(wire::take_slot(segment) == 0 && live(segment) == 1);
+    wire::leave_slot(segment, 0);
+    robust_list_head* list = nullptr;
+    size_t bytes = 0;
+    REQUIRE(syscall(SYS_get_robust_list, 0, &list, &bytes) == 0 && list != &wire::attached(segment).hold.head);
+}
+
+void hold(wire::Segment& segment) {
+    wire::take_slot(segment);
+    printf("holding\n");
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -357,5 +381,7 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "stopped")) stopped(*segment);
     if (!strcmp(argv[2], "faults")) faults(*segment);
     if (!strcmp(argv[2], "stops")) stops(*segment);
+    if (!strcmp(argv[2], "thread")) thread(*segment);
+    if (!strcmp(argv[2], "hold")) hold(*segment);
     return 0;
 }

@@ -90,7 +90,7 @@ class Attachment:
             slot = self.slots[index]
             if segment.is_live(slot):
                 found.append(Member(index, self.id_of(index, slot), slot))
-            lost |= bool(slot.owner[0] & segment.OWNER_DIED)
+            lost |= bool(slot.owner & segment.OWNER_DIED)
         if lost:
             self.library.cotenant_segment_bury_the_dead(self.address)
         if len(self.ids) > len(found):
