@@ -139,6 +139,8 @@ HANDLED = {
     "EndCapture": "watched: nothing is put into a stream that captures",
     "DestroyStream": "watched: a destroyed stream is forgotten first",
     "DestroyContext": "watched: a destroyed context's streams are forgotten first",
+    "CreateGreenContext": "watched: what is allocated in a green context is the primary context's",
+    "DestroyGreenContext": "watched: a green context's streams are forgotten first",
     "ResetPrimary": "watched: a reset context's streams are forgotten first",
     "ProcAddress": "answers with a hook where the driver answered with a hooked function",
 }

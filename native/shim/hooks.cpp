@@ -9,6 +9,7 @@
 #include "shim/moving_hooks.h"
 #include "shim/record_hooks.h"
 #include "tenant/graphs.h"
+#include "tenant/green_contexts.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
 
@@ -194,6 +195,23 @@ struct DestroyContext {
         tenant::forget_movable_of(context);
         tenant::give_back_all_of(context);
         return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct CreateGreenContext {
+    static CUresult call(CUgreenCtx* out, CUdevResourceDesc description, CUdevice device, unsigned int flags) {
+        CUresult result = call_real<index>(out, description, device, flags);
+        if (result == CUDA_SUCCESS) tenant::know_green_context(*out, device);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DestroyGreenContext {
+    static CUresult call(CUgreenCtx green) {
+        tenant::EndingGreenContext ending(green);
+        return ending.result(call_real<index>(green));
     }
 };
 

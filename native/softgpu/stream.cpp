@@ -79,12 +79,13 @@ CUresult find_stream(CUstream handle, DefaultStream which, StreamRef* stream, Co
     const bool thread_default = handle == CU_STREAM_PER_THREAD || (!handle && which == DefaultStream::per_thread);
     if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
         TRY(current_context(context));
+        if (thread_default && green_of(top_context())) return CUDA_ERROR_INVALID_HANDLE;
         *stream = thread_default ? thread_stream(*context) : (*context)->legacy;
         return CUDA_SUCCESS;
     }
     *stream = streams().find(handle);
     if (!*stream) return CUDA_ERROR_INVALID_HANDLE;
-    if ((*stream)->green && (*stream)->green->destroyed.load()) return CUDA_ERROR_STREAM_DETACHED;
+    if ((*stream)->green && (*stream)->green->destroyed.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *context = (*stream)->context.lock();
     return *context ? check_context(**context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
@@ -169,7 +170,7 @@ CUresult destroy_stream(CUstream handle) {
     if (!context || context->destroyed.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     leave_capture(*stream);
     close(*stream);
-    return CUDA_SUCCESS;
+    return stream->green && stream->green->destroyed.load() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
 
 void forget_streams_of(Context& context) {

@@ -41,6 +41,7 @@
 
 // Without these a driver only has less to count: what it lacks answers CUDA_ERROR_NOT_SUPPORTED.
 #define TENANT_MEMORY_CALLS(CALL)      \
+    CALL(cuCtxFromGreenCtx)            \
     CALL(cuDeviceGetDefaultMemPool)    \
     CALL(cuDeviceGetGraphMemAttribute) \
     CALL(cuDeviceGetMemPool)           \
@@ -50,10 +51,12 @@
     CALL(cuGraphMemFreeNodeGetParams)  \
     CALL(cuMemFreeAsync)               \
     CALL(cuMemPoolGetAttribute)        \
-    CALL(cuMemPoolTrimTo)
+    CALL(cuMemPoolTrimTo)              \
+    CALL(cuStreamGetCtx_v2)
 
 // Likewise: without these memory does not move.
 #define TENANT_MOVING_CALLS(CALL)        \
+    CALL(cuCtxRecordEvent)               \
     CALL(cuCtxSynchronize)               \
     CALL(cuDeviceCanAccessPeer)          \
     CALL(cuDeviceGetAttribute)           \

@@ -7,9 +7,11 @@
 #include "admission/admission.h"
 #include "tenant/context.h"
 #include "tenant/gate.h"
+#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/residence.h"
+#include "tenant/memory/used_contexts.h"
 
 namespace tenant {
 
@@ -50,11 +52,11 @@ uint32_t thread_number() {
 void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
 StreamState* enter_stream(Membership& membership, const StreamKey& key, CUstream handle) {
-    CUcontext context = nullptr;
-    if (key.which != 0)
-        context = reinterpret_cast<CUcontext>(key.handle);
-    else if (driver.cuStreamGetCtx(handle, &context) != CUDA_SUCCESS)
-        return nullptr;
+    bool is_default = key.which != 0;
+    CUcontext context = is_default ? reinterpret_cast<CUcontext>(key.handle) : owner_of(handle);
+    // Whatever comes of it, its work is waited for before memory moves.
+    used_contexts::note(owner_of(context ? context : current_context()));
+    if (!context) return nullptr;
     int gpu = membership.gpu_of(context);
     if (gpu < 0) return nullptr;
     MembershipLocked locked(membership);
@@ -71,7 +73,10 @@ StreamState* state_of(Membership& membership, CUstream stream, bool per_thread_d
         CUcontext context = current_context();
         if (!context) return nullptr;
         key = {reinterpret_cast<uintptr_t>(context), per_thread ? thread_number() : 1};
-        if (key.which == 0) return nullptr;
+        if (key.which == 0) {
+            used_contexts::note(owner_of(context));
+            return nullptr;
+        }
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     }
     // A thread mostly goes on in the stream it used last.

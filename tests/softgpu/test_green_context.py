@@ -67,15 +67,21 @@ def test_what_waits_for_the_primary_context_waits_for_its_green_ones(
     value(cuda.cuStreamDestroy(stream))
 
 
-def test_streams_of_a_green_context_that_is_gone_only_can_be_destroyed(
-    cuda: Any, context: Any, green: Any
-) -> None:
+def test_streams_of_a_green_context_go_with_it(cuda: Any, context: Any, green: Any) -> None:
     stream = stream_of(cuda, green)
     as_context = value(cuda.cuCtxFromGreenCtx(green))
     value(cuda.cuGreenCtxDestroy(green))
-    assert cuda.cuStreamQuery(stream)[0] == cuda.CUresult.CUDA_ERROR_STREAM_DETACHED
+    assert cuda.cuStreamQuery(stream)[0] == cuda.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED
     assert cuda.cuCtxSetCurrent(as_context)[0] == cuda.CUresult.CUDA_ERROR_INVALID_CONTEXT
-    value(cuda.cuStreamDestroy(stream))
+    assert cuda.cuStreamDestroy(stream)[0] == cuda.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED
+
+
+def test_a_green_context_has_no_per_thread_stream(cuda: Any, context: Any, green: Any) -> None:
+    value(cuda.cuCtxSetCurrent(value(cuda.cuCtxFromGreenCtx(green))))
+    pointer = value(cuda.cuMemAlloc(4096))
+    assert cuda.cuMemsetD8Async(pointer, 1, 16, 2)[0] == cuda.CUresult.CUDA_ERROR_INVALID_HANDLE
+    value(cuda.cuMemFree(pointer))
+    value(cuda.cuCtxSetCurrent(context))
 
 
 def test_an_event_of_a_context_is_refused_where_one_of_its_streams_captures(cuda: Any, context: Any) -> None:

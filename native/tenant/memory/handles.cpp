@@ -3,9 +3,11 @@
 #include <new>
 
 #include "tenant/context.h"
+#include "tenant/green_contexts.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/table.h"
+#include "tenant/memory/used_contexts.h"
 
 namespace tenant {
 
@@ -129,7 +131,8 @@ void note_mapped(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHand
     chunk->mapped = chunk->pinned = true;
     chunk->origin = Chunk::Origin::mapping;
     chunk->gpu = physical->place.gpu;
-    chunk->context = current_context();
+    chunk->context = owner_of(current_context());
+    used_contexts::note(chunk->context);
     chunk->properties = physical->properties;
     chunk->number = number;
     if (!residence.chunks.insert(chunk)) {
@@ -166,7 +169,7 @@ void note_access(CUdeviceptr address, uint64_t bytes, const CUmemAccessDesc* acc
         if (!chunk.number || chunk.address - address >= bytes) continue;
         const Physical* physical = physicals.find(chunk.number);
         for (size_t n = 0; n < count; ++n) merge_access(chunk, access[n]);
-        if (!chunk.context) chunk.context = current_context();
+        if (!chunk.context) chunk.context = owner_of(current_context());
         set_pinned(chunk, !physical || physical->pinned || !can_be_copied(chunk));
     }
 }

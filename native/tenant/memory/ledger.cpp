@@ -1,6 +1,7 @@
 #include "tenant/memory/ledger.h"
 
 #include "tenant/context.h"
+#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/care.h"
 #include "tenant/memory/mappings.h"
@@ -208,7 +209,7 @@ Taking::Taking(uint64_t bytes, const Place& place) : place_(place) {
 
 void Taking::keep(uint64_t key, uint64_t bytes, MemoryKind kind) {
     if (!place_) return;
-    Holding holding{bytes, current_context(), nullptr, place_.device, static_cast<int16_t>(place_.gpu), kind};
+    Holding holding{bytes, owner_of(current_context()), nullptr, place_.device, static_cast<int16_t>(place_.gpu), kind};
     uint64_t taken = 0;
     {
         LedgerLocked locked;

@@ -11,11 +11,14 @@
 #include "tenant/memory/residence.h"
 #include "tenant/memory/room.h"
 #include "tenant/memory/unused.h"
+#include "tenant/memory/used_contexts.h"
 #include "tenant/own_thread.h"
 
 namespace tenant {
 
 namespace {
+
+using used_contexts::Drained;
 
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
@@ -60,7 +63,7 @@ class Mover : private Others {
     bool has_left_in_part() const;
     void leave_the_rest();
     bool make_still();
-    bool has_drained();
+    Drained has_drained();
     void refuse(wire::Refusal why);
     bool may_come_back();
     bool claim();
@@ -186,9 +189,10 @@ void Mover::refuse(wire::Refusal why) {
     barrier::lower();
 }
 
-bool Mover::has_drained() {
-    if (!membership_.try_lock()) return false;
+Drained Mover::has_drained() {
+    if (!membership_.try_lock()) return Drained::not_yet;
     bool drained = true;
+    // A driver without cuCtxRecordEvent is waited in: then nothing of ours may stand at a gate.
     membership_.streams.for_each([&](StreamState& state) {
         if (!drained) return;
         if (state.key.which > 1)
@@ -196,13 +200,8 @@ bool Mover::has_drained() {
         else if (driver.cuCtxSetCurrent(state.context) == CUDA_SUCCESS)
             drained = driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
     });
-    // Streams that are not in the table: all that we know of their contexts is empty, so this does not wait for gates.
-    if (drained)
-        membership_.streams.for_each([&](StreamState& state) {
-            if (driver.cuCtxSetCurrent(state.context) == CUDA_SUCCESS) driver.cuCtxSynchronize();
-        });
     membership_.unlock();
-    return drained;
+    return drained ? used_contexts::have_drained() : Drained::not_yet;
 }
 
 bool Mover::make_still() {
@@ -215,10 +214,14 @@ bool Mover::make_still() {
         refuse(wire::in_capture);
         return false;
     }
-    for (uint64_t began = wire::now_ns(); !has_drained();) {
+    used_contexts::begin_to_drain();
+    for (uint64_t began = wire::now_ns();;) {
+        Drained drained = has_drained();
+        if (drained == Drained::yes) break;
         set_where(wire::leaving);  // a class above may have closed its gates again
-        if (wire::now_ns() - began > kDrainPatienceNs) {
-            refuse(wire::does_not_drain);
+        bool failed = drained == Drained::driver_failed;
+        if (failed || wire::now_ns() - began > kDrainPatienceNs) {
+            refuse(failed ? wire::driver_failed : wire::does_not_drain);
             return false;
         }
         timespec nap{0, 100000};

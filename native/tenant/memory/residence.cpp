@@ -6,12 +6,14 @@
 
 #include "tenant/ability.h"
 #include "tenant/context.h"
+#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/borrowing.h"
 #include "tenant/memory/handles.h"
 #include "tenant/memory/lending.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/postponed.h"
+#include "tenant/memory/used_contexts.h"
 #include "tenant/settings.h"
 
 namespace tenant {
@@ -38,6 +40,7 @@ void forget_in_child() {
     residence.pool.forget_in_child();
     residence.eviction.forget_in_child();
     barrier::forget_in_child();
+    used_contexts::forget_in_child();
     Still::memory_moves.store(false);
 }
 
@@ -96,7 +99,8 @@ CUresult make_chunk(Chunk** out, uint64_t bytes, const Place& place) {
     if (!chunk) return CUDA_ERROR_NOT_SUPPORTED;
     chunk->bytes = bytes;
     chunk->gpu = place.gpu;
-    chunk->context = current_context();
+    chunk->context = owner_of(current_context());
+    used_contexts::note(chunk->context);
     let_everybody_in(*chunk, place.device);
     CUresult result = create(*chunk, place.device);
     if (result == CUDA_SUCCESS) result = driver.cuMemAddressReserve(&chunk->address, bytes, kMemoryPage, 0, 0);
@@ -145,7 +149,7 @@ CUdeviceptr take_from_slabs(uint64_t bytes, const Place& place, CUcontext contex
 }
 
 CUresult allocate_small(CUdeviceptr* out, uint64_t bytes, const Place& place) {
-    CUcontext context = current_context();
+    CUcontext context = owner_of(current_context());
     if ((*out = take_from_slabs(bytes, place, context))) return CUDA_SUCCESS;
     Chunk* chunk = nullptr;
     CUresult result = make_chunk(&chunk, Slab::kBytes, place);
@@ -265,15 +269,18 @@ void forget_movable_of(CUcontext context) {
     if (!context || !Still::memory_moves.load(std::memory_order_relaxed)) return;
     ResidenceLocked locked;
     residence.eviction.forget_context(context);
+    used_contexts::forget(context);
     forget_postponed_of(context);
     for (uint32_t i = residence.chunks.count(); i-- > 0;) {
         Chunk* chunk = &residence.chunks[i];
         if (chunk->context != context) continue;
         // What the program has mapped outlives contexts; but there is none to copy it in any more.
-        if (chunk->origin == Chunk::Origin::mapping)
+        if (chunk->origin == Chunk::Origin::mapping) {
             set_pinned(*chunk, true);
-        else
+            chunk->context = nullptr;
+        } else {
             leave(chunk);
+        }
     }
 }
 

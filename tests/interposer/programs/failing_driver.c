@@ -21,6 +21,7 @@ typedef CUresult (*Function)(U, U, U, U, U, U);
 // floating-point number: so one signature passes them all on.
 #define FUNCTIONS(CALL)        \
     CALL(cuCtxGetCurrent)      \
+    CALL(cuCtxRecordEvent)     \
     CALL(cuCtxSetCurrent)      \
     CALL(cuCtxSynchronize)     \
     CALL(cuDeviceTotalMem_v2)  \

@@ -1,0 +1,76 @@
+#include "tenant/green_contexts.h"
+
+#include "tenant/membership.h"
+
+namespace tenant {
+
+namespace {
+
+// More of them at once are taken for contexts of their own.
+constexpr uint32_t kMost = 256;
+
+struct Green {
+    std::atomic<CUgreenCtx> handle{nullptr};
+    std::atomic<CUcontext> context{nullptr};  // its handle as a context
+    std::atomic<CUcontext> primary{nullptr};
+} greens[kMost];
+std::atomic<uint32_t> known{0};  // no entry beyond
+
+}  // namespace
+
+void know_green_context(CUgreenCtx green, CUdevice device) {
+    CUcontext context = nullptr, primary = nullptr;
+    if (driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
+    // The green context holds it, so that it stays.
+    if (driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) return;
+    driver.cuDevicePrimaryCtxRelease_v2(device);
+    for (uint32_t i = 0; i < kMost; ++i) {
+        CUgreenCtx none = nullptr;
+        if (!greens[i].handle.compare_exchange_strong(none, green)) continue;
+        greens[i].primary.store(primary);
+        greens[i].context.store(context);
+        for (uint32_t before = known.load(); before <= i && !known.compare_exchange_weak(before, i + 1);) {
+        }
+        return;
+    }
+}
+
+CUcontext owner_of(CUcontext context) {
+    uint32_t count = known.load(std::memory_order_acquire);
+    for (uint32_t i = 0; i < count; ++i)
+        if (context && greens[i].context.load() == context) return greens[i].primary.load();
+    return context;
+}
+
+CUcontext owner_of(CUstream stream) {
+    CUcontext context = nullptr;
+    CUgreenCtx green = nullptr;
+    // The first version answers with the green context, or not at all.
+    if (driver.cuStreamGetCtx_v2(stream, &context, &green) == CUDA_SUCCESS) return context;
+    return driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS ? owner_of(context) : nullptr;
+}
+
+EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
+    Membership* membership = Membership::current_if_joined();
+    CUcontext context = nullptr;
+    if (!membership || driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
+    MembershipLocked locked(*membership);
+    membership->streams.remove_if([&](const StreamState& state) {
+        if (state.key.which != 0) return state.context == context;
+        CUcontext owner = nullptr;
+        CUgreenCtx its = nullptr;
+        return driver.cuStreamGetCtx_v2(state.handle, &owner, &its) == CUDA_SUCCESS && its == green;
+    });
+}
+
+CUresult EndingGreenContext::result(CUresult result) {
+    if (result != CUDA_SUCCESS) return result;
+    for (Green& one : greens) {
+        if (one.handle.load() != green_) continue;
+        one.context.store(nullptr);
+        one.handle.store(nullptr);
+    }
+    return result;
+}
+
+}  // namespace tenant

@@ -1,0 +1,28 @@
+// Green contexts: a part of a GPU's SMs with streams of its own, inside the device's primary context. Only the streams
+// belong to it; memory and events are the primary context's, and stay when the green context ends.
+#pragma once
+
+#include "tenant/memory/residence.h"
+
+namespace tenant {
+
+void know_green_context(CUgreenCtx green, CUdevice device);
+
+// The context that owns what is allocated while `context` is current: the primary one of a green context's device.
+CUcontext owner_of(CUcontext context);
+// The context that owns a stream, likewise; null: the driver does not say.
+CUcontext owner_of(CUstream stream);
+
+// Around the driver's call that ends one: nobody of ours uses its streams from before it on.
+class EndingGreenContext {
+ public:
+    explicit EndingGreenContext(CUgreenCtx green);
+
+    CUresult result(CUresult result);
+
+ private:
+    MemoryOfEndingContext memory_;
+    CUgreenCtx green_;
+};
+
+}  // namespace tenant
