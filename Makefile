@@ -11,6 +11,8 @@ VENV := .venv
 PYTHON_IN_VENV := $(CURDIR)/$(VENV)/bin/python
 TOOLS := $(VENV)/.tools-installed
 PACKAGE := $(VENV)/.package-installed
+ZIG := $(VENV)/.zig-installed
+BUNDLE_MACHINE ?= $(shell uname -m)
 BUNDLE_PYTHONS ?= 3.11 3.12 3.13
 
 # Folders too, so that a deleted file counts as a change.
@@ -36,7 +38,7 @@ $(PACKAGE): $(TOOLS) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-simulator bundle clean
+.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -103,8 +105,16 @@ bench-simulator: $(PACKAGE)  ## how fast the simulator is, how far off, and the 
 bench-memory: $(PACKAGE)  ## jobs that do not fit on the GPU together (needs a GPU and PyTorch)
 	@$(PYTHON_IN_VENV) bench/memory/run.py --python "$${PYTHON:-python3}"
 
-bundle: $(PACKAGE)  ## one archive for a machine without a network (BUNDLE_PYTHONS="3.12" narrows it)
-	@$(PYTHON_IN_VENV) packaging/bundle.py $(BUNDLE_PYTHONS)
+$(ZIG): $(TOOLS)
+	@echo "installing the compiler for wheels into $(VENV)"
+	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --group wheels
+	touch $@
+
+wheels: $(PACKAGE) $(ZIG)  ## wheels for x86-64 and aarch64, each installed and tested where it can be run
+	@$(PYTHON_IN_VENV) packaging/wheels.py
+
+bundle: $(PACKAGE) $(ZIG)  ## one archive for a machine without a network (BUNDLE_PYTHONS="3.12" and BUNDLE_MACHINE=aarch64 choose)
+	@$(PYTHON_IN_VENV) packaging/bundle.py --machine $(BUNDLE_MACHINE) $(BUNDLE_PYTHONS)
 
 clean:  ## remove all that make made
 	@rm -rf $(VENV) build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis

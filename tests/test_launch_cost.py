@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,10 +15,6 @@ TREE = Path(__file__).parents[1]
 
 
 def test_a_production_launch_adds_at_most_300_instructions(native: Path, tmp_path: Path) -> None:
-    if not shutil.which("valgrind"):
-        pytest.skip("valgrind is not installed")
-    if os.uname().machine == "aarch64":
-        pytest.skip("callgrind loses sight of returns on this processor")
     figures = tmp_path / "launch.json"
     command = [
         sys.executable,
@@ -31,35 +26,37 @@ def test_a_production_launch_adds_at_most_300_instructions(native: Path, tmp_pat
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
+    if "no instruction counts" in done.stderr:
+        pytest.skip(done.stderr)
     rows = json.loads(figures.read_text())["instructions"]
     assert {row["stream"] for row in rows} == {"own", "legacy"}
     assert all(0 < row["added"] <= 300 for row in rows), rows
 
 
-EXAMPLE = """\
-events: Ir
-ob=(1) /bin/program
-fl=(1) program.c
-fn=(1) loop
-10 5
-cob=(2) /lib/interposer
-cfn=(2) launch
-calls=2 20
-11 100
-ob=(2)
-fn=(2)
-20 40
-cob=(3) /lib/driver
-cfn=(2)
-calls=2 30
-21 60
+THREE_THOUSAND = """
+#include <signal.h>
+int main(void) {
+    raise(SIGSTOP);
+    raise(SIGSTOP);
+    raise(SIGSTOP);
+    asm volatile(".rept 3000; nop; .endr");
+    raise(SIGSTOP);
+    for (;;) { }
+}
 """
 
 
-def test_what_callgrind_wrote_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instructions_are_counted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(TREE / "bench" / "launch"))
-    callgrind = importlib.import_module("callgrind")
-    edges = callgrind.read_edges(EXAMPLE.splitlines())
-    assert callgrind.total(edges, out_of="loop") == callgrind.Cost(calls=2, instructions=100)
-    inner = {edge: cost for edge, cost in edges.items() if edge.callee.object == "/lib/driver"}
-    assert callgrind.total(inner, into="launch") == callgrind.Cost(calls=2, instructions=60)
+    steps = importlib.import_module("steps")
+    compiler = shutil.which("gcc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    subprocess.run(
+        [compiler, "-O1", "-x", "c", "-", "-o", tmp_path / "program"],
+        input=THREE_THOUSAND,
+        text=True,
+        check=True,
+    )
+    nothing, something = steps.between_stops([str(tmp_path / "program")], {}, counts=2)
+    assert something - nothing == 3000

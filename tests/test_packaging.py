@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.dynamic import DynamicSection
@@ -16,10 +19,11 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 import cotenant
+from cotenant.architecture import ARCHITECTURES, HERE
 
 TREE = Path(__file__).resolve().parent.parent
-LOADER = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[os.uname().machine]
-C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", LOADER}
+[ELSEWHERE] = [one for one in ARCHITECTURES if one is not HERE]
+C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", HERE.loader}
 PAGES = [TREE / "README.md", *sorted((TREE / "docs").glob("*.md"))]
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MARKDOWN_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -66,6 +70,75 @@ def test_the_interposer_exports_nothing_that_a_guest_could_mistake_for_its_own(n
         for name in exported
         if not re.match(r"cu[A-Z]|cudbg|cotenant_|(dlopen|ioctl|nvmlDeviceGetMemoryInfo(_v2)?)$", name)
     } == set()
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with it", "without lto-wrapper"])
+def test_link_time_optimisation_is_used_where_a_program_links_with_it(tmp_path: Path, links: bool) -> None:
+    cmake, ninja = (shutil.which(tool, path=str(Path(sys.executable).parent)) for tool in ("cmake", "ninja"))
+    compiler = shutil.which("g++")
+    if not (cmake and ninja and compiler):
+        pytest.skip("no cmake, ninja or g++ to build with")
+    # As gcc without lto-wrapper: it compiles with -flto and does not link with it.
+    halfway = tmp_path / "g++"
+    halfway.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -c "*) ;; *" -flto"*) echo no lto-wrapper >&2; exit 1 ;; esac\n'
+        f'exec {compiler} "$@"\n'
+    )
+    halfway.chmod(0o755)
+    options = {
+        "CMAKE_CXX_COMPILER": compiler if links else halfway,
+        "CMAKE_MAKE_PROGRAM": ninja,
+        "Python3_EXECUTABLE": sys.executable,
+    }
+    subprocess.run(
+        [cmake, "-S", TREE, "-B", tmp_path, "-G", "Ninja", *(f"-D{k}={v}" for k, v in options.items())],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert ("-flto" in (tmp_path / "build.ninja").read_text()) == links
+
+
+def fake_wheel(folder: Path, machine: str, content: bytes) -> Path:
+    wheel = folder / f"cotenant-1.0-py3-none-manylinux_2_28_{machine}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("cotenant/native/one", content)
+    return wheel
+
+
+@pytest.fixture
+def wheels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(TREE / "packaging"))
+    return importlib.import_module("wheels")
+
+
+def test_a_wheel_with_another_machines_files_is_refused(tmp_path: Path, native: Path, wheels: Any) -> None:
+    content = (native / "shim" / "libcuda.so.1").read_bytes()
+    wheel = fake_wheel(tmp_path, ELSEWHERE.name, content)
+    with pytest.raises(wheels.PackagingError, match=f"one is for EM_{HERE.name.upper()}"):
+        wheels.check(wheel, ELSEWHERE)
+
+
+def test_a_wheel_that_needs_a_newer_c_library_than_it_says_is_refused(
+    tmp_path: Path, native: Path, wheels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = fake_wheel(tmp_path, HERE.name, (native / "shim" / "libcuda.so.1").read_bytes())
+    monkeypatch.setattr(wheels, "OLDEST_GLIBC", (2, 999))
+    wheel = wheel.rename(tmp_path / wheel.name.replace("_28_", "_999_"))
+    wheels.check(wheel, HERE)
+    monkeypatch.setattr(wheels, "OLDEST_GLIBC", (2, 1))
+    wheel = wheel.rename(tmp_path / wheel.name.replace("_999_", "_1_"))
+    with pytest.raises(wheels.PackagingError, match=r"one needs glibc 2\."):
+        wheels.check(wheel, HERE)
+
+
+def test_a_wheel_with_another_platforms_name_or_no_native_files_is_refused(
+    tmp_path: Path, wheels: Any
+) -> None:
+    with pytest.raises(wheels.PackagingError, match="not for manylinux_2_28_"):
+        wheels.check(tmp_path / "cotenant-1.0-py3-none-linux_x86_64.whl", HERE)
+    with pytest.raises(wheels.PackagingError, match="no native files"):
+        wheels.check(fake_wheel(tmp_path, HERE.name, b"text"), HERE)
 
 
 def test_types_are_shipped() -> None:

@@ -1,8 +1,7 @@
 """What the interposer adds to one kernel launch.
 
-Instructions: counted by valgrind's callgrind on the software GPU, so the figures repeat on any machine. A launch is
-counted from the program's call to its return, with and without the interposer; "added" leaves the driver's own function
-out exactly, by what callgrind booked for the call into it.
+Instructions: counted one by one (steps.py) on a driver whose launches do nothing (never_done.c), through the interposer
+and past it, so the figures repeat on any machine, busy or not.
 Nanoseconds: on a real GPU, if there is one; through the interposer and past it in turns in one process, median of the
 differences with its 95 % interval.
 
@@ -23,10 +22,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import callgrind
+import steps
 
 from cotenant import driver, parts, segment
 
+HERE = Path(__file__).resolve().parent
+LAUNCHES_IN_A_BATCH = 256  # kBatch in native/probe/probe.cpp
 MOST_INSTRUCTIONS = 300
 MOST_NANOSECONDS = 100
 CLASSES = ("production", "standard", "opportunistic")
@@ -44,65 +45,40 @@ def interposed(tenant_class: str, folder: Path, driver_file: Path) -> dict[str, 
     }
 
 
-def count_instructions(stream: str, folder: Path, extra: dict[str, str]) -> tuple[float, float]:
-    """Instructions of a launch as the program sees it, and of the driver's part in it."""
-    output = folder / "callgrind.out"
-    env = os.environ | {"COTENANT_SOFTGPU": "small", "COTENANT_SOFTGPU_DIR": str(folder)} | extra
-    env["LD_LIBRARY_PATH"] = str(parts.softgpu())
-    command = [
-        "valgrind",
-        "-q",
-        "--tool=callgrind",
-        f"--callgrind-out-file={output}",
-        "--toggle-collect=probe_through",
-    ]
-    done = subprocess.run(
-        [*command, str(parts.probe()), "--batches", "4", "--stream", stream],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+def compile_driver(folder: Path) -> Path:
+    """The driver whose launches do nothing, in front of the software GPU."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        raise steps.CannotStep("there is no C compiler (Debian: apt-get install gcc)")
+    # What is linked with it goes by its path: by the name libcuda.so.1 the loader would find the interposer.
+    by_path, made = folder / "by_path.so", folder / "never_done.so"
+    softgpu = parts.softgpu() / driver.LIBRARY
+    options = ["-shared", "-fPIC", "-Wl,--no-as-needed"]
+    subprocess.run(
+        [compiler, *options, "-x", "c", os.devnull, f"-Wl,-soname,{softgpu}", "-o", by_path], check=True
     )
-    if done.returncode != 0:
-        raise SystemExit(f"error: the probe failed under valgrind: {done.stderr.strip()}")
-    edges = callgrind.read_edges(output.read_text().splitlines())
-    launches = callgrind.total(edges, out_of="probe_through")
-    if not launches.calls:
-        raise SystemExit(f"error: callgrind saw no launch in {parts.probe()}: has it lost its symbols?")
-    # The trampoline that the program calls has the same name as the driver's function: tell them apart by library.
-    into_driver = {
-        edge: cost
-        for edge, cost in edges.items()
-        if Path(edge.callee.object).parent.name == "softgpu" and edge.caller.object != edge.callee.object
-    }
-    in_driver = callgrind.total(into_driver, into="cuLaunchKernel")
-    return launches.instructions / launches.calls, in_driver.instructions / launches.calls
+    subprocess.run([compiler, *options, HERE / "never_done.c", by_path, "-o", made], check=True)
+    return made
+
+
+def count_instructions(stream: str, tenant_class: str) -> float:
+    """Instructions that the interposer adds to a launch: through it less past it, a mean over a batch."""
+    with tempfile.TemporaryDirectory(prefix="cotenant-") as name:
+        folder = Path(name)
+        env = os.environ | {"COTENANT_SOFTGPU": "small", "COTENANT_SOFTGPU_DIR": str(folder)}
+        env |= interposed(tenant_class, folder, compile_driver(folder))
+        command = [str(parts.probe()), "--batches", "1", "--stream", stream, "--stops"]
+        through, direct = steps.between_stops(command, env, counts=2)
+    return (through - direct) / LAUNCHES_IN_A_BATCH
 
 
 def measure_instructions(classes: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     for stream in STREAMS:
-        with tempfile.TemporaryDirectory(prefix="cotenant-") as name:
-            alone, _ = count_instructions(stream, Path(name), {})
         for tenant_class in classes:
-            with tempfile.TemporaryDirectory(prefix="cotenant-") as name:
-                folder = Path(name)
-                extra = interposed(tenant_class, folder, parts.softgpu() / "libcuda.so.1")
-                launch, in_driver = count_instructions(stream, folder, extra)
-            rows.append(
-                {
-                    "class": tenant_class,
-                    "stream": stream,
-                    "without": round(alone),
-                    "with": round(launch),
-                    "added": round(launch - in_driver),
-                }
-            )
-            print(
-                f"  {tenant_class:14} {stream:8} {alone:8.0f} {launch:8.0f} {launch - in_driver:8.0f}",
-                flush=True,
-            )
+            added = count_instructions(stream, tenant_class)
+            rows.append({"class": tenant_class, "stream": stream, "added": round(added)})
+            print(f"  {tenant_class:14} {stream:8} {added:8.0f}", flush=True)
     return rows
 
 
@@ -142,22 +118,16 @@ def main() -> int:
     result: dict[str, Any] = {}
     broken = []
 
-    if shutil.which("valgrind"):
-        print(
-            "instructions a launch on the software GPU (callgrind)\n"
-            "  class          stream    without     with    added"
-        )
+    print("instructions that a launch takes longer\n  class          stream      added")
+    try:
         result["instructions"] = measure_instructions(classes)
-        for row in result["instructions"]:
-            if row["class"] == "production" and row["added"] > MOST_INSTRUCTIONS:
-                broken.append(
-                    f"a production launch adds {row['added']} instructions, more than {MOST_INSTRUCTIONS}"
-                )
-    else:
-        print(
-            "valgrind is not installed (Debian: apt-get install valgrind): no instruction counts",
-            file=sys.stderr,
-        )
+    except steps.CannotStep as problem:
+        print(f"no instruction counts: {problem}", file=sys.stderr)
+    for row in result.get("instructions", []):
+        if row["class"] == "production" and row["added"] > MOST_INSTRUCTIONS:
+            broken.append(
+                f"a production launch adds {row['added']} instructions, more than {MOST_INSTRUCTIONS}"
+            )
 
     try:
         found = driver.find(os.environ)

@@ -2,9 +2,12 @@
 // line on stdout. Behind the interposer it launches in turns through it and past it, so that the difference is measured
 // in one process.
 //
-//   cotenant-probe [--batches N] [--stream legacy|own|per-thread]
+//   cotenant-probe [--batches N] [--stream legacy|own|per-thread] [--stops]
+//
+// With --stops it stops itself before and after each batch, for somebody who counts instructions (bench/launch).
 #include <cuda.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,34 +71,27 @@ double median_bound(std::vector<double> values, int side) {
     return values[static_cast<size_t>(std::clamp(place, 0.0, values.size() - 1.0))];
 }
 
-}  // namespace
+int launch_batch(Launch* launch, CUfunction kernel, CUstream stream) {
+    int result = 0;
+    for (int i = 0; i < kBatch; ++i) result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);
+    return result;
+}
 
-// Loops with names of their own, so that a profiler can count each by itself. The label keeps the compiler from merging
-// them.
-#define LAUNCH_LOOP(name)                                                                                   \
-    extern "C" __attribute__((noinline, visibility("default"))) int name(Launch* launch, CUfunction kernel, \
-                                                                         CUstream stream) {                 \
-        int result = 0;                                                                                     \
-        for (int i = 0; i < kBatch; ++i) {                                                                  \
-            asm volatile("# " #name);                                                                       \
-            result |= launch(kernel, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr);                        \
-        }                                                                                                   \
-        return result;                                                                                      \
-    }
-LAUNCH_LOOP(probe_warm_up)
-LAUNCH_LOOP(probe_through)
-LAUNCH_LOOP(probe_direct)
+}  // namespace
 
 int main(int argc, char** argv) {
     int batches = 40;
     std::string stream_kind = "own";
+    bool stops = false;
     for (int i = 1; i < argc; ++i) {
         if (!strcmp(argv[i], "--batches") && i + 1 < argc)
             batches = std::max(1, atoi(argv[++i]));
         else if (!strcmp(argv[i], "--stream") && i + 1 < argc)
             stream_kind = argv[++i];
+        else if (!strcmp(argv[i], "--stops"))
+            stops = true;
         else {
-            fprintf(stderr, "usage: cotenant-probe [--batches N] [--stream legacy|own|per-thread]\n");
+            fprintf(stderr, "usage: cotenant-probe [--batches N] [--stream legacy|own|per-thread] [--stops]\n");
             return 2;
         }
     }
@@ -133,10 +129,11 @@ int main(int argc, char** argv) {
         double times[2] = {};
         for (int turn = 0; turn < (direct ? 2 : 1); ++turn) {
             bool past = direct && (turn + batch) % 2 != 0;
+            if (stops && batch >= 0) raise(SIGSTOP);
             double start = now_ns();
-            auto* loop = past ? probe_direct : batch < 0 ? probe_warm_up : probe_through;
-            int result = loop(past ? direct : through, kernel, stream);
+            int result = launch_batch(past ? direct : through, kernel, stream);
             times[past] = (now_ns() - start) / kBatch;
+            if (stops && batch >= 0) raise(SIGSTOP);
             if (result) fail("cuLaunchKernel", result);
             check("cuCtxSynchronize", DRIVER(cuCtxSynchronize)());
         }

@@ -12,6 +12,12 @@ class Architecture:
     words: str
     elf_machine: int  # e_machine of its libraries
     loader_cache_flags: int  # of its C library's entries in ld.so.cache
+    loader: str  # the file name of the C library's loader
+
+    @property
+    def elf_machine_name(self) -> str:
+        """The number's name in <elf.h>."""
+        return f"EM_{self.name.upper()}"
 
     @property
     def library_folder(self) -> str:
@@ -20,7 +26,11 @@ class Architecture:
 
 
 ARCHITECTURES = (
-    Architecture("x86_64", "64-bit x86", elf_machine=62, loader_cache_flags=0x0303),
-    Architecture("aarch64", "64-bit ARM", elf_machine=183, loader_cache_flags=0x0A03),
+    Architecture(
+        "x86_64", "64-bit x86", elf_machine=62, loader_cache_flags=0x0303, loader="ld-linux-x86-64.so.2"
+    ),
+    Architecture(
+        "aarch64", "64-bit ARM", elf_machine=183, loader_cache_flags=0x0A03, loader="ld-linux-aarch64.so.1"
+    ),
 )
 HERE = next((one for one in ARCHITECTURES if one.name == os.uname().machine), ARCHITECTURES[0])

@@ -1,0 +1,141 @@
+"""Makes a wheel for each machine that Cotenant runs on, whichever machine this is.
+
+    python packaging/wheels.py [--output dist] [MACHINE...]
+
+PyPI's ziglang compiles, against the C library of 2018 (2.28), so that a wheel serves every system from then on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+from cotenant.architecture import ARCHITECTURES, Architecture
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST_GLIBC = (2, 28)
+
+
+class PackagingError(Exception):
+    pass
+
+
+def pip(*arguments: str | Path, extra: dict[str, str] | None = None) -> None:
+    command = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", *map(str, arguments)]
+    env = os.environ | (extra or {})
+    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise PackagingError(f"pip {arguments[0]} failed:\n{(result.stderr or result.stdout).strip()}")
+
+
+def write_compilers(folder: Path, machine: Architecture) -> None:
+    """CMake wants commands that are one file each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = f"{machine.name}-linux-gnu.{OLDEST_GLIBC[0]}.{OLDEST_GLIBC[1]}"
+    for name, arguments in {"c++": f"c++ -target {target}", "ar": "ar", "ranlib": "ranlib"}.items():
+        command = folder / name
+        text = f'#!/bin/sh\nexec "{sys.executable}" -m ziglang {arguments} "$@"\n'
+        if not command.exists() or command.read_text() != text:
+            command.write_text(text)
+            command.chmod(0o755)
+
+
+def build(machine: Architecture, output: Path) -> Path:
+    """The wheel for `machine`, in `output`."""
+    folder = ROOT / "build" / f"wheel-{machine.name}"
+    write_compilers(folder / "zig", machine)
+    settings = [
+        f"build-dir={folder}",
+        "install.strip=false",
+        f"cmake.define.CMAKE_TOOLCHAIN_FILE={ROOT / 'packaging' / 'zig.cmake'}",
+        f"cmake.define.ZIG={folder / 'zig'}",
+        f"cmake.define.MACHINE={machine.name}",
+        f"cmake.define.Python3_EXECUTABLE={sys.executable}",
+    ]
+    options = [part for setting in settings for part in ("-C", setting)]
+    with tempfile.TemporaryDirectory(prefix="cotenant-wheel-") as scratch:
+        # What the wheel is for: scikit-build-core takes this for the name of the platform.
+        made_by = ["wheel", "--no-deps", "--no-build-isolation", *options, "-w", scratch, str(ROOT)]
+        pip(
+            *made_by,
+            extra={"_PYTHON_HOST_PLATFORM": platform_of(machine)},
+        )
+        [made] = Path(scratch).glob("cotenant-*.whl")
+        check(made, machine)
+        output.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.move(made, output / made.name))
+
+
+def platform_of(machine: Architecture) -> str:
+    return f"manylinux_{OLDEST_GLIBC[0]}_{OLDEST_GLIBC[1]}_{machine.name}"
+
+
+def check(wheel: Path, machine: Architecture) -> None:
+    """Is it what its name says: for this machine, and for C libraries as old as that?"""
+    platform = platform_of(machine)
+    if not wheel.name.endswith(f"-py3-none-{platform}.whl"):
+        raise PackagingError(f"the wheel came out as {wheel.name}, not for {platform}")
+    files = 0
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as file:
+                if file.read(4) != b"\x7fELF":
+                    continue
+                file.seek(0)
+                elf, files = ELFFile(file), files + 1
+                if elf["e_machine"] != machine.elf_machine_name:
+                    raise PackagingError(f"{name} is for {elf['e_machine']}")
+                for version in glibc_versions(elf):
+                    if version > OLDEST_GLIBC:
+                        raise PackagingError(f"{name} needs glibc {version[0]}.{version[1]}")
+    if not files:
+        raise PackagingError(f"{wheel.name} has no native files")
+
+
+def glibc_versions(elf: ELFFile) -> list[tuple[int, int]]:
+    """Those that a file asks for."""
+    names = [
+        auxiliary.name
+        for section in elf.iter_sections()
+        if isinstance(section, GNUVerNeedSection)
+        for _, auxiliaries in section.iter_versions()
+        for auxiliary in auxiliaries
+    ]
+    found = [re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", name) for name in names]
+    return [(int(match[1]), int(match[2])) for match in found if match]
+
+
+def main() -> int:
+    machines = {machine.name: machine for machine in ARCHITECTURES}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "machines", nargs="*", metavar="MACHINE", help=f"{' or '.join(machines)}; both if none"
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="folder of the wheels")
+    options = parser.parse_args()
+    if unknown := set(options.machines) - set(machines):
+        parser.error(f"no machine {sorted(unknown)[0]!r}: there are {', '.join(machines)}")
+    try:
+        for name in options.machines or machines:
+            print(f"building the wheel for {name}", flush=True)
+            print(build(machines[name], options.output), flush=True)
+    except PackagingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
