@@ -50,6 +50,7 @@ struct PropertiesOfPhysical {
     }
 };
 
+// Other GPUs write to what is bound to a multicast object.
 template <int index, bool per_thread, class Function>
 struct BindPhysical;
 template <int index, bool per_thread, class... Rest>
@@ -58,8 +59,9 @@ struct BindPhysical<index, per_thread,
     static CUresult call(CUmemGenericAllocationHandle multicast, size_t offset, CUmemGenericAllocationHandle handle,
                          Rest... rest) {
         tenant::Still still;
-        tenant::pin_handle(handle);
-        return call_real<index>(multicast, offset, tenant::drivers_handle(handle), rest...);
+        CUresult result = call_real<index>(multicast, offset, tenant::drivers_handle(handle), rest...);
+        if (result == CUDA_SUCCESS) tenant::pin_handle(handle);
+        return result;
     }
 };
 // In its second version the device comes before the offset.
@@ -69,28 +71,46 @@ struct BindPhysical<index, per_thread,
     static CUresult call(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
                          CUmemGenericAllocationHandle handle, Rest... rest) {
         tenant::Still still;
-        tenant::pin_handle(handle);
-        return call_real<index>(multicast, device, offset, tenant::drivers_handle(handle), rest...);
+        CUresult result = call_real<index>(multicast, device, offset, tenant::drivers_handle(handle), rest...);
+        if (result == CUDA_SUCCESS) tenant::pin_handle(handle);
+        return result;
     }
 };
 
-inline CUdeviceptr address_in() { return 0; }
-template <class First, class... Rest>
-CUdeviceptr address_in(First first, Rest... rest) {
-    if constexpr (std::is_same_v<First, CUdeviceptr>)
-        return first;
-    else
-        return address_in(rest...);
-}
+// Likewise. The multicast object's handle and the address are of one type: only their places tell them apart.
+template <int index, bool per_thread, class Function>
+struct BindAddress;
+template <int index, bool per_thread>
+struct BindAddress<index, per_thread,
+                   CUresult(CUmemGenericAllocationHandle, size_t, CUdeviceptr, size_t, unsigned long long)> {
+    static CUresult call(CUmemGenericAllocationHandle multicast, size_t offset, CUdeviceptr address, size_t bytes,
+                         unsigned long long flags) {
+        tenant::Still still;
+        CUresult result = call_real<index>(multicast, offset, address, bytes, flags);
+        if (result == CUDA_SUCCESS) tenant::pin_memory(address, bytes);
+        return result;
+    }
+};
+template <int index, bool per_thread>
+struct BindAddress<index, per_thread,
+                   CUresult(CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long)> {
+    static CUresult call(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset, CUdeviceptr address,
+                         size_t bytes, unsigned long long flags) {
+        tenant::Still still;
+        CUresult result = call_real<index>(multicast, device, offset, address, bytes, flags);
+        if (result == CUDA_SUCCESS) tenant::pin_memory(address, bytes);
+        return result;
+    }
+};
+
 // Somebody else will refer to the memory from now on.
 template <int index, bool per_thread, class Function>
-struct PinsMemory;
-template <int index, bool per_thread, class... Arguments>
-struct PinsMemory<index, per_thread, CUresult(Arguments...)> {
-    static CUresult call(Arguments... arguments) {
+struct HandOutRange {
+    static CUresult call(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                         unsigned long long flags) {
         tenant::Still still;
-        CUresult result = call_real<index>(arguments...);
-        if (result == CUDA_SUCCESS) tenant::pin_memory_at(address_in(arguments...));
+        CUresult result = call_real<index>(handle, address, bytes, type, flags);
+        if (result == CUDA_SUCCESS) tenant::pin_memory(address, bytes);
         return result;
     }
 };
@@ -182,7 +202,7 @@ struct SetPointerAttribute {
         tenant::Still still;
         CUresult result = call_real<index>(value, attribute, pointer);
         if (result != CUDA_SUCCESS || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return result;
-        if (*static_cast<const unsigned int*>(value)) tenant::pin_memory_at(pointer);
+        if (*static_cast<const unsigned int*>(value)) tenant::pin_memory(pointer, 1);
         return result;
     }
 };

@@ -186,6 +186,34 @@ def test_what_only_a_first_leave_calls(machine: Machine) -> None:
             assert machine.faults.streams == 1
 
 
+def test_what_is_bound_to_a_multicast_object_stays(machine: Machine) -> None:
+    """Others write to it over the network of GPUs: by address or by handle, and all of a range."""
+    one = machine.start("opportunistic")
+    for line in (
+        f"add alloc {2 * MiB}",
+        f"add mapped {4 * MiB}",
+        f"add mapped {2 * MiB}",
+        f"add alloc {8 * MiB}",
+    ):
+        one.tell(line, "added")
+    for line in ("bind address 0", "bind address 1", "bind handle 2"):
+        one.tell(line, "bound")
+    # Nor does it move after its rights were set again.
+    one.tell("access 1", "set")
+    assert pause(one)
+    seen = one.seen()
+    assert (bytes_on_gpu(seen), seen.host_bytes) == (8 * MiB, 8 * MiB)
+    assert holding.resume(one.path, one.pid, 30).where == Where.resident
+    one.tell("check", "whole")
+
+
+def test_what_could_not_be_bound_moves(machine: Machine) -> None:
+    one = machine.start("opportunistic")
+    one.tell(f"add mapped {2 * MiB}", "added")
+    one.tell("bind nowhere 0", "error 1")
+    assert pause(one) and bytes_on_gpu(one.seen()) == 0
+
+
 def test_what_goes_wrong_with_host_memory_is_counted_as_it_is(machine: Machine) -> None:
     """Blocks that are not needed any more are given back; one that the driver keeps stays counted."""
     for manner in Manner.instead, Manner.after:

@@ -284,10 +284,18 @@ void forget_movable_of(CUcontext context) {
     }
 }
 
-void pin_memory_at(CUdeviceptr pointer) {
+void pin_memory(CUdeviceptr address, uint64_t bytes) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return;
     ResidenceLocked locked;
-    if (Chunk* chunk = residence.chunks.containing(pointer)) set_pinned(*chunk, true);
+    for (uint32_t i = 0; i < residence.chunks.count(); ++i) {
+        Chunk& chunk = residence.chunks[i];
+        if (!chunk.contains(address) && chunk.address - address >= bytes) continue;
+        // A mapping's memory stays pinned when it is mapped elsewhere, or its rights change.
+        if (chunk.number)
+            pin_handle(chunk.number);
+        else
+            set_pinned(chunk, true);
+    }
 }
 
 void set_pinned(Chunk& chunk, bool pinned) {

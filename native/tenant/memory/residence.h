@@ -38,7 +38,7 @@ bool movable_range(CUdeviceptr pointer, MovableRange* out);
 void forget_movable_of(CUcontext context);
 
 // It must not move any more: something outside of this process may refer to it.
-void pin_memory_at(CUdeviceptr pointer);
+void pin_memory(CUdeviceptr address, uint64_t bytes);
 
 // What can move now, and what is behind no address now.
 struct MovableBytes {

@@ -199,6 +199,23 @@ static CUresult called(int which, const U* a) {
 FUNCTIONS(CALL)
 #undef CALL
 
+// The software GPU has no multicast objects. These take any memory that it knows, and say so.
+CUresult cuMulticastBindAddr(U multicast, U offset, U address, U bytes, U flags) {
+    U base = 0, whole = 0;
+    Function range;
+    (void)multicast, (void)offset, (void)bytes, (void)flags;
+    *(void**)&range = dlsym(driver, "cuMemGetAddressRange_v2");
+    return range((U)&base, (U)&whole, address, 0, 0, 0);
+}
+CUresult cuMulticastBindMem(U multicast, U offset, U handle, U in_handle, U bytes, U flags) {
+    char properties[256];
+    Function get;
+    (void)multicast, (void)offset, (void)in_handle, (void)bytes;
+    if (flags) return 1;
+    *(void**)&get = dlsym(driver, "cuMemGetAllocationPropertiesFromHandle");
+    return get((U)properties, handle, 0, 0, 0, 0);
+}
+
 // What is handed out by name must be what a look-up finds.
 typedef CUresult (*GetProcAddress)(const char*, void**, int, uint64_t, int*);
 static CUresult look_up(const char* function, const char* name, void** out, int version, uint64_t flags, int* status) {

@@ -140,6 +140,25 @@ static void* attend(void* unused) {
     return unused;
 }
 
+// Memory joins a multicast object: the failing driver takes any, and binds nothing.
+static CUresult bind_to_multicast(Piece* piece, char way) {
+    const CUmemGenericAllocationHandle multicast = 77;
+    CUmemGenericAllocationHandle handle = 0;
+    const unsigned long long flags = way == 'n';  // with one it is refused
+    if (way == 'a') return cuMulticastBindAddr(multicast, PAGE, piece->pointer, in_pages(piece->bytes), 0);
+    CUresult result = cuMemRetainAllocationHandle(&handle, (void*)piece->pointer);
+    if (result == CUDA_SUCCESS) result = cuMulticastBindMem(multicast, 0, handle, 0, PAGE, flags);
+    if (handle) cuMemRelease(handle);
+    return result;
+}
+
+// Whoever may already may again: nothing changes.
+static CUresult set_access(const Piece* piece) {
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    return cuMemSetAccess(piece->pointer, in_pages(piece->bytes), &access, 1);
+}
+
 static void answer(CUresult result, const char* good) {
     if (result == CUDA_SUCCESS)
         puts(good);
@@ -161,6 +180,10 @@ static void obey(const char* line) {
         answer(give(sscanf(line, "%*s %d", &index) == 1 ? index % count : count - 1), "freed");
     } else if (strcmp(word, "write") == 0 && count) {
         answer(sscanf(line, "%*s %d", &index) == 1 ? fill(&pieces[index % count]) : CUDA_SUCCESS, "written");
+    } else if (strcmp(word, "bind") == 0 && sscanf(line, "%*s %31s %d", way, &index) == 2 && index < count) {
+        answer(bind_to_multicast(&pieces[index], *way), "bound");
+    } else if (strcmp(word, "access") == 0 && sscanf(line, "%*s %d", &index) == 1 && index < count) {
+        answer(set_access(&pieces[index]), "set");
     } else if (strcmp(word, "check") == 0) {
         puts(is_whole() ? "whole" : "torn");
     } else if (strcmp(word, "look") == 0) {
