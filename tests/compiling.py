@@ -34,7 +34,8 @@ def compile_program(
     if not compiler:
         pytest.skip("no C++ compiler")
     program = folder / "program"
-    options = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", f"-I{TREE / 'native'}", "-pthread"]
+    options = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-ffp-contract=off", "-pthread"]
+    options += [f"-I{TREE / 'native'}"]
     options += [f"-D{define}"] if define else []
     options += [f"-I{headers}", "-Wno-deprecated-declarations"] if headers else []
     subprocess.run([compiler, *options, *(str(TREE / s) for s in sources), "-o", str(program)], check=True)

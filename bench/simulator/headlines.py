@@ -83,7 +83,7 @@ HEADLINES = {
     "salus": Headline(
         "Salus",
         (find_workload("salus"),),
-        ("salus-fifo", "mps", "salus-pack", "salus-fair", "salus-srtf"),
+        ("salus-fifo", "mps", "salus-pack", "salus-fair", "salus-rr", "salus-srtf"),
         (COMPLETION,),
     ),
 }

@@ -60,8 +60,8 @@ struct Side {
     uint32_t with_work = 0;        // tenants with a request under way, whether anything of it runs or not
     float sms = 0;                 // that its running kernels hold
     float left_us = 0;             // until the last of its running operations would end alone
-    float outstanding_us = 0;      // sum of what its running operations had to do when they started and the GPU's
-                                   // count was last zero: falls to 0 only when all of them have ended
+    float outstanding_us = 0;      // what its kernels and graphs had to do when they started, summed since nothing of
+                                   // it ran: falls to 0 only when all of it has ended
     float request_us = 0;          // typical length of a request alone, the mean so far; 0: none has ended
     Bound bound = Bound::unknown;  // of the kernel that started last
 };

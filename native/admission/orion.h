@@ -1,7 +1,8 @@
 // Orion (EuroSys 2024): operation by operation, beside production only what wants another resource and few SMs.
 //
 //   production's operation     goes
-//   hold                       outstanding time below > DUR_TH: nothing of it starts before all of it has ended
+//   hold                       outstanding time below (kernels, not copies) > DUR_TH: nothing of it starts before all
+//                              of it has ended
 //   a copy over the host link  waits while one of production's runs
 //   anything else              goes if production is idle, or if
 //                              SMs held below + its SMs <= SM_TH and its class differs from that of production's last

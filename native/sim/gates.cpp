@@ -114,7 +114,7 @@ void Gpu::charge(Tenant& t) {
     double us = now_ - t.charged_us;
     t.charged_us = now_;
     if (us <= 0 || t.state == State::away || t.state == State::gone) return;
-    double used = t.busy && t.gate_open ? us : 0;
+    double used = t.busy && t.gate_open && t.state != State::asking ? us : 0;
     if (t.busy) {
         t.figures.busy_us += us;
         if (!t.gate_open) t.figures.held_us += us;

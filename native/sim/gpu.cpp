@@ -195,6 +195,7 @@ void Gpu::reach(Tenant& t) {
     }
     if (!is_modelled()) return start(t);
     if (t.is_production() && !t.cleared && clear_the_way(t)) return;
+    charge(t);
     t.state = State::asking;
     asking_.push_back(t.number);
     changed_ = true;

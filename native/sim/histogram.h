@@ -4,18 +4,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
+
+#include "sim/elementary.h"
 
 namespace sim {
 
 class Histogram {
  public:
     static constexpr int kPlaces = 1600;
-    static constexpr double kLeastUs = 0.1, kGrowth = 1.02;
+    static constexpr double kLeastUs = 0.1, kGrowth = 1.02, kLogGrowth = 0.01980262729617973;
 
     void add(double us, uint64_t times = 1) {
-        double place = us <= kLeastUs ? 0 : std::log(us / kLeastUs) / std::log(kGrowth);
+        double place = us <= kLeastUs ? 0 : log_of(us / kLeastUs) / kLogGrowth;
         counts_[static_cast<size_t>(std::min<double>(place, kPlaces - 1))] += times;
         count_ += times;
         sum_ += us * static_cast<double>(times);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "sim/elementary.h"
+
 namespace sim {
 
 class Random {
@@ -26,21 +28,22 @@ class Random {
     // Above 0, up to 1.
     double uniform() { return static_cast<double>((next() >> 11) + 1) * 0x1p-53; }
     double between(double least, double most) { return least + (most - least) * uniform(); }
-    double exponential(double mean) { return -mean * std::log(uniform()); }
+    double exponential(double mean) { return -mean * log_of(uniform()); }
 
     double normal() {
         if (has_spare_) {
             has_spare_ = false;
             return spare_;
         }
-        double radius = std::sqrt(-2 * std::log(uniform())), angle = 6.283185307179586 * uniform();
-        spare_ = radius * std::sin(angle);
+        double radius = std::sqrt(-2 * log_of(uniform()));
+        Direction direction = direction_of(uniform());
+        spare_ = radius * direction.sine;
         has_spare_ = true;
-        return radius * std::cos(angle);
+        return radius * direction.cosine;
     }
 
     // With mean 1.
-    double log_normal(double sigma) { return std::exp(sigma * normal() - sigma * sigma / 2); }
+    double log_normal(double sigma) { return exp_of(sigma * normal() - sigma * sigma / 2); }
 
  private:
     static uint64_t rotated(uint64_t word, int by) { return (word << by) | (word >> (64 - by)); }

@@ -126,9 +126,10 @@ void Gpu::let_start() {
         bool below = !t.is_production();
         const admission::Side& side = below ? moment.gpu.below : moment.gpu.production;
         if (side.running == 0) outstanding_us_[below] = 0;
-        outstanding_us_[below] += static_cast<float>(t.left_us);
+        if (!is_copy(t.kind)) outstanding_us_[below] += static_cast<float>(t.left_us);
         if (!below && !is_copy(t.kind)) production_bound_ = moment.operation.bound;
         t.is_squeezed = !is_copy(t.kind) && moment.gpu.free_sms < moment.operation.sms;
+        charge(t);
         start(t);
         seen = seen_gpu();
     }
@@ -163,6 +164,7 @@ bool Gpu::clear_the_way(Tenant& t) {
             other.left_us = other.op_us;
         }
         ++other.figures.preemptions;
+        charge(other);
         other.state = State::asking;
         asking_.push_back(other.number);
         const Interference& costs = machine_.interference;

@@ -1,12 +1,14 @@
 // The simulator behind a flat C interface, for Python (ctypes). Nothing is thrown across it. Structs are plain and
 // padded by hand; src/cotenant/simulator/native.py mirrors them and compares their sizes.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
 
 #include "model/device_model.h"
+#include "sim/elementary.h"
 #include "sim/gpu.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -71,6 +73,13 @@ EXPORT void cotenant_sim_sizes(uint64_t* sizes) {
                           sizeof(CotenantSimTenant),      sizeof(CotenantSimGpu), sizeof(CotenantSimKnobs),
                           sizeof(CotenantSimTenantKnobs), sizeof(sim::Span),      sim::Histogram::kPlaces};
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i) sizes[i] = all[i];
+}
+
+// Of mean 1, from two numbers drawn evenly between 0 and 1; they give two, the cosine's and the sine's.
+EXPORT double cotenant_sim_log_normal(double sigma, double turn, double part, int sine) {
+    sim::Direction direction = sim::direction_of(turn);
+    double normal = (sine ? direction.sine : direction.cosine) * std::sqrt(-2 * sim::log_of(1 - part));
+    return sim::exp_of(normal * sigma - sigma * sigma / 2);
 }
 
 // Fills *device from a device file; 0, or -1 with a line in `why`.

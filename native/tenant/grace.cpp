@@ -8,15 +8,20 @@ namespace tenant {
 namespace {
 
 constexpr float kShortestUs = 40;
+constexpr float kQuarters[] = {1, 1.18920712f, 1.41421356f, 1.68179283f};  // of a doubling
 constexpr float kForget = 0.995f;  // what a pause still counts when the next one is seen
 
 }  // namespace
 
-float Grace::edge(int place) { return kShortestUs * std::exp2(static_cast<float>(place) / 4); }
+// Without a logarithm: the C library's differs in its last bit from machine to machine, and simulations shall not.
+float Grace::edge(int place) { return std::ldexp(kShortestUs * kQuarters[place % 4], place / 4); }
 
 int Grace::place_of(float us) {
     if (us <= kShortestUs) return 0;
-    return std::min(kPlaces - 1, static_cast<int>(4 * std::log2(us / kShortestUs)));
+    int doublings;
+    float rest = 2 * std::frexp(us / kShortestUs, &doublings);
+    int quarters = static_cast<int>(std::upper_bound(kQuarters, kQuarters + 4, rest) - kQuarters) - 1;
+    return std::min(kPlaces - 1, 4 * (doublings - 1) + quarters);
 }
 
 void Grace::saw_pause(float us) {

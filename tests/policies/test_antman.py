@@ -6,7 +6,7 @@ import pytest
 
 from cotenant.classes import TenantClass
 from cotenant.policies.antman import AntMan
-from cotenant.policies.interface import Knobs, Tenant, View
+from cotenant.policies.interface import Knobs, Tenant, TenantKnobs, View
 
 PRODUCTION, OTHER = 1, 2
 
@@ -17,12 +17,20 @@ class Bench:
     def __init__(self, harm: float, promise: float | None = None) -> None:
         self.policy = AntMan()
         self.harm, self.promise = harm, promise
-        self.now_us = self.busy_us = self.other_us = 0.0
+        self.now_us = self.busy_us = self.other_us = self.other_used_us = 0.0
         self.operations = 0
         self.knobs = self.look()
 
     def look(self, production: bool = True) -> Knobs:
-        tenants = [Tenant(OTHER, TenantClass.opportunistic, has_work=True, busy_us=self.other_us)]
+        tenants = [
+            Tenant(
+                OTHER,
+                TenantClass.opportunistic,
+                has_work=True,
+                busy_us=self.other_us,
+                used_us=self.other_used_us,
+            )
+        ]
         if production:
             tenants.append(
                 Tenant(
@@ -42,7 +50,13 @@ class Bench:
         for _ in range(count):
             self.now_us += 1e6
             self.busy_us += 1e6
-            self.other_us += 1e6 * other_busy
+            knobs = self.knobs.tenants.get(OTHER, TenantKnobs())
+            rate = 0.0 if knobs.shut else 1.0 if knobs.rate is None else knobs.rate
+            # A step of `other_busy` and the rest of a second, stretched until it uses `rate` of the time.
+            used = min(rate, other_busy)
+            idle = used * (1 - other_busy) / other_busy if other_busy else 1.0
+            self.other_us += 1e6 * (1 - idle)
+            self.other_used_us += 1e6 * used
             self.operations += round(10_000 / (1 + self.harm * self.policy.p))
             self.knobs = self.look(production)
             course.append(self.policy.p)
@@ -77,9 +91,66 @@ def test_a_stated_promise_counts_instead() -> None:
 def test_a_job_that_uses_half_of_the_time_by_itself_gets_p_percent_of_that() -> None:
     bench = Bench(harm=0)
     bench.seconds(2, production=False, other_busy=0.5)
-    bench.seconds(10)
+    bench.seconds(10, other_busy=0.5)
     assert bench.policy.p == 40
     assert bench.knobs.tenants[OTHER].rate == pytest.approx(0.2)
+
+
+def test_what_a_job_uses_by_itself_is_seen_while_it_is_stretched() -> None:
+    # It had all of the time before production came, and then pauses as long as it computes.
+    bench = Bench(harm=0)
+    bench.seconds(2, production=False)
+    bench.seconds(10, other_busy=0.5)
+    assert bench.knobs.tenants[OTHER].rate == pytest.approx(0.4 * 0.5)
+
+
+def test_one_that_was_idle_when_production_came_is_not_starved() -> None:
+    bench = Bench(harm=0)
+    bench.seconds(3, production=False, other_busy=0.0)
+    bench.seconds(3)
+    assert bench.policy.p == 5
+    assert bench.knobs.tenants[OTHER].rate == pytest.approx(0.05)
+
+
+def test_a_pause_says_nothing_of_what_it_uses_afterwards() -> None:
+    bench = Bench(harm=0)
+    bench.seconds(2, production=False, other_busy=0.5)
+    bench.seconds(5, other_busy=0.0)
+    assert bench.policy.rate(OTHER) == pytest.approx(bench.policy.p / 100 * 0.5)
+
+
+def two_promises(*promises: float | None) -> str:
+    """What is said to be tolerated beside production jobs with these."""
+    policy = AntMan()
+    for second in range(3):
+        production = [
+            Tenant(
+                10 + i,
+                TenantClass.production,
+                slowdown=promise,
+                has_work=True,
+                busy_us=second * 1e6,
+                operations=second * 100,
+            )
+            for i, promise in enumerate(promises)
+        ]
+        policy.tick(View(second * 1e6, [*production, Tenant(OTHER, TenantClass.opportunistic)]))
+    return policy.explain(10)[0]
+
+
+@pytest.mark.parametrize(
+    ("promises", "tolerated"),
+    [
+        ((0.2, 0.02), 2),
+        ((0.02, 0.2), 2),
+        ((0.2, None), 5),
+        ((None, 0.2), 5),
+        ((0.3, 0.2), 20),
+        ((None, None), 5),
+    ],
+)
+def test_of_several_promises_the_least_counts(promises: tuple[float | None, ...], tolerated: int) -> None:
+    assert f"{tolerated}% is tolerated" in two_promises(*promises)
 
 
 def test_without_production_nobody_is_stretched() -> None:

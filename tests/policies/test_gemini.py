@@ -119,6 +119,21 @@ def test_a_quota_is_at_least_the_smallest_and_follows_the_bursts() -> None:
     assert max(quotas_ms(Bench(Gemini(), [greedy(1), greedy(2)], endless=True), 20)) > 500
 
 
+def test_a_quota_runs_by_the_clock_and_usage_counts_what_was_used() -> None:
+    # Its holder has work and gets nothing done, as behind a long copy: its token of 20 ms is over all the same, and
+    # nothing was used.
+    policy = Gemini()
+    first, second = greedy(1, share_request=0.1), greedy(2, share_request=0.5)
+    policy.tick(View(0, [first, replace(second, has_work=False)]))
+    holders = []
+    for tick in (1, 2):
+        policy.tick(View(tick * TICK_US, [first, second]))
+        holders.append(policy.holder)
+    assert holders == [1, 2]
+    policy.tick(View(3 * TICK_US, [first, replace(second, has_work=False)]))
+    assert "it had used 0%" in policy.explain(1)[0]
+
+
 def test_bursts_without_an_end_miss_the_shares_by_some_percent() -> None:
     # Quotas then grow to seconds, in a window of ten: the weakness that the paper's users see.
     shares = Bench(Gemini(), [greedy(1, weight=3), greedy(2)], endless=True).play(60)

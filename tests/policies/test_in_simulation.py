@@ -12,12 +12,14 @@ from cotenant.simulator import (
     Arrivals,
     Job,
     Op,
+    OpKind,
     Outcome,
     Study,
     TenantClass,
     TenantOutcome,
     Workload,
 )
+from tests.simulator.small import listed, once, small_gpu
 
 GIB = 2**30
 
@@ -52,7 +54,7 @@ def test_every_policy_runs_and_serves_production(policy: str) -> None:
 FULL = (serving(), training())
 
 
-@pytest.mark.parametrize("policy", ["orion", "reef", "chimera", "paella"])
+@pytest.mark.parametrize("policy", ["orion", "reef", "chimera"])
 def test_those_that_see_kernels_keep_the_tail_where_mps_and_time_slices_lose_it(policy: str) -> None:
     ours = run(policy, *FULL)
     assert first(ours).slowdown_p99 < 2
@@ -140,6 +142,30 @@ def test_salus_ends_many_jobs_sooner_than_one_after_the_other() -> None:
     assert took["salus-srtf"] < took["salus-fifo"] / 2
 
 
+def test_salus_rr_gives_equal_numbers_of_iterations_and_fair_equal_time() -> None:
+    def job(name: str, kernels: int) -> Job:
+        ops = (Op(us=100, repeat=kernels),)
+        return Job(
+            name, TenantClass.standard, ops=ops, requests=10**6, trains=True, ephemeral_bytes=100 * GIB
+        )
+
+    jobs = (job("long", 300), job("short", 100), job("other", 100))
+    turns = [one.requests for one in run("salus-rr", *jobs, seconds=10).tenants]
+    assert max(turns) - min(turns) <= 1
+    long, short, other = (one.work_us for one in run("salus-fair", *jobs, seconds=10).tenants)
+    assert long == pytest.approx(short, rel=0.05) and short == pytest.approx(other, rel=0.05)
+
+
+def test_orion_counts_kernels_as_outstanding_and_not_copies() -> None:
+    # 2.5 ms may be outstanding. A copy of 20 ms is under way; the kernels, 2 ms of them, do not wait for it.
+    production = Job("production", ops=(Op(us=1000, repeat=100),), arrivals=listed(0.5), requests=1)
+    copy = once("copy", Op(OpKind.copy_to_device, bytes=200_000_000), tenant_class=TenantClass.opportunistic)
+    kernels = once("kernels", Op(us=100, repeat=20), tenant_class=TenantClass.opportunistic)
+    outcome = Study(Workload("test", (production, copy, kernels)), small_gpu(), 1.0).run("orion")
+    assert outcome.tenants[1].completion_s == pytest.approx(0.02, abs=0.001)
+    assert outcome.tenants[2].completion_s == pytest.approx(0.002, abs=0.001)
+
+
 def test_paella_shortens_the_wait_of_short_requests_under_load() -> None:
     def model(number: int, kernels: int) -> Job:
         arrivals = Arrivals(ArrivalKind.poisson, rate=1000 / kernels)
@@ -150,6 +176,15 @@ def test_paella_shortens_the_wait_of_short_requests_under_load() -> None:
     paella, mps = run("paella", *jobs), run("mps", *jobs)
     assert paella.tenants[0].latency.p99_us < mps.tenants[0].latency.p99_us / 2
     assert mean_latency_us(paella) < mean_latency_us(mps)
+
+
+def test_paella_starves_nobody_whose_requests_are_long() -> None:
+    def model(name: str, kernels: int) -> Job:
+        return Job(name, TenantClass.standard, ops=(Op(us=100, repeat=kernels),), waits=False)
+
+    short, long = run("paella", model("short", 10), model("long", 1000)).tenants
+    assert long.share == pytest.approx(0.5, abs=0.05)
+    assert short.share == pytest.approx(0.5, abs=0.05)
 
 
 def mean_latency_us(outcome: Outcome) -> float:

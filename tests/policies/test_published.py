@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -86,6 +87,24 @@ def test_knobs_make_sense_and_are_the_same_each_time(name: str, story: Story, sm
             assert set_to.sm_share is None or 0 < set_to.sm_share <= 1
             assert one.explain(tenant)
             assert all(line.endswith(".") for line in one.explain(tenant))
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN)
+def test_who_has_left_leaves_nothing_behind(name: str) -> None:
+    def size_after(comers: int) -> int:
+        policy = registry.find(name)()
+        for number in range(comers):
+            here = [
+                Tenant(0, TenantClass.production, has_work=True, busy_us=number * 5e5, operations=number),
+                Tenant(1 + number, TenantClass.opportunistic, has_work=True, used_us=1.0, busy_us=1.0),
+                Tenant(2 + number, TenantClass.opportunistic, has_work=True, used_us=2.0, busy_us=2.0),
+            ]
+            policy.tick(View(number * 1e6, here, sms=132, memory_bytes=2**36))
+        policy.tick(View(1e9, [], sms=132, memory_bytes=2**36))
+        policy.tick(View(2e9, [], sms=132, memory_bytes=2**36))
+        return len(pickle.dumps(policy))
+
+    assert abs(size_after(400) - size_after(200)) < 100
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

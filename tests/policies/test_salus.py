@@ -12,6 +12,7 @@ from cotenant.policies.salus import Lanes, Need, Salus
 from cotenant.policies.salus_fair import SalusFair
 from cotenant.policies.salus_fifo import SalusFifo
 from cotenant.policies.salus_pack import SalusPack
+from cotenant.policies.salus_rr import SalusRr
 from cotenant.policies.salus_srtf import SalusSrtf
 from tests.policies.conftest import Ask
 
@@ -156,6 +157,13 @@ JOBS = [
 )
 def test_who_begins_the_next_iteration(policy: Salus, expected: list[TenantId]) -> None:
     assert order(policy, JOBS) == expected
+
+
+def test_in_turn_nobody_is_ranked_and_memory_is_given_in_order_of_arrival() -> None:
+    knobs = SalusRr().tick(View(0, JOBS, memory_bytes=MEMORY)).tenants
+    assert {knobs[one.id].rank for one in JOBS} == {0}
+    jobs = [tenant(1, arrived=2, need=Need(60, 0)), tenant(2, arrived=1, need=Need(60, 0))]
+    assert order(SalusRr(), jobs) == [2]
 
 
 def test_fair_puts_first_who_fell_behind_and_srtf_who_is_nearly_done() -> None:

@@ -5,14 +5,16 @@
     next      = the eligible one furthest under its request: least usage / 10 s - request
     quota     = 0.5 burst + 0.5 last quota, at least 20 ms, at most what its limit leaves of the 10 s
     burst     = GPU time per burst over its last 3 s; a training iteration that ends is the end of a burst too
-    the token ends when its quota of time is over, or when its holder has no more work
+    the token ends when its quota is over, in time by the clock, or when its holder has no more work
 
-Constants from Gemini's source (its other build clamps at 100 ms). The request of a tenant is what it states, or the
-floor it was promised; where nobody states anything, its weight's part of all weights. The limit is what it states, 1
-otherwise. Gemini asks for a token at every burst over a socket; here tokens change at ticks of 10 ms, and while
-nobody has work nobody is held, so that the first to come does not wait for a tick. For Gemini a burst ends where the
-program synchronises, and gaps under 2 ms are merged. Here it ends where Cotenant's grace says so, or, where they are
-seen (not live), with a request or an iteration.
+Constants from Gemini's source (its other build clamps at 100 ms). As there, a quota runs by the clock, whether its
+holder computes or not. Usage does not: Gemini counts a token's whole time as used, here only that in which its holder
+had work. The limit is of the whole 10 s also before 10 s are over; Gemini's is of what has passed. The request of a
+tenant is what it states, or the floor it was promised; where nobody states anything, its weight's part of all weights.
+The limit is what it states, 1 otherwise. Gemini asks for a token at every burst over a socket; here tokens change at
+ticks of 10 ms, and while nobody has work nobody is held, so that the first to come does not wait for a tick. For Gemini
+a burst ends where the program synchronises, and gaps under 2 ms are merged. Here it ends where Cotenant's grace says
+so, or, where they are seen (not live), with a request or an iteration.
 """
 
 from __future__ import annotations

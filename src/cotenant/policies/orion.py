@@ -7,7 +7,15 @@
              where it trains: binary search in [0, all SMs], a step every 10 iterations:
              mean iteration within its limit: search above, else below
 
-Constants from Orion's source. It is told the latency limit of a training job; here that is the promise that the tenant
+Constants from Orion's source. It searches in [0, the best-effort job's largest kernel]; how large that is a controller
+is not shown, so the search begins at half of the GPU and needs a step or two more. It adds up the SMs of what it queued
+in the same round of its loop; here those that best-effort kernels hold at the moment are added up. As in Orion, what is
+outstanding are kernels, not copies. Its class of a kernel is compute or memory where one of both throughputs is over
+60 %, and unknown where neither is. Here only bandwidth is known: over 60 % is memory, all else compute, and a recorded
+trace, which says nothing of bandwidth, is compute throughout. Two things of its loop are left out: the first ten
+iterations of a best-effort job, which it lets pass, and the update phase of a training iteration.
+
+It is told the latency limit of a training job; here that is the promise that the tenant
 states, or 10 % over alone. The length of a request alone is what the workload says, as Orion's own profiles do; until
 it is known DUR_TH is 0, which lets in one operation at a time. Of several production tenants the most demanding counts.
 The search begins anew when tenants come or go. Where a program asks CUDA how many blocks of a kernel fit, Orion counts

@@ -37,6 +37,7 @@ BUILT_IN = {
     "salus-pack": "cotenant.policies.salus_pack:SalusPack",
     "salus-fair": "cotenant.policies.salus_fair:SalusFair",
     "salus-srtf": "cotenant.policies.salus_srtf:SalusSrtf",
+    "salus-rr": "cotenant.policies.salus_rr:SalusRr",
     "salus-fifo": "cotenant.policies.salus_fifo:SalusFifo",
     "paella": "cotenant.policies.paella:Paella",
     "muxflow": "cotenant.policies.muxflow:MuxFlow",

@@ -1,4 +1,4 @@
-"""salus: iterations of many jobs share a GPU's memory safely (Salus, MLSys 2020): what its four policies share.
+"""salus: iterations of many jobs share a GPU's memory safely (Salus, MLSys 2020): what its five policies share.
 
     P = memory that a job keeps (weights), E = memory that an iteration needs and gives back (activations)
     a lane of jobs takes       sum(P) + max(E)              and all lanes at most the GPU's memory
@@ -13,7 +13,8 @@ is admitted whole or not at all. A job that does not fit the empty GPU is refuse
 
 Salus moves lanes together to join free memory; here sizes count, not addresses. P and E are what the workload declares.
 All of Salus runs in one process, so contexts run together. Iterations cannot be seen from outside, so this only runs in
-the simulator. The policies salus_pack, salus_fair, salus_srtf and salus_fifo differ in the rank and who is admitted.
+the simulator. The policies salus_pack, salus_fair, salus_srtf, salus_rr and salus_fifo differ in the rank and who is
+admitted.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class Salus(ABC):
     rule: ClassVar[Rule] = Rule.lanes
     sharing: ClassVar[str] = "together"
     runs_live: ClassVar[bool] = False
+    in_turn: ClassVar[bool] = False  # who has waited longest begins its iteration first, whatever the rank
 
     def __init__(self) -> None:
         self.lanes: Lanes | None = None
@@ -125,7 +127,7 @@ class Salus(ABC):
         return Knobs(
             rule=self.rule,
             tenants={
-                tenant.id: self._knobs(float(place), self.lanes.lane_of(tenant.id))
+                tenant.id: self._knobs(0.0 if self.in_turn else float(place), self.lanes.lane_of(tenant.id))
                 for place, tenant in enumerate(in_order)
             },
         )

@@ -2,23 +2,30 @@
 
     rate  = operations that production launched in a window of 5 s
     best  = the mean rate of 5 windows with the others shut
+    peak  = of the last 5 windows, the largest mean of two neighbours
     d     = |rate - best| / best
     slow start  d <= 3 %: limit = 1.5 limit + 1           else limit /= 1.5, go to avoidance
-    avoidance   d >= 9 %: limit /= 10, go to slow start
-                d <= 3 %: limit += max(0.025 % of the GPU, 1000)
-                else      limit -= max(8 % of limit, 1000)
-    20 times d >= 12 %: best *= 0.8;  rate over 1.2 best, or another production job: learn again
+    avoidance   d <= 3 %: limit += 1000                   else limit -= max(8 % of limit, 1000)
+                d >= 9 %: limit /= 10 on top of that, go to slow start
+    d >= 12 % 20 times in a row: best *= 0.8, limit /= 2, go to slow start
+    peak over 20 % from best, up or down, or another production job: learn again
     production gone, or without work for a whole window: no limit
 
 Constants from TGS's source and paper, but for these. TGS counts blocks of kernels; here production's rate counts
 operations, and `limit` is GPU time in microseconds a second (1,000,000 is the whole GPU), so that it means the same on
-every card; it stops at the whole GPU. TGS has one best-effort job; here those that have work share the limit equally.
+every card; it stops at the whole GPU. TGS's step up is the larger of 1000 and 0.025 % of the best, which in blocks can
+be either; in this unit 0.025 % is 250 at most, so the step is 1000. TGS's best is a peak, and grows to each peak that
+is within 10 % of it; here it is the mean, and stays: a job whose pace varies would never come near its peak again. When
+TGS learns again it leaves the limit as it was; here the others are shut both times. TGS begins at a limit of 20,000
+blocks, here it is nothing. TGS has one best-effort job; here those that have work share the limit equally.
 Production waits for nobody and, as in TGS, keeps nobody waiting: the limit alone protects it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 from cotenant.classes import TenantClass
@@ -33,10 +40,9 @@ TOO_MUCH = 0.09
 HOPELESS = 0.12
 HOPELESS_WINDOWS = 20
 LESS_BEST = 0.8
-ANOTHER_JOB = 1.2
+ANOTHER_PHASE = 0.20
 WHOLE_GPU = 1_000_000.0
 STEP = 1000.0
-RISE = 0.00025
 FALL = 0.08
 
 
@@ -56,6 +62,7 @@ class Tgs:
         self.production_works = True
         self._window = Window()
         self._samples: list[float] = []
+        self._recent: deque[float] = deque(maxlen=LEARNING_WINDOWS)
         self._hopeless = 0
         self._production: frozenset[TenantId] = frozenset()
         self._journal = Journal()
@@ -66,6 +73,7 @@ class Tgs:
         here = frozenset(tenant.id for tenant in production)
         if here != self._production:
             self._production = here
+            self._recent.clear()
             self._learn_again("other production jobs")
             self._window.restart(view)
         self._journal.keep_only(tenant.id for tenant in view.tenants)
@@ -82,14 +90,18 @@ class Tgs:
         self.production_works = rate > 0
         if not self.production_works:
             return
+        self._recent.append(rate)
         if self.best is None:
             self._samples.append(rate)
             if len(self._samples) == LEARNING_WINDOWS:
                 self.best = sum(self._samples) / LEARNING_WINDOWS
-        elif rate > ANOTHER_JOB * self.best:
-            self._learn_again(f"it launches {rate / self.best - 1:.0%} more than ever")
-        else:
-            self._steer(abs(rate - self.best) / self.best)
+            return
+        peak = max((before + after) / 2 for before, after in pairwise(self._recent))
+        moved = peak / self.best - 1
+        if abs(moved) > ANOTHER_PHASE:
+            self._learn_again(f"its rate has been {moved:+.0%} off for a while")
+            return
+        self._steer(abs(rate - self.best) / self.best)
 
     def _steer(self, d: float) -> None:
         before = self.limit
@@ -99,15 +111,15 @@ class Tgs:
             else:
                 self.limit /= 1.5
                 self.slow_start = False
-        elif d >= TOO_MUCH:
-            self.limit /= 10
-            self.slow_start = True
         elif d <= UNNOTICED:
-            self.limit += max(RISE * WHOLE_GPU, STEP)
+            self.limit += STEP
         else:
             self.limit -= max(FALL * self.limit, STEP)
-        self.limit = min(max(self.limit, 0.0), WHOLE_GPU)
+            if d >= TOO_MUCH:
+                self.limit /= 10
+                self.slow_start = True
         self._forgive(d)
+        self.limit = min(max(self.limit, 0.0), WHOLE_GPU)
         for tenant in self._production:
             self._journal.note(
                 tenant,
@@ -120,6 +132,8 @@ class Tgs:
         self._hopeless = self._hopeless + 1 if d >= HOPELESS else 0
         if self._hopeless == HOPELESS_WINDOWS and self.best is not None:
             self.best *= LESS_BEST
+            self.limit /= 2
+            self.slow_start = True
             self._hopeless = 0
 
     def _learn_again(self, why: str) -> None:

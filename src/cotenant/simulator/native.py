@@ -145,6 +145,7 @@ def library() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(path))
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "sizes": (None, [c_void_p]),
+        "log_normal": (c_double, [c_double, c_double, c_double, c_int]),
         "read_device": (c_int, [c_char_p, c_void_p, c_char_p, c_size_t]),
         "new": (c_void_p, [c_void_p, c_uint32, c_double, c_double, c_uint64]),
         "delete": (None, [c_void_p]),

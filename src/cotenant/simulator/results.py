@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate, repeat
+from operator import mul
 
 from cotenant.classes import TenantClass
 from cotenant.simulator import native
 
 
-def edge_us(place: float) -> float:
+def edge_us(place: int) -> float:
     """Where a place of the engine's histograms begins."""
-    return float(native.HISTOGRAM_LEAST_US * native.HISTOGRAM_GROWTH**place)
+    return _edges_us()[place]
+
+
+@cache
+def _edges_us() -> tuple[float, ...]:
+    """By products, which are the same on every machine; powers are not."""
+    growths = repeat(native.HISTOGRAM_GROWTH, native.HISTOGRAM_PLACES)
+    return tuple(accumulate(growths, mul, initial=native.HISTOGRAM_LEAST_US))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,8 @@ class Times:
         for place, count in self.counts:
             seen += count
             if seen > rank:
-                return min(max(edge_us(place + 0.5), self.least_us), self.most_us)
+                middle_us = edge_us(place) * math.sqrt(native.HISTOGRAM_GROWTH)
+                return min(max(middle_us, self.least_us), self.most_us)
         return self.most_us
 
     @property

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cotenant.classes import TenantClass
 from cotenant.errors import USAGE, Problem
+from cotenant.simulator import native
 from cotenant.simulator.machine import SimulatedGpu
 
 
@@ -127,7 +128,7 @@ def program_of(job: Job, gpu: SimulatedGpu, seed: int) -> Program:
     """One request of the job's operations, or its trace; durations of `sigma` are drawn once: a model keeps its own."""
     if job.program is not None:
         return job.program
-    draw = random.Random(f"{seed} {job.name}")
+    draw = LogNormal(f"{seed} {job.name}")
     rows: list[tuple[float, float, float, float, float, int, int, int]] = []
     for _ in range(job.layers):
         for op in job.ops:
@@ -137,13 +138,27 @@ def program_of(job: Job, gpu: SimulatedGpu, seed: int) -> Program:
     return Program(ops, np.array([len(ops)], dtype=np.uint32))
 
 
+class LogNormal:
+    """Numbers of mean 1, the same on every machine: Python's own take their logarithms from the C library."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
+        self._pair: tuple[float, float] | None = None
+
+    def draw(self, sigma: float) -> float:
+        sine = self._pair is not None
+        turn, part = self._pair or (self._random.random(), self._random.random())
+        self._pair = None if sine else (turn, part)
+        return float(native.library().cotenant_sim_log_normal(sigma, turn, part, sine))
+
+
 def _row(
-    op: Op, gpu: SimulatedGpu, draw: random.Random
+    op: Op, gpu: SimulatedGpu, log_normal: LogNormal
 ) -> tuple[float, float, float, float, float, int, int, int]:
     copies = op.kind >= OpKind.copy_to_device
     us = gpu.copy_us(op.bytes, op.kind is OpKind.copy_on_device) if copies else op.us
     if op.sigma > 0:
-        us *= math.exp(draw.gauss(0, op.sigma) - op.sigma**2 / 2)
+        us *= log_normal.draw(op.sigma)
     sms = op.sms * gpu.sms if op.sms <= 1 else op.sms
     gbps = op.gbps * gpu.memory_gbps if op.gbps <= 1 else op.gbps
     block = min(us, LONGEST_BLOCK_US) if op.block_us is None else op.block_us
