@@ -242,14 +242,18 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
     from cotenant.daemon.attachment import Attachment
     from cotenant.policies.interface import TenantKnobs
 
-    put_slot(folder, 2, pid=4711)
+    with shared_segment.writable_header(folder) as header:
+        header.gpus[0].known = segment.GPU_VALID
+    slot = put_slot(folder, 2, pid=4711)
+    slot.gpus[0].figures.bursts = 1
+    (folder / "slots" / "2").write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
     attachment = Attachment(folder)
     try:
-        (member,) = attachment.members()
-        assert (member.index, member.slot.pid) == (2, 4711)
+        (place,) = attachment.look().places[0]
+        assert (place.slot, place.pid) == (2, 4711)
 
         def steered(knobs: TenantKnobs) -> segment.OnGpu:
-            attachment.turn(0, attachment.members(), {member.id: knobs}, 10**9)
+            attachment.turn(0, attachment.look().places[0], {place.id: knobs}, 10**9)
             slot = segment.Slot.from_buffer_copy((folder / "slots" / "2").read_bytes())
             on_gpu = slot.gpus[0]
             assert isinstance(on_gpu, segment.OnGpu)

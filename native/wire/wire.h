@@ -90,7 +90,8 @@ struct Header {
     Knobs knobs;
     Flag bell;  // a futex that never changes, for who cannot write here either: whoever waits for space wakes its
                 // waiters
-    uint8_t unused_a[8];
+    Flag choices;  // counts how often `policy` was named, so that the same name can be named again
+    uint8_t unused_a[4];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
     char policy[512];                     // whose controller shall turn the knobs: a name or a path; empty: the default
     struct Gpu {

@@ -79,6 +79,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Header, slots);
         FIELD(Header, knobs);
         FIELD(Header, bell);
+        FIELD(Header, choices);
         FIELD(Header, members);
         FIELD(Header, policy);
         FIELD(Header, gpus);

@@ -14,6 +14,9 @@ from cotenant.errors import USAGE, Problem
 NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(%?)")
 TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(us|ms|s)")
 UNIT_US = {"us": 1, "ms": 1000, "s": 1_000_000}
+LEAST_WEIGHT, MOST_WEIGHT = 100, 100_000  # thousandths, as the next two
+MOST_SLOWDOWN = 10_000
+MOST_FLOOR = 900
 LONGEST_STAY_US = 3_600_000_000
 LONGEST_SLICE_US = 10_000_000
 
@@ -33,13 +36,13 @@ def percent(value: int) -> str:
 def weight(text: str) -> str:
     """In one form, as what follows: an option's type for click."""
     found = None if "%" in text else thousandths(text)
-    if found is None or not 100 <= found <= 100_000:
+    if found is None or not LEAST_WEIGHT <= found <= MOST_WEIGHT:
         raise Problem(f"no weight: '{text}'", "give a number from 0.1 to 100", USAGE)
     return f"{found / 1000:g}"
 
 
 def slowdown(text: str) -> str:
-    return share("slowdown", text, 1, 10_000)
+    return share("slowdown", text, 1, MOST_SLOWDOWN)
 
 
 def slowdown_or_none(text: str) -> str:
@@ -47,7 +50,7 @@ def slowdown_or_none(text: str) -> str:
 
 
 def floor(text: str) -> str:
-    return share("floor", text, 0, 900)
+    return share("floor", text, 0, MOST_FLOOR)
 
 
 def share(what: str, text: str, least: int, most: int) -> str:

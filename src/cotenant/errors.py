@@ -6,6 +6,8 @@ import contextlib
 import sys
 from collections.abc import Iterable
 
+from cotenant import terminal
+
 FAILED = 1
 USAGE = 2
 NOT_EXECUTABLE = 126
@@ -41,4 +43,4 @@ def narrate(line: str) -> None:
     """To stderr; where that is closed or full, to nobody."""
     if sys.stderr is not None:  # else print would take stdout
         with contextlib.suppress(OSError):
-            print(line, file=sys.stderr, flush=True)
+            print(terminal.lines(line), file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from cotenant import parts
+from cotenant.terminal import printable
 
 MAGIC = b"cotenant"
 VERSION = 4
@@ -99,7 +100,8 @@ class Header(ctypes.Structure):
         ("slots", c_uint32),
         ("knobs", Knobs),
         ("bell", c_uint32),
-        ("unused_a", c_uint8 * 8),
+        ("choices", c_uint32),
+        ("unused_a", c_uint8 * 4),
         ("members", c_uint64 * (SLOTS // 64) * CLASSES),
         ("policy", c_char * 512),
         ("gpus", Gpu * GPUS),
@@ -379,12 +381,17 @@ def choose_policy(path: Path, name: str) -> None:
 
         with shared_segment.writable_header(path) as header:
             header.policy = encoded
+            header.choices = (header.choices + 1) % 2**32
         return
     try:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             snapshot(memory, path)
             at = Header.policy.offset
             memory[at : at + Header.policy.size] = encoded.ljust(Header.policy.size, b"\0")
+            # After the name: who sees it counted finds the whole name.
+            at, size = Header.choices.offset, Header.choices.size
+            count = int.from_bytes(memory[at : at + size], sys.byteorder) + 1
+            memory[at : at + size] = (count % 2**32).to_bytes(size, sys.byteorder)
     except PermissionError as error:
         raise BadSegment(f"{path} is not writable") from error
 
@@ -493,8 +500,3 @@ def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
 def uuid_text(uuid: bytes) -> str:
     digits = uuid.hex()
     return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def printable(text: str) -> str:
-    """The guest chooses its name: no escape sequence of it may reach a terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)

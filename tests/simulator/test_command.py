@@ -249,11 +249,11 @@ def bad_policy(tmp_path: Path, answer: str, more: str = "") -> Path:
 @pytest.mark.parametrize(
     ("answer", "more", "said"),
     [
-        ("5", "", "the policy 'mine' failed: AttributeError"),
+        ("5", "", "the policy 'mine' failed: tick answered 5"),
         ("Knobs()", "def __init__(self, wants): pass", "the policy 'mine' failed: TypeError"),
-        ("Knobs(gate_every_us=-5)", "", "the policy 'mine' sets gate_every_us to -5"),
-        ("Knobs(tenants={0: TenantKnobs(rate=float('nan'))})", "", "the policy 'mine' sets rate to nan"),
-        ("Knobs(parameters=range(9))", "", "the policy gives 9 parameters"),
+        ("Knobs(gate_every_us=-5)", "", "the policy 'mine' failed: gate_every_us is -5"),
+        ("Knobs(tenants={0: TenantKnobs(rate=float('nan'))})", "", "the policy 'mine' failed: rate is nan"),
+        ("Knobs(parameters=range(9))", "", "not at most 8 numbers"),
     ],
 )
 def test_a_policy_that_fails_is_one_line(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cotenant.traces import Kind
 from cotenant.traces.writer import write
-from tests.traces.made_up import requests
+from tests.traces.made_up import requests, shape, trace
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -36,6 +38,14 @@ def test_info_counts_and_names(cotenant: Run, file: Path) -> None:
     assert figures["top"][0]["total_us"] == pytest.approx(9 * 20)
     table = cotenant("trace", "info", file).stdout
     assert "in order" in table and "second" in table and "A made-up GPU" in table
+
+
+def test_names_in_a_trace_cannot_steer_the_terminal(cotenant: Run, tmp_path: Path) -> None:
+    path = tmp_path / "evil.trace"
+    made = trace([shape(name="evil\x1b[2Jkernel", us=5)], [(Kind.kernel, 0, 0, 0, 0)])
+    write(replace(made, facts={**made.facts, "program": "evil\x1b]0;program\x07"}), path)
+    shown = cotenant("trace", "info", path).stdout
+    assert "evil?[2Jkernel" in shown and "evil?]0;program?" in shown and "\x1b" not in shown
 
 
 def test_a_timeline_has_an_event_for_all_that_ran(cotenant: Run, file: Path, tmp_path: Path) -> None:

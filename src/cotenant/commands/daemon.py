@@ -28,7 +28,8 @@ Examples:
     metavar="NAME|FILE.py[:CLASS]",
     envvar="COTENANT_DAEMON_POLICY",
     show_envvar=True,
-    help="The policy from now on; `cotenant policies` lists them.",
+    help="The policy from now on; `cotenant policies` lists them. From the environment: for as long as nobody has"
+    " named one.",
 )
 @click.option(
     "--linger",
@@ -55,18 +56,21 @@ def command(policy: str | None, linger: float, segment_file: Path | None) -> Non
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     if policy is not None:
         policy = choice.for_segment(policy)
+    # What is typed holds for the segment, as with `run --policy`; the variable only while nobody has named one.
+    source = click.get_current_context().get_parameter_source("policy")
+    named = policy if source is click.core.ParameterSource.COMMANDLINE else None
     try:
         segment.ensure(path)
         held = lock.acquire(path)
         if held is None:
-            if policy is not None:
+            if named is not None:
                 raise Problem(f"a daemon looks after {path} already", "cotenant ctl --policy NAME", USAGE)
             narrate(f"a daemon looks after {path} already")
             return
         try:
             attachment = Attachment(path)
-            if policy is not None:
-                attachment.policy = policy
+            if named is not None:
+                attachment.policy = named
             Daemon(attachment, policy or registry.DEFAULT, linger).run()
             attachment.close()
         finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from cotenant.errors import USAGE, Problem
+from cotenant.terminal import console
 
 DEFAULT_SECONDS = 60.0
 MINIMUM_SECONDS = 2.0
@@ -64,8 +65,6 @@ def command(output: Path, seconds: float, software_gpu: bool) -> None:
         if not _installed(module):
             raise Problem(f"the demo needs {package}, which is not installed", "pip install 'cotenant[demo]'")
 
-    from rich.console import Console
-
     from cotenant.demo.report import doubts, headline, leave, table
     from cotenant.demo.rounds import measure
 
@@ -73,12 +72,12 @@ def command(output: Path, seconds: float, software_gpu: bool) -> None:
         measurement = measure(seconds, True if software_gpu else None, narrate)
         narrate("drawing", seconds)
         leave(measurement, output)
-    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
-    console.print(table(measurement))
-    console.print(f"\n{headline(measurement)}", soft_wrap=True)
+    out = console(width=100)
+    out.print(table(measurement))
+    out.print(f"\n{headline(measurement)}", soft_wrap=True)
     if doubt := doubts(measurement):
         click.echo(f"note: {doubt}", err=True)
-    console.print(f"{output / 'summary.json'}\n{output / 'latency.png'}", soft_wrap=True)
+    out.print(f"{output / 'summary.json'}\n{output / 'latency.png'}", soft_wrap=True)
 
 
 def _installed(module: str) -> bool:

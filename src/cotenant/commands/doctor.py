@@ -11,6 +11,7 @@ import click
 
 from cotenant.cli import output_option
 from cotenant.errors import FAILED, narrate
+from cotenant.terminal import say
 
 if TYPE_CHECKING:
     from cotenant.checks import Finding
@@ -51,13 +52,13 @@ def print_json(findings: Sequence[Finding]) -> None:
     import json
 
     ok = all(finding.verdict != "fail" for finding in findings)
-    print(json.dumps({"ok": ok, "checks": [vars(finding) for finding in findings]}, indent=2))
+    say(json.dumps({"ok": ok, "checks": [vars(finding) for finding in findings]}, indent=2))
 
 
 def print_finding(finding: Finding) -> None:
     colour = {"ok": "green", "warn": "yellow", "fail": "red"}[finding.verdict]
     plain = not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR"))
     verdict = f"{finding.verdict:<5}" if plain else click.style(f"{finding.verdict:<5}", fg=colour, bold=True)
-    print(f"{verdict} {finding.name:<14} {finding.cause}", flush=True)
+    say(f" {finding.name:<14} {finding.cause}", styled=verdict)
     if finding.fix:
-        print(f"      {'fix:':>14} {finding.fix}", flush=True)
+        say(f"      {'fix:':>14} {finding.fix}")

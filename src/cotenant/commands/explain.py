@@ -13,6 +13,7 @@ import click
 from cotenant import amounts, memory_size, segment
 from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem
+from cotenant.terminal import printable, say
 
 
 @click.command(
@@ -45,9 +46,10 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
     if output == "json":
         import json
 
-        print(json.dumps(about, indent=2))
+        say(json.dumps(about, indent=2))
     else:
-        print("\n".join(in_words(about)))
+        for line in in_words(about):
+            say(printable(line))
 
 
 def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
@@ -106,21 +108,28 @@ def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> 
     from cotenant.daemon import lock, report
     from cotenant.policies import registry
 
-    chosen = seen.policy or registry.DEFAULT
-    shown = report.read(path) if lock.is_held(path) else None
+    nobody: dict[str, Any] = {
+        "name": seen.policy or registry.DEFAULT,
+        "daemon": None,
+        "problem": "",
+        "decisions": [],
+    }
+    try:
+        shown = report.read(path) if lock.is_held(path) else None
+    except Problem as problem:
+        return nobody | {"problem": f"{problem.message}: {problem.hint}"}
     if shown is None:
-        return {"name": chosen, "daemon": None, "problem": "", "decisions": []}
-    decisions = [
-        one | {"gpu": about["gpu"]}
-        for about in shown["tenants"]
-        if (about["pid"], about["started"]) == (tenant.pid, tenant.started)
-        for one in about["decisions"]
-    ]
+        return nobody
     return {
-        "name": shown["policy"],
-        "daemon": shown["pid"],
-        "problem": segment.printable(shown["problem"]),
-        "decisions": decisions,
+        "name": shown.policy,
+        "daemon": shown.pid,
+        "problem": shown.problem,
+        "decisions": [
+            vars(one) | {"gpu": about.gpu}
+            for about in shown.tenants
+            if (about.pid, about.started) == (tenant.pid, tenant.started)
+            for one in about.decisions
+        ],
     }
 
 
@@ -137,7 +146,8 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
         yield "it has not used a GPU yet"
     policy = about["policy"]
     if policy["daemon"] is None:
-        yield f"policy {policy['name']}: no daemon runs; the rules go on under the last knobs"
+        why = policy["problem"] or "no daemon runs"
+        yield f"policy {policy['name']}: {why}; the rules go on under the last knobs"
         return
     yield f"policy {policy['name']}, daemon {policy['daemon']}"
     if policy["problem"]:
@@ -145,7 +155,7 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
     for decision in policy["decisions"]:
         at = time.strftime("%H:%M:%S", time.localtime(decision["at"]))
         where = f" GPU {decision['gpu']}:" if len(about["gpus"]) > 1 else ""
-        yield f"  {at}{where} {segment.printable(decision['text'])}"
+        yield f"  {at}{where} {decision['text']}"
 
 
 def memory_in_words(memory: dict[str, Any], pid: int) -> Iterator[str]:

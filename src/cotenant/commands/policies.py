@@ -6,6 +6,7 @@ import click
 
 from cotenant.cli import output_option
 from cotenant.errors import Problem, narrate
+from cotenant.terminal import say
 
 
 @click.command(
@@ -33,11 +34,11 @@ def command(output: str) -> None:
     if output == "json":
         import json
 
-        print(json.dumps([vars(one) for one in found], indent=2))
+        say(json.dumps([vars(one) for one in found], indent=2))
         return
-    print(f"{'NAME':<12} {'RULE':<8} {'RUNS':<10} WHAT IT DOES")
+    say(f"{'NAME':<12} {'RULE':<8} {'RUNS':<10} WHAT IT DOES")
     for one in found:
         default = " (default)" if one.name == registry.DEFAULT else ""
-        print(
+        say(
             f"{one.name:<12} {one.rule:<8} {'live' if one.runs_live else 'simulated':<10} {one.title}{default}"
         )

@@ -212,8 +212,11 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
             from cotenant.daemon import start
 
             start.unless_running(path, os.environ)
+    except Problem as problem:
+        why = f"{problem.message}; hint: {problem.hint}"
+        narrate(f"cotenant: no daemon looks after {path}, the rules go on without it: {why}")
     except (OSError, segment.BadSegment) as error:
-        narrate(f"cotenant: no daemon looks after {path}: {error}; the rules go on without it")
+        narrate(f"cotenant: no daemon looks after {path}, the rules go on without it: {error}")
 
 
 class NotShared(Exception):

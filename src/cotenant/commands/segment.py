@@ -15,6 +15,7 @@ from cotenant import classes, memory_size, segment, shared_segment
 from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.shared_segment import Right, Who, Whose
+from cotenant.terminal import console, printable, say
 
 Value = TypeVar("Value")
 
@@ -203,7 +204,7 @@ def show(folder: Path, output: str) -> None:
     if output == "json":
         import json
 
-        print(json.dumps(about, indent=2))
+        say(json.dumps(about, indent=2))
     else:
         print_table(about)
 
@@ -213,7 +214,7 @@ def gathered(folder: Path) -> dict[str, Any]:
     return {
         "segment": str(folder),
         "administrator": user_name(folder.stat().st_uid),
-        "policy": segment.printable(header.policy.decode(errors="replace")),
+        "policy": printable(header.policy.decode(errors="replace")),
         "gpus": [segment.uuid_text(bytes(gpu.uuid)) for gpu in header.gpus if gpu.known == segment.GPU_VALID],
         "rights": [
             {
@@ -228,7 +229,7 @@ def gathered(folder: Path) -> dict[str, Any]:
                 "slot": found.index,
                 "user": user_name(found.uid),
                 "pid": found.slot.pid,
-                "program": segment.printable(found.slot.name.decode(errors="replace")),
+                "program": printable(found.slot.name.decode(errors="replace")),
                 "class": class_text(found.slot.tenant_class),
                 "state": "live" if found.is_live else "lost",
             }
@@ -238,17 +239,16 @@ def gathered(folder: Path) -> dict[str, Any]:
 
 
 def print_table(about: Mapping[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=400, highlight=False, markup=False)
-    console.print(f"{about['segment']}, of {about['administrator']}")
+    out = console(width=400)
+    out.print(f"{about['segment']}, of {about['administrator']}")
     for number, uuid in enumerate(about["gpus"]):
-        console.print(f"GPU {number}: {uuid}")
+        out.print(f"GPU {number}: {uuid}")
     for kind in ("rights", "slots"):
         rows = about[kind]
         if not rows:
-            console.print(f"no {kind} given" if kind == "rights" else "no tenants")
+            out.print(f"no {kind} given" if kind == "rights" else "no tenants")
             continue
         table = Table(box=None, pad_edge=False)
         for name in rows[0]:
@@ -257,7 +257,7 @@ def print_table(about: Mapping[str, Any]) -> None:
             )
         for row in rows:
             table.add_row(*("-" if value is None else str(value) for value in row.values()))
-        console.print(table)
+        out.print(table)
 
 
 class opened:

@@ -14,6 +14,7 @@ import click
 
 from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.terminal import say
 
 if TYPE_CHECKING:
     from cotenant.simulator import Outcome
@@ -138,7 +139,7 @@ def command(
         for number, name in enumerate(wanted):
             outcomes.append(study.run(name, lambda part, number=number: tell(number, part)))  # type: ignore[misc]
     if output == "json":
-        print(tables.as_json(outcomes))
+        say(tables.as_json(outcomes))
     elif output == "csv":
         tables.print_csv(outcomes)
     else:
@@ -155,7 +156,7 @@ def print_workloads() -> None:
     from cotenant.simulator import find_workload, shipped
 
     for name in shipped():
-        print(f"{name:<16} {find_workload(name).title}")
+        say(f"{name:<16} {find_workload(name).title}")
 
 
 def policy_names(text: str) -> list[str]:

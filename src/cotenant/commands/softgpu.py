@@ -10,6 +10,7 @@ import click
 from cotenant import execute, parts, preload
 from cotenant.cli import OneOf
 from cotenant.errors import USAGE, Problem, unknown
+from cotenant.terminal import say
 
 SHARINGS = ("timeslice", "all-at-once")
 
@@ -57,7 +58,7 @@ def command(device: str, sharing: str | None, list_devices: bool, words: tuple[s
     """
     if list_devices:
         for name, path in parts.device_files().items():
-            print(f"{name}\t{path}")
+            say(f"{name}\t{path}")
         return
     if not words:
         raise Problem("no command given", "cotenant softgpu [options] [--] command...", USAGE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import click
 from cotenant import amounts, classes, memory_size, segment
 from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem, narrate
+from cotenant.terminal import Stdout, console, say
 
 Row = dict[str, Any]
 NvmlBytes = dict[tuple[str, int], int]
@@ -188,19 +188,18 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
         for tenant in seen.tenants
     ]
     gpus = [{"gpu": number, "uuid": uuid} for number, uuid in seen.gpus.items()]
-    print(json.dumps({"segment": str(path), "gpus": gpus, "tenants": tenants}, indent=2))
+    say(json.dumps({"segment": str(path), "gpus": gpus, "tenants": tenants}, indent=2))
 
 
 def print_csv(seen: segment.Snapshot, nvml: NvmlBytes) -> None:
     import csv
 
-    writer = csv.DictWriter(sys.stdout, (*NARROW, *WIDE), lineterminator="\n")
+    writer = csv.DictWriter(Stdout(), (*NARROW, *WIDE), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows(seen, nvml))
 
 
 def print_table(seen: segment.Snapshot, nvml: NvmlBytes, wide: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     columns = NARROW + WIDE if wide else NARROW
@@ -210,7 +209,4 @@ def print_table(seen: segment.Snapshot, nvml: NvmlBytes, wide: bool) -> None:
         table.add_column(name.upper(), justify="left" if words else "right", no_wrap=True)
     for row in sorted(rows(seen, nvml), key=lambda row: (str(row["gpu"]), row["pid"])):
         table.add_row(*(str(row[name]) for name in columns))
-    # Into a pipe or file the width is the content's, so that nothing is cut off.
-    Console(width=None if sys.stdout.isatty() and not wide else 400, highlight=False, markup=False).print(
-        table
-    )
+    console(width=400, is_wide=wide).print(table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 
 from cotenant.cli import OneOf, output_option
 from cotenant.errors import FAILED, USAGE, Problem, narrate, unknown
+from cotenant.terminal import console, say
 
 if TYPE_CHECKING:
     from cotenant.traces import Trace
@@ -89,7 +89,7 @@ def info(file: Path, output: str, top: int) -> None:
     if output == "json":
         import json
 
-        print(json.dumps(figures, indent=2))
+        say(json.dumps(figures, indent=2))
     else:
         print_tables(figures)
 
@@ -215,7 +215,6 @@ def load(file: Path) -> Trace:
 
 
 def print_tables(figures: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     facts = figures["facts"]
@@ -244,8 +243,8 @@ def print_tables(figures: dict[str, Any]) -> None:
             str(entry["most_sms"] or ""),
             entry["name"],
         )
-    console = Console(width=None if sys.stdout.isatty() else 400, highlight=False, markup=False)
-    console.print(about)
+    out = console(width=400)
+    out.print(about)
     if figures["top"]:
-        console.print()
-        console.print(top)
+        out.print()
+        out.print(top)

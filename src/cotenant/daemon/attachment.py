@@ -1,37 +1,54 @@
 """The segment as the daemon has it: what controllers may see, taken from the live slots, and where knobs are written.
 
-Fields are read and written one by one where they lie in shared memory. Each is a word that the native side loads and
-stores atomically; so does ctypes, for it lies aligned. In which order others see what ctypes stores is settled by the
-next call of the native library only.
+Figures come from one native look at all slots, which loads each word atomically. Knobs are written one by one where
+they lie in shared memory: each is a word that the native side loads and stores atomically; so does ctypes, for it lies
+aligned. In which order others see what ctypes stores is settled by the next call of the native library only.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from ctypes import c_char_p, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.policies import border
 from cotenant.policies.interface import Knobs, Tenant, TenantId, TenantKnobs, View
 
-# As native/wire/segment.cpp makes a new segment; tests/test_daemon.py holds them equal.
+# As native/wire/segment.cpp makes a new segment; tests/daemon/test_daemon.py holds them equal.
 DEFAULTS = {"gate_every_us": 100, "in_flight_us": 50_000, "turn_us": 20_000}
 NO_KNOBS = TenantKnobs()
-MOVING = (segment.Where.leaving, segment.Where.returning)
+CLASSES = tuple(TenantClass)
+ROW = struct.Struct("=8Q12I")  # Row of native/wire/daemon_c.cpp
+MOST_ROWS = segment.SLOTS * segment.GPUS
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A live slot."""
+class Place(NamedTuple):
+    """Where a tenant's knobs lie, and how they stand."""
 
-    index: int
     id: TenantId
-    slot: segment.Slot
+    slot: int
+    pid: int
+    started: int
+    shut_until_ns: int
+    tolerant_until_ns: int
+    rate: int
+
+
+@dataclass(slots=True)
+class Look:
+    """All tenants at one moment."""
+
+    live: int  # how many there are, whether they have used a GPU or not
+    views: dict[int, View] = field(default_factory=dict)  # by the GPU's number
+    places: dict[int, list[Place]] = field(default_factory=dict)
 
 
 class Attachment:
@@ -41,9 +58,9 @@ class Attachment:
         library.cotenant_segment_open.argtypes = [c_char_p, c_int, c_char_p, c_size_t]
         library.cotenant_segment_open.restype = c_void_p
         library.cotenant_segment_close.argtypes = [c_void_p]
-        library.cotenant_segment_bury_the_dead.argtypes = [c_void_p]
         library.cotenant_segment_refresh_gates.argtypes = [c_void_p, c_int]
-        library.cotenant_segment_members.argtypes = [c_void_p, c_void_p]
+        library.cotenant_segment_look.argtypes = [c_void_p, c_uint64, c_void_p, c_void_p, c_int, c_void_p]
+        library.cotenant_segment_sleep.argtypes = [c_void_p, c_uint32, c_int, c_void_p, c_int]
         library.cotenant_segment_steer.argtypes = [c_void_p, c_int, c_int]
         why = ctypes.create_string_buffer(512)
         address = library.cotenant_segment_open(os.fsencode(path), 0, why, len(why))
@@ -52,7 +69,8 @@ class Attachment:
         self.is_shared = path.is_dir()
         if self.is_shared and not os.access(path / "header", os.W_OK):
             raise segment.BadSegment(f"{path} belongs to its administrator, whose daemon looks after it")
-        self.words = (ctypes.c_uint64 * (segment.SLOTS // 64))()
+        self.rows = ctypes.create_string_buffer(ROW.size * MOST_ROWS)
+        self.earlier_rows = ctypes.create_string_buffer(ROW.size * MOST_ROWS)
         self.path = path
         self.file = os.stat(path)
         self.library = library
@@ -83,93 +101,87 @@ class Attachment:
     def policy(self, name: str) -> None:
         self.header.policy = name.encode()
 
-    def members(self) -> list[Member]:
-        """The live tenants. One whose owner died is freed on the way, and what it kept closed opened."""
-        found, lost = [], False
-        for index in self.taken():
-            slot = self.slots[index]
-            if segment.is_live(slot):
-                found.append(Member(index, self.id_of(index, slot), slot))
-            lost |= bool(slot.owner & segment.OWNER_DIED)
-        if lost:
-            self.library.cotenant_segment_bury_the_dead(self.address)
-        if len(self.ids) > len(found):
-            living = {member.id for member in found}
-            self.ids = {key: number for key, number in self.ids.items() if number in living}
-        return found
-
-    def taken(self) -> Iterator[int]:
-        self.library.cotenant_segment_members(self.address, self.words)
-        for word in range(segment.SLOTS // 64):
-            bits = self.words[word]
-            while bits:
-                lowest = bits & -bits
-                yield word * 64 + lowest.bit_length() - 1
-                bits ^= lowest
-
-    def id_of(self, index: int, slot: segment.Slot) -> TenantId:
-        key = (index, slot.started, slot.pid)
-        number = self.ids.get(key)
-        if number is None:
-            number = self.ids[key] = self.next_id
-            self.next_id += 1
-        return number
+    @property
+    def choices(self) -> int:
+        """How often a policy was named."""
+        return int(self.header.choices)
 
     def gpus(self) -> list[int]:
         return [number for number, gpu in enumerate(self.header.gpus) if gpu.known == segment.GPU_VALID]
 
-    def view(self, gpu: int, members: Iterable[Member]) -> View:
+    def look(self) -> Look:
+        """At the live tenants. One whose owner died is freed on the way, and what it kept closed opened."""
+        live = c_int()
         now_ns = time.monotonic_ns()
-        stale_ns = self.header.knobs.stale_ms * 1_000_000
-        tenants = []
-        for member in members:
-            slot, residence = member.slot, member.slot.residence
-            here, figures = slot.gpus[gpu], slot.gpus[gpu].figures
-            bursts, tenant_class = figures.bursts, slot.tenant_class
-            if tenant_class >= segment.CLASSES or not (bursts or here.busy):
-                continue
-            tenants.append(
+        count = self.library.cotenant_segment_look(
+            self.address, now_ns, self.rows, self.earlier_rows, MOST_ROWS, ctypes.byref(live)
+        )
+        look = Look(live.value)
+        tenants: dict[int, list[Tenant]] = {gpu: [] for gpu in self.gpus()}
+        look.places = {gpu: [] for gpu in tenants}
+        ids = self.ids
+        self.ids = {}
+        for (
+            started, used_ns, busy_ns, operations, bursts, moved_ns, shut_until_ns, tolerant_until_ns,
+            index, gpu, pid, tenant_class, weight, slowdown, floor, has_work, is_held, in_flight_us, rate, _,
+        ) in ROW.iter_unpack(memoryview(self.rows)[: count * ROW.size]):  # fmt: skip
+            if gpu not in tenants:
+                continue  # it has become known in this moment
+            key = (index, started, pid)
+            number = ids.get(key) or self.ids.get(key)
+            if number is None:
+                number = self.next_id
+                self.next_id += 1
+            self.ids[key] = number
+            look.places[gpu].append(
+                Place(number, index, pid, started, shut_until_ns, tolerant_until_ns, rate)
+            )
+            tenants[gpu].append(
                 Tenant(
-                    member.id,
-                    TenantClass(tenant_class),
-                    weight=slot.weight / 1000,
-                    slowdown=slot.slowdown / 1000 or None,
-                    floor=slot.floor / 1000,
-                    # A stopped process has work and does none.
-                    has_work=bool(here.busy) and now_ns - slot.heartbeat_ns < stale_ns,
-                    is_held=here.gate != segment.GATE_OPEN,
-                    used_us=here.used_ns / 1000,
-                    busy_us=here.busy_ns / 1000,
-                    operations=figures.kernels + figures.graphs + figures.copies + figures.memory_ops,
-                    bursts=bursts,
-                    in_flight_us=here.in_flight_us,
-                    # A move that began and ended between two looks is seen too: since then it is where it is.
-                    moved_us=(now_ns if residence.where in MOVING else residence.since_ns) / 1000,
+                    number,
+                    CLASSES[tenant_class],
+                    border.weight(weight),
+                    border.slowdown(slowdown),
+                    border.floor(floor),
+                    has_work != 0,
+                    is_held != 0,
+                    used_ns / 1000,
+                    busy_ns / 1000,
+                    operations,
+                    bursts,
+                    in_flight_us,
+                    moved_ns / 1000,
                 )
             )
-        return View(now_ns / 1000, tenants)
+        look.views = {gpu: View(now_ns / 1000, found) for gpu, found in tenants.items()}
+        return look
+
+    def sleep(self, most_ms: int, choices: int, signals: Sequence[int]) -> int:
+        """Until a tenant has work, comes or goes, or a policy is named; the signal that ended it, or 0."""
+        wanted = (c_int * len(signals))(*signals)
+        return int(self.library.cotenant_segment_sleep(self.address, choices, most_ms, wanted, len(signals)))
 
     def turn(
-        self, gpu: int, members: Iterable[Member], knobs: Mapping[TenantId, TenantKnobs], hold_ns: int
+        self, gpu: int, places: Iterable[Place], knobs: Mapping[TenantId, TenantKnobs], hold_ns: int
     ) -> None:
         """Writes what the controller wants of each tenant; its gates are looked at again where that has changed."""
         changed = False
         until = time.monotonic_ns() + hold_ns
-        for member in members:
-            here, wanted = member.slot.gpus[gpu], knobs.get(member.id, NO_KNOBS)
+        for number, index, _, _, was_shut, was_tolerant, was_rate in places:
+            wanted = knobs.get(number, NO_KNOBS)
+            if wanted is NO_KNOBS and not (was_shut or was_tolerant or was_rate):
+                continue
+            here = self.slots[index].gpus[gpu]
             rate = 0 if wanted.rate is None else max(1, round(1000 * min(wanted.rate, 1.0)))
-            was_shut, was_tolerant, was_rate = here.shut_until_ns, here.tolerant_until_ns, here.rate
             changed |= bool(was_shut) != wanted.shut or bool(was_tolerant) != wanted.tolerant
             if wanted.shut or was_shut:
                 here.shut_until_ns = until if wanted.shut else 0
             if wanted.tolerant or was_tolerant:
                 here.tolerant_until_ns = until if wanted.tolerant else 0
-            if here.rate != rate:
+            if was_rate != rate:
                 here.rate = rate
-            if self.is_shared and (
-                wanted.shut or was_shut or wanted.tolerant or was_tolerant or rate != was_rate
-            ):
-                self.library.cotenant_segment_steer(self.address, member.index, gpu)
+            if self.is_shared:
+                self.library.cotenant_segment_steer(self.address, index, gpu)
         if changed:
             self.refresh_gates(gpu)
 
@@ -181,8 +193,9 @@ class Attachment:
         knobs = self.header.knobs
         for name, default in DEFAULTS.items():
             values = [default if (value := getattr(one, name)) is None else value for one in every]
-            if getattr(knobs, name) != min(values):
-                setattr(knobs, name, min(values))
+            smallest = round(min(values))
+            if getattr(knobs, name) != smallest:
+                setattr(knobs, name, smallest)
         rule = int(every[0].rule)
         if knobs.rule != rule:
             knobs.rule = rule
@@ -191,9 +204,8 @@ class Attachment:
 
     def reset(self) -> None:
         """Takes back what was set for each tenant; the rule stays."""
-        for member in self.members():
-            for gpu in self.gpus():
-                self.turn(gpu, [member], {}, 0)
+        for gpu, places in self.look().places.items():
+            self.turn(gpu, places, {}, 0)
 
     def refresh_gates(self, gpu: int) -> None:
         self.library.cotenant_segment_refresh_gates(self.address, gpu)

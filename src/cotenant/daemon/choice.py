@@ -11,7 +11,7 @@ from cotenant.policies import registry
 
 def for_segment(name: str) -> str:
     """As the daemon, which works in another folder, must be told it. Raises a Problem where there is no such policy."""
-    told = os.path.abspath(name) if os.sep in name or ".py" in name else name
+    told = os.path.abspath(name) if registry.is_file(name) else name
     registry.find_live(told)
     if len(told.encode()) > segment.LONGEST_POLICY_NAME:
         hint = "put the file where its path is shorter"

@@ -8,23 +8,26 @@ import os
 import time
 from pathlib import Path
 
+from cotenant.daemon import files
+
 # Somebody who only looks whether a daemon runs holds the lock for an instant.
 PATIENCE_SECONDS = 0.3
 
 
 def file_for(path: Path) -> Path:
-    return path / "daemon.lock" if path.is_dir() else path.with_name(path.name + ".daemon.lock")
+    return files.beside(path, ".lock")
 
 
 def acquire(path: Path) -> int | None:
-    """An open file that holds the lock until it is closed; None: another daemon has it."""
+    """An open file that holds the lock until it is closed; None: another daemon has it. Raises a Problem where
+    somebody has planted the file."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        file = os.open(file_for(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        file = files.open_trusted(path, file_for(path), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # One that ended just now has removed the file that we opened.
-            if os.path.samestat(os.fstat(file), os.stat(file_for(path))):
+            if os.path.samestat(os.fstat(file), os.lstat(file_for(path))):
                 return file
         except FileNotFoundError:
             pass
@@ -43,9 +46,9 @@ def release(path: Path, file: int) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a daemon looks after this segment."""
+    """Whether a daemon looks after this segment. Raises a Problem where somebody has planted the lock's file."""
     try:
-        file = os.open(file_for(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = files.open_trusted(path, file_for(path), os.O_RDONLY)
     except OSError:
         return False
     try:

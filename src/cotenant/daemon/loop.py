@@ -1,8 +1,12 @@
 """The daemon's loop: for each GPU a view of its tenants to a controller, and its knobs back into shared memory.
 
-While some GPU has several tenants, every `every_ms` of the policy; otherwise every
-100 ms. What holds for one tenant (shut, tolerant) is written as a moment in the near future, so that it runs out by
-itself should the daemon die.
+    two tenants of a GPU at work    every `every_ms` of the policy, or less often: ticks take SHARE of a core at most
+    one at work                     every CALM_MS, so that a policy knows what it is like alone
+    nobody at work                  no tick: the daemon sleeps until a tenant has work (Attachment.sleep)
+
+A tenant is at work for ACTIVE_US after it last was seen with work, or to have done some. What holds for one tenant
+(shut, tolerant) is written as a moment in the near future, so that it runs out by itself should the daemon die, and not
+before the next tick but one.
 """
 
 from __future__ import annotations
@@ -11,15 +15,21 @@ import signal
 import time
 from pathlib import Path
 
-from cotenant.daemon.attachment import Attachment, Member
+from cotenant.daemon.attachment import Attachment, Look
 from cotenant.daemon.report import Report
 from cotenant.errors import Problem
-from cotenant.policies import registry
-from cotenant.policies.interface import Controller, Knobs, View
+from cotenant.policies import border, registry
+from cotenant.policies.interface import Controller, Knobs, TenantId, View
 from cotenant.policies.strict import Strict
 
 CALM_MS = 100.0
+LONGEST_SLEEP_MS = 1000
 SHORTEST_HOLD_MS = 100.0
+HELD_TICKS = 3
+ACTIVE_US = 1_000_000
+SHARE = 0.08
+LONGEST_PAUSE_MS = 250.0  # that the cost of ticks may lead to
+WEIGHT_OF_NEW = 0.2  # in the running mean of what a tick costs
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -30,11 +40,18 @@ class Daemon:
         self.default_policy = policy
         self.linger_seconds = linger_seconds
         self.report = Report(attachment.path)
-        self.wanted: str | None = None  # what the segment named at the last tick
+        # What the segment named at the last tick, how often it had been, and as which file.
+        self.wanted: str | None = None
+        self.choices = 0
+        self.source: object = None
         self.policy: type[Controller] = Strict
+        self.about = registry.about(Strict)
         self.controllers: dict[int, Controller] = {}
         self.problem = ""
+        self.activity = Activity()
+        self.cost_ms = 0.0  # of a tick, of late
         self.needed_at = time.monotonic()  # when somebody last was there
+        self.under: int | None = None  # a process that was started for this segment
 
     def run(self) -> None:
         """Until it is told to end, or nobody needs it any more."""
@@ -42,92 +59,150 @@ class Daemon:
         try:
             next_tick = time.monotonic()
             while self.is_needed():
-                next_tick = max(next_tick, time.monotonic()) + self.tick() / 1000
-                if signal.sigtimedwait(SIGNALS, max(0.0, next_tick - time.monotonic())):
+                began = max(next_tick, time.monotonic())
+                pause_ms = self.tick()
+                next_tick = began + (pause_ms or 0) / 1000
+                if self.rest(next_tick) if pause_ms else self.sleep():
                     break
         finally:
             self.attachment.reset()
             self.report.remove()
 
-    def tick(self) -> float:
-        """Says how many milliseconds there are until the next."""
-        self.follow_choice()
-        members = self.attachment.members()
-        if members:
+    def rest(self, until: float) -> bool:
+        """Whether a signal has ended it."""
+        return signal.sigtimedwait(SIGNALS, max(0.0, until - time.monotonic())) is not None
+
+    def sleep(self) -> bool:
+        """As long as nobody is at work. Whether a signal has ended it."""
+        return self.attachment.sleep(LONGEST_SLEEP_MS, self.choices, SIGNALS) != 0
+
+    def tick(self) -> float | None:
+        """Says how many milliseconds there are from when it began to the next; None: nobody is at work."""
+        began = time.thread_time()
+        is_new = self.follow_choice()
+        look = self.attachment.look()
+        if look.live:
             self.needed_at = time.monotonic()
-        views = {gpu: self.attachment.view(gpu, members) for gpu in self.attachment.gpus()}
-        contended = any(is_contended(view) for view in views.values())
-        pause_ms = self.policy.every_ms if contended else max(self.policy.every_ms, CALM_MS)
-        hold_ns = round(max(3 * pause_ms, SHORTEST_HOLD_MS) * 1e6)
-        decided = {gpu: self.decide(gpu, view) for gpu, view in views.items() if view.tenants}
-        self.attachment.turn_all(decided.values())
-        for gpu, knobs in decided.items():
-            self.attachment.turn(gpu, members, knobs.tenants, hold_ns)
+        at_work = self.activity.most_on_one_gpu(look)
+        pause_ms = self.pause_ms(at_work)
+        if at_work or is_new:
+            hold_ms = max(HELD_TICKS * (pause_ms or CALM_MS), SHORTEST_HOLD_MS)
+            decided = {gpu: self.decide(gpu, view) for gpu, view in look.views.items() if view.tenants}
+            self.attachment.turn_all(decided.values())
+            for gpu, knobs in decided.items():
+                self.attachment.turn(gpu, look.places[gpu], knobs.tenants, round(hold_ms * 1e6))
+            self.cost_ms += WEIGHT_OF_NEW * ((time.thread_time() - began) * 1000 - self.cost_ms)
         if self.report.is_due():
-            self.show(members, views)
+            self.show(look)
         return pause_ms
+
+    def pause_ms(self, at_work: int) -> float | None:
+        every_ms = self.about.every_ms
+        if not at_work:
+            return None
+        if at_work == 1:
+            return max(every_ms, CALM_MS)
+        return max(every_ms, min(self.cost_ms / SHARE, LONGEST_PAUSE_MS))
 
     def decide(self, gpu: int, view: View) -> Knobs:
         try:
             if gpu not in self.controllers:
                 self.controllers[gpu] = self.policy()
-            return self.controllers[gpu].tick(view)
-        except Exception as error:  # a policy is anybody's code; the tenants must not suffer
-            self.fall_back(f"the policy {self.policy.name} failed ({error!r}): strict goes on in its place")
+            return border.knobs(self.controllers[gpu].tick(view), border.LIVE_RULES)
+        except BaseException as error:  # a policy is anybody's code; the tenants must not suffer
+            self.fall_back(f"the policy {self.about.name} failed ({border.shown(error)})")
             return Strict().tick(view)
 
-    def follow_choice(self) -> None:
-        wanted = self.attachment.policy
-        if wanted == self.wanted:
-            return
+    def follow_choice(self) -> bool:
+        """Whether another policy goes on from here, or the same one anew."""
+        # The count first: a name that is written meanwhile is read at the next tick.
+        choices, wanted = self.attachment.choices, self.attachment.policy
+        is_named_again = wanted == self.wanted and choices != self.choices
+        name = wanted or self.default_policy
+        self.choices = choices
+        # One that works keeps what it has learned, unless its file is another now.
+        is_mended = is_named_again and (self.problem or registry.source_of(name) != self.source)
+        if wanted == self.wanted and not is_mended:
+            return False
         self.wanted = wanted
         self.controllers = {}
         self.attachment.reset()
         try:
-            self.policy, self.problem = registry.find_live(wanted or self.default_policy), ""
+            self.source = registry.source_of(name)
+            self.policy = registry.find_live(name, anew=is_named_again)
+            self.about, self.problem = registry.about(self.policy), ""
         except Problem as problem:
-            self.fall_back(f"{problem.message}: strict goes on in its place")
+            self.fall_back(problem.message)
+        except BaseException as error:  # whatever its file does while it is loaded
+            self.fall_back(f"the policy {name} cannot be loaded ({border.shown(error)})")
+        return True
 
     def fall_back(self, problem: str) -> None:
-        self.policy, self.problem, self.controllers = Strict, problem, {}
+        self.policy, self.about, self.controllers = Strict, registry.about(Strict), {}
+        self.problem = f"{problem}: strict goes on in its place"
 
-    def show(self, members: list[Member], views: dict[int, View]) -> None:
-        who = {member.id: (member.slot.pid, member.slot.started) for member in members}
+    def show(self, look: Look) -> None:
         lines = {}
-        for gpu, view in views.items():
-            for tenant in view.tenants if gpu in self.controllers else ():
-                lines[(*who[tenant.id], gpu)] = self.explained(gpu, tenant.id)
-        self.report.show(self.policy.name, self.problem, lines)
+        for gpu, places in look.places.items():
+            for place in places if gpu in self.controllers else ():
+                lines[(place.pid, place.started, gpu)] = self.explained(gpu, place.id)
+        self.report.show(self.about.name, self.problem, lines)
 
-    def explained(self, gpu: int, tenant: int) -> list[str]:
+    def explained(self, gpu: int, tenant: TenantId) -> list[str]:
         try:
-            return self.controllers[gpu].explain(tenant)
-        except Exception as error:  # as above
-            return [f"The policy {self.policy.name} cannot say what it does: {error!r}."]
+            return border.sentences(self.controllers[gpu].explain(tenant))
+        except BaseException as error:  # as above
+            return [f"The policy {self.about.name} cannot say what it does: {border.shown(error)}."]
 
     def is_needed(self) -> bool:
         if time.monotonic() - self.needed_at < self.linger_seconds:
             return True
         # A job that has not used its GPU yet is no tenant.
-        if self.attachment.is_current() and anybody_under(self.attachment.path):
-            self.needed_at = time.monotonic()
-            return True
+        if self.attachment.is_current():
+            path = self.attachment.path
+            self.under = self.under if self.under and is_under(path, self.under) else somebody_under(path)
+            if self.under:
+                self.needed_at = time.monotonic()
+                return True
         return False
 
 
-def is_contended(view: View) -> bool:
-    return len(view.tenants) > 1
+class Activity:
+    """Who is at work."""
+
+    def __init__(self) -> None:
+        self.operations: dict[tuple[int, TenantId], int] = {}  # at the last look
+        self.worked_us: dict[tuple[int, TenantId], float] = {}  # when it last had work
+
+    def most_on_one_gpu(self, look: Look) -> int:
+        """How many tenants are at work on the GPU that most are on."""
+        before, self.operations = self.operations, {}
+        worked, self.worked_us = self.worked_us, {}
+        most = 0
+        for gpu, view in look.views.items():
+            count = 0
+            for tenant in view.tenants:
+                key = (gpu, tenant.id)
+                self.operations[key] = tenant.operations
+                works = tenant.has_work or tenant.operations != before.get(key, tenant.operations)
+                last_us = view.now_us if works else worked.get(key)
+                if last_us is not None and view.now_us - last_us < ACTIVE_US:
+                    self.worked_us[key] = last_us
+                    count += 1
+            most = max(most, count)
+        return most
 
 
-def anybody_under(path: Path) -> bool:
-    """Whether some process was started for this segment, by `run` or by one that `run` started."""
+def somebody_under(path: Path) -> int | None:
+    """A process that was started for this segment, by `run` or by one that `run` started."""
+    numbers = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return next((pid for pid in numbers if is_under(path, pid)), None)
+
+
+def is_under(path: Path, pid: int) -> bool:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
     mark = f"COTENANT_SEGMENT={path}".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if mark in environment and any(one.startswith(b"COTENANT_TENANT=") for one in environment):
-                return True
-    return False
+    return mark in environment and any(one.startswith(b"COTENANT_TENANT=") for one in environment)

@@ -17,12 +17,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cotenant.daemon import files
+
 Key = tuple[int, int, int]  # PID, when it was started, GPU
 SHORTEST_PAUSE_SECONDS = 0.25
+PAUSE_FOR_COST = (
+    50  # a report that took a millisecond is followed by a pause of 50: it takes 2 % of a core at most
+)
+MOST_BYTES = 32 << 20
 
 
 def file_for(path: Path) -> Path:
-    return path / "daemon.json" if path.is_dir() else path.with_name(path.name + ".daemon.json")
+    return files.beside(path, ".json")
+
+
+def check(path: Path) -> None:
+    """Raises a Problem where somebody has planted what the daemon would write."""
+    file = file_for(path)
+    for one in (file, files.new(file)):
+        files.check(path, one)
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class Decision:
 
 class Report:
     def __init__(self, path: Path) -> None:
-        self.file = file_for(path)
+        self.path, self.file = path, file_for(path)
         self.since = time.time()
         self.decisions: dict[Key, list[Decision]] = {}
         self.written: object = None
@@ -43,7 +56,7 @@ class Report:
         return time.monotonic() >= self.next_write
 
     def show(self, policy: str, problem: str, lines: Mapping[Key, Sequence[str]]) -> None:
-        now = time.time()
+        now, began = time.time(), time.thread_time()
         self.decisions = {key: self.stamped_for(key, said, now) for key, said in lines.items()}
         content = {
             "pid": os.getpid(),
@@ -55,14 +68,13 @@ class Report:
                 for (pid, started, gpu), decisions in self.decisions.items()
             ],
         }
-        self.next_write = time.monotonic() + SHORTEST_PAUSE_SECONDS
         if content != self.written:
             # A full disk is no reason to stop looking after the tenants.
             with contextlib.suppress(OSError):
-                beside = self.file.with_name(self.file.name + ".new")
-                beside.write_text(json.dumps(content))
-                beside.replace(self.file)
+                files.replace(self.path, self.file, json.dumps(content).encode())
                 self.written = content
+        cost = time.thread_time() - began
+        self.next_write = time.monotonic() + max(SHORTEST_PAUSE_SECONDS, PAUSE_FOR_COST * cost)
 
     def stamped_for(self, key: Key, said: Sequence[str], now: float) -> list[Decision]:
         """One that has just come is told what was decided before: the times are those of the ones who were there."""
@@ -72,7 +84,7 @@ class Report:
         return min((stamped(said, one, now) for one in befores), key=lambda told: sum(one.at for one in told))
 
     def remove(self) -> None:
-        for file in (self.file, self.file.with_name(self.file.name + ".new")):
+        for file in (self.file, files.new(self.file)):
             with contextlib.suppress(OSError):
                 file.unlink()
 
@@ -87,13 +99,58 @@ def stamped(said: Sequence[str], before: Sequence[Decision], now: float) -> list
     raise AssertionError("nothing follows at the latest")
 
 
-def read(path: Path) -> dict[str, Any] | None:
-    """None: there is none, or it is not one of ours."""
+@dataclass(frozen=True)
+class About:
+    """What is shown of a tenant on a GPU."""
+
+    pid: int
+    started: int
+    gpu: int
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    pid: int
+    policy: str
+    problem: str
+    tenants: tuple[About, ...]
+
+
+def read(path: Path) -> Shown | None:
+    """None: there is none, or it is not one of ours. Raises a Problem where somebody has planted it."""
     try:
-        found = json.loads(file_for(path).read_text())
-    except (OSError, ValueError):
+        with os.fdopen(files.open_trusted(path, file_for(path), os.O_RDONLY), "rb") as file:
+            found = json.loads(file.read(MOST_BYTES))
+        return Shown(
+            whole(found["pid"]),
+            text(found["policy"]),
+            text(found["problem"]),
+            tuple(about(one) for one in found["tenants"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
-    whole = (
-        isinstance(found, dict) and isinstance(found.get("tenants"), list) and {"pid", "policy"} <= set(found)
-    )
-    return found if whole else None
+
+
+def about(found: Any) -> About:
+    decisions = tuple(Decision(moment(one["at"]), text(one["text"])) for one in found["decisions"])
+    return About(whole(found["pid"]), whole(found["started"]), whole(found["gpu"]), decisions)
+
+
+def whole(found: Any) -> int:
+    if type(found) is not int:
+        raise ValueError(found)
+    return found
+
+
+def moment(found: Any) -> float:
+    """One that `time.localtime` can show."""
+    if type(found) not in (int, float) or not 0 <= found < 2**40:
+        raise ValueError(found)
+    return float(found)
+
+
+def text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise ValueError(found)
+    return found

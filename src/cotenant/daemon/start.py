@@ -8,17 +8,32 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cotenant.daemon import lock
+from cotenant.daemon import choice, lock, report
+from cotenant.errors import Problem, narrate
 
 # What is meant for the guest, or changes how a process uses a GPU.
 OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_")
 KEPT = ("COTENANT_NATIVE", "COTENANT_DAEMON_")
+POLICY = "COTENANT_DAEMON_POLICY"
 
 
 def unless_running(path: Path, environment: Mapping[str, str]) -> None:
-    """Returns at once; raises OSError where there can be no new process."""
-    if not lock.is_held(path) and sys.executable:
-        spawn(path, environment_for_daemon(environment))
+    """Returns at once. Raises OSError where there can be no new process, and a Problem where somebody has planted the
+    lock; one line says what else would not work."""
+    if lock.is_held(path) or not sys.executable:
+        return
+    kept = environment_for_daemon(environment)
+    if name := kept.pop(POLICY, ""):
+        # The daemon works in another folder, and nobody would see it complain.
+        try:
+            kept[POLICY] = choice.for_segment(name)
+        except Problem as problem:
+            narrate(f"cotenant: {POLICY}: {problem.message}: the default policy goes on in its place")
+    try:
+        report.check(path)
+    except Problem as problem:
+        narrate(f"cotenant: the daemon cannot say what it does: {problem.message}; hint: {problem.hint}")
+    spawn(path, kept)
 
 
 def environment_for_daemon(environment: Mapping[str, str]) -> dict[str, str]:

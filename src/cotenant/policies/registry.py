@@ -20,7 +20,7 @@ from cotenant.policies.interface import Controller, Rule
 
 GROUP = "cotenant.policies"
 DEFAULT = "guard"
-SHORTEST_TICK_MS = 10
+SHORTEST_TICK_MS, LONGEST_TICK_MS = 10, 60_000
 
 BUILT_IN = {
     "guard": "cotenant.policies.guard:Guard",
@@ -61,31 +61,47 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted(set(installed()) - set(BUILT_IN))]
 
 
-def find(name: str) -> type[Controller]:
-    """Raises a Problem that says what is wrong and what there is."""
-    if os.sep in name or name.endswith(".py"):
+def find(name: str, anew: bool = False) -> type[Controller]:
+    """Raises a Problem that says what is wrong and what there is. `anew`: as its module is now, where it was loaded
+    before; a file is read each time."""
+    if is_file(name):
         return from_file(name)
     if place := BUILT_IN.get(name):
         module, _, attribute = place.partition(":")
         return checked(getattr(importlib.import_module(module), attribute), name)
     if entry := installed().get(name):
         try:
+            if anew and entry.module in sys.modules:
+                importlib.reload(sys.modules[entry.module])
             return checked(entry.load(), name)
         except Problem:
             raise
-        except Exception as error:  # whatever a foreign module does while it is imported
+        except (Exception, SystemExit) as error:  # whatever a foreign module does while it is imported
             raise Problem(f"the policy '{name}' of {entry.value} cannot be loaded: {error!r}") from error
     known = f"known: {', '.join(names())}; or a file: ./mine.py"
     raise Problem(f"unknown policy '{name}'", nearest(name, names()) or known, USAGE)
 
 
-def find_live(name: str) -> type[Controller]:
+def find_live(name: str, anew: bool = False) -> type[Controller]:
     """As `find`, for a policy that shall look after real GPUs."""
-    found = find(name)
+    found = find(name, anew)
     if not about(found).runs_live:
         live = ", ".join(one for one in names() if about(find(one)).runs_live)
         raise Problem(f"the policy '{name}' only runs in the simulator", f"on a GPU: {live}", USAGE)
     return found
+
+
+def is_file(name: str) -> bool:
+    return os.sep in name or name.endswith(".py") or ".py:" in name
+
+
+def source_of(name: str) -> object:
+    """Another one when the policy's file has changed; None: it comes from no file of its own."""
+    try:
+        about = os.stat(name.partition(":")[0]) if is_file(name) else None
+    except OSError:
+        return None
+    return about and (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
 
 
 def about(policy: type[Controller]) -> About:
@@ -119,8 +135,9 @@ def from_file(name: str) -> type[Controller]:
     sys.modules[module.__name__] = module  # dataclasses look themselves up there
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing beside the user's file
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever stands in it
+        # Compiled from the text as it is now: bytecode beside it may be of another moment.
+        exec(compile(path.read_bytes(), str(path.absolute()), "exec"), vars(module))
+    except (Exception, SystemExit) as error:  # whatever stands in it
         raise Problem(f"{file} cannot be loaded: {error!r}", status=USAGE) from error
     finally:
         sys.dont_write_bytecode = writes_bytecode
@@ -144,7 +161,11 @@ def checked(policy: Any, name: str) -> type[Controller]:
     if missing:
         hint = "docs/policies.md has an example"
         raise Problem(f"the policy '{name}' lacks {', '.join(missing)}", hint, USAGE)
-    if policy.every_ms < SHORTEST_TICK_MS:
-        fix = f"set every_ms to {SHORTEST_TICK_MS} or more"
-        raise Problem(f"the policy '{name}' wants a tick every {policy.every_ms} ms", fix, USAGE)
+    for what in ("name", "title"):
+        if not isinstance(getattr(policy, what), str):
+            raise Problem(f"the policy '{name}' has a {what} that is no text", f'{what} = "..."', USAGE)
+    every_ms = policy.every_ms
+    if type(every_ms) not in (int, float) or not SHORTEST_TICK_MS <= every_ms <= LONGEST_TICK_MS:
+        fix = f"set every_ms to {SHORTEST_TICK_MS} or more, {LONGEST_TICK_MS} at most"
+        raise Problem(f"the policy '{name}' wants a tick every {every_ms!r:.40} ms", fix, USAGE)
     return cast("type[Controller]", policy)

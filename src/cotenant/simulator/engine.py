@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cotenant.errors import Problem
-from cotenant.policies import interface
+from cotenant.policies import border, interface
 from cotenant.simulator import native
 from cotenant.simulator.machine import SimulatedGpu
 from cotenant.simulator.results import Times
@@ -143,26 +142,18 @@ class Engine:
             sms=self._gpu.sms,
             memory_bytes=self._gpu.memory_bytes,
         )
-        self._set(self._controller.tick(view))
+        self._set(border.knobs(self._controller.tick(view)))
         if progress is not None:
             progress(about.now_us / 1e6)
 
     def _set(self, knobs: interface.Knobs) -> None:
-        parameters = list(knobs.parameters)
-        if len(parameters) > native.PARAMETERS:
-            raise Problem(f"the policy gives {len(parameters)} parameters", f"at most {native.PARAMETERS}")
-        for of in (knobs, *knobs.tenants.values()):
-            for name in ("gate_every_us", "in_flight_us", "turn_us", "rate", "sm_share", "time_slice_us"):
-                value = getattr(of, name, None)
-                if value is not None and not 0 <= value < math.inf:
-                    raise Problem(f"the policy '{self._policy.name}' sets {name} to {value}", "0 or more")
         record = native.Knobs(
             int(knobs.rule),
             0,
             _or(knobs.gate_every_us, GATE_EVERY_US),
             _or(knobs.in_flight_us, IN_FLIGHT_US),
             _or(knobs.turn_us, TURN_US),
-            (ctypes.c_float * native.PARAMETERS)(*parameters),
+            (ctypes.c_float * native.PARAMETERS)(*knobs.parameters),
         )
         for number in range(len(self._jobs)):
             of = knobs.tenants.get(number, NO_KNOBS)
@@ -223,7 +214,7 @@ def made(policy: type[interface.Controller]) -> interface.Controller:
 
 
 def failed(policy: type[interface.Controller], error: BaseException) -> Problem:
-    what = f"the policy '{policy.name}' failed: {error!r}"
+    what = f"the policy '{policy.name}' failed: {border.shown(error)}"
     return Problem(what, "it is told a View and answers with Knobs: see docs/policies.md")
 
 

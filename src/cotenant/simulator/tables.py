@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from cotenant.simulator.results import Outcome, TenantOutcome, Times, mean, worst
+from cotenant.terminal import Stdout, console
 
 
 def milliseconds(us: float) -> str:
@@ -67,7 +67,6 @@ COLUMNS = (
 def print_table(outcomes: Sequence[Outcome]) -> None:
     """Fits into 100 columns; a column that would be empty (nobody ends, nobody is production) is left out."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     rows = [row(outcome) for outcome in outcomes]
@@ -77,9 +76,7 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
         table.add_column(COLUMNS[number], justify="left" if number == 0 else "right", no_wrap=True)
     for cells in rows:
         table.add_row(*(cells[number] for number in shown))
-    # Where nobody looks at it, every column in full.
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(table)
+    console(width=160).print(table)
 
 
 def title(outcome: Outcome) -> str:
@@ -167,6 +164,6 @@ def print_csv(outcomes: Sequence[Outcome]) -> None:
                 **tenant_record(tenant),
             }
             if writer is None:
-                writer = csv.DictWriter(sys.stdout, list(record))
+                writer = csv.DictWriter(Stdout(), list(record), lineterminator="\n")
                 writer.writeheader()
             writer.writerow(record)

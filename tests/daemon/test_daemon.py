@@ -6,9 +6,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,81 +16,19 @@ from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.daemon import lock, report
 from cotenant.daemon.attachment import DEFAULTS, Attachment
-from cotenant.daemon.loop import Daemon, anybody_under
+from cotenant.daemon.loop import somebody_under
 from cotenant.daemon.report import Decision, Report, stamped
 from cotenant.daemon.start import environment_for_daemon
 from cotenant.policies.interface import Rule
-from tests.segments import UUID, Written
+from tests.daemon.made import BROKEN, COTENANT, FIRM, daemon, ids, policy_file
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.conftest import Run
 
-COTENANT = [sys.executable, "-m", "cotenant"]
-# Does to everybody all that a controller can do.
-FIRM = """
-from cotenant.policies.interface import Knobs, Rule, TenantKnobs
-class Firm:
-    name, title, every_ms = "firm", "all at once", 10
-    def tick(self, view):
-        assert view.now_us > 0
-        wanted = {
-            one.id: TenantKnobs(shut=one.tenant_class > 0, tolerant=one.tenant_class == 0, rate=0.25)
-            for one in view.tenants
-        }
-        return Knobs(rule=Rule.fair, gate_every_us=7, tenants=wanted)
-    def explain(self, tenant):
-        return [f"Tenant {tenant} is held firmly."]
-"""
-BROKEN = """
-class Broken:
-    name, title, every_ms = "broken", "fails", 10
-    def tick(self, view): raise RuntimeError("unforeseen")
-    def explain(self, tenant): raise RuntimeError("speechless")
-"""
-
-
-def add(written: Written, index: int, pid: int, tenant_class: TenantClass) -> segment.Slot:
-    slot = written.tenant(index, pid, tenant_class=tenant_class)
-    slot.started, slot.weight, slot.heartbeat_ns = 7, 2000, time.monotonic_ns() + 10**12
-    slot.gpus[0].busy = 1
-    slot.gpus[0].figures = segment.Figures(kernels=5, graphs=2, copies=3, memory_ops=1, bursts=4)
-    written.header.members[tenant_class][index // 64] |= 1 << index % 64
-    return slot
-
-
-@pytest.fixture
-def path(native: Path, tmp_path: Path) -> Path:
-    """A segment with a production tenant in slot 0 and an opportunistic one in slot 70, both with work."""
-    written = Written()
-    written.gpu(0, UUID)
-    written.header.knobs = segment.Knobs(rule=1, stale_ms=60, **DEFAULTS)
-    add(written, 0, 100, TenantClass.production).slowdown = 50
-    below = add(written, 70, 200, TenantClass.opportunistic)
-    below.floor, below.gpus[0].used_ns, below.gpus[0].busy_ns = 100, 3_000_000, 4_000_000
-    return written.to(tmp_path / "segment")
-
-
-@pytest.fixture
-def attachment(path: Path) -> Iterator[Attachment]:
-    attached = Attachment(path)
-    yield attached
-    attached.close()
-
-
-def daemon(attachment: Attachment, policy: str) -> Daemon:
-    return Daemon(attachment, policy, linger_seconds=10)
-
-
-def policy_file(folder: Path, source: str) -> str:
-    file = folder / "policy.py"
-    file.write_text(source)
-    return str(file)
-
 
 def test_a_view_is_what_the_slots_say(attachment: Attachment) -> None:
-    members = attachment.members()
-    production, below = attachment.view(0, members).tenants
+    production, below = attachment.look().views[0].tenants
     assert (production.tenant_class, production.slowdown, production.weight) == (
         TenantClass.production,
         0.05,
@@ -102,8 +38,8 @@ def test_a_view_is_what_the_slots_say(attachment: Attachment) -> None:
     assert (below.floor, below.used_us, below.busy_us, below.slowdown) == (0.1, 3000, 4000, None)
     assert not below.is_held
     assert production.id != below.id
-    assert [one.id for one in attachment.members()] == [production.id, below.id]
-    assert attachment.view(1, members).tenants == []
+    assert ids(attachment) == [production.id, below.id]
+    assert list(attachment.look().views) == [0]
 
 
 def test_a_view_says_when_memory_last_moved(attachment: Attachment) -> None:
@@ -111,7 +47,7 @@ def test_a_view_says_when_memory_last_moved(attachment: Attachment) -> None:
     residence.since_ns = 5_000_000
 
     def moved_us() -> tuple[float, float]:
-        view = attachment.view(0, attachment.members())
+        view = attachment.look().views[0]
         return view.tenants[1].moved_us, view.now_us
 
     for where in (segment.Where.resident, segment.Where.away, 99):
@@ -124,17 +60,18 @@ def test_a_view_says_when_memory_last_moved(attachment: Attachment) -> None:
 
 
 def test_a_new_owner_of_a_slot_is_another_tenant(attachment: Attachment) -> None:
-    before = [one.id for one in attachment.members()]
+    before = ids(attachment)
     attachment.slots[70].started += 1
-    after = [one.id for one in attachment.members()]
+    after = ids(attachment)
     assert after[0] == before[0] and after[1] not in before
 
 
 def test_who_was_stopped_or_has_died_does_not_count(attachment: Attachment) -> None:
     attachment.slots[70].heartbeat_ns = 1
-    assert not attachment.view(0, attachment.members()).tenants[1].has_work
+    assert not attachment.look().views[0].tenants[1].has_work
     attachment.slots[70].owner = segment.OWNER_DIED | 200
-    assert [one.index for one in attachment.members()] == [0]
+    look = attachment.look()
+    assert [one.slot for one in look.places[0]] == [0] and look.live == 1
 
 
 def test_knobs_are_written_and_run_out_or_are_taken_back(attachment: Attachment, tmp_path: Path) -> None:
@@ -196,7 +133,7 @@ def test_an_unknown_choice_is_told_and_strict_goes_on(attachment: Attachment, ch
     one.tick()
     assert attachment.header.knobs.rule == Rule.strict
     shown = report.read(attachment.path)
-    assert shown and chosen in shown["problem"]
+    assert shown and chosen in shown.problem
 
 
 def test_a_policy_that_fails_does_not_fail_the_tenants(attachment: Attachment, tmp_path: Path) -> None:
@@ -205,19 +142,16 @@ def test_a_policy_that_fails_does_not_fail_the_tenants(attachment: Attachment, t
     one.tick()
     assert attachment.header.knobs.rule == Rule.strict
     shown = report.read(attachment.path)
-    assert shown and "unforeseen" in shown["problem"]
+    assert shown and "unforeseen" in shown.problem
 
 
 def test_the_report_has_each_tenants_decisions(attachment: Attachment, tmp_path: Path) -> None:
     daemon(attachment, policy_file(tmp_path, FIRM)).tick()
     shown = report.read(attachment.path)
     assert shown
-    assert (shown["pid"], shown["policy"], shown["problem"]) == (os.getpid(), "firm", "")
-    assert [(one["pid"], one["started"], one["gpu"]) for one in shown["tenants"]] == [
-        (100, 7, 0),
-        (200, 7, 0),
-    ]
-    assert "held firmly" in shown["tenants"][1]["decisions"][0]["text"]
+    assert (shown.pid, shown.policy, shown.problem) == (os.getpid(), "firm", "")
+    assert [(one.pid, one.started, one.gpu) for one in shown.tenants] == [(100, 7, 0), (200, 7, 0)]
+    assert "held firmly" in shown.tenants[1].decisions[0].text
 
 
 def test_a_report_that_cannot_be_written_is_no_reason_to_stop(attachment: Attachment, tmp_path: Path) -> None:
@@ -272,21 +206,11 @@ def test_the_guests_settings_are_not_the_daemons() -> None:
     }
 
 
-@pytest.fixture
-def env(softgpu_env: dict[str, str]) -> Iterator[dict[str, str]]:
-    """In which `run` starts a daemon that does not linger."""
-    del softgpu_env["COTENANT_NO_DAEMON"]
-    yield softgpu_env | {"COTENANT_DAEMON_LINGER": "0.2"}
-    path = Path(softgpu_env["COTENANT_SEGMENT"])
-    if (shown := report.read(path)) and lock.is_held(path):
-        os.kill(shown["pid"], signal.SIGKILL)
-
-
 def daemon_of(path: Path) -> int:
     wait_for(lambda: report.read(path) is not None)
     shown = report.read(path)
     assert shown
-    return int(shown["pid"])
+    return shown.pid
 
 
 def test_run_starts_one_daemon_apart_from_the_job(env: dict[str, str]) -> None:
@@ -308,7 +232,7 @@ def test_run_starts_one_daemon_apart_from_the_job(env: dict[str, str]) -> None:
         assert b"LD_PRELOAD" not in variables and b"COTENANT_TENANT" not in variables
         assert (Path("/proc") / str(job.pid) / "task" / str(job.pid) / "children").read_text() == ""
         # AND WHEN the job has ended, THEN it ends by itself, and leaves nothing but the segment
-        assert anybody_under(path)
+        assert somebody_under(path)
         job.communicate("end\n", timeout=60)
     wait_for(lambda: not about.exists())
     assert [file.name for file in path.parent.glob("segment*")] == ["segment"]
@@ -357,9 +281,7 @@ def test_killed_it_holds_nobody_back_and_another_takes_over(
         child.kill()
     wait_for(lambda: time.monotonic_ns() > below.shut_until_ns)
     assert not lock.is_held(path)
-    with subprocess.Popen(
-        [*COTENANT, "daemon"], env=plain_env | {"COTENANT_DAEMON_POLICY": "strict"}
-    ) as child:
+    with subprocess.Popen([*COTENANT, "daemon", "--policy", "strict"], env=plain_env) as child:
         wait_for(lambda: attachment.header.knobs.rule == Rule.strict and below.shut_until_ns == 0)
         child.terminate()
         assert child.wait(60) == 0

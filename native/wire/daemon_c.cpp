@@ -1,0 +1,161 @@
+// What the daemon asks of a segment, through ctypes: one look at all tenants, and a sleep that ends when one of them
+// has work. Whoever launches work tells nobody: the sleeper looks, seldom and in few instructions.
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "wire/segment.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+// One tenant on one GPU. Python unpacks it (src/cotenant/daemon/attachment.py; tests/daemon/test_daemon.py holds them equal).
+struct Row {
+    uint64_t started;
+    uint64_t used_ns;
+    uint64_t busy_ns;
+    uint64_t operations;
+    uint64_t bursts;
+    uint64_t moved_ns;  // when its memory was last on its way; now, where it is
+    uint64_t shut_until_ns;
+    uint64_t tolerant_until_ns;
+    uint32_t index;
+    uint32_t gpu;
+    uint32_t pid;
+    uint32_t tenant_class;
+    uint32_t weight;
+    uint32_t slowdown;
+    uint32_t floor;
+    uint32_t has_work;
+    uint32_t is_held;
+    uint32_t in_flight_us;
+    uint32_t rate;
+    uint32_t unused;
+};
+static_assert(sizeof(Row) == 112);
+
+bool is_known(wire::Segment& segment, int gpu) { return segment.header.gpus[gpu].known.load() == 2; }
+
+Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
+    wire::Slot& slot = segment.slot(index);
+    wire::OnGpu& here = slot.gpus[gpu];
+    wire::Figures& figures = here.figures;
+    uint32_t where = slot.residence.where.load();
+    bool moves = where == wire::leaving || where == wire::returning;
+    Row row = {};
+    row.started = slot.started;
+    row.used_ns = here.used_ns.load();
+    row.busy_ns = here.busy_ns.load();
+    row.operations = figures.kernels.load() + figures.graphs.load() + figures.copies.load() + figures.memory_ops.load();
+    row.bursts = figures.bursts.load();
+    row.moved_ns = moves ? now : std::min(slot.residence.since_ns.load(), now);
+    row.shut_until_ns = here.shut_until_ns.load();
+    row.tolerant_until_ns = here.tolerant_until_ns.load();
+    row.index = static_cast<uint32_t>(index);
+    row.gpu = static_cast<uint32_t>(gpu);
+    row.pid = slot.pid;
+    row.tenant_class = slot.tenant_class.load();
+    row.weight = slot.weight.load();
+    row.slowdown = slot.slowdown.load();
+    row.floor = slot.floor.load();
+    row.has_work = wire::has_work(segment, index, gpu);
+    row.is_held = here.gate.load() != wire::open;
+    row.in_flight_us = here.in_flight_us.load();
+    row.rate = here.rate.load();
+    return row;
+}
+
+// A tenant writes its own slot as it likes; what a policy is told only grows all the same.
+void keep_growing(Row& row, Row& earlier) {
+    if (row.started == earlier.started && row.pid == earlier.pid) {
+        row.used_ns = std::max(row.used_ns, earlier.used_ns);
+        row.busy_ns = std::max(row.busy_ns, earlier.busy_ns);
+        row.operations = std::max(row.operations, earlier.operations);
+        row.bursts = std::max(row.bursts, earlier.bursts);
+    }
+    earlier = row;
+}
+
+template <typename Visit>
+void for_each_member(wire::Segment& segment, Visit visit) {
+    if (wire::is_shared(segment)) wire::look_around(segment);
+    uint64_t words[wire::kSlotWords];
+    wire::members(segment, words);
+    for (int word = 0; word < wire::kSlotWords; ++word)
+        for (uint64_t bits = words[word]; bits; bits &= bits - 1) visit(word * 64 + __builtin_ctzll(bits));
+}
+
+// Changes when a tenant begins a burst, comes or goes.
+struct Stir {
+    bool works;
+    uint64_t bursts;
+};
+
+Stir stir_in(wire::Segment& segment) {
+    Stir stir = {false, 0};
+    for_each_member(segment, [&](int index) {
+        stir.bursts += 1;
+        for (int gpu = 0; gpu < wire::kGpus && !stir.works; ++gpu) {
+            if (!is_known(segment, gpu)) continue;
+            stir.works = wire::has_work(segment, index, gpu);
+            stir.bursts += segment.slot(index).gpus[gpu].figures.bursts.load(std::memory_order_relaxed);
+        }
+    });
+    return stir;
+}
+
+}  // namespace
+
+// Writes a row for each live tenant on each GPU that it has used, and into `live` how many tenants there are. A tenant
+// whose owner died is freed on the way, and what it kept closed opened. `earlier` has a row for each slot on each GPU,
+// zeroed before the first look. Returns the number of rows.
+EXPORT int cotenant_segment_look(void* opened, uint64_t now, void* rows, void* earlier, int room, int* live) {
+    auto& segment = *static_cast<wire::Segment*>(opened);
+    Row *out = static_cast<Row*>(rows), *before = static_cast<Row*>(earlier);
+    int written = 0;
+    bool lost = false;
+    *live = 0;
+    for_each_member(segment, [&](int index) {
+        wire::Slot& slot = segment.slot(index);
+        if (!wire::is_live(slot)) {
+            lost = true;
+            return;
+        }
+        ++*live;
+        for (int gpu = 0; gpu < wire::kGpus && written < room; ++gpu) {
+            wire::OnGpu& here = slot.gpus[gpu];
+            if (!is_known(segment, gpu) || !(here.busy.load() || here.figures.bursts.load())) continue;
+            Row& row = out[written] = row_of(segment, index, gpu, now);
+            if (row.tenant_class >= wire::kClasses) continue;
+            keep_growing(row, before[index * wire::kGpus + gpu]);
+            ++written;
+        }
+    });
+    if (lost) wire::bury_the_dead(segment);
+    return written;
+}
+
+EXPORT size_t cotenant_segment_row_bytes() { return sizeof(Row); }
+
+// Sleeps for `most_ms` at most, and no longer than until a tenant has work, comes or goes, or somebody names a policy.
+// A signal of these ends it too, and is returned; the caller has blocked them.
+EXPORT int cotenant_segment_sleep(void* opened, uint32_t choices, int most_ms, const int* signals, int count) {
+    auto& segment = *static_cast<wire::Segment*>(opened);
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < count; ++i) sigaddset(&set, signals[i]);
+    // In an administrator's segment a look reads every slot's file.
+    int nap_ms = wire::is_shared(segment) ? 100 : 20;
+    Stir before = stir_in(segment);
+    for (int slept_ms = 0; slept_ms < most_ms; slept_ms += nap_ms) {
+        timespec nap = {0, std::min(nap_ms, most_ms - slept_ms) * 1000000L};
+        int got = sigtimedwait(&set, nullptr, &nap);
+        if (got > 0) return got;
+        Stir now = stir_in(segment);
+        if (now.works || now.bursts != before.bursts || segment.header.choices.load() != choices) return 0;
+    }
+    return 0;
+}

@@ -1,0 +1,168 @@
+"""The daemon's files in a folder where everybody may write: what was planted there is neither followed nor believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant.daemon import files, lock, report
+from cotenant.errors import Problem
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+STRANGER = 54321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+PRECIOUS = b"precious"
+Plant = Callable[[Path], str]
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    file = tmp_path / "precious"
+    file.write_bytes(PRECIOUS)
+    return file
+
+
+@pytest.mark.parametrize("ending", ["", ".new"])
+def test_a_report_is_not_written_through_a_planted_link(path: Path, precious: Path, ending: str) -> None:
+    planted = Path(f"{report.file_for(path)}{ending}")
+    planted.symlink_to(precious)
+    report.Report(path).show("guard", "", {(1, 2, 0): ["Said."]})
+    assert precious.read_bytes() == PRECIOUS
+    shown = report.read(path)
+    assert shown is not None and shown.tenants[0].decisions[0].text == "Said."
+    assert not report.file_for(path).is_symlink()
+
+
+def test_its_files_are_for_nobody_else(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        held = lock.acquire(path)
+        report.Report(path).show("guard", "", {})
+    finally:
+        os.umask(before)
+    assert held is not None
+    for file in (lock.file_for(path), report.file_for(path)):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    lock.release(path, held)
+
+
+def plant_link(file: Path) -> str:
+    file.symlink_to("/etc/passwd")
+    return "is a link"
+
+
+def plant_pipe(file: Path) -> str:
+    os.mkfifo(file)
+    return "is no regular file"
+
+
+def plant_folder(file: Path) -> str:
+    file.mkdir()
+    return "is no regular file"
+
+
+def plant_strangers(file: Path) -> str:
+    file.touch(0o600)
+    os.chown(file, STRANGER, STRANGER)
+    return f"belongs to user {STRANGER}"
+
+
+PLANTERS = [plant_link, plant_pipe, plant_folder, pytest.param(plant_strangers, marks=as_root)]
+
+
+@pytest.mark.parametrize("plant", PLANTERS)
+def test_a_planted_lock_is_one_line_with_its_remedy(
+    cotenant: Run, path: Path, plain_env: dict[str, str], plant: Plant
+) -> None:
+    what = plant(lock.file_for(path))
+    done = cotenant("daemon", env=plain_env)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"error: {lock.file_for(path)} {what}",
+        "hint: have it removed, or name another segment with --segment",
+    ]
+
+
+@as_root
+def test_run_says_that_a_planted_lock_keeps_the_daemon_away(cotenant: Run, env: dict[str, str]) -> None:
+    path = Path(env["COTENANT_SEGMENT"])
+    what = plant_strangers(lock.file_for(path))
+    done = cotenant("run", "--", "echo", "ran", env=env)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    (line,) = done.stderr.splitlines()
+    assert "no daemon looks after" in line and what in line and "hint: have it removed" in line
+
+
+@as_root
+def test_run_says_that_a_planted_report_keeps_the_daemon_from_telling(
+    cotenant: Run, env: dict[str, str]
+) -> None:
+    path = Path(env["COTENANT_SEGMENT"])
+    what = plant_strangers(files.new(report.file_for(path)))
+    done = cotenant("run", "--", "true", env=env)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert "cannot say what it does" in line and what in line and "hint: have it removed" in line
+
+
+@pytest.mark.parametrize("plant", PLANTERS)
+def test_a_planted_report_is_not_believed(path: Path, plant: Plant) -> None:
+    plant(report.file_for(path))
+    with pytest.raises(Problem):
+        report.read(path)
+
+
+@as_root
+def test_explain_says_whose_a_planted_report_is(cotenant: Run, path: Path, plain_env: dict[str, str]) -> None:
+    content = {"pid": 1, "policy": "evil", "since": 0, "problem": "\x1b]0;pwned\x07", "tenants": []}
+    file = report.file_for(path)
+    file.write_text(json.dumps(content))
+    os.chown(file, STRANGER, STRANGER)
+    held = lock.acquire(path)
+    assert held is not None
+    try:
+        done = cotenant("explain", "100", env=plain_env)
+    finally:
+        lock.release(path, held)
+    assert done.returncode == 0 and "evil" not in done.stdout
+    assert f"belongs to user {STRANGER}" in done.stdout and "have it removed" in done.stdout
+
+
+@as_root
+def test_the_segments_owner_is_believed(path: Path) -> None:
+    """An administrator's daemon, as the users see it."""
+    report.Report(path).show("guard", "", {})
+    for file in (path, report.file_for(path)):
+        os.chown(file, STRANGER, STRANGER)
+    assert report.read(path) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pid": "1"},
+        {"policy": None},
+        {"problem": 3},
+        {"tenants": {"a": 1}},
+        {"tenants": [{"pid": 1}]},
+        {"tenants": [{"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": "x", "text": "y"}]}]},
+        {"tenants": [{"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": 1e300, "text": "y"}]}]},
+        {"tenants": [{"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": 1, "text": ["y"]}]}]},
+        {"tenants": [{"pid": True, "started": 1, "gpu": 0, "decisions": []}]},
+    ],
+)
+def test_a_report_of_another_shape_is_none(path: Path, change: dict[str, object]) -> None:
+    about = {"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": 5, "text": "y"}]}
+    good = {"pid": 1, "policy": "guard", "problem": "", "tenants": [about]}
+    report.file_for(path).write_text(json.dumps(good))
+    assert report.read(path) is not None
+    report.file_for(path).write_text(json.dumps(good | change))
+    assert report.read(path) is None
