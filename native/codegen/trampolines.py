@@ -1,6 +1,7 @@
 """The forwarding assembly: one jump through a slot for every driver function, for each processor that there is.
 
-A slot first leads to `first_N`, which tells the resolver (native/shim/entry) the function's number.
+A slot first leads to `first_N`, which tells the resolver (native/shim/entry) the function's number, in a register that
+no caller uses across a call and that carries no argument.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Instructions:
 INSTRUCTIONS = {
     "x86_64": Instructions(
         jump="    jmp *{slot}(%rip)\n",
-        first_call="    pushq ${number}\n    jmp shim_first_call\n",
+        first_call="    movl ${number}, %r11d\n    jmp shim_first_call\n",
     ),
     # Another thread may be filling the slots: what it wrote before (the driver's functions, the hooks' state) must be
     # seen by whoever sees the slot, so the load is an acquire. x86 loads are.
@@ -40,7 +41,8 @@ def assembly(machine: str, names: list[str]) -> str:
     if machine not in INSTRUCTIONS:
         raise SystemExit(f"error: no trampolines for {machine}: there are {', '.join(INSTRUCTIONS)}")
     write = INSTRUCTIONS[machine]
-    parts = [HEAD]
+    # None of them touches the stack: one description of the caller's frame serves them all.
+    parts = [HEAD, "    .cfi_startproc\n"]
     for number, name in enumerate(names):
         jump = write.jump.format(slot=f"(shim_slots + {8 * number})")
         parts.append(
@@ -49,6 +51,7 @@ def assembly(machine: str, names: list[str]) -> str:
         )
     for number in range(len(names)):
         parts.append(f"first_{number}:\n{write.first_call.format(number=number)}")
+    parts.append("    .cfi_endproc\n")
     parts.append("    .hidden shim_slots\n    .globl shim_slots\n    .data\n    .p2align 6\nshim_slots:\n")
     parts.extend(f"    .quad first_{number}\n" for number in range(len(names)))
     parts.append('    .section .note.GNU-stack,"",%progbits\n')

@@ -36,6 +36,8 @@ CUresult no_device() { return CUDA_ERROR_NO_DEVICE; }
 constexpr const char* kUsualPlaces[] = {
     "/usr/local/nvidia/lib64/libcuda.so.1",
     "/usr/lib/" COTENANT_MACHINE "-linux-gnu/libcuda.so.1",
+    "/usr/lib/" COTENANT_MACHINE "-linux-gnu/nvidia/libcuda.so.1",  // Jetson, from JetPack 6 on
+    "/usr/lib/" COTENANT_MACHINE "-linux-gnu/tegra/libcuda.so.1",   // and before
     "/usr/lib64/libcuda.so.1",
     "/usr/lib/wsl/lib/libcuda.so.1",
 };

@@ -21,7 +21,8 @@ FOLDERS = (
     "/usr/local/nvidia/lib",
     HERE.library_folder,
     f"{HERE.library_folder}/nvidia/current",
-    f"{HERE.library_folder}/nvidia",  # Jetson
+    f"{HERE.library_folder}/nvidia",  # Jetson, from JetPack 6 on
+    f"{HERE.library_folder}/tegra",  # and before
     "/usr/lib64",
     "/usr/lib",
     "/usr/lib/wsl/lib",

@@ -1,13 +1,12 @@
 # The two entries that C++ cannot write: they must leave every argument register as the caller set it.
     .text
 
-# A trampoline's slot leads here first, with the function's number on the stack above the return address.
+# A trampoline's slot leads here first, with the function's number in r11d, which no caller uses across a call.
     .hidden shim_first_call
     .globl shim_first_call
     .type shim_first_call, @function
 shim_first_call:
     .cfi_startproc
-    .cfi_adjust_cfa_offset 8
     pushq %rbp
     .cfi_adjust_cfa_offset 8
     .cfi_rel_offset %rbp, 0
@@ -30,7 +29,7 @@ shim_first_call:
     movups %xmm5, 144(%rsp)
     movups %xmm6, 160(%rsp)
     movups %xmm7, 176(%rsp)
-    movl 8(%rbp), %edi
+    movl %r11d, %edi
     call shim_resolve
     movq %rax, %r11
     movq 0(%rsp), %rdi
@@ -48,11 +47,11 @@ shim_first_call:
     movups 144(%rsp), %xmm5
     movups 160(%rsp), %xmm6
     movups 176(%rsp), %xmm7
+
     movq %rbp, %rsp
     popq %rbp
-    .cfi_def_cfa %rsp, 16
-    addq $8, %rsp
-    .cfi_adjust_cfa_offset -8
+    .cfi_def_cfa %rsp, 8
+    .cfi_restore %rbp
     jmp *%r11
     .cfi_endproc
     .size shim_first_call, .-shim_first_call
