@@ -31,6 +31,7 @@ def two_tenants(plain_env: dict[str, str]) -> dict[str, str]:
     train.gpus[0].gate = 0
     train.gpus[0].figures = segment.Figures(kernels=1, graphs=2, copies=3, gates=4, escaped=6)
     train.unknown_functions = 9
+    train.export_tables, train.ungated_graphs, train.checkpoints = 3, 2, 1
     written.tenant(2, pid=300, name=b"lost", owner=segment.OWNER_DIED | 300)
     written.to(Path(plain_env["COTENANT_SEGMENT"]))
     return plain_env
@@ -46,6 +47,7 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
     assert serve["gpus"][0] | {"kernels": 5, "busy": True, "gated": False} == serve["gpus"][0]
     assert train["class"] == "opportunistic"
     assert train["unknown_functions"] == 9
+    assert (train["export_tables"], train["ungated_graphs"], train["checkpoints"]) == (3, 2, 1)
     on_gpu = train["gpus"][0]
     assert (
         on_gpu | {"busy": False, "gated": True, "graphs": 2, "copies": 3, "gates": 4, "escaped": 6} == on_gpu

@@ -94,6 +94,7 @@ def untreated(treatments: Mapping[str, Treatment], functions: Mapping[str, Funct
 
 HANDLED = {
     "Kernel": "counted and gated",
+    "KernelOnSeveral": "counted and gated in the stream of each device",
     "Graph": "counted and gated as a whole",
     "Copy": "counted and gated",
     "Fill": "counted and gated",
@@ -143,6 +144,8 @@ HANDLED = {
     "CreateGreenContext": "watched: what is allocated in a green context is the primary context's",
     "DestroyGreenContext": "watched: a green context's streams are forgotten first",
     "ResetPrimary": "watched: a reset context's streams are forgotten first",
+    "ExportTable": "passed, and counted as an export table: what its functions do is not seen",
+    "Checkpoint": "passed, and counted as a checkpoint",
     "ProcAddress": "answers with a hook where the driver answered with a hooked function",
 }
 

@@ -12,6 +12,7 @@
 #include "tenant/green_contexts.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
+#include "tenant/uncovered.h"
 
 namespace shim {
 
@@ -29,8 +30,6 @@ CUstream stream_in(First first, Rest... rest) {
         return first;
     else if constexpr (std::is_same_v<First, const CUlaunchConfig*>)
         return first ? first->hStream : nullptr;
-    else if constexpr (std::is_same_v<First, CUDA_LAUNCH_PARAMS*>)
-        return first ? first->hStream : nullptr;  // one launch a device: the first stands for all
     else
         return stream_in(rest...);
 }
@@ -85,6 +84,26 @@ struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
 
 template <int index, bool per_thread, class Function>
 struct Kernel : Enqueue<Kind::kernel, Load::gpu, index, per_thread, Function> {};
+// One launch on each of several devices, each in a stream of its own, all of them or none.
+template <int index, bool per_thread, class Function>
+struct KernelOnSeveral {
+    static CUresult call(CUDA_LAUNCH_PARAMS* launches, unsigned int count, unsigned int flags) {
+        return from(0, launches, count, flags);
+    }
+
+ private:
+    static CUresult from(unsigned int first, CUDA_LAUNCH_PARAMS* launches, unsigned int count, unsigned int flags) {
+        if (!launches || first >= count || first >= kMost) return call_real<index>(launches, count, flags);
+        const CUDA_LAUNCH_PARAMS& here = launches[first];
+        tenant::Work work(Kind::kernel, here.hStream, per_thread);
+        if (work.passes_gates())
+            work.pass_gate(shape_of<index>(here.function, here.gridDimX, here.gridDimY, here.gridDimZ, here.blockDimX,
+                                           here.blockDimY, here.blockDimZ, here.sharedMemBytes));
+        return work.result(from(first + 1, launches, count, flags));
+    }
+    static constexpr unsigned int kMost = 64;  // whatever a program says; no machine has more GPUs
+};
+
 template <int index, bool per_thread, class Function>
 struct Graph : Enqueue<Kind::graph, Load::gpu, index, per_thread, Function> {};
 template <int index, bool per_thread, class Function>
@@ -101,14 +120,17 @@ struct Instantiate;
 template <int index, bool per_thread, class... Rest>
 struct Instantiate<index, per_thread, CUresult(CUgraphExec*, CUgraph, Rest...)> {
     static CUresult call(CUgraphExec* exec, CUgraph graph, Rest... rest) {
+        tenant::Still still;
         tenant::TakingForGraph taking(graph);
         if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         tenant::GatedGraph gated(graph);
         CUresult result = gated.exists() ? call_real<index>(exec, gated.clone(), rest...) : CUDA_ERROR_NOT_SUPPORTED;
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS) {
             gated.keep_for(*exec);
-        else
+        } else {
             result = call_real<index>(exec, graph, rest...);
+            if (result == CUDA_SUCCESS) gated.note_ungated();
+        }
         if (result == CUDA_SUCCESS) taking.keep_for(*exec);
         return result;
     }
@@ -128,6 +150,7 @@ struct UpdateExec;
 template <int index, bool per_thread, class... Results>
 struct UpdateExec<index, per_thread, CUresult(CUgraphExec, CUgraph, Results...)> {
     static CUresult call(CUgraphExec exec, CUgraph graph, Results... results) {
+        tenant::Still still;
         tenant::GatedGraph gated(graph, exec);
         if (!gated.exists()) return call_real<index>(exec, graph, results...);
         CUresult result = call_real<index>(exec, gated.clone(), results...);
@@ -141,6 +164,7 @@ struct NodeOfExec;
 template <int index, bool per_thread, class... Rest>
 struct NodeOfExec<index, per_thread, CUresult(CUgraphExec, CUgraphNode, Rest...)> {
     static CUresult call(CUgraphExec exec, CUgraphNode node, Rest... rest) {
+        tenant::Still still;
         return call_real<index>(exec, tenant::node_in_exec(exec, node), rest...);
     }
 };
@@ -236,12 +260,28 @@ struct ProcAddress<index, per_thread, CUresult(const char*, void**, Rest...)> {
         if (result != CUDA_SUCCESS || !function || !*function) return result;
         int known = index_of(*function);
         if (known < 0)
-            tenant::count_unknown_function();
+            tenant::count(tenant::Uncovered::unknown_function);
         else if (void* ours = hook_for(known))
             *function = ours;
         return result;
     }
 };
+
+// Passed on as it is, and counted.
+template <tenant::Uncovered what, int index, class Function>
+struct Counted;
+template <tenant::Uncovered what, int index, class... Arguments>
+struct Counted<what, index, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        CUresult result = call_real<index>(arguments...);
+        if (result == CUDA_SUCCESS) tenant::count(what);
+        return result;
+    }
+};
+template <int index, bool per_thread, class Function>
+struct ExportTable : Counted<tenant::Uncovered::export_table, index, Function> {};
+template <int index, bool per_thread, class Function>
+struct Checkpoint : Counted<tenant::Uncovered::checkpoint, index, Function> {};
 
 struct Hook {
     int index;
@@ -278,6 +318,7 @@ void prepare_hooks() {
 #define CALL(function) tenant::driver.function = reinterpret_cast<decltype(&::function)>(real[Index::function]);
     TENANT_DRIVER_CALLS(CALL)
     TENANT_MEMORY_CALLS(CALL)
+    TENANT_GRAPH_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
     for (const Hook& hook : hooks) hook_by_index[hook.index] = hook.function;

@@ -172,6 +172,11 @@ inline void answer_as_allocated(CUpointer_attribute attribute, void* out, const 
     if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) *static_cast<unsigned long long*>(out) = 0;
 }
 
+// By such tokens the driver of a network card asks for the pages.
+inline void pin_if_handed_out(CUpointer_attribute attribute, CUdeviceptr pointer) {
+    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) tenant::pin_memory_at(pointer);
+}
+
 template <int index, bool per_thread, class Function>
 struct PointerAttribute {
     static CUresult call(void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
@@ -179,6 +184,7 @@ struct PointerAttribute {
         tenant::MovableRange range{};
         CUresult result = call_real<index>(out, attribute, pointer);
         if (result == CUDA_SUCCESS && allocated_around(pointer, &range)) answer_as_allocated(attribute, out, range);
+        if (result == CUDA_SUCCESS) pin_if_handed_out(attribute, pointer);
         return result;
     }
 };
@@ -190,7 +196,10 @@ struct PointerAttributes {
         tenant::MovableRange range{};
         CUresult result = call_real<index>(count, attributes, out, pointer);
         if (result != CUDA_SUCCESS || !allocated_around(pointer, &range)) return result;
-        for (unsigned int i = 0; i < count; ++i) answer_as_allocated(attributes[i], out[i], range);
+        for (unsigned int i = 0; i < count; ++i) {
+            answer_as_allocated(attributes[i], out[i], range);
+            pin_if_handed_out(attributes[i], pointer);
+        }
         return result;
     }
 };

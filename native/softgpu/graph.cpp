@@ -48,7 +48,9 @@ CUgraphNodeType type_of(const NodeBody& body) {
         CUgraphNodeType operator()(const CopyNode&) { return CU_GRAPH_NODE_TYPE_MEMCPY; }
         CUgraphNodeType operator()(const MemsetNode&) { return CU_GRAPH_NODE_TYPE_MEMSET; }
         CUgraphNodeType operator()(const HostNode&) { return CU_GRAPH_NODE_TYPE_HOST; }
-        CUgraphNodeType operator()(const ChildNode&) { return CU_GRAPH_NODE_TYPE_GRAPH; }
+        CUgraphNodeType operator()(const ChildNode& node) {
+            return node.conditional ? CU_GRAPH_NODE_TYPE_CONDITIONAL : CU_GRAPH_NODE_TYPE_GRAPH;
+        }
         CUgraphNodeType operator()(const WaitNode&) { return CU_GRAPH_NODE_TYPE_WAIT_EVENT; }
         CUgraphNodeType operator()(const RecordNode&) { return CU_GRAPH_NODE_TYPE_EVENT_RECORD; }
         CUgraphNodeType operator()(const ValueNode&) { return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP; }
@@ -117,6 +119,16 @@ GraphRef copy_graph(const Graph& graph) {
         for (const Edge& edge : node->after) twin[node.get()]->after.push_back({twin[edge.from.get()], edge.data});
     }
     return copy;
+}
+
+bool cannot_be_cloned(const Graph& graph) {
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const NodeRef& node) {
+        const auto updatable = node->attributes.find(CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
+        if (updatable != node->attributes.end() && updatable->second.deviceUpdatableKernelNode.deviceUpdatable)
+            return true;
+        const auto* child = std::get_if<ChildNode>(&node->body);
+        return child && (child->conditional || cannot_be_cloned(*child->graph));
+    });
 }
 
 NodeRef find_copy(const Graph& copy, CUgraphNode original) {

@@ -37,6 +37,9 @@ struct HostNode {
 };
 struct ChildNode {
     GraphRef graph;
+    // The body of a conditional node runs if the condition held when its graph was launched: kernels do not set it.
+    bool conditional = false, runs = true;
+    std::shared_ptr<CUgraph> handle_of_body = nullptr;  // the caller looks at it for as long as there is the node
 };
 struct EmptyNode {};
 struct WaitNode {
@@ -99,6 +102,7 @@ GraphRef graph_from(CUgraph handle);
 NodeRef node_from_handle(CUgraphNode handle);
 NodeRef add_node(Graph& graph, NodeBody body, std::vector<Edge> after);
 GraphRef copy_graph(const Graph& graph);                     // not published: it goes with its last reference
+bool cannot_be_cloned(const Graph& graph);                   // by a caller; also for what is in child graphs
 NodeRef find_copy(const Graph& copy, CUgraphNode original);  // also within child graphs
 void remove_node(const NodeRef& node);
 void remove_graph(const GraphRef& graph);

@@ -29,6 +29,7 @@ CUresult clone(CUgraph* out, CUgraph handle) {
     const Lock lock(graph_lock());
     const GraphRef graph = graph_from(handle);
     if (!graph) return CUDA_ERROR_INVALID_VALUE;
+    if (cannot_be_cloned(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
     const GraphRef copy = copy_graph(*graph);
     for (const auto& [object, count] : copy->kept) TRY(retain_user_object(object, count));
     publish(copy);
@@ -238,10 +239,13 @@ DRIVER_API cuGraphNodeFindInClone(CUgraphNode* out, CUgraphNode original, CUgrap
         const Lock lock(graph_lock());
         const GraphRef copy = graph_from(handle);
         if (!copy) return CUDA_ERROR_INVALID_VALUE;
-        const NodeRef node = find_copy(*copy, original);
-        if (!node) return CUDA_ERROR_INVALID_VALUE;
-        *out = node->handle;
-        return CUDA_SUCCESS;
+        // Among its own nodes only: what is in a child graph is found in the copy of that.
+        for (const NodeRef& node : copy->nodes) {
+            if (node->origin != original) continue;
+            *out = node->handle;
+            return CUDA_SUCCESS;
+        }
+        return CUDA_ERROR_INVALID_VALUE;
     });
 }
 DRIVER_API cuGraphDestroyNode(CUgraphNode handle) {

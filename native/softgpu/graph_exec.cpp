@@ -1,6 +1,7 @@
 #include "softgpu/graph_exec.h"
 
 #include <algorithm>
+#include <set>
 
 #include "softgpu/capture.h"
 #include "softgpu/event.h"
@@ -78,7 +79,7 @@ bool flatten(const Graph& graph, const std::vector<size_t>& before, std::vector<
             has_later[edge.from.get()] = true;
         }
         if (node->after.empty()) planned.after = before;
-        if (const auto* child = std::get_if<ChildNode>(&node->body)) {
+        if (const auto* child = std::get_if<ChildNode>(&node->body); child && child->runs) {
             std::vector<size_t> child_ends;
             if (!flatten(*child->graph, planned.after, plan, &child_ends)) return false;
             if (!child_ends.empty()) planned.after = std::move(child_ends);
@@ -210,52 +211,63 @@ CUgraphExecUpdateResult compare_bodies(const NodeBody& have, const NodeBody& wan
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-size_t place_in(const Graph& graph, const Node* node) {
-    const auto found =
-        std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const NodeRef& other) { return other.get() == node; });
-    return static_cast<size_t>(found - graph.nodes.begin());
+using Pairs = std::vector<std::pair<Node*, const Node*>>;
+
+std::vector<NodeRef> exits(const Graph& graph) {
+    std::set<const Node*> inner;
+    for (const NodeRef& node : graph.nodes) {
+        for (const Edge& edge : node->after) inner.insert(edge.from.get());
+    }
+    std::vector<NodeRef> result;
+    for (const NodeRef& node : graph.nodes) {
+        if (inner.count(node.get()) == 0) result.push_back(node);
+    }
+    return result;
 }
 
-bool same_dependencies(const Graph& a, const Node& in_a, const Graph& b, const Node& in_b) {
-    const auto places = [](const Graph& graph, const Node& node) {
-        std::vector<size_t> result;
-        for (const Edge& edge : node.after) result.push_back(place_in(graph, edge.from.get()));
-        std::sort(result.begin(), result.end());
-        return result;
-    };
-    return places(a, in_a) == places(b, in_b);
-}
-
-// Nodes are paired in the order they were added, as a program that builds the same graph again adds them.
-CUgraphExecUpdateResultInfo compare(const Graph& have, const Graph& wanted) {
+// Pairs the nodes of two graphs as the driver does: exit nodes in the order they were added, then what each comes after
+// in the order of its edges.
+CUgraphExecUpdateResultInfo compare(const Graph& have, const Graph& wanted, Pairs* pairs) {
+    const std::vector<NodeRef> old_exits = exits(have), new_exits = exits(wanted);
     if (have.nodes.size() != wanted.nodes.size())
         return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, nullptr, nullptr};
-    for (size_t i = 0; i < have.nodes.size(); ++i) {
-        const Node &old_node = *have.nodes[i], &new_node = *wanted.nodes[i];
-        if (!same_type(old_node.body, new_node.body)) {
+    if (old_exits.size() != new_exits.size())
+        return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, new_exits.back()->handle, nullptr};
+    std::map<const Node*, const Node*> paired;
+    Pairs here;
+    for (size_t i = 0; i < old_exits.size(); ++i) {
+        paired[new_exits[i].get()] = old_exits[i].get();
+        here.emplace_back(old_exits[i].get(), new_exits[i].get());
+    }
+    for (size_t i = 0; i < here.size(); ++i) {
+        Node& old_node = *here[i].first;
+        const Node& new_node = *here[i].second;
+        if (!same_type(old_node.body, new_node.body))
             return {CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, new_node.handle, nullptr};
-        }
-        if (!same_dependencies(have, old_node, wanted, new_node)) {
+        if (old_node.after.size() != new_node.after.size())
             return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, new_node.handle, nullptr};
+        for (size_t j = 0; j < old_node.after.size(); ++j) {
+            Node* old_before = old_node.after[j].from.get();
+            const NodeRef& new_before = new_node.after[j].from;
+            const auto [known, fresh] = paired.try_emplace(new_before.get(), old_before);
+            if (known->second != old_before)
+                return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, new_node.handle, new_before->handle};
+            if (fresh) here.emplace_back(old_before, new_before.get());
         }
         if (const auto* child = std::get_if<ChildNode>(&old_node.body)) {
-            const auto inner = compare(*child->graph, *std::get<ChildNode>(new_node.body).graph);
+            const auto inner = compare(*child->graph, *std::get<ChildNode>(new_node.body).graph, pairs);
             if (inner.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return inner;
+            continue;
         }
         const CUgraphExecUpdateResult result = compare_bodies(old_node.body, new_node.body);
         if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return {result, new_node.handle, nullptr};
+        pairs->push_back(here[i]);
     }
     return {CU_GRAPH_EXEC_UPDATE_SUCCESS, nullptr, nullptr};
 }
 
-void take_over(Graph& have, const Graph& wanted) {
-    for (size_t i = 0; i < have.nodes.size(); ++i) {
-        if (auto* child = std::get_if<ChildNode>(&have.nodes[i]->body)) {
-            take_over(*child->graph, *std::get<ChildNode>(wanted.nodes[i]->body).graph);
-        } else {
-            have.nodes[i]->body = wanted.nodes[i]->body;
-        }
-    }
+void take_over(const Pairs& pairs) {
+    for (const auto& [have, wanted] : pairs) have->body = wanted->body;
 }
 
 // The steps that were made are for the old parameters.
@@ -357,8 +369,10 @@ CUresult set_node(GraphExec& exec, CUgraphNode original, NodeBody body) {
         if (!same_type(node->body, body)) return CUDA_ERROR_INVALID_VALUE;
         if (auto* child = std::get_if<ChildNode>(&node->body)) {
             const Graph& wanted = *std::get<ChildNode>(body).graph;
-            if (compare(*child->graph, wanted).result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
-            take_over(*child->graph, wanted);
+            Pairs pairs;
+            const auto compared = compare(*child->graph, wanted, &pairs);
+            if (compared.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+            take_over(pairs);
             node = nullptr;
         } else {
             if (compare_bodies(node->body, body) != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
@@ -400,9 +414,10 @@ CUresult update(GraphExec& exec, CUgraph handle, CUgraphExecUpdateResultInfo* in
         const std::lock_guard<std::mutex> lock(graph_lock());
         const GraphRef graph = graph_from(handle);
         if (!graph) return CUDA_ERROR_INVALID_VALUE;
-        *info = compare(*exec.graph, *graph);
+        Pairs pairs;
+        *info = compare(*exec.graph, *graph, &pairs);
         if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-        take_over(*exec.graph, *graph);
+        take_over(pairs);
     }
     return remake(exec, nullptr);
 }

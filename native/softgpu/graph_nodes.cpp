@@ -28,6 +28,12 @@ CUresult check_given(CUcontext context) {
     return context_from(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+// The values that conditions have at a launch, by handle. Under graph_lock().
+std::vector<unsigned>& conditions() {
+    static auto& values = *new std::vector<unsigned>;
+    return values;
+}
+
 CUcontext given_or_current(CUcontext context) { return context ? context : top_context(); }
 
 }  // namespace
@@ -107,7 +113,27 @@ CUresult wait_node(CUevent handle, NodeBody* out) {
     return CUDA_SUCCESS;
 }
 
-CUresult any_node(const CUgraphNodeParams* parameters, NodeBody* out) {
+CUresult make_condition(CUgraph graph, unsigned value, CUgraphConditionalHandle* out) {
+    const std::lock_guard<std::mutex> lock(graph_lock());
+    if (!out || !graph_from(graph)) return CUDA_ERROR_INVALID_VALUE;
+    conditions().push_back(value);
+    *out = conditions().size();
+    return CUDA_SUCCESS;
+}
+
+CUresult conditional_node(CUDA_CONDITIONAL_NODE_PARAMS* parameters, NodeBody* out) {
+    const std::lock_guard<std::mutex> lock(graph_lock());
+    if (parameters->handle == 0 || parameters->handle > conditions().size()) return CUDA_ERROR_INVALID_VALUE;
+    if (parameters->type != CU_GRAPH_COND_TYPE_IF || parameters->size != 1) return CUDA_ERROR_NOT_SUPPORTED;
+    const GraphRef body = make_graph();
+    body->owned = true;
+    const auto handle = std::make_shared<CUgraph>(body->handle);
+    parameters->phGraph_out = handle.get();
+    *out = ChildNode{body, true, conditions()[parameters->handle - 1] != 0, handle};
+    return CUDA_SUCCESS;
+}
+
+CUresult any_node(CUgraphNodeParams* parameters, NodeBody* out) {
     if (!parameters) return CUDA_ERROR_INVALID_VALUE;
     switch (parameters->type) {
         case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -133,6 +159,8 @@ CUresult any_node(const CUgraphNodeParams* parameters, NodeBody* out) {
         }
         case CU_GRAPH_NODE_TYPE_GRAPH:
             return child_node(parameters->graph.graph, out);
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+            return conditional_node(&parameters->conditional, out);
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
             return wait_node(parameters->eventWait.event, out);
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD:

@@ -14,6 +14,8 @@ CUresult value_node(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, NodeBody* o
 CUresult child_node(CUgraph graph, NodeBody* out);  // of a copy of it; graph_lock() must not be held
 CUresult record_node(CUevent event, NodeBody* out);
 CUresult wait_node(CUevent event, NodeBody* out);
-CUresult any_node(const CUgraphNodeParams* parameters, NodeBody* out);
+CUresult conditional_node(CUDA_CONDITIONAL_NODE_PARAMS* parameters, NodeBody* out);
+CUresult make_condition(CUgraph graph, unsigned value, CUgraphConditionalHandle* out);
+CUresult any_node(CUgraphNodeParams* parameters, NodeBody* out);
 
 }  // namespace softgpu

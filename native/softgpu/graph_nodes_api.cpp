@@ -185,6 +185,11 @@ DRIVER_API cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode*
     });
 }
 
+DRIVER_API cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph graph, CUcontext, unsigned int value,
+                                          unsigned int flags) {
+    return entry([&] { return make_condition(graph, flags & CU_GRAPH_COND_ASSIGN_DEFAULT ? value : 0, out); });
+}
+
 DRIVER_API cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* parameters) {
     return entry([&] { return set_made(node, [&](NodeBody* body) { return any_node(parameters, body); }); });
 }
@@ -253,7 +258,10 @@ DRIVER_API cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NO
     });
 }
 DRIVER_API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
-    return entry([&] { return with<ChildNode>(node, out, [&](const ChildNode& body) { *out = body.graph->handle; }); });
+    return entry([&] {
+        return with<ChildNode>(node, out,
+                               [&](const ChildNode& body) { *out = body.conditional ? nullptr : body.graph->handle; });
+    });
 }
 DRIVER_API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* out) {
     return entry(

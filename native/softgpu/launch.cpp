@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "softgpu/capture.h"
 
@@ -110,6 +111,32 @@ CUresult add_callback(CUstream handle, CUstreamCallback callback, void* data, un
     return enqueue(handle, which, std::move(operation));
 }
 
+// One on each of several devices. All are checked before the first is launched.
+CUresult launch_on_several(const CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned flags) {
+    if (!launches || count == 0 || flags & ~3U) return CUDA_ERROR_INVALID_VALUE;
+    const auto request_of = [](const CUDA_LAUNCH_PARAMS& one) -> LaunchRequest {
+        return {one.function,
+                {one.gridDimX, one.gridDimY, one.gridDimZ},
+                {one.blockDimX, one.blockDimY, one.blockDimZ},
+                one.sharedMemBytes,
+                true,
+                one.kernelParams,
+                nullptr};
+    };
+    std::set<int> devices;
+    for (unsigned i = 0; i < count; ++i) {
+        LaunchRef made;
+        TRY(make_launch(request_of(launches[i]), &made));
+        const ContextRef context = made->function->context.lock();
+        // The driver wants a stream of its own for each.
+        if (!launches[i].hStream || !context || !devices.insert(context->device).second)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < count; ++i)
+        TRY(launch(request_of(launches[i]), launches[i].hStream, DefaultStream::legacy));
+    return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult make_launch(const LaunchRequest& request, LaunchRef* out) {
@@ -192,3 +219,6 @@ PLAIN_AND_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data
                call_host(stream, function, data, which))
 PLAIN_AND_PTSZ(cuStreamAddCallback, (CUstream stream, CUstreamCallback callback, void* data, unsigned int flags),
                add_callback(stream, callback, data, flags, which))
+DRIVER_API cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned int count, unsigned int flags) {
+    return entry([&] { return launch_on_several(launches, count, flags); });
+}

@@ -58,9 +58,14 @@ DRIVER_API cuGetProcAddress(const char* symbol, void** address, int version, cuu
     return answer.address ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-// NVIDIA's private tables: there are none here.
+// NVIDIA's private tables are not here. One of our own begins with its size, as they do.
 DRIVER_API cuGetExportTable(const void** table, const CUuuid* id) {
+    static const struct {
+        size_t bytes;
+        CUresult (*driver_version)(int*);
+    } ours{sizeof ours, cuDriverGetVersion};
     if (!table || !id) return CUDA_ERROR_INVALID_VALUE;
-    *table = nullptr;
-    return CUDA_ERROR_NOT_FOUND;
+    const bool known = std::memcmp(id->bytes, "softgpu's table ", sizeof id->bytes) == 0;
+    *table = known ? &ours : nullptr;
+    return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

@@ -54,6 +54,13 @@
     CALL(cuMemPoolTrimTo)              \
     CALL(cuStreamGetCtx_v2)
 
+// Likewise: without these graphs are looked into less closely.
+#define TENANT_GRAPH_CALLS(CALL)        \
+    CALL(cuGraphChildGraphNodeGetGraph) \
+    CALL(cuGraphKernelNodeGetAttribute) \
+    CALL(cuGraphNodeGetDependencies_v2) \
+    CALL(cuGraphNodeGetDependentNodes)
+
 // Likewise: without these memory does not move.
 #define TENANT_MOVING_CALLS(CALL)        \
     CALL(cuCtxRecordEvent)               \
@@ -82,6 +89,7 @@ struct DriverCalls {
 #define CALL(function) decltype(&::function) function;
     TENANT_DRIVER_CALLS(CALL)
     TENANT_MEMORY_CALLS(CALL)
+    TENANT_GRAPH_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
 };

@@ -6,24 +6,29 @@
 #include "admission/admission.h"
 #include "tenant/context.h"
 #include "tenant/gate.h"
+#include "tenant/graph_order.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
+#include "tenant/uncovered.h"
 
 namespace tenant {
+
+// What is known of an exec that has gates.
+struct KeptClone {
+    CUgraphExec exec;
+    CUgraph clone;
+    CUcontext context;  // of the gates
+    CUdeviceptr gate;
+    uint64_t* places;  // numbers of the nodes that have a gate in front of them, in the order of the walk below
+    uint32_t place_count;
+    KeptClone* next;
+};
 
 namespace {
 
 // What a kernel that was never timed is taken for. Too little puts the gates further apart than they should be, too
 // much slows the graph down: a gate costs it about 2 us.
 constexpr float kAssumedUs = 10;
-
-struct KeptClone {
-    CUgraphExec exec;
-    CUgraph clone;
-    uint64_t* places;
-    uint32_t place_count;
-    KeptClone* next;
-};
 
 pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 KeptClone* kept = nullptr;
@@ -34,34 +39,26 @@ KeptClone** find_kept(CUgraphExec exec) {
     return place;
 }
 
-// Memory of plain things that may not be had: then its size is 0.
-template <class T>
-class Array {
- public:
-    explicit Array(size_t size) : items_(static_cast<T*>(calloc(size, sizeof(T)))), size_(items_ ? size : 0) {}
-    ~Array() { free(items_); }
-    Array(const Array&) = delete;
-    Array& operator=(const Array&) = delete;
+void destroy(KeptClone* entry) {
+    if (entry->clone) driver.cuGraphDestroy(entry->clone);
+    free(entry->places);
+    delete entry;
+}
 
-    T* data() { return items_; }
-    size_t size() const { return size_; }
-    T& operator[](size_t i) { return items_[i]; }
-    T* give() {
-        T* items = items_;
-        items_ = nullptr;
-        return items;
-    }
-
- private:
-    T* items_;
-    size_t size_;
-};
-
-// How long a kernel node will run; negative: it is no kernel. Most kernels of a graph have been launched before, when
-// the program warmed up, and were timed then.
-float kernel_us(const Durations& durations, CUgraphNode node) {
+CUgraphNodeType type_of(CUgraphNode node) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (driver.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_KERNEL) return -1;
+    return driver.cuGraphNodeGetType(node, &type) == CUDA_SUCCESS ? type : CU_GRAPH_NODE_TYPE_EMPTY;
+}
+
+// Null: no child graph node.
+CUgraph child_of(CUgraphNode node) {
+    CUgraph child = nullptr;
+    if (type_of(node) != CU_GRAPH_NODE_TYPE_GRAPH) return nullptr;
+    return driver.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS ? child : nullptr;
+}
+
+// Most kernels of a graph have been launched before, when the program warmed up, and were timed then.
+float kernel_us(const Durations& durations, CUgraphNode node) {
     CUDA_KERNEL_NODE_PARAMS kernel{};
     if (driver.cuGraphKernelNodeGetParams_v2(node, &kernel) != CUDA_SUCCESS) return kAssumedUs;
     const unsigned int grid[3] = {kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ};
@@ -73,133 +70,241 @@ float kernel_us(const Durations& durations, CUgraphNode node) {
     return kAssumedUs;
 }
 
-// Between the node and all it waits for. A node that waits for nothing is held by the gate before the launch.
-bool put_gate_before(CUgraph graph, CUgraphNode node, CUdeviceptr gate, CUcontext context) {
-    size_t count = 0;
-    if (driver.cuGraphNodeGetDependencies(node, nullptr, &count) != CUDA_SUCCESS || count == 0) return false;
-    Array<CUgraphNode> before(count), same(count);
-    if (before.size() != count || same.size() != count ||
-        driver.cuGraphNodeGetDependencies(node, before.data(), &count) != CUDA_SUCCESS)
-        return false;
-    for (size_t i = 0; i < count; ++i) same[i] = node;
-
-    CUstreamBatchMemOpParams wait = wait_for_open(gate);
-    CUDA_BATCH_MEM_OP_NODE_PARAMS operations{};
-    operations.ctx = context;
-    operations.count = 1;
-    operations.paramArray = &wait;
-    CUgraphNode waiting = nullptr;
-    return driver.cuGraphAddBatchMemOpNode(&waiting, graph, before.data(), count, &operations) == CUDA_SUCCESS &&
-           driver.cuGraphAddDependencies(graph, &waiting, &node, 1) == CUDA_SUCCESS &&
-           driver.cuGraphRemoveDependencies(graph, before.data(), same.data(), count) == CUDA_SUCCESS;
+// Such a node's handle on the GPU belongs to one graph and one exec: a clone would not be the one that is updated.
+bool is_updated_by_the_gpu(CUgraphNode kernel) {
+    CUkernelNodeAttrValue value{};
+    return driver.cuGraphKernelNodeGetAttribute(kernel, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) ==
+               CUDA_SUCCESS &&
+           value.deviceUpdatableKernelNode.deviceUpdatable;
 }
 
+// What a graph holds, child graphs included.
+struct Contents {
+    float us = 0;             // of all kernels that can be seen
+    bool has_hidden = false;  // conditional bodies
+    bool can_be_cloned = true;
+};
+void look_into(CUgraph graph, const Durations& durations, Contents* out) {
+    Nodes nodes(graph);
+    for (size_t i = 0; i < nodes.count(); ++i) {
+        CUgraphNodeType type = type_of(nodes[i]);
+        if (CUgraph child = child_of(nodes[i])) look_into(child, durations, out);
+        if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) out->has_hidden = true;
+        if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+            out->us += kernel_us(durations, nodes[i]);
+            if (is_updated_by_the_gpu(nodes[i])) out->can_be_cloned = false;
+        }
+    }
+    // The driver clones neither these nor memory nodes; it says so of the latter by itself.
+    if (out->has_hidden) out->can_be_cloned = false;
+}
+
+// Puts gates into a clone. It walks through all nodes, those of a child graph in place of its node.
+class Gating {
+ public:
+    Gating(CUdeviceptr gate, CUcontext context) : gate_(gate), context_(context) {}
+
+    // Where kernels have added up to more than this since the last gate.
+    bool by_time(CUgraph clone, const Durations& durations, float gate_every_us, KeptClone* entry) {
+        float since_gate_us = 0;
+        return walk(clone, true, [&](CUgraph graph, CUgraphNode node, bool outermost, uint64_t place) {
+            if (type_of(node) != CU_GRAPH_NODE_TYPE_KERNEL) return true;
+            float us = kernel_us(durations, node);
+            since_gate_us += us;
+            if (since_gate_us <= gate_every_us || !put_before(graph, node, outermost)) return true;
+            since_gate_us = us;
+            return note(entry, place);
+        });
+    }
+
+    // Where another has them: all, or it is of no use.
+    bool like(CUgraph clone, const KeptClone& other) {
+        uint32_t next = 0;
+        bool done = walk(clone, true, [&](CUgraph graph, CUgraphNode node, bool outermost, uint64_t place) {
+            if (next == other.place_count || other.places[next] != place) return true;
+            ++next;
+            return put_before(graph, node, outermost);
+        });
+        return done && next == other.place_count;
+    }
+
+ private:
+    template <class Visit>
+    bool walk(CUgraph graph, bool outermost, Visit&& visit) {
+        NodesInOrder nodes(graph);
+        for (size_t i = 0; i < nodes.count(); ++i) {
+            if (!visit(graph, nodes[i], outermost, place_++)) return false;
+            CUgraph child = child_of(nodes[i]);
+            if (child && !walk(child, false, visit)) return false;
+        }
+        return true;
+    }
+
+    static bool note(KeptClone* entry, uint64_t place) {
+        constexpr uint32_t kStep = 64;
+        if (entry->place_count % kStep == 0) {
+            void* larger = realloc(entry->places, (entry->place_count + kStep) * sizeof *entry->places);
+            if (!larger) return false;
+            entry->places = static_cast<uint64_t*>(larger);
+        }
+        entry->places[entry->place_count++] = place;
+        return true;
+    }
+
+    // Between the node and all it waits for. One that waits for nothing is held by the gate before the launch, unless
+    // other nodes come before its whole graph.
+    bool put_before(CUgraph graph, CUgraphNode node, bool outermost) const {
+        size_t count = 0;
+        if (driver.cuGraphNodeGetDependencies(node, nullptr, &count) != CUDA_SUCCESS) return false;
+        if (count == 0 && outermost) return false;
+        Array<CUgraphNode> before(count), same(count);
+        if (before.size() != count || same.size() != count) return false;
+        if (count > 0 && driver.cuGraphNodeGetDependencies(node, before.data(), &count) != CUDA_SUCCESS) return false;
+        for (size_t i = 0; i < count; ++i) same[i] = node;
+
+        CUstreamBatchMemOpParams wait = wait_for_open(gate_);
+        CUDA_BATCH_MEM_OP_NODE_PARAMS operations{};
+        operations.ctx = context_;
+        operations.count = 1;
+        operations.paramArray = &wait;
+        CUgraphNode waiting = nullptr;
+        CUgraphNode* all = count > 0 ? before.data() : nullptr;
+        return driver.cuGraphAddBatchMemOpNode(&waiting, graph, all, count, &operations) == CUDA_SUCCESS &&
+               driver.cuGraphAddDependencies(graph, &waiting, &node, 1) == CUDA_SUCCESS &&
+               (count == 0 || driver.cuGraphRemoveDependencies(graph, all, same.data(), count) == CUDA_SUCCESS);
+    }
+
+    CUdeviceptr gate_;
+    CUcontext context_;
+    uint64_t place_ = 0;
+};
+
 // The tenant, if it passes gates and its gate on the current context's GPU can be mapped.
-Membership* gated_tenant(CUcontext* context, CUdeviceptr* gate, wire::Figures** figures) {
+Membership* gated_tenant(CUcontext* context, CUdeviceptr* gate) {
     Membership* membership = Membership::current();
     if (!membership || !(*context = current_context())) return nullptr;
     uint32_t rule = membership->segment().header.knobs.rule.load();
     if (!admission::is_gated(rule, membership->slot().tenant_class.load())) return nullptr;
     int gpu = membership->gpu_of(*context);
-    if (gpu < 0 || !(*gate = membership->gate_address(gpu))) return nullptr;
-    *figures = &membership->slot().gpus[gpu].figures;
-    return membership;
+    return gpu >= 0 && (*gate = membership->gate_address(gpu)) ? membership : nullptr;
+}
+
+// Where the gate of that context's GPU is now.
+CUdeviceptr gate_now(const KeptClone& kept) {
+    Membership* membership = Membership::current_if_joined();
+    int gpu = membership ? membership->gpu_of(kept.context) : -1;
+    CUdeviceptr gate = gpu >= 0 ? membership->gate_address(gpu) : 0;
+    return gate ? gate : kept.gate;
+}
+
+// The one of `graph` whose copy in `clone` is this node, also in child graphs.
+CUgraphNode find_original(CUgraph graph, CUgraph clone, CUgraphNode wanted) {
+    Nodes nodes(graph);
+    for (size_t i = 0; i < nodes.count(); ++i) {
+        CUgraphNode cloned = nullptr;
+        if (driver.cuGraphNodeFindInClone(&cloned, nodes[i], clone) != CUDA_SUCCESS) continue;
+        if (cloned == wanted) return nodes[i];
+        CUgraph child = child_of(nodes[i]), child_clone = child_of(cloned);
+        if (!child || !child_clone) continue;
+        if (CUgraphNode found = find_original(child, child_clone, wanted)) return found;
+    }
+    return nullptr;
+}
+
+// The other way round.
+CUgraphNode find_clone(CUgraph clone, CUgraphNode original) {
+    CUgraphNode cloned = nullptr;
+    if (driver.cuGraphNodeFindInClone(&cloned, original, clone) == CUDA_SUCCESS) return cloned;
+    Nodes nodes(clone);
+    for (size_t i = 0; i < nodes.count() && !cloned; ++i)
+        if (CUgraph child = child_of(nodes[i])) cloned = find_clone(child, original);
+    return cloned;
 }
 
 }  // namespace
 
-GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) { make(nullptr, 0); }
-
-GatedGraph::GatedGraph(CUgraph graph, CUgraphExec exec) : graph_(graph) {
-    Locked locked(kept_lock);
-    if (KeptClone* found = *find_kept(exec)) make(found->places, found->place_count);
-}
-
-GatedGraph::~GatedGraph() {
-    if (clone_) driver.cuGraphDestroy(clone_);
-    free(places_);
-}
-
-void GatedGraph::make(const uint64_t* places, uint32_t place_count) {
+GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     CUcontext context = nullptr;
     CUdeviceptr gate = 0;
-    wire::Figures* figures = nullptr;
-    Membership* membership = gated_tenant(&context, &gate, &figures);
-    size_t count = 0;
-    if (!membership || driver.cuGraphGetNodes(graph_, nullptr, &count) != CUDA_SUCCESS || count < 2) return;
+    Membership* membership = gated_tenant(&context, &gate);
+    if (!membership) return;
     float gate_every_us = static_cast<float>(membership->segment().header.knobs.gate_every_us.load());
-    if (driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
+    Contents contents;
+    look_into(graph, membership->durations, &contents);
+    is_long_ = contents.us > gate_every_us || contents.has_hidden;
+    if (!is_long_ || !contents.can_be_cloned) return;
+    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gate, nullptr, 0, nullptr};
+    if (!entry_ || driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
         clone_ = nullptr;
         return;
     }
-    Array<CUgraphNode> nodes(count);
-    Array<uint64_t> gated(count);
-    bool whole = nodes.size() == count && gated.size() == count &&
-                 driver.cuGraphGetNodes(clone_, nodes.data(), &count) == CUDA_SUCCESS;
-    float since_gate_us = 0;
-    for (uint64_t i = 0, next = 0; whole && i < count; ++i) {
-        bool here = false;
-        if (places) {
-            here = next < place_count && places[next] == i;
-            next += here;
-        } else if (float us = kernel_us(membership->durations, nodes[i]); us >= 0) {
-            here = since_gate_us + us > gate_every_us;
-            since_gate_us = here ? us : since_gate_us + us;
-        }
-        if (!here) continue;
-        if (put_gate_before(clone_, nodes[i], gate, context))
-            gated[place_count_++] = i;
-        else
-            whole = places == nullptr;  // an update must have every gate that its exec has
-    }
-    places_ = gated.give();
-    if (whole && place_count_ > 0) {
-        figures->gates.fetch_add(place_count_, std::memory_order_relaxed);
-        return;
-    }
+    Gating gating(gate, context);
+    if (gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->place_count > 0) return;
     driver.cuGraphDestroy(clone_);
     clone_ = nullptr;
 }
 
-void GatedGraph::keep_for(CUgraphExec exec) {
-    auto* entry = new (std::nothrow) KeptClone{exec, clone_, places_, place_count_, nullptr};
-    if (!entry) return;  // node calls on this exec will name a node it does not know, and fail cleanly
-    clone_ = nullptr;
-    places_ = nullptr;
+GatedGraph::GatedGraph(CUgraph graph, CUgraphExec exec) : graph_(graph) {
     Locked locked(kept_lock);
-    entry->next = kept;
-    kept = entry;
+    KeptClone* found = *find_kept(exec);
+    if (!found) return;
+    if (driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
+        clone_ = nullptr;
+        return;
+    }
+    if (Gating(gate_now(*found), found->context).like(clone_, *found)) return;
+    driver.cuGraphDestroy(clone_);
+    clone_ = nullptr;
+}
+
+GatedGraph::~GatedGraph() {
+    if (clone_) driver.cuGraphDestroy(clone_);
+    if (entry_) destroy(entry_);
+}
+
+void GatedGraph::keep_for(CUgraphExec exec) {
+    Membership* membership = Membership::current_if_joined();
+    int gpu = membership ? membership->gpu_of(entry_->context) : -1;
+    if (gpu >= 0) membership->slot().gpus[gpu].figures.gates.fetch_add(entry_->place_count, std::memory_order_relaxed);
+    entry_->exec = exec;
+    entry_->clone = clone_;
+    clone_ = nullptr;
+    Locked locked(kept_lock);
+    entry_->next = kept;
+    kept = entry_;
+    entry_ = nullptr;
+}
+
+void GatedGraph::note_ungated() const {
+    if (is_long_) count(Uncovered::ungated_graph);
 }
 
 CUgraphNode GatedGraph::original_of(CUgraphNode node) const {
-    size_t count = 0;
-    if (!node || driver.cuGraphGetNodes(graph_, nullptr, &count) != CUDA_SUCCESS) return node;
-    Array<CUgraphNode> nodes(count);
-    if (driver.cuGraphGetNodes(graph_, nodes.data(), &count) != CUDA_SUCCESS) return node;
-    for (size_t i = 0; i < nodes.size(); ++i) {
-        CUgraphNode cloned = nullptr;
-        if (driver.cuGraphNodeFindInClone(&cloned, nodes[i], clone_) == CUDA_SUCCESS && cloned == node) return nodes[i];
-    }
-    return nullptr;
+    if (!node) return nullptr;
+    if (CUgraphNode original = find_original(graph_, clone_, node)) return original;
+    // A gate has the edges of the one node behind it.
+    CUgraphNode behind = nullptr;
+    size_t count = 1;
+    if (driver.cuGraphNodeGetDependentNodes(node, &behind, &count) != CUDA_SUCCESS || count != 1) return nullptr;
+    return find_original(graph_, clone_, behind);
 }
 
 CUgraphNode node_in_exec(CUgraphExec exec, CUgraphNode node) {
     Locked locked(kept_lock);
     KeptClone* found = *find_kept(exec);
-    CUgraphNode cloned = nullptr;
-    if (!found || driver.cuGraphNodeFindInClone(&cloned, node, found->clone) != CUDA_SUCCESS) return node;
-    return cloned;
+    CUgraphNode cloned = found ? find_clone(found->clone, node) : nullptr;
+    return cloned ? cloned : node;
 }
 
 void forget_exec(CUgraphExec exec) {
-    Locked locked(kept_lock);
-    KeptClone** place = find_kept(exec);
-    KeptClone* found = *place;
-    if (!found) return;
-    *place = found->next;
-    driver.cuGraphDestroy(found->clone);
-    free(found->places);
-    delete found;
+    KeptClone* found = nullptr;
+    {
+        Locked locked(kept_lock);
+        KeptClone** place = find_kept(exec);
+        found = *place;
+        if (found) *place = found->next;
+    }
+    if (found) destroy(found);
 }
 
 // The parent's graphs mean nothing to a forked child's driver.

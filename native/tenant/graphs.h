@@ -1,15 +1,19 @@
 // Graphs of tenants that pass gates: a long one gets gates between its nodes, so that it can be stopped inside.
 //
-// The program's graph is not touched. What is instantiated is a clone of it with wait nodes in front of some kernels;
-// the clone is kept for as long as its exec, so that calls which name a node of the program's graph find the right one.
-// Whatever cannot be cloned or gated (memory nodes, device launch) is instantiated as it is, and gated as a whole.
+// The program's graph is not touched. What is instantiated is a clone of it with wait nodes in front of some kernels,
+// also of its child graphs; the clone is kept for as long as its exec, so that calls which name a node of the program's
+// graph find the right one. What cannot be cloned or gated (memory nodes, conditional nodes, nodes that the GPU
+// updates) is instantiated as it is, gated as a whole, and counted if it is long.
+//
+// An exec has the gates that it was instantiated with, whatever class and rule its tenant has later: an update must
+// have the same nodes. A gate that nobody closes lets everything pass.
 #pragma once
 
 #include "tenant/driver_calls.h"
 
 namespace tenant {
 
-class Membership;
+struct KeptClone;
 
 class GatedGraph {
  public:
@@ -24,16 +28,15 @@ class GatedGraph {
     bool exists() const { return clone_ != nullptr; }
     CUgraph clone() const { return clone_; }
     void keep_for(CUgraphExec exec);  // it was instantiated
+    void note_ungated() const;        // the graph itself was instantiated
     // The program's node behind one of the clone's, for error reports.
     CUgraphNode original_of(CUgraphNode node) const;
 
  private:
-    void make(const uint64_t* places, uint32_t place_count);
-
     CUgraph graph_;
     CUgraph clone_ = nullptr;
-    uint64_t* places_ = nullptr;  // numbers of the nodes that got a gate, in the order of cuGraphGetNodes
-    uint32_t place_count_ = 0;
+    KeptClone* entry_ = nullptr;
+    bool is_long_ = false;
 };
 
 // The node of an exec that a node of the program's graph stands for.

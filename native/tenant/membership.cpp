@@ -20,6 +20,7 @@
 #include "tenant/notice.h"
 #include "tenant/own_thread.h"
 #include "tenant/settings.h"
+#include "tenant/uncovered.h"
 
 namespace tenant {
 
@@ -100,6 +101,7 @@ void Membership::forget_in_child() {
     given_up.store(false);
     forget_execs_in_child();
     forget_time_slices_in_child();
+    wire::ask_clock_again_in_child();
     pthread_mutex_init(&join_lock, nullptr);
 }
 
@@ -124,7 +126,7 @@ void Membership::introduce() {
     slot_->weight.store(std::max(thousandths_from_environment("COTENANT_WEIGHT", 1000), 1u));
     slot_->slowdown.store(thousandths_from_environment("COTENANT_SLOWDOWN", 0));
     slot_->floor.store(thousandths_from_environment("COTENANT_FLOOR", 0));
-    slot_->unknown_functions.store(unknown_function_count());
+    show_uncovered(*slot_);
     // The context that brought us here has its channels already.
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
@@ -224,9 +226,11 @@ void Membership::write_report() {
     int used = snprintf(line, sizeof line,
                         "{\"pid\": %u, \"class\": \"%s\", \"program\": \"%s\", \"kernels\": %lu, \"graphs\": %lu, "
                         "\"copies\": %lu, \"memory_ops\": %lu, \"host_calls\": %lu, \"gates\": %lu, \"escaped\": %lu, "
-                        "\"bursts\": %lu, \"unknown_functions\": %lu}\n",
+                        "\"bursts\": %lu, \"unknown_functions\": %lu, \"export_tables\": %lu, "
+                        "\"ungated_graphs\": %lu, \"checkpoints\": %lu}\n",
                         slot_->pid, kClassNames[slot_->tenant_class.load() % wire::kClasses], program, sums[0], sums[1],
-                        sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], slot_->unknown_functions.load());
+                        sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], slot_->unknown_functions.load(),
+                        slot_->export_tables.load(), slot_->ungated_graphs.load(), slot_->checkpoints.load());
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return;
     if (write(fd, line, used) < 0) errno = 0;

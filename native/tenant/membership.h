@@ -135,6 +135,4 @@ class MembershipLocked : Locked {
     explicit MembershipLocked(Membership& membership) : Locked(membership.lock_) {}
 };
 
-uint64_t unknown_function_count();
-
 }  // namespace tenant

@@ -19,8 +19,6 @@ DriverCalls driver;
 
 namespace {
 
-std::atomic<uint64_t> unknown_functions{0};
-
 // Small numbers for threads, given back when a thread ends, so that per-thread streams do not pile up. 0 and 1 mean
 // something else in a StreamKey.
 class ThreadNumber {
@@ -273,13 +271,5 @@ ReleasingPrimary::~ReleasingPrimary() {
     }
     membership_->unlock();
 }
-
-void count_unknown_function() {
-    unknown_functions.fetch_add(1, std::memory_order_relaxed);
-    if (Membership* membership = Membership::current_if_joined())
-        membership->slot().unknown_functions.store(unknown_functions.load(std::memory_order_relaxed));
-}
-
-uint64_t unknown_function_count() { return unknown_functions.load(std::memory_order_relaxed); }
 
 }  // namespace tenant

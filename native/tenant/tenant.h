@@ -91,6 +91,4 @@ class ReleasingPrimary {
     CUcontext context_ = nullptr;
 };
 
-void count_unknown_function();
-
 }  // namespace tenant

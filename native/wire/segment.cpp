@@ -204,12 +204,6 @@ void close_segment(Segment* segment) {
     if (segment) munmap(segment, mapped_bytes());
 }
 
-uint64_t now_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
 bool is_stale(Segment& segment, uint64_t heartbeat_ns) {
     int64_t age = static_cast<int64_t>(now_ns() - heartbeat_ns);
     return age >= int64_t{segment.header.knobs.stale_ms.load()} * 1000000;

@@ -18,7 +18,9 @@ void close_segment(Segment* segment);
 
 void begin_header(Header& header);
 
+// The machine's CLOCK_MONOTONIC, in whatever time namespace we are (clock.cpp).
 uint64_t now_ns();
+void ask_clock_again_in_child();  // a forked child may be in another time namespace
 // Whether an owner with this heartbeat has been stopped.
 bool is_stale(Segment& segment, uint64_t heartbeat_ns);
 

@@ -188,7 +188,11 @@ struct Slot {
         Count saved_bytes;    // copied to the host, ever
         Count dropped_bytes;  // and not copied, as the program had no use for them
     } residence;
-    uint8_t unused[176];
+    // What the owner did that nobody holds back (native/tenant/uncovered.h), beside `unknown_functions`.
+    Count export_tables;
+    Count ungated_graphs;
+    Count checkpoints;
+    uint8_t unused[152];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself

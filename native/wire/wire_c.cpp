@@ -27,6 +27,8 @@ EXPORT void* cotenant_segment_open(const char* path, int create, char* why, size
 
 EXPORT void cotenant_segment_close(void* segment) { wire::close_segment(static_cast<wire::Segment*>(segment)); }
 
+EXPORT uint64_t cotenant_now_ns() { return wire::now_ns(); }
+
 EXPORT int cotenant_segment_bury_the_dead(void* segment) {
     return wire::bury_the_dead(*static_cast<wire::Segment*>(segment));
 }
@@ -127,6 +129,9 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot, memory_limit);
         FIELD(Slot, host_bytes);
         FIELD(Slot, asked_memory);
+        FIELD(Slot, export_tables);
+        FIELD(Slot, ungated_graphs);
+        FIELD(Slot, checkpoints);
         FIELD(Slot, residence);
         FIELD(Slot::Residence, where);
         FIELD(Slot::Residence, wake);

@@ -56,7 +56,7 @@ def pause(path: Path, pid: int) -> segment.Tenant:
     """Returns when the tenant's memory is on the host, or as much of it as would go; the reason is then its refusal.
     Where it refuses altogether, it goes on, and the reason is a Problem.
     """
-    asked_ns = time.monotonic_ns()
+    asked_ns = segment.now_ns()
     tenant = ask(path, pid, hold=True)
     while tenant.where != Where.away or could_still_go(tenant):
         is_refused = bool(tenant.refusal) and tenant.refused_ns > asked_ns

@@ -6,11 +6,12 @@ The structures mirror native/wire/wire.h; tests/test_wire.py holds them equal to
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import c_char, c_int, c_size_t, c_uint8, c_uint32, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
@@ -197,7 +198,10 @@ class Slot(ctypes.Structure):
         ("host_bytes", c_uint64),
         ("asked_memory", c_uint64),
         ("residence", Residence),
-        ("unused", c_uint8 * 176),
+        ("export_tables", c_uint64),
+        ("ungated_graphs", c_uint64),
+        ("checkpoints", c_uint64),
+        ("unused", c_uint8 * 152),
         ("gpus", OnGpu * GPUS),
         ("memory", Memory * GPUS),
     ]
@@ -251,6 +255,9 @@ class Tenant:
     weight: int = 1000  # thousandths, as the next two
     slowdown: int = 0  # 0: nothing was promised
     floor: int = 0
+    export_tables: int = 0  # of private driver functions, handed out uncounted
+    ungated_graphs: int = 0  # long ones that could not be given gates inside
+    checkpoints: int = 0
     grace_us: int = 0
     heartbeat_ns: int = 0
     asked: tuple[str, ...] = ()  # what it shall change and has not yet
@@ -302,6 +309,18 @@ def wire_library() -> ctypes.CDLL:
         return ctypes.CDLL(str(parts.require(parts.wire())))
     except OSError as error:
         raise BadSegment(str(error)) from error
+
+
+@functools.cache
+def clock() -> Callable[[], int]:
+    found = wire_library().cotenant_now_ns
+    found.restype = c_uint64
+    return found
+
+
+def now_ns() -> int:
+    """The clock of every moment in the segment: the machine's monotonic one, also seen from a time namespace."""
+    return clock()()
 
 
 def is_in_memory(path: Path) -> bool:
@@ -427,6 +446,9 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         tenant=bytes(slot.tenant).hex(),
         tenant_class=slot.tenant_class,
         unknown_functions=slot.unknown_functions,
+        export_tables=slot.export_tables,
+        ungated_graphs=slot.ungated_graphs,
+        checkpoints=slot.checkpoints,
         time_slice_us=slot.time_slice_us,
         time_slice_refused=bool(slot.time_slice_refused),
         uses=tuple(uses_of(slot, gpus)),

@@ -55,7 +55,7 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
 def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
     from cotenant import waiting
 
-    now_ns = time.monotonic_ns()
+    now_ns = segment.now_ns()
     gpus = [
         {
             "gpu": use.gpu,

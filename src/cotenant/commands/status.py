@@ -44,7 +44,19 @@ MEMORY = (
     "refused",
     "times_left",
 )
-WIDE = ("uuid", "tenant", "uid", "slice_us", "in_flight_us", "memory_ops", "host_calls", "bursts", *MEMORY)
+UNCOVERED = ("export_tables", "ungated_graphs", "checkpoints")
+WIDE = (
+    "uuid",
+    "tenant",
+    "uid",
+    "slice_us",
+    "in_flight_us",
+    "memory_ops",
+    "host_calls",
+    "bursts",
+    *UNCOVERED,
+    *MEMORY,
+)
 
 
 @click.command(
@@ -138,6 +150,7 @@ def rows(seen: segment.Snapshot, nvml: NvmlBytes) -> Iterator[Row]:
             "weight": f"{tenant.weight / 1000:g}",
             "promise": promise(tenant),
             "unknown": tenant.unknown_functions,
+            **{name: getattr(tenant, name) for name in UNCOVERED},
             "tenant": tenant.tenant,
             "uid": tenant.uid,
             "slice_us": tenant.time_slice_us,
@@ -173,6 +186,7 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
             "dropped_bytes": tenant.dropped_bytes,
             "host_pinned": tenant.host_pinned,
             "unknown_functions": tenant.unknown_functions,
+            **{name: getattr(tenant, name) for name in UNCOVERED},
             "time_slice_us": tenant.time_slice_us,
             "time_slice_refused": tenant.time_slice_refused,
             "gpus": [

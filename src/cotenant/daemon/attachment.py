@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
@@ -112,7 +111,7 @@ class Attachment:
     def look(self) -> Look:
         """At the live tenants. One whose owner died is freed on the way, and what it kept closed opened."""
         live = c_int()
-        now_ns = time.monotonic_ns()
+        now_ns = segment.now_ns()
         count = self.library.cotenant_segment_look(
             self.address, now_ns, self.rows, self.earlier_rows, MOST_ROWS, ctypes.byref(live)
         )
@@ -166,7 +165,7 @@ class Attachment:
     ) -> None:
         """Writes what the controller wants of each tenant; its gates are looked at again where that has changed."""
         changed = False
-        until = time.monotonic_ns() + hold_ns
+        until = segment.now_ns() + hold_ns
         for number, index, _, _, was_shut, was_tolerant, was_rate in places:
             wanted = knobs.get(number, NO_KNOBS)
             if wanted is NO_KNOBS and not (was_shut or was_tolerant or was_rate):

@@ -1,0 +1,223 @@
+"""An exec that has gates inside is updated, asked and destroyed as one without would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from tests.interposer.test_gates import order, ready
+
+if TYPE_CHECKING:
+    from tests.conftest import Run, RunPython
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+# Instantiates when told so, updates when told so, and says what came of it.
+ORDERS = """
+import sys
+from graphs import Chains, check, driver
+chains = Chains(); first = chains.chain(0.5); executable = None; factor = 0.5
+chains.expected(first)
+print('ready')
+for line in sys.stdin:
+    if line.strip() == 'instantiate':
+        executable = check(driver.cuGraphInstantiate(first, 0)); print('did')
+    elif line.strip() == 'update':
+        factor /= 2; print(chains.updated(executable, chains.chain(factor)))
+    else: break
+"""
+
+
+def steer(path: Path, *, rule: int | None = None, gate_every_us: int | None = None) -> None:
+    with path.open("r+b") as file:
+        for name, value in (("rule", rule), ("gate_every_us", gate_every_us)):
+            if value is None:
+                continue
+            file.seek(segment.Header.knobs.offset + getattr(segment.Knobs, name).offset)
+            file.write(value.to_bytes(4, "little"))
+
+
+@pytest.fixture
+def path(softgpu_env: dict[str, str]) -> Path:
+    return Path(softgpu_env["COTENANT_SEGMENT"])
+
+
+def gates_of(tenants: tuple[segment.Tenant, ...], one: Tenant) -> int:
+    assert one.process
+    (found,) = [t for t in tenants if t.pid == one.process.pid]
+    return sum(use.figures["gates"] for use in found.uses)
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.parametrize(
+    ("before", "after", "has_gates"),
+    [("opportunistic", "production", True), ("production", "opportunistic", False)],
+)
+def test_an_update_after_a_change_of_class(
+    tenant: Start, tenants_now: TenantsNow, cotenant: Run, before: str, after: str, has_gates: bool
+) -> None:
+    one = ready(tenant(before, ORDERS))
+    gates = gates_of(tenants_now(), one)
+    assert order(one, "instantiate") == "did"
+    assert (gates_of(tenants_now(), one) > gates) == has_gates
+    assert order(one, "update") == "same"
+    assert one.process
+    done = cotenant("ctl", str(one.process.pid), "--class", after, env=one.env)
+    assert done.returncode == 0, done.stderr
+    assert order(one, "update") == "same"
+    one.say("quit")
+    one.finish()
+
+
+@pytest.mark.usefixtures("company")
+def test_an_update_after_a_change_of_rule(tenant: Start, tenants_now: TenantsNow, path: Path) -> None:
+    one = ready(tenant("opportunistic", ORDERS))
+    gates = gates_of(tenants_now(), one)
+    assert order(one, "instantiate") == "did"
+    assert gates_of(tenants_now(), one) > gates
+    # WHEN nobody passes gates any more
+    steer(path, rule=0)
+    assert order(one, "update") == "same"
+    one.say("quit")
+    one.finish()
+
+
+# Nodes of a graph may be added in another order than those of the graph that was instantiated, as two streams that are
+# captured together may be; the driver goes by their edges.
+OTHER_ORDER = """
+from graphs import Chains, check, driver, nodes_of
+chains = Chains()
+executable = check(driver.cuGraphInstantiate(chains.fork(0.5, side_first=True), 0))
+print(chains.updated(executable, chains.fork(0.25, side_first=True)))
+print(chains.updated(executable, chains.fork(0.125, side_first=False)))
+"""
+
+
+@pytest.mark.usefixtures("company")
+def test_an_update_from_a_graph_whose_nodes_were_added_in_another_order(tenant: Start, path: Path) -> None:
+    steer(path, gate_every_us=15)
+    one = tenant("opportunistic", OTHER_ORDER)
+    assert one.finish().split() == ["same", "same"]
+    assert one.total("gates") > 20
+
+
+# Which of the program's nodes an update failed at.
+FAILING = """
+from graphs import Chains, check, driver, f32, failing_update, nodes_of, u64
+chains = Chains()
+def number(graph, node): return [int(n) for n in nodes_of(graph)].index(node) if node else None
+def show(executable, graph, inside=None):
+    (result, node, before), (older, older_node) = failing_update(executable, graph)
+    at = inside or graph
+    print(result, number(at, node), number(at, before), older, number(at, older_node))
+executable = check(driver.cuGraphInstantiate(chains.chain(0.5), 0))
+# One node is of another type.
+other = check(driver.cuGraphCreate(0))
+last = chains.steps(other, 0.5, 9, chains.begin(other))
+last = check(driver.cuGraphAddEmptyNode(other, [last], 1))
+chains.node(other, chains.fill, (chains.a, 1.0, 8), (u64, f32, u64), [last])
+show(executable, other)
+# Two nodes wait for the same two, in another order.
+def crossing(swapped):
+    graph = check(driver.cuGraphCreate(0))
+    left, right = chains.begin(graph), chains.begin(graph)
+    chains.node(graph, chains.fill, (chains.b, 1.0, 8), (u64, f32, u64), [left, right])
+    both = [right, left] if swapped else [left, right]
+    chains.steps(graph, 0.5, 9, chains.node(graph, chains.fill, (chains.c, 1.0, 8), (u64, f32, u64), both))
+    return graph
+show(check(driver.cuGraphInstantiate(crossing(False), 0)), crossing(True))
+# A node waits for one more.
+one_more = chains.chain(0.5); nodes = nodes_of(one_more)
+check(driver.cuGraphAddDependencies(one_more, [nodes[2]], [nodes[9]], None, 1))
+show(executable, one_more)
+# In a child graph.
+nested = check(driver.cuGraphInstantiate(chains.with_child(0.5), 0))
+other = chains.with_child(0.5)
+child = check(driver.cuGraphChildGraphNodeGetGraph(nodes_of(other)[1]))
+check(driver.cuGraphDestroyNode(nodes_of(child)[-1]))
+check(driver.cuGraphAddEmptyNode(child, [nodes_of(child)[-1]], 1))
+show(nested, other, child)
+"""
+
+
+@pytest.mark.usefixtures("company")
+def test_a_failed_update_names_the_nodes_of_the_programs_graph(
+    tenant: Start, path: Path, run_python: RunPython
+) -> None:
+    steer(path, gate_every_us=15)
+    one = tenant("opportunistic", FAILING)
+    gated = one.finish().splitlines()
+    assert one.total("gates") > 20
+    alone = run_python(FAILING, one.env)
+    assert alone.returncode == 0, alone.stderr
+    assert gated == alone.stdout.splitlines()
+    kinds = [line.split() for line in gated]
+    assert len(kinds) == 4 and all(words[1] != "None" and words[1] == words[4] for words in kinds)
+    assert kinds[1][2] != "None"
+
+
+# Parameters of a node in a child graph, which the program finds in its own graph.
+CHILD = """
+from graphs import Chains, N, check, driver, f32, nodes_of, u64
+chains = Chains(); graph = chains.with_child(0.5)
+executable = check(driver.cuGraphInstantiate(graph, 0))
+print(chains.result(executable) == chains.expected(graph))
+child = check(driver.cuGraphChildGraphNodeGetGraph(nodes_of(graph)[1]))
+node = nodes_of(child)[4]
+wanted = chains.parameters(chains.scale, (chains.b, chains.a, 3.0, N), (u64, u64, f32, u64))
+check(driver.cuGraphExecKernelNodeSetParams(executable, node, wanted))
+changed = chains.result(executable)
+check(driver.cuGraphKernelNodeSetParams(node, wanted))
+print(changed == chains.expected(graph))
+print(chains.updated(executable, chains.with_child(0.125)))
+check(driver.cuGraphNodeSetEnabled(executable, nodes_of(graph)[0], 0))
+print(check(driver.cuGraphNodeGetEnabled(executable, nodes_of(graph)[0])))
+"""
+
+
+@pytest.mark.usefixtures("company")
+def test_nodes_of_child_graphs_keep_their_names(tenant: Start, path: Path) -> None:
+    steer(path, gate_every_us=15)
+    one = tenant("opportunistic", CHILD)
+    assert one.finish().split() == ["True", "True", "same", "0"]
+    assert one.total("gates") > 20
+
+
+# How many gates a chain of so many kernels gets that were never timed, and so are taken for 10 us each.
+COUNTING = """
+import sys
+from graphs import Chains, check, driver
+chains = Chains()
+print('ready')
+for line in sys.stdin:
+    nested, kernels = (int(word) for word in line.split())
+    graph = check(driver.cuGraphCreate(0)); inner = check(driver.cuGraphCreate(0)) if nested else graph
+    last = chains.begin(graph)
+    chain_of = (None if nested else last)
+    for _ in range(kernels - 1):
+        chain_of = chains.node(inner, chains.gpu.kernel('empty'), (), (), [chain_of] if chain_of else [])
+    if nested: check(driver.cuGraphAddChildGraphNode(graph, [last], 1, inner))
+    check(driver.cuGraphInstantiate(graph, 0))
+    print('did')
+"""
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.parametrize("nested", [0, 1])
+def test_gates_are_no_further_apart_than_the_knob_says(
+    tenant: Start, tenants_now: TenantsNow, path: Path, nested: int
+) -> None:
+    steer(path, gate_every_us=35)
+    one = ready(tenant("opportunistic", COUNTING))
+    before = 0
+    for kernels, gates in ((3, 0), (4, 1), (6, 1), (7, 2), (9, 2), (10, 3), (40, 13)):
+        assert order(one, f"{nested} {kernels}") == "did"
+        now = gates_of(tenants_now(), one)
+        assert (kernels, now - before) == (kernels, gates)
+        before = now
