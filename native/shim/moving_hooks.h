@@ -174,7 +174,7 @@ inline void answer_as_allocated(CUpointer_attribute attribute, void* out, const 
 
 // By such tokens the driver of a network card asks for the pages.
 inline void pin_if_handed_out(CUpointer_attribute attribute, CUdeviceptr pointer) {
-    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) tenant::pin_memory_at(pointer);
+    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) tenant::pin_memory(pointer, 1);
 }
 
 template <int index, bool per_thread, class Function>
