@@ -205,6 +205,7 @@ template <int index, bool per_thread, class Function>
 struct DestroyStream {
     static CUresult call(CUstream stream) {
         tenant::forget_stream(stream);
+        tenant::end_order_of(stream);
         return call_real<index>(stream);
     }
 };

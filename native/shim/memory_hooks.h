@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shim/driver.h"
+#include "tenant/green_contexts.h"
 #include "tenant/memory/answers.h"
 #include "tenant/memory/handles.h"
 #include "tenant/memory/ledger.h"
@@ -76,7 +77,7 @@ struct FreeInOrder {
         if (tenant::is_captured(stream, per_thread)) return call_real<index>(pointer, stream);
         if (tenant::is_movable(pointer)) {
             CUresult result = tenant::postpone_free_in(pointer, stream, per_thread);
-            tenant::free_postponed();
+            tenant::free_some_postponed();
             return result;
         }
         tenant::Giving giving(pointer);
@@ -88,7 +89,8 @@ template <int index, bool per_thread, class Function>
 struct AllocateInOrder;
 template <int index, bool per_thread, class... Pool>
 struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstream, Pool...)> {
-    // In the place of the default pool: usable at once, and so in the stream's order too.
+    // In the place of the default pool: usable at once, and so in the stream's order too. The current context is the
+    // stream's.
     static CUresult from_movable(CUdeviceptr* out, size_t bytes, CUstream stream) {
         if (out) {
             tenant::Still still;
@@ -103,6 +105,7 @@ struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstrea
         });
     }
     static CUresult call(CUdeviceptr* out, size_t bytes, CUstream stream) {
+        tenant::InContextOf there(stream);
         if (tenant::pool_is_movable(stream, per_thread)) return from_movable(out, bytes, stream);
         tenant::TakingFromPool taking(bytes, nullptr, stream, per_thread);
         if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;

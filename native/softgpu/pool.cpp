@@ -7,6 +7,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "softgpu/stream.h"
+
 namespace softgpu {
 namespace {
 
@@ -128,6 +130,9 @@ CUresult allocate_in_order(CUdeviceptr* out, size_t bytes, const CUmemoryPool* f
         *out = 0;
         return CUDA_SUCCESS;
     }
+    // Of the stream's device, whichever is current.
+    StreamRef ordered_by;
+    TRY(find_stream(stream, which, &ordered_by, &context));
     std::shared_ptr<Pool> pool;
     {
         const std::unique_lock<std::shared_mutex> lock(memory().mutex);

@@ -2,6 +2,9 @@
 // belong to it; memory and events are the primary context's, and stay when the green context ends.
 #pragma once
 
+#include <optional>
+
+#include "tenant/context.h"
 #include "tenant/memory/residence.h"
 
 namespace tenant {
@@ -12,6 +15,19 @@ void know_green_context(CUgreenCtx green, CUdevice device);
 CUcontext owner_of(CUcontext context);
 // The context that owns a stream, likewise; null: the driver does not say.
 CUcontext owner_of(CUstream stream);
+
+// While one exists, the thread is in the stream's context: what is allocated in a stream's order is on its device,
+// whichever is current. A default stream is the current context's.
+class InContextOf {
+ public:
+    explicit InContextOf(CUstream stream) {
+        if (reinterpret_cast<uintptr_t>(stream) <= 2) return;
+        if (CUcontext owner = owner_of(stream); owner && owner != owner_of(current_context())) there_.emplace(owner);
+    }
+
+ private:
+    std::optional<InContext> there_;
+};
 
 // Around the driver's call that ends one: nobody of ours uses its streams from before it on.
 class EndingGreenContext {

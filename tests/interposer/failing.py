@@ -56,6 +56,7 @@ class Faults(ctypes.Structure):
         ("checks", c_uint32),
         ("torn", c_uint32),
         ("streams", c_uint32),
+        ("event_queries", c_uint64),
         ("used", c_uint64),
         ("most_used", c_uint64),
         ("most_pinned", c_uint64),

@@ -186,6 +186,18 @@ def test_what_only_a_first_leave_calls(machine: Machine) -> None:
             assert machine.faults.streams == 1
 
 
+def test_a_pending_free_costs_the_same_however_many_there_are(machine: Machine) -> None:
+    one = machine.start("opportunistic")
+    one.tell("add ordered 512 600", "added")
+    one.tell("hold", "held")
+    before = machine.faults.event_queries
+    for _ in range(600):
+        one.tell("free", "freed")
+    asked = machine.faults.event_queries - before
+    assert asked <= 4 * 600
+    one.tell("release", "released")
+
+
 def test_what_is_bound_to_a_multicast_object_stays(machine: Machine) -> None:
     """Others write to it over the network of GPUs: by address or by handle, and all of a range."""
     one = machine.start("opportunistic")

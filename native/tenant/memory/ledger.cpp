@@ -6,6 +6,7 @@
 #include "tenant/memory/care.h"
 #include "tenant/memory/mappings.h"
 #include "tenant/memory/pools.h"
+#include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
 #include "tenant/memory/room.h"
 #include "tenant/memory/table.h"
@@ -167,6 +168,7 @@ bool take_within_limit(const Place& place, uint64_t bytes) {
     auto fits = [&] { return take_memory(segment, place.slot(), place.gpu, bytes, place.limit(), users_limit); };
     if (fits()) return true;
     if (bytes <= place.limit()) {
+        if (free_postponed() && fits()) return true;
         settle_pools(*place.membership);
         if (fits()) return true;
         trim_pools(place);

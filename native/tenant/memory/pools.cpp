@@ -90,6 +90,22 @@ Change settle_locked() {
     return changed;
 }
 
+// Of a pool that another process has made nothing is known: it is counted where the caller is.
+Place place_of_pool(CUmemoryPool pool) {
+    {
+        LedgerLocked locked;
+        for (uint32_t i = 0; i < pool_count; ++i)
+            if (pools[i].handle == pool) return pools[i].place;
+    }
+    int devices = 0;
+    CUmemoryPool its_own = nullptr;
+    driver.cuDeviceGetCount(&devices);
+    for (CUdevice device = 0; device < devices; ++device)
+        if (driver.cuDeviceGetDefaultMemPool(&its_own, device) == CUDA_SUCCESS && its_own == pool)
+            return place_of_device(device);
+    return place_of_current_context();
+}
+
 // The most that the graph has allocated at once, going through its nodes in the order in which they were made.
 uint64_t most_at_once(CUgraph graph, CUdevice* device) {
     size_t count = 0;
@@ -131,7 +147,7 @@ bool is_captured(CUstream stream, bool per_thread_default) {
 }
 
 TakingFromPool::TakingFromPool(uint64_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread_default)
-    : place_(place_of_current_context()),
+    : place_(pool ? place_of_pool(pool) : place_of_current_context()),
       bytes_(bytes),
       pool_(pool),
       stream_(!stream && per_thread_default ? CU_STREAM_PER_THREAD : stream) {

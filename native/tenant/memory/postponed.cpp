@@ -1,33 +1,62 @@
 #include "tenant/memory/postponed.h"
 
+#include <new>
+
 #include "tenant/context.h"
+#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/residence.h"
+#include "tenant/memory/table.h"
+#include "tenant/relaxed.h"
 
 namespace tenant {
 
 namespace {
 
+struct Order;
+
 struct Postponed {
     CUdeviceptr pointer = 0;
     uint64_t bytes = 0;
-    CUevent reached = nullptr;  // null: freed during a capture
-    CUcontext context = nullptr;
-    CUstream stream = nullptr;
+    CUevent reached = nullptr;
+    Order* order = nullptr;
+    Postponed *older = nullptr, *newer = nullptr;              // in its order
+    Postponed *older_alike = nullptr, *newer_alike = nullptr;  // of these, as large
 };
 
-constexpr uint32_t kMost = 4096;
+// What was freed in one stream, or after captures in one context.
+struct Order {
+    uint64_t key = 0;
+    CUcontext context = nullptr;
+    bool is_open = true;  // the stream may still take something again
+    Postponed *oldest = nullptr, *newest = nullptr;
+    MemoryTable<Postponed*> latest;  // by size
+    Order *previous = nullptr, *next = nullptr;
+};
+
+struct InCapture {
+    CUdeviceptr pointer;
+    CUcontext context;
+    uint64_t number;
+    InCapture* next;
+};
+
 constexpr uint32_t kMostEvents = 64;
+constexpr uint64_t kOfThread = uint64_t{1} << 63;
 
 // Guarded by the residence's lock.
-Postponed list[kMost];
-std::atomic<uint32_t> waiting{0};
+MemoryTable<Postponed*> by_pointer;  // null: freed during a capture
+MemoryTable<Order*> open_orders;     // by key
+Order *first_order = nullptr, *turn = nullptr;
+InCapture* in_captures = nullptr;
+uint64_t captured = 0;  // frees during captures, ever
 struct Spare {
     CUevent event;
     CUcontext context;
 } spares[kMostEvents];
 uint32_t spare_count = 0;
+std::atomic<uint64_t> waiting{0};  // of both kinds
 
 CUevent take_event(CUcontext context) {
     for (uint32_t i = 0; i < spare_count; ++i) {
@@ -36,8 +65,10 @@ CUevent take_event(CUcontext context) {
         spares[i] = spares[--spare_count];
         return event;
     }
+    InContext there(context);
     CUevent event = nullptr;
-    return driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS ? event : nullptr;
+    if (!there.is_there() || driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+    return event;
 }
 
 void give_event(CUevent event, CUcontext context) {
@@ -48,23 +79,170 @@ void give_event(CUevent event, CUcontext context) {
         driver.cuEventDestroy_v2(event);
 }
 
-// All that was queued in a context when something was freed there, and what came later.
-bool has_ended(CUcontext context) {
-    InContext there(context);
-    return there.is_there() && driver.cuCtxSynchronize() == CUDA_SUCCESS;
+// Where a free stands: a stream has a handle of its own, the legacy stream is its context's, and a per-thread one its
+// thread's, of which only the address of something that each thread has is known.
+struct Where {
+    CUstream stream;
+    CUcontext context;
+    uint64_t key;
+    bool can_be_told;  // from every other stream there will be
+
+    Where(CUstream given, bool per_thread_default) {
+        thread_local char mine;
+        bool is_handle = reinterpret_cast<uintptr_t>(given) > 2;
+        bool per_thread = given == CU_STREAM_PER_THREAD || (!given && per_thread_default);
+        stream = is_handle ? given : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+        context = is_handle ? owner_of(given) : current_context();
+        key = is_handle    ? reinterpret_cast<uint64_t>(given)
+              : per_thread ? reinterpret_cast<uint64_t>(&mine) | kOfThread
+                           : reinterpret_cast<uint64_t>(context) + 1;
+        context = owner_of(context);
+        can_be_told = !per_thread && context;
+    }
+};
+
+Order* order_of(uint64_t key, CUcontext context) {
+    Order** there = open_orders.find(key);
+    if (there && (*there)->context == context) return *there;
+    auto* order = new (std::nothrow) Order;
+    if (!order) return nullptr;
+    order->key = key;
+    order->context = context;
+    if (there) (*there)->is_open = false;
+    if (!open_orders.enter(key, order)) {
+        delete order;
+        return nullptr;
+    }
+    order->next = first_order;
+    if (first_order) first_order->previous = order;
+    first_order = order;
+    return order;
 }
 
-void remove(uint32_t i) {
-    give_event(list[i].reached, list[i].context);
-    list[i] = list[waiting.load() - 1];
+void close(Order& order) {
+    Order* gone = nullptr;
+    if (order.is_open) open_orders.take(order.key, &gone);
+    order.is_open = false;
+}
+
+void drop_if_empty(Order* order) {
+    if (order->oldest) return;
+    close(*order);
+    if (turn == order) turn = order->next;
+    (order->previous ? order->previous->next : first_order) = order->next;
+    if (order->next) order->next->previous = order->previous;
+    order->latest.discard();
+    delete order;
+}
+
+bool append(Order* order, CUdeviceptr pointer, uint64_t bytes, CUevent reached) {
+    auto* one = new (std::nothrow) Postponed;
+    if (!one || !by_pointer.enter(pointer, one)) {
+        delete one;
+        return false;
+    }
+    Postponed** alike = order->latest.find(bytes);
+    *one = {pointer, bytes, reached, order, order->newest, nullptr, alike ? *alike : nullptr, nullptr};
+    if (alike) (*alike)->newer_alike = one;
+    (order->newest ? order->newest->newer : order->oldest) = one;
+    order->newest = one;
+    order->latest.enter(bytes, one);
+    waiting.fetch_add(1);
+    return true;
+}
+
+void unlink_alike(const Postponed& one) {
+    if (one.older_alike) one.older_alike->newer_alike = one.newer_alike;
+    if (one.newer_alike) {
+        one.newer_alike->older_alike = one.older_alike;
+        return;
+    }
+    Postponed *gone = nullptr, **there = one.order->latest.find(one.bytes);
+    if (!there || *there != &one) return;
+    if (one.older_alike)
+        *there = one.older_alike;
+    else
+        one.order->latest.take(one.bytes, &gone);
+}
+
+// Its order stays, empty or not.
+void remove(Postponed* one) {
+    Order* order = one->order;
+    unlink_alike(*one);
+    (one->older ? one->older->newer : order->oldest) = one->newer;
+    (one->newer ? one->newer->older : order->newest) = one->older;
+    Postponed* gone = nullptr;
+    by_pointer.take(one->pointer, &gone);
+    give_event(one->reached, order->context);
+    delete one;
     waiting.fetch_sub(1);
 }
 
-// The legacy default stream is one for all; a per-thread one cannot be told by its handle.
-CUstream order_of(CUstream stream, bool per_thread_default) {
-    if (!stream && per_thread_default) return CU_STREAM_PER_THREAD;
-    return stream ? stream : CU_STREAM_LEGACY;
+void give_back(CUdeviceptr pointer) {
+    Giving giving(pointer);
+    giving.result(give_back_movable(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
+
+bool free_ended(Order* order) {
+    bool any = false;
+    while (Postponed* one = order->oldest) {
+        if (driver.cuEventQuery(one->reached) != CUDA_SUCCESS) break;
+        CUdeviceptr pointer = one->pointer;
+        remove(one);
+        give_back(pointer);
+        any = true;
+    }
+    drop_if_empty(order);
+    return any;
+}
+
+// One event after another in a context: they end in this order too.
+bool follow_context(const InCapture& one) {
+    static bool is_possible = true;  // not before CUDA 12.5
+    CUevent reached = is_possible ? take_event(one.context) : nullptr;
+    Order* order = reached ? order_of(reinterpret_cast<uint64_t>(one.context) + 3, one.context) : nullptr;
+    CUresult result = order ? driver.cuCtxRecordEvent(one.context, reached) : CUDA_ERROR_OUT_OF_MEMORY;
+    is_possible &= result != CUDA_ERROR_NOT_SUPPORTED;
+    bool follows = result == CUDA_SUCCESS && append(order, one.pointer, 0, reached);
+    if (!follows) give_event(reached, one.context);
+    if (order) drop_if_empty(order);
+    return follows;
+}
+
+// No capture opens meanwhile: such an event would end it.
+void follow_captured() {
+    Membership* membership = in_captures ? Membership::current_if_joined() : nullptr;
+    if (!membership || !membership->try_lock()) return;
+    for (InCapture** at = &in_captures; !membership->captures_open.load() && *at;) {
+        InCapture* one = *at;
+        if (!follow_context(*one)) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        delete one;
+        waiting.fetch_sub(1);
+    }
+    membership->unlock();
+}
+
+template <class Goes>
+void remove_captured(Goes&& goes) {
+    for (InCapture** at = &in_captures; *at;) {
+        InCapture* one = *at;
+        if (!goes(*one)) {
+            at = &one->next;
+            continue;
+        }
+        Postponed* gone = nullptr;
+        by_pointer.take(one->pointer, &gone);
+        *at = one->next;
+        delete one;
+        waiting.fetch_sub(1);
+    }
+}
+
+bool is_nothing_to_do() { return waiting.load(std::memory_order_relaxed) == 0 || capture_is_open(); }
 
 }  // namespace
 
@@ -83,72 +261,132 @@ bool pool_is_movable(CUstream stream, bool per_thread_default) {
            driver.cuDeviceGetDefaultMemPool(&its_own, device) == CUDA_SUCCESS && now == its_own;
 }
 
+bool is_postponed(CUdeviceptr pointer) {
+    ResidenceLocked locked;
+    return by_pointer.find(pointer) != nullptr;
+}
+
 bool postpone_free(CUdeviceptr pointer) {
     ResidenceLocked locked;
-    if (waiting.load() == kMost) return false;
-    list[waiting.fetch_add(1)] = {pointer, 0, nullptr, current_context(), nullptr};
+    MovableRange range{};
+    if (!movable_range(pointer, &range)) return false;
+    auto* one = new (std::nothrow) InCapture{pointer, range.context, ++captured, in_captures};
+    if (!one || !by_pointer.enter(pointer, nullptr)) {
+        delete one;
+        return false;
+    }
+    in_captures = one;
+    waiting.fetch_add(1);
     return true;
 }
 
 CUresult postpone_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default) {
     ResidenceLocked locked;
     MovableRange range{};
-    CUcontext context = current_context();
-    if (!movable_range(pointer, &range) || range.base != pointer) return CUDA_ERROR_INVALID_VALUE;
-    for (uint32_t i = 0; i < waiting.load(); ++i)
-        if (list[i].pointer == pointer) return CUDA_ERROR_INVALID_VALUE;
-    CUstream order = order_of(stream, per_thread_default);
-    CUevent reached = waiting.load() < kMost ? take_event(context) : nullptr;
-    CUresult result = reached ? driver.cuEventRecord(reached, order) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS)
-        list[waiting.fetch_add(1)] = {pointer, range.bytes, reached, context, order};
-    else
-        give_event(reached, context);
+    Where where(stream, per_thread_default);
+    if (!movable_range(pointer, &range) || range.base != pointer || is_postponed(pointer))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!where.context) return CUDA_ERROR_INVALID_CONTEXT;
+    CUevent reached = take_event(where.context);
+    Order* order = reached ? order_of(where.key, where.context) : nullptr;
+    CUresult result = order ? driver.cuEventRecord(reached, where.stream) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && !append(order, pointer, range.bytes, reached)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) give_event(reached, where.context);
+    if (order && !capture_is_open()) {
+        Relaxed relaxed;
+        free_ended(order);
+    } else if (order) {
+        drop_if_empty(order);
+    }
     return result;
 }
 
 CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default) {
-    CUstream order = order_of(stream, per_thread_default);
-    if (order == CU_STREAM_PER_THREAD || waiting.load(std::memory_order_relaxed) == 0) return 0;
+    if (!bytes || waiting.load(std::memory_order_relaxed) == 0) return 0;
+    Where where(stream, per_thread_default);
+    if (!where.can_be_told) return 0;
     ResidenceLocked locked;
-    CUcontext context = current_context();
-    for (uint32_t i = waiting.load(); i-- > 0;) {
-        const Postponed& one = list[i];
-        if (one.bytes != bytes || one.stream != order || one.context != context) continue;
-        CUdeviceptr pointer = one.pointer;
-        remove(i);
-        return pointer;
-    }
-    return 0;
+    Order** order = open_orders.find(where.key);
+    Postponed** there = order && (*order)->context == where.context ? (*order)->latest.find(bytes) : nullptr;
+    if (!there) return 0;
+    CUdeviceptr pointer = (*there)->pointer;
+    Order* its = *order;
+    remove(*there);
+    drop_if_empty(its);
+    return pointer;
 }
 
-void free_postponed() {
-    if (waiting.load(std::memory_order_relaxed) == 0 || capture_is_open()) return;
+void end_order_of(CUstream stream) {
+    if (waiting.load(std::memory_order_relaxed) == 0) return;
     ResidenceLocked locked;
-    for (uint32_t i = waiting.load(); i-- > 0;) {
-        CUdeviceptr pointer = list[i].pointer;
-        bool reached =
-            list[i].reached ? driver.cuEventQuery(list[i].reached) != CUDA_ERROR_NOT_READY : has_ended(list[i].context);
-        if (!reached) continue;
-        remove(i);
-        Giving giving(pointer);
-        giving.result(give_back_movable(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    if (Order** order = open_orders.find(reinterpret_cast<uint64_t>(stream))) close(**order);
+}
+
+bool free_postponed() {
+    if (is_nothing_to_do()) return false;
+    Relaxed relaxed;
+    ResidenceLocked locked;
+    follow_captured();
+    bool any = false;
+    for (Order *order = first_order, *next = nullptr; order; order = next) {
+        next = order->next;
+        any |= free_ended(order);
     }
+    return any;
+}
+
+void free_some_postponed() {
+    if (is_nothing_to_do()) return;
+    Relaxed relaxed;
+    ResidenceLocked locked;
+    follow_captured();
+    if (!turn) turn = first_order;
+    if (!turn) return;
+    Order* order = turn;
+    turn = order->next;
+    free_ended(order);
+}
+
+uint64_t postponed_so_far() {
+    ResidenceLocked locked;
+    return captured;
+}
+
+void free_postponed_until(uint64_t so_far, CUcontext context) {
+    if (waiting.load(std::memory_order_relaxed) == 0) return;
+    ResidenceLocked locked;
+    remove_captured([&](const InCapture& one) {
+        if (one.number > so_far || one.context != context) return false;
+        give_back(one.pointer);
+        return true;
+    });
 }
 
 void forget_postponed_of(CUcontext context) {
-    for (uint32_t i = waiting.load(); i-- > 0;) {
-        if (list[i].context != context) continue;
-        list[i] = list[waiting.load() - 1];
-        waiting.fetch_sub(1);
+    for (Order *order = first_order, *next = nullptr; order; order = next) {
+        next = order->next;
+        for (Postponed *one = order->oldest, *newer = nullptr; one; one = newer) {
+            newer = one->newer;
+            MovableRange range{};
+            bool goes = order->context == context || !movable_range(one->pointer, &range) || range.context == context;
+            if (!goes) continue;
+            if (order->context == context) one->reached = nullptr;  // it has gone with its context
+            remove(one);
+        }
+        drop_if_empty(order);
     }
+    remove_captured([&](const InCapture& one) { return one.context == context; });
     for (uint32_t i = spare_count; i-- > 0;)
         if (spares[i].context == context) spares[i] = spares[--spare_count];
 }
 
 void forget_postponed_in_child() {
-    waiting.store(0);
+    by_pointer.abandon();
+    open_orders.abandon();
+    first_order = turn = nullptr;
+    in_captures = nullptr;
     spare_count = 0;
+    waiting.store(0);
 }
 
 }  // namespace tenant

@@ -1,6 +1,10 @@
 // Frees that take effect later: in stream order, when the stream gets there; or during a capture, when it has ended.
 // Until then the memory is counted, and a stream that allocates as much again has it back at once: for that stream it
 // is free from the call on.
+//
+// What is freed in one stream ends in the order in which it was freed, so that only the oldest of each stream is asked
+// for. No call waits for the GPU, and none disturbs a capture: the asking thread is relaxed, and asks nothing while one
+// is open.
 #pragma once
 
 #include "tenant/memory/ledger.h"
@@ -8,18 +12,29 @@
 namespace tenant {
 
 bool capture_is_open();
-// Whether an allocation in this stream, from the pool that the device has now, can be of memory that moves.
+// Whether an allocation in this stream, from the pool that the current device has now, can be of memory that moves.
 bool pool_is_movable(CUstream stream, bool per_thread_default);
 
-// False: there is no room for it, and nothing has happened.
+// During a capture. False: there is no room for it, and nothing has happened.
 bool postpone_free(CUdeviceptr pointer);
 CUresult postpone_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default);
+bool is_postponed(CUdeviceptr pointer);
 // What this stream has freed and is just as large; 0: nothing.
 CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default);
-// Frees what nothing on the GPU uses any more.
-void free_postponed();
+// Its handle may be another stream's soon, which has not freed what this one has.
+void end_order_of(CUstream stream);
 
-void forget_postponed_of(CUcontext context);  // under the residence's lock
+// Frees what nothing on the GPU uses any more; whether there was any.
+bool free_postponed();
+// Looks at one stream only: at each call another.
+void free_some_postponed();
+
+// Frees during captures, where the driver cannot say when a context's work has ended: what was freed before a thread
+// has waited for the context is free afterwards.
+uint64_t postponed_so_far();
+void free_postponed_until(uint64_t so_far, CUcontext context);
+
+void forget_postponed_of(CUcontext context);  // under the residence's lock, before its memory is forgotten
 void forget_postponed_in_child();
 
 }  // namespace tenant

@@ -218,7 +218,7 @@ CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) 
     if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
     if (only_if_lendable && !can_be_lent.of(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
     start_moving(*place.membership);
-    free_postponed();
+    free_some_postponed();
     ResidenceLocked locked;
     return bytes <= Slab::kMostBytes ? allocate_small(out, bytes, place) : allocate_whole(out, bytes, place);
 }
@@ -244,15 +244,22 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
     MovableRange range{};
     if (!pointer || !movable_range(pointer, &range) || range.base != pointer || !current_context())
         return Freed::not_ours;
-    free_postponed();
+    // It was freed before: the driver knows it no more.
+    if (is_postponed(pointer)) {
+        *result = CUDA_ERROR_INVALID_VALUE;
+        return Freed::now;
+    }
+    free_some_postponed();
     *result = CUDA_SUCCESS;
     // Waiting for the GPU would end the capture.
     if (capture_is_open()) return may_allocate_now() && postpone_free(pointer) ? Freed::later : Freed::not_ours;
     {
         // As the driver: what is queued may still use it.
         InContext there(range.context);
+        uint64_t so_far = postponed_so_far();
         *result = driver.cuCtxSynchronize();
         if (*result != CUDA_SUCCESS) return Freed::now;
+        free_postponed_until(so_far, range.context);
     }
     return give_back_movable(pointer) ? Freed::now : Freed::not_ours;
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "tenant/membership.h"
+#include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
 #include "wire/shared_segment.h"
 
@@ -142,6 +143,7 @@ void Need::withdraw() {
 }
 
 bool Need::wait(bool by_driver) {
+    if (free_postponed()) return true;
     Outside outside;
     do {
         if (!goes_on(by_driver)) {

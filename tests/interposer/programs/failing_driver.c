@@ -140,6 +140,7 @@ static void note_pinned(U address, uint64_t bytes) {
 }
 
 static CUresult done(int which, const U* a) {
+    if (which == at_cuEventQuery) __atomic_fetch_add(&faults->event_queries, 1, __ATOMIC_SEQ_CST);
     CUresult result = real[which](a[0], a[1], a[2], a[3], a[4], a[5]);
     if (result != 0) return result;
     switch (which) {

@@ -30,7 +30,8 @@ typedef struct {
     // The job's.
     uint32_t checks;
     uint32_t torn;
-    uint32_t streams;  // that the thread has made
+    uint32_t streams;        // that the thread has made
+    uint64_t event_queries;  // of all processes and threads
     // Of all processes and threads. What the software GPU itself says is in use, after the last change.
     uint64_t used, most_used;
     uint64_t most_pinned;

@@ -159,6 +159,15 @@ static CUresult set_access(const Piece* piece) {
     return cuMemSetAccess(piece->pointer, in_pages(piece->bytes), &access, 1);
 }
 
+// The default stream stands still until this is 1.
+static volatile uint32_t* word;
+static CUresult hold(void) {
+    CUresult result = word ? CUDA_SUCCESS : cuMemHostAlloc((void**)&word, 64, CU_MEMHOSTALLOC_DEVICEMAP);
+    if (result != CUDA_SUCCESS) return result;
+    *word = 0;
+    return cuStreamWaitValue32(0, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_EQ);
+}
+
 static void answer(CUresult result, const char* good) {
     if (result == CUDA_SUCCESS)
         puts(good);
@@ -167,29 +176,34 @@ static void answer(CUresult result, const char* good) {
 }
 
 static void obey(const char* line) {
-    char word[32] = "", way[32] = "";
+    char what[32] = "", way[32] = "";
     unsigned long long number = 0;
     int times = 1, index = 0;
-    sscanf(line, "%31s", word);
-    if (strcmp(word, "add") == 0 && sscanf(line, "%*s %31s %llu %d", way, &number, &times) >= 2) {
+    sscanf(line, "%31s", what);
+    if (strcmp(what, "add") == 0 && sscanf(line, "%*s %31s %llu %d", way, &number, &times) >= 2) {
         enum Way kind = *way == 'o' ? in_order : *way == 'm' ? by_mapping : by_alloc;
         CUresult result = CUDA_SUCCESS;
         for (int i = 0; result == CUDA_SUCCESS && i < times && count < MOST_PIECES; ++i) result = add(kind, number);
         answer(result, "added");
-    } else if (strcmp(word, "free") == 0 && count) {
+    } else if (strcmp(what, "free") == 0 && count) {
         answer(give(sscanf(line, "%*s %d", &index) == 1 ? index % count : count - 1), "freed");
-    } else if (strcmp(word, "write") == 0 && count) {
+    } else if (strcmp(what, "write") == 0 && count) {
         answer(sscanf(line, "%*s %d", &index) == 1 ? fill(&pieces[index % count]) : CUDA_SUCCESS, "written");
-    } else if (strcmp(word, "bind") == 0 && sscanf(line, "%*s %31s %d", way, &index) == 2 && index < count) {
+    } else if (strcmp(what, "bind") == 0 && sscanf(line, "%*s %31s %d", way, &index) == 2 && index < count) {
         answer(bind_to_multicast(&pieces[index], *way), "bound");
-    } else if (strcmp(word, "access") == 0 && sscanf(line, "%*s %d", &index) == 1 && index < count) {
+    } else if (strcmp(what, "access") == 0 && sscanf(line, "%*s %d", &index) == 1 && index < count) {
         answer(set_access(&pieces[index]), "set");
-    } else if (strcmp(word, "check") == 0) {
+    } else if (strcmp(what, "hold") == 0) {
+        answer(hold(), "held");
+    } else if (strcmp(what, "release") == 0 && word) {
+        *word = 1;
+        answer(cuCtxSynchronize(), "released");
+    } else if (strcmp(what, "check") == 0) {
         puts(is_whole() ? "whole" : "torn");
-    } else if (strcmp(word, "look") == 0) {
+    } else if (strcmp(what, "look") == 0) {
         size_t free = 0, total = 0;
         answer(cuMemGetInfo(&free, &total), "looked");  // and the failing driver has seen how much is in use
-    } else if (strcmp(word, "attend") == 0 && faults) {
+    } else if (strcmp(what, "attend") == 0 && faults) {
         pthread_t thread;
         puts(pthread_create(&thread, NULL, attend, NULL) == 0 ? "attends" : "no thread");
     } else {

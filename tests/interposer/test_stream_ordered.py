@@ -1,0 +1,164 @@
+"""Memory that is allocated and freed in a stream's order, and moves: as with the driver's own pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import REAL_GPU
+
+if TYPE_CHECKING:
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+
+pytestmark = pytest.mark.skipif(REAL_GPU, reason="two GPUs of the software GPU")
+
+# `hold(stream)`: it waits until `release()`.
+PRELUDE = """
+from moving import *
+import ctypes, threading
+gpu = Gpu(); word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP))
+value = ctypes.c_uint32.from_address(word); value.value = 0
+def hold(stream):
+    check(driver.cuStreamWaitValue32(stream, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+def release(): value.value = 1
+MODES = driver.CUstreamCaptureMode
+"""
+
+
+@pytest.fixture
+def outcome(tenant: Start) -> Callable[..., str]:
+    """What the program says at its end."""
+
+    def run(source: str, **settings: str) -> str:
+        return tenant("opportunistic", PRELUDE + source, COTENANT_OVERSUBSCRIBE="1", **settings).finish(120)
+
+    return run
+
+
+def test_any_number_of_frees_may_be_pending(outcome: Callable[..., str]) -> None:
+    said = outcome("""
+streams = [gpu.stream() for _ in range(20)]; each = range(250)
+pieces = [(check(driver.cuMemAllocAsync(512, stream)), stream) for stream in streams for _ in each]
+free = check(driver.cuMemGetInfo())[0]; [hold(stream) for stream in streams]
+results = {driver.cuMemFreeAsync(piece, stream)[0].name for piece, stream in pieces}
+print(*results, check(driver.cuMemGetInfo())[0] == free); release(); gpu.synchronize()
+tries = 0
+while check(driver.cuMemGetInfo())[0] <= free and (tries := tries + 1) < 10_000:
+    check(driver.cuMemFree(check(driver.cuMemAlloc(512))))
+print(tries < 10_000)
+""")
+    assert said.split() == ["CUDA_SUCCESS", "True", "True"]
+
+
+def test_a_stream_has_at_once_what_it_has_freed_and_no_other_stream_has(outcome: Callable[..., str]) -> None:
+    said = outcome("""
+one, other = gpu.stream(), gpu.stream(); sizes = (4 << 20, 5000, 4 << 20)
+first, small, second = (int(check(driver.cuMemAllocAsync(size, one))) for size in sizes)
+hold(one); [check(driver.cuMemFreeAsync(piece, one)) for piece in (first, small, second)]
+take = lambda size, stream: int(check(driver.cuMemAllocAsync(size, stream)))
+print(take(4 << 20, other) in (first, second), take(4 << 20, one) == second, take(5000, one) == small)
+print(take(4 << 20, one) == first, take(4 << 20, one) in (first, second)); release(); gpu.synchronize()
+""")
+    assert said.split() == ["False", "True", "True", "True", "False"]
+
+
+def test_what_was_freed_once_is_not_freed_again(outcome: Callable[..., str]) -> None:
+    said = outcome("""
+stream = gpu.stream(); piece = check(driver.cuMemAllocAsync(4 << 20, stream)); hold(stream)
+check(driver.cuMemFreeAsync(piece, stream)); print(driver.cuMemFreeAsync(piece, stream)[0].name)
+threading.Timer(0.2, release).start(); print(driver.cuMemFree(piece)[0].name)
+""")
+    assert said.split() == ["CUDA_ERROR_INVALID_VALUE"] * 2
+
+
+def test_what_has_been_freed_can_be_had_in_another_size(outcome: Callable[..., str]) -> None:
+    said = outcome(
+        """
+stream = gpu.stream(); piece = check(driver.cuMemAllocAsync(40 << 20, stream)); hold(stream)
+check(driver.cuMemFreeAsync(piece, stream)); print(driver.cuMemAlloc(44 << 20)[0].name)
+release(); check(driver.cuStreamSynchronize(stream)); print(driver.cuMemAlloc(44 << 20)[0].name)
+""",
+        COTENANT_MEMORY="64M",
+    )
+    assert said.split() == ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_SUCCESS"]
+
+
+CAPTURE_AND_FREE = """
+capturing, held = gpu.stream(), gpu.stream(); piece = check(driver.cuMemAlloc(4 << 20)); hold(held)
+def free():
+    gpu.use(); check(driver.cuThreadExchangeStreamCaptureMode(MODES.CU_STREAM_CAPTURE_MODE_RELAXED))
+    check(driver.cuMemFree(piece))
+check(driver.cuStreamBeginCapture(capturing, MODES.CU_STREAM_CAPTURE_MODE_GLOBAL))
+thread = threading.Thread(target=free); thread.start(); thread.join()
+graph = check(driver.cuStreamEndCapture(capturing))
+"""
+
+
+def test_what_was_freed_during_a_capture_keeps_nobody_waiting(outcome: Callable[..., str]) -> None:
+    """Nor is it free before all that could use it has ended."""
+    said = outcome(
+        CAPTURE_AND_FREE
+        + """
+free = lambda: check(driver.cuMemGetInfo())[0]
+before = free(); late = threading.Timer(20, release); late.start()
+small = check(driver.cuMemAlloc(512)); print(value.value); late.cancel()
+for _ in range(3): check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(512, capturing)), capturing))
+print(free() <= before); release(); gpu.synchronize()
+tries = 0
+while free() < before + (2 << 20) and (tries := tries + 1) < 10_000:
+    check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(512, capturing)), capturing))
+print(tries < 10_000)
+"""
+    )
+    assert said.split() == ["0", "True", "True"]
+
+
+def test_frees_beside_captures_break_none(outcome: Callable[..., str]) -> None:
+    said = outcome("""
+stop = False; counts = [0, 0]
+def frees():
+    gpu.use(); streams = [gpu.stream() for _ in range(4)]
+    while not stop:
+        for stream in streams:
+            check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(3 << 20, stream)), stream)); counts[0] += 1
+thread = threading.Thread(target=frees); thread.start(); stream = gpu.stream(); broken = 0
+while counts[1] < 300 or counts[0] < 300:
+    check(driver.cuStreamBeginCapture(stream, MODES.CU_STREAM_CAPTURE_MODE_GLOBAL)); counts[1] += 1
+    broken += driver.cuStreamEndCapture(stream)[0] != driver.CUresult.CUDA_SUCCESS
+stop = True; thread.join(); gpu.synchronize(); print(broken)
+""")
+    assert said.split() == ["0"]
+
+
+ELSEWHERE = """
+other = Gpu(1); stream = other.stream(); gpu.use(); mine = gpu.stream()
+ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+def where(piece): return int(check(driver.cuPointerGetAttribute(ordinal, piece)))
+def used():
+    other.use(); free, total = check(driver.cuMemGetInfo()); gpu.use(); return (total - free) >> 20
+pool = check(driver.cuDeviceGetDefaultMemPool(1)); before = used()
+piece = check(driver.cuMemAllocAsync(40 << 20, stream)); print(where(piece), used() - before)
+print(int(check(driver.cuCtxGetCurrent())) == int(gpu.context))
+other.use(); check(driver.cuMemsetD8Async(piece, 1, 100, stream)); gpu.use()
+check(driver.cuMemFreeAsync(piece, stream))
+again = check(driver.cuMemAllocAsync(40 << 20, stream)); print(where(again), used() - before)
+check(driver.cuMemFreeAsync(again, stream)); print(where(check(driver.cuMemAllocAsync(1 << 20, mine))))
+print(where(check(driver.cuMemAllocFromPoolAsync(1 << 20, pool, mine))))
+print(driver.cuMemAllocAsync(40 << 20, mine)[0].name)
+"""
+
+
+@pytest.mark.parametrize("moves", ["1", "0"])
+def test_memory_in_a_streams_order_is_on_the_streams_gpu(tenant: Start, moves: str) -> None:
+    one = tenant(
+        "opportunistic",
+        PRELUDE + ELSEWHERE,
+        COTENANT_SOFTGPU="small,small",
+        COTENANT_OVERSUBSCRIBE=moves,
+        COTENANT_MEMORY="128M",
+    )
+    assert one.finish(120).split() == ["1", "40", "True", "1", "40", "0", "1", "CUDA_SUCCESS"]
