@@ -91,6 +91,9 @@ interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shi
 bench-launch: $(PACKAGE)  ## what the interposer adds to a launch: instructions, and nanoseconds on a GPU
 	@$(PYTHON_IN_VENV) bench/launch/run.py
 
+bench-daemon: $(PACKAGE)  ## what the daemon takes of a core beside idle and busy tenants (a minute, no GPU)
+	@$(PYTHON_IN_VENV) bench/daemon/run.py
+
 bench-coverage: $(PACKAGE)  ## real programs with and without the interposer, compared bit for bit (needs a GPU)
 	@$(PYTHON_IN_VENV) bench/coverage/run.py
 

@@ -12,7 +12,8 @@
 
 namespace {
 
-// One tenant on one GPU. Python unpacks it (src/cotenant/daemon/attachment.py; tests/daemon/test_daemon.py holds them equal).
+// One tenant on one GPU. Python unpacks it (src/cotenant/daemon/attachment.py; tests/daemon/test_daemon.py holds them
+// equal).
 struct Row {
     uint64_t started;
     uint64_t used_ns;
@@ -39,18 +40,23 @@ static_assert(sizeof(Row) == 112);
 
 bool is_known(wire::Segment& segment, int gpu) { return segment.header.gpus[gpu].known.load() == 2; }
 
+uint64_t operations_of(wire::OnGpu& here) {
+    wire::Figures& figures = here.figures;
+    return figures.kernels.load(std::memory_order_relaxed) + figures.graphs.load(std::memory_order_relaxed) +
+           figures.copies.load(std::memory_order_relaxed) + figures.memory_ops.load(std::memory_order_relaxed);
+}
+
 Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     wire::Slot& slot = segment.slot(index);
     wire::OnGpu& here = slot.gpus[gpu];
-    wire::Figures& figures = here.figures;
     uint32_t where = slot.residence.where.load();
     bool moves = where == wire::leaving || where == wire::returning;
     Row row = {};
     row.started = slot.started;
     row.used_ns = here.used_ns.load();
     row.busy_ns = here.busy_ns.load();
-    row.operations = figures.kernels.load() + figures.graphs.load() + figures.copies.load() + figures.memory_ops.load();
-    row.bursts = figures.bursts.load();
+    row.operations = operations_of(here);
+    row.bursts = here.figures.bursts.load();
     row.moved_ns = moves ? now : std::min(slot.residence.since_ns.load(), now);
     row.shut_until_ns = here.shut_until_ns.load();
     row.tolerant_until_ns = here.tolerant_until_ns.load();
@@ -88,20 +94,22 @@ void for_each_member(wire::Segment& segment, Visit visit) {
         for (uint64_t bits = words[word]; bits; bits &= bits - 1) visit(word * 64 + __builtin_ctzll(bits));
 }
 
-// Changes when a tenant begins a burst, comes or goes.
+// One cache line of each tenant: 255 that are idle are looked at in some ten microseconds.
 struct Stir {
     bool works;
-    uint64_t bursts;
+    uint64_t count;  // changes when a tenant launches something, comes or goes
 };
 
 Stir stir_in(wire::Segment& segment) {
     Stir stir = {false, 0};
+    int gpus[wire::kGpus], known = 0;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+        if (is_known(segment, gpu)) gpus[known++] = gpu;
     for_each_member(segment, [&](int index) {
-        stir.bursts += 1;
-        for (int gpu = 0; gpu < wire::kGpus && !stir.works; ++gpu) {
-            if (!is_known(segment, gpu)) continue;
-            stir.works = wire::has_work(segment, index, gpu);
-            stir.bursts += segment.slot(index).gpus[gpu].figures.bursts.load(std::memory_order_relaxed);
+        stir.count += 1;
+        for (int i = 0; i < known; ++i) {
+            stir.works |= wire::has_work(segment, index, gpus[i]);
+            stir.count += operations_of(segment.slot(index).gpus[gpus[i]]);
         }
     });
     return stir;
@@ -148,14 +156,14 @@ EXPORT int cotenant_segment_sleep(void* opened, uint32_t choices, int most_ms, c
     sigemptyset(&set);
     for (int i = 0; i < count; ++i) sigaddset(&set, signals[i]);
     // In an administrator's segment a look reads every slot's file.
-    int nap_ms = wire::is_shared(segment) ? 100 : 20;
+    int nap_ms = wire::is_shared(segment) ? 100 : 50;
     Stir before = stir_in(segment);
     for (int slept_ms = 0; slept_ms < most_ms; slept_ms += nap_ms) {
         timespec nap = {0, std::min(nap_ms, most_ms - slept_ms) * 1000000L};
         int got = sigtimedwait(&set, nullptr, &nap);
         if (got > 0) return got;
         Stir now = stir_in(segment);
-        if (now.works || now.bursts != before.bursts || segment.header.choices.load() != choices) return 0;
+        if (now.works || now.count != before.count || segment.header.choices.load() != choices) return 0;
     }
     return 0;
 }

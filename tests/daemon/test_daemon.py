@@ -312,3 +312,51 @@ def test_policies_are_listed(cotenant: Run, plain_env: dict[str, str]) -> None:
     assert "(default)" in rows["guard"] and "live" in rows["guard"]
     as_json = json.loads(cotenant("policies", "-o", "json", env=plain_env).stdout)
     assert {one["name"] for one in as_json} == set(rows)
+
+
+def policy_under_run(
+    env: dict[str, str], folder: Path, *options: str, settings: dict[str, str]
+) -> tuple[str, str]:
+    """Which policy a daemon that `run` has started follows, and what `run` says; both in this folder."""
+    path = Path(env["COTENANT_SEGMENT"])
+    command = [*COTENANT, "run", *options, "--", "sh", "-c", "read line"]
+    with subprocess.Popen(
+        command, env=env | settings, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        wait_for(lambda: report.read(path) is not None)
+        shown = report.read(path)
+        _, said = job.communicate("end\n", timeout=60)
+    assert shown
+    return shown.policy, said
+
+
+def test_what_is_typed_goes_before_the_environment(env: dict[str, str], tmp_path: Path) -> None:
+    settings = {"COTENANT_DAEMON_POLICY": "fair"}
+    assert policy_under_run(env, tmp_path, "--policy", "none", settings=settings) == ("none", "")
+
+
+def test_the_environment_is_for_segments_without_a_policy(env: dict[str, str], tmp_path: Path) -> None:
+    assert policy_under_run(env, tmp_path, settings={"COTENANT_DAEMON_POLICY": "fair"}) == ("fair", "")
+    assert segment.read(Path(env["COTENANT_SEGMENT"])).policy == ""
+
+
+def test_a_relative_path_is_one_from_where_run_is_called(env: dict[str, str], tmp_path: Path) -> None:
+    policy_file(tmp_path, FIRM)
+    settings = {"COTENANT_DAEMON_POLICY": "./policy.py"}
+    assert policy_under_run(env, tmp_path, settings=settings) == ("firm", "")
+
+
+@pytest.mark.parametrize("name", ["./nosuch.py", "nosuch", "orion"])
+def test_a_policy_that_cannot_be_had_is_told_and_the_default_goes_on(
+    env: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    policy, said = policy_under_run(env, tmp_path, settings={"COTENANT_DAEMON_POLICY": name})
+    assert policy == "guard"
+    assert "COTENANT_DAEMON_POLICY: " in said and name.strip("./") in said and len(said.splitlines()) == 1
+
+
+def test_a_daemon_by_hand_says_what_is_wrong_with_its_environment(
+    cotenant: Run, path: Path, plain_env: dict[str, str]
+) -> None:
+    done = cotenant("daemon", env=plain_env | {"COTENANT_DAEMON_POLICY": "nosuch"})
+    assert done.returncode == 2 and "unknown policy 'nosuch'" in done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from cotenant.classes import TenantClass
 from cotenant.policies.back_off import BackOff
+from cotenant.policies.guard import LONGEST_STEP_US, Guard
 from cotenant.policies.guard_cost import Alone, Below, Meter, Window
 from cotenant.policies.guard_job import Job
 from cotenant.policies.guard_position import (
@@ -22,7 +23,7 @@ from cotenant.policies.guard_position import (
     mixing_period_us,
 )
 from cotenant.policies.guard_worth import Worth
-from cotenant.policies.interface import Tenant
+from cotenant.policies.interface import Tenant, View
 from cotenant.policies.window import Growth
 
 POSITIONS = range(SHUT, TOLERANT + 1)
@@ -102,6 +103,30 @@ def test_beside_others_slowdowns_are_measured_and_nothing_is_learned(below: Belo
     meter = metered(130.0, below, metered(100.0, NOBODY))
     assert meter.alone is not None and meter.alone.cost == pytest.approx(100)
     assert len(meter.slowdowns) == 10 and meter.slowdowns == pytest.approx([0.3] * 10)
+
+
+@pytest.mark.parametrize(
+    ("ran", "floors", "is_alone"),
+    [(0.009, 0.0, True), (0.02, 0.0, False), (0.05, 0.05, True), (0.059, 0.05, True), (0.07, 0.05, False)],
+)
+def test_what_a_floor_lets_through_is_no_company(ran: float, floors: float, is_alone: bool) -> None:
+    below = replace(COMPANY, may_run=False, ran_us=ran * 10_000, floors=floors)
+    meter = metered(130.0, below, metered(100.0, NOBODY))
+    assert meter.alone is not None
+    assert meter.alone.cost == pytest.approx(130 if is_alone else 100)
+
+
+def test_time_in_which_nobody_ticked_is_not_time_beside_others() -> None:
+    """The clock of a machine does not begin at 0, and the daemon sleeps while nobody is at work."""
+    guard, began_us = Guard(), 3600e6
+    for step, now_us in enumerate((began_us, began_us + 10_000, began_us + 7200e6)):
+        tenants = [
+            production(has_work=True, operations=step),
+            Tenant(2, TenantClass.opportunistic, has_work=True),
+        ]
+        guard.tick(View(now_us, tenants))
+    assert guard.jobs[1].shared_us <= 2 * LONGEST_STEP_US + 10_000
+    assert guard.worth.harvest[STRICT].time_us <= 2 * LONGEST_STEP_US + 10_000
 
 
 @pytest.mark.parametrize("below", [NOBODY, COMPANY])

@@ -132,26 +132,25 @@ class Attachment:
                 number = self.next_id
                 self.next_id += 1
             self.ids[key] = number
-            look.places[gpu].append(
-                Place(number, index, pid, started, shut_until_ns, tolerant_until_ns, rate)
-            )
-            tenants[gpu].append(
-                Tenant(
-                    number,
-                    CLASSES[tenant_class],
-                    border.weight(weight),
-                    border.slowdown(slowdown),
-                    border.floor(floor),
-                    has_work != 0,
-                    is_held != 0,
-                    used_ns / 1000,
-                    busy_ns / 1000,
-                    operations,
-                    bursts,
-                    in_flight_us,
-                    moved_ns / 1000,
-                )
-            )
+            place = (number, index, pid, started, shut_until_ns, tolerant_until_ns, rate)
+            look.places[gpu].append(Place._make(place))
+            # As Tenant(...) would do it, in a tenth of the time.
+            tenant = Tenant.__new__(Tenant)
+            about = tenant.__dict__
+            about["id"] = number
+            about["tenant_class"] = CLASSES[tenant_class]
+            about["weight"] = border.weight(weight)
+            about["slowdown"] = border.slowdown(slowdown)
+            about["floor"] = border.floor(floor)
+            about["has_work"] = has_work != 0
+            about["is_held"] = is_held != 0
+            about["used_us"] = used_ns / 1000
+            about["busy_us"] = busy_ns / 1000
+            about["operations"] = operations
+            about["bursts"] = bursts
+            about["in_flight_us"] = float(in_flight_us)
+            about["moved_us"] = moved_ns / 1000
+            tenants[gpu].append(tenant)
         look.views = {gpu: View(now_ns / 1000, found) for gpu, found in tenants.items()}
         return look
 

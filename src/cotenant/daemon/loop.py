@@ -23,11 +23,11 @@ from cotenant.policies.interface import Controller, Knobs, TenantId, View
 from cotenant.policies.strict import Strict
 
 CALM_MS = 100.0
-LONGEST_SLEEP_MS = 1000
+LONGEST_SLEEP_MS, LONGEST_SLEEP_ALONE_MS = 5000, 500
 SHORTEST_HOLD_MS = 100.0
 HELD_TICKS = 3
 ACTIVE_US = 1_000_000
-SHARE = 0.08
+SHARE = 0.06
 LONGEST_PAUSE_MS = 250.0  # that the cost of ticks may lead to
 WEIGHT_OF_NEW = 0.2  # in the running mean of what a tick costs
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -50,6 +50,8 @@ class Daemon:
         self.problem = ""
         self.activity = Activity()
         self.cost_ms = 0.0  # of a tick, of late
+        self.live = 0  # tenants at the last tick
+        self.is_told = False  # the report has what was decided last
         self.needed_at = time.monotonic()  # when somebody last was there
         self.under: int | None = None  # a process that was started for this segment
 
@@ -74,7 +76,8 @@ class Daemon:
 
     def sleep(self) -> bool:
         """As long as nobody is at work. Whether a signal has ended it."""
-        return self.attachment.sleep(LONGEST_SLEEP_MS, self.choices, SIGNALS) != 0
+        longest = LONGEST_SLEEP_MS if self.live else LONGEST_SLEEP_ALONE_MS
+        return self.attachment.sleep(longest, self.choices, SIGNALS) != 0
 
     def tick(self) -> float | None:
         """Says how many milliseconds there are from when it began to the next; None: nobody is at work."""
@@ -83,6 +86,7 @@ class Daemon:
         look = self.attachment.look()
         if look.live:
             self.needed_at = time.monotonic()
+        is_news, self.live = is_new or look.live != self.live, look.live
         at_work = self.activity.most_on_one_gpu(look)
         pause_ms = self.pause_ms(at_work)
         if at_work or is_new:
@@ -92,8 +96,11 @@ class Daemon:
             for gpu, knobs in decided.items():
                 self.attachment.turn(gpu, look.places[gpu], knobs.tenants, round(hold_ms * 1e6))
             self.cost_ms += WEIGHT_OF_NEW * ((time.thread_time() - began) * 1000 - self.cost_ms)
-        if self.report.is_due():
+        # While nobody is at work nothing is decided, and the last report has it all.
+        self.is_told &= not (at_work or is_news)
+        if not self.is_told and self.report.is_due():
             self.show(look)
+            self.is_told = True
         return pause_ms
 
     def pause_ms(self, at_work: int) -> float | None:
@@ -142,11 +149,12 @@ class Daemon:
         self.problem = f"{problem}: strict goes on in its place"
 
     def show(self, look: Look) -> None:
-        lines = {}
+        began, lines = time.thread_time(), {}
         for gpu, places in look.places.items():
             for place in places if gpu in self.controllers else ():
                 lines[(place.pid, place.started, gpu)] = self.explained(gpu, place.id)
         self.report.show(self.about.name, self.problem, lines)
+        self.report.pause(time.thread_time() - began)
 
     def explained(self, gpu: int, tenant: TenantId) -> list[str]:
         try:

@@ -55,8 +55,12 @@ class Report:
     def is_due(self) -> bool:
         return time.monotonic() >= self.next_write
 
+    def pause(self, cost_seconds: float) -> None:
+        """After one that cost so much CPU time to gather and write."""
+        self.next_write = time.monotonic() + max(SHORTEST_PAUSE_SECONDS, PAUSE_FOR_COST * cost_seconds)
+
     def show(self, policy: str, problem: str, lines: Mapping[Key, Sequence[str]]) -> None:
-        now, began = time.time(), time.thread_time()
+        now = time.time()
         self.decisions = {key: self.stamped_for(key, said, now) for key, said in lines.items()}
         content = {
             "pid": os.getpid(),
@@ -73,8 +77,6 @@ class Report:
             with contextlib.suppress(OSError):
                 files.replace(self.path, self.file, json.dumps(content).encode())
                 self.written = content
-        cost = time.thread_time() - began
-        self.next_write = time.monotonic() + max(SHORTEST_PAUSE_SECONDS, PAUSE_FOR_COST * cost)
 
     def stamped_for(self, key: Key, said: Sequence[str], now: float) -> list[Decision]:
         """One that has just come is told what was decided before: the times are those of the ones who were there."""

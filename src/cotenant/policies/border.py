@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from numbers import Real
 from typing import TypeGuard
 
@@ -29,15 +30,18 @@ class BadAnswer(Exception):
 # ---- in: figures ----
 
 
+@lru_cache(1024)
 def weight(thousandths: int) -> float:
     return min(max(thousandths, amounts.LEAST_WEIGHT), amounts.MOST_WEIGHT) / 1000
 
 
+@lru_cache(1024)
 def slowdown(thousandths: int) -> float | None:
     """None: nothing was promised."""
     return min(thousandths, amounts.MOST_SLOWDOWN) / 1000 or None
 
 
+@lru_cache(1024)
 def floor(thousandths: int) -> float:
     return min(thousandths, amounts.MOST_FLOOR) / 1000
 

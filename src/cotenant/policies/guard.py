@@ -43,6 +43,9 @@ from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKno
 from cotenant.policies.journal import Journal
 
 STUCK_US = 30_000_000  # memory that moves for longer does not: its process was stopped
+LONGEST_STEP_US = (
+    500_000  # between two ticks; more has passed while nobody was at work, or the daemon was stopped
+)
 
 
 class Guard:
@@ -55,6 +58,7 @@ class Guard:
         self.jobs: dict[TenantId, Job] = {}
         self.below: dict[TenantId, Tenant] = {}  # at the last tick
         self.ticked_us = 0.0
+        self.step_us = 0.0  # since the tick before
         self.calibrating_since_us: float | None = None
         self.moving_since_us: float | None = None
         self.worth = Worth()
@@ -63,6 +67,7 @@ class Guard:
 
     def tick(self, view: View) -> Knobs:
         now_us = view.now_us
+        self.step_us = min(now_us - self.ticked_us, LONGEST_STEP_US)
         production = view.of_class(TenantClass.production)
         others = [tenant for tenant in view.tenants if tenant.tenant_class is not TenantClass.production]
         below = self.look_below(others, now_us)
@@ -113,7 +118,7 @@ class Guard:
     def look(self, job: Job, tenant: Tenant, now_us: float, below: Below) -> None:
         calibrating = self.calibrating_since_us is not None
         if below.want and job.is_at_work(now_us):
-            job.shared_us += now_us - self.ticked_us
+            job.shared_us += self.step_us
         if not job.meter.watch(tenant, now_us, below, calibrating) or job.end_gross_company(tenant, now_us):
             return
         if job.meter.measure(tenant, now_us, mixing_period_us(job.position), calibrating):
@@ -122,7 +127,7 @@ class Guard:
     def weigh_company(self, below: Below, now_us: float) -> None:
         if not below.want or not any(job.is_at_work(now_us) for job in self.jobs.values()):
             return
-        gain = self.worth.weigh(self.mixer.level, below.done, now_us - self.ticked_us, now_us)
+        gain = self.worth.weigh(self.mixer.level, below.done, self.step_us, now_us)
         if gain is None:
             return
         for job in self.jobs.values():

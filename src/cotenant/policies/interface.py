@@ -37,7 +37,7 @@ TenantId = int
 SMALLEST_RATE = 0.001  # the segment holds thousandths, and 0 there is no limit: who is to have less is shut
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: the daemon makes 255 of them at a tick, by way of their __dict__
 class Tenant:
     """One process on this GPU at a tick. Counts and times only grow."""
 
