@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,16 +31,49 @@ def cuda_headers() -> Path:
 
 
 def compile_program(
-    folder: Path, *sources: str, define: str | None = None, headers: Path | None = None
+    folder: Path,
+    *sources: str,
+    define: str | None = None,
+    headers: Path | None = None,
+    optimise: bool = False,
 ) -> Path:
-    """The program in `folder`, from sources named relative to the project; `define` is a macro, NAME=VALUE."""
+    """The program in `folder`, from sources named relative to the project; `define` is a macro, NAME=VALUE.
+
+    Not optimised unless asked for: compiling mostly takes longer than running. A source that several programs have is compiled once a session,
+    and those of one program side by side.
+    """
     compiler = shutil.which("g++")
     if not compiler:
         pytest.skip("no C++ compiler")
-    program = folder / "program"
-    options = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-ffp-contract=off", "-pthread"]
+    options = [
+        "-std=c++17",
+        "-O1" if optimise else "-O0",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-ffp-contract=off",
+        "-pthread",
+    ]
     options += [f"-I{TREE / 'native'}"]
     options += [f"-D{define}"] if define else []
     options += [f"-I{headers}", "-Wno-deprecated-declarations"] if headers else []
-    subprocess.run([compiler, *options, *(str(TREE / s) for s in sources), "-o", str(program)], check=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda source: compiled(compiler, source, tuple(options)), sources))
+    program = folder / "program"
+    subprocess.run([compiler, "-pthread", *map(str, objects), "-o", str(program)], check=True)
     return program
+
+
+@cache
+def compiled(compiler: str, source: str, options: tuple[str, ...]) -> Path:
+    handle, name = tempfile.mkstemp(suffix=".o", dir=objects_folder())
+    os.close(handle)
+    subprocess.run([compiler, *options, "-c", str(TREE / source), "-o", name], check=True)
+    return Path(name)
+
+
+@cache
+def objects_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="cotenant-test-objects-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

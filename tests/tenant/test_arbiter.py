@@ -15,7 +15,9 @@ from tests.compiling import compile_program
 @pytest.fixture(scope="module")
 def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("arbiter")
-    return compile_program(folder, "tests/tenant/arbiter.cpp", "native/tenant/memory/slabs.cpp")
+    return compile_program(
+        folder, "tests/tenant/arbiter.cpp", "native/tenant/memory/slabs.cpp", optimise=True
+    )
 
 
 @pytest.mark.parametrize("case", ["choosing", "turns", "slabs"])
