@@ -39,8 +39,8 @@ def compile_program(
 ) -> Path:
     """The program in `folder`, from sources named relative to the project; `define` is a macro, NAME=VALUE.
 
-    Not optimised unless asked for: compiling mostly takes longer than running. A source that several programs have is compiled once a session,
-    and those of one program side by side.
+    Not optimised unless asked for: compiling mostly takes longer than running. A source that several programs have is
+    compiled once a session, and those of one program side by side.
     """
     compiler = shutil.which("g++")
     if not compiler:

@@ -96,7 +96,7 @@ def test_the_runner_tells_the_same_from_the_different_the_failing_and_the_skippe
         "--programs",
         str(programs),
         "--limit",
-        "12",
+        "5",
         "--jobs",
         "2",
     ]
@@ -119,7 +119,7 @@ def test_the_runner_tells_the_same_from_the_different_the_failing_and_the_skippe
     assert "no GPU today" in table["crashing"]["verdicts"]["production"]
     assert "no_such_library" in table["missing"]["runs"]["plain"]["evidence"]["skipped"]
     assert table["hanging"]["verdicts"]["production"] == "same"
-    assert "ran past 12 s" in table["hanging"]["verdicts"]["opportunistic"]
+    assert "ran past 5 s" in table["hanging"]["verdicts"]["opportunistic"]
 
 
 ON_A_GPU = """

@@ -18,14 +18,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TREE, clean_environment
 from tests.waiting import wait_for
 
 BENCH = TREE / "bench" / "pairs"
-pytest.importorskip("numpy", reason="numpy is not installed")
+numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 
@@ -225,7 +225,8 @@ def test_work_does_not_stop_inside_its_window(clock: Clock) -> None:
 SERIES = st.lists(st.lists(st.floats(0.1, 100.0), min_size=2, max_size=20), min_size=1, max_size=3)
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.usefixtures("few_resamples")
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(series=SERIES, factor=st.floats(0.5, 4.0))
 def test_the_same_requests_are_drawn_on_both_sides(series: list[list[float]], factor: float) -> None:
     scaled = [[factor * value for value in samples] for samples in series]
@@ -241,6 +242,28 @@ def test_an_interval_holds_the_truth_and_narrows_with_more_samples() -> None:
         return float(high - low)
 
     assert widths(2000) <= widths(20)
+
+
+def test_requests_that_wait_together_are_drawn_together() -> None:
+    # 100 queues of 10 requests, each quick or slow as a whole: as sure as 100 requests are, not as 1000.
+    queues = [1.0 if number % 2 else 3.0 for number in range(100)]
+    together = [value for value in queues for _ in range(10)]
+    apart = [*queues * 10]
+
+    def width(samples: list[float]) -> float:
+        low, high = bootstrap.ratio_interval([samples], [[1.0] * 999], None)
+        return float(high - low)
+
+    assert width(together) > 2 * width(apart)
+
+
+def test_a_block_is_a_run_of_neighbours_that_begins_anywhere() -> None:
+    drawn = bootstrap._block_indices(1000, numpy.random.default_rng(1))
+    runs = drawn.reshape(-1, 10)
+    assert ((runs[:, 1:] - runs[:, :-1]) % 1000 == 1).all()
+    assert len(set(runs[:, 0].tolist())) > 80
+    assert drawn.min() >= 0 and drawn.max() < 1000
+    assert len(bootstrap._block_indices(7, numpy.random.default_rng(1))) == 7
 
 
 def test_the_interval_of_a_rate_comes_from_its_rounds() -> None:
@@ -291,6 +314,12 @@ def test_the_clock_is_asked_of_nvidia_smi_while_it_lasts(
 # Figures
 
 
+@pytest.fixture
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which an interval is no figure of its own."""
+    monkeypatch.setattr(bootstrap, "RESAMPLES", 20)
+
+
 def seen(latency: float, service: float, steps: float = 0.0, unanswered: int = 0) -> Any:
     samples = Samples([latency] * 10, [service] * 10, steps, 1.0)
     return rounds.Observation(samples, unanswered, ["a", "b"], ["x"] if steps else [])
@@ -303,6 +332,7 @@ def figures(pair: str = "decode+gpt", **modes: Any) -> Any:
     )
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_work_is_a_share_of_the_solo_rate_beside_the_ideal() -> None:
     found = figures(alone=seen(30, 20), timeslice=seen(90, 40, 60), solo=seen(0, 0, 100))
     assert found.ideal_share == pytest.approx(0.8)  # ten requests of 20 ms in a second
@@ -315,6 +345,7 @@ def test_work_is_a_share_of_the_solo_rate_beside_the_ideal() -> None:
     assert "solo" not in found.modes
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_nothing_is_missed_by_a_good_neighbour() -> None:
     good = figures(
         alone=seen(30, 20),
@@ -325,6 +356,7 @@ def test_nothing_is_missed_by_a_good_neighbour() -> None:
     assert good.misses == []
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_what_falls_short_is_listed() -> None:
     bad = figures(
         alone=seen(30, 20), timeslice=seen(31, 40, 60), cotenant=seen(33, 21, 70), solo=seen(0, 0, 100)
@@ -385,6 +417,7 @@ def test_the_documentation_has_a_place_for_every_table() -> None:
         report.with_table("no markers", "pairs", "new")
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_the_table_says_what_is_a_bound_and_what_failed() -> None:
     found = figures(alone=seen(30, 20), mps=seen(900, 40, 60, unanswered=3), solo=seen(0, 0, 100))
     table = report.pairs_table(
@@ -452,6 +485,7 @@ class Bench:
             "STAND_IN_LOG": str(self.classes),
         }
         self.command = [sys.executable, str(BENCH / "run.py"), "--output", str(self.output), "--rounds", "1"]
+        self.command += ["--hurry"]
         self.command += ["--cotenant", f"{sys.executable} {folder / 'stand_in.py'}"]
 
     def run(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -531,7 +565,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_stops_mps(bench: Bench) -> Non
 
 def test_overhead_is_told_for_both_classes(bench: Bench) -> None:
     done = bench.run(
-        "overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.3", "--processes", "2"
+        "overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.1", "--processes", "2"
     )
     assert done.returncode == 0, done.stderr
     rows = bench.section("overhead")["rows"]
@@ -579,7 +613,16 @@ def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str
     if not (native / "shim" / "libcuda.so.1").exists():
         pytest.skip("the interposer is not built")
     output = tmp_path / "pairs.json"
-    command = [sys.executable, str(BENCH / "run.py"), "preemption", "--rounds", "1", "--seconds", "0.5"]
+    command = [
+        sys.executable,
+        str(BENCH / "run.py"),
+        "preemption",
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.3",
+        "--hurry",
+    ]
     done = subprocess.run(
         [*command, "--output", str(output)],
         env=softgpu_env,

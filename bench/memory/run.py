@@ -142,7 +142,7 @@ def grow(server: Job, options: argparse.Namespace) -> None:
     server.say(f"grow {options.growth} {GROWTH_STEPS}")
     server.wait_for("grown", 60)
     server.say("mark grown")
-    time.sleep(1)
+    time.sleep(0.2 if options.toy else 1)
     server.say("shrink")
     server.wait_for("shrunk", 30)
     server.say("mark turns")

@@ -11,6 +11,7 @@ from pathlib import Path
 import mps
 from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, Job
 from clocks import Clocks
+from pace import MEASURED, Pace
 
 from cotenant.demo.orders import Answer
 from cotenant.demo.rounds import private_folder, worker_environment
@@ -75,7 +76,9 @@ class Crew:
         narrate: Callable[[str], None],
         apart: bool = False,
         clocks: Clocks | None = None,
+        pace: Pace = MEASURED,
     ) -> None:
+        self.pace = pace
         self.clocks = clocks or Clocks()
         self._setting = setting
         self._apart = apart

@@ -14,7 +14,8 @@ from typing import Any
 from bootstrap import Rounds, rate_ratio_interval
 from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, PLAIN, parse_job
 from crew import Crew
-from rounds import WARM_UP_SECONDS, Narrate, Window, run_window
+from pace import Pace
+from rounds import Narrate, Window, run_window
 
 from cotenant.demo.workers import Worker
 
@@ -34,20 +35,20 @@ def measure(
         about = crew.gather((copy, start) for copy in copies for start in STARTS)
         rates: dict[str, list[list[float]]] = {start: [[] for _ in copies] for start in STARTS}
         for copy, start in itertools.product(copies, STARTS):
-            steps_a_second(crew.worker(copy, start), WARM_UP_SECONDS, seed=0)
+            steps_a_second(crew.worker(copy, start), crew.pace.warm_up, 0, crew.pace)
         orders = list(itertools.permutations(STARTS))
         for number in range(rounds):
             narrate(f"overhead of {name}: round {number + 1} of {rounds}")
             for index, copy in enumerate(copies):
                 for start in orders[(number + index) % len(orders)]:
-                    rate = steps_a_second(crew.worker(copy, start), seconds, seed=number)
+                    rate = steps_a_second(crew.worker(copy, start), seconds, number, crew.pace)
                     rates[start][index].append(rate)
         rows += [row(name, class_, rates[PLAIN], rates[class_]) for class_ in MOST]
     return {"rows": rows, "about": about}
 
 
-def steps_a_second(worker: Worker, seconds: float, seed: int) -> float:
-    lengths = run_window(None, 0.0, worker, Window("solo", seconds, seed)).step_seconds
+def steps_a_second(worker: Worker, seconds: float, seed: int, pace: Pace) -> float:
+    lengths = run_window(None, 0.0, worker, Window("solo", seconds, seed), pace).step_seconds
     return 1.0 / statistics.median(lengths)
 
 

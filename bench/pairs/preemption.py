@@ -10,7 +10,7 @@ from typing import Any
 
 from catalogue import JOBS, PLAIN, Pair
 from crew import Crew
-from rounds import WARM_UP_SECONDS, Narrate, Window, observe, plan
+from rounds import Narrate, Window, observe, plan
 
 from cotenant.demo.figures import percentile
 
@@ -30,7 +30,7 @@ def measure(
         crew.gather(pair.workers(MODES_MEASURED), "--work-per-us", repr(float(about["work_per_us"])))
         modes = ("alone", *MODES_MEASURED)
         for mode in modes:
-            observe(crew, tiny, pair.opportunistic, Window(mode, WARM_UP_SECONDS, seed=0))
+            observe(crew, tiny, pair.opportunistic, Window(mode, crew.pace.warm_up, seed=0))
         for number, windows in enumerate(plan(modes, rounds, seconds), start=1):
             narrate(f"preemption beside {holder}: round {number} of {rounds}")
             for window in windows:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from catalogue import MODES, RUN_OPTIONS, SOLO, Job, Pair
 from crew import Crew
+from pace import MEASURED, Pace
 
 from cotenant.demo.arrivals import poisson_arrivals
 from cotenant.demo.figures import Samples
@@ -23,11 +24,6 @@ from cotenant.errors import Problem
 
 Narrate = Callable[[str], None]
 
-# From sending an order to its window's start: jobs go back to their first state, and the opportunistic one sets off.
-NOTICE_SECONDS = 0.4
-WARM_UP_SECONDS = 0.4
-# In a tenant's first second guard learns what production costs alone, and keeps the others off for that, once.
-LEARNING_SECONDS = 1.5
 # A closed loop's rate is known sooner than an open loop's tail.
 SOLO_LENGTH = 0.5
 NOTEWORTHY_DELAY_MS = 20.0
@@ -75,10 +71,14 @@ def plan(modes: Sequence[str], rounds: int, seconds: float, seed: int = 1) -> li
 
 
 def run_window(
-    production: Worker | None, rate: float, opportunistic: Worker | None, window: Window
+    production: Worker | None,
+    rate: float,
+    opportunistic: Worker | None,
+    window: Window,
+    pace: Pace = MEASURED,
 ) -> Observation:
     arrivals = poisson_arrivals(rate, window.seconds, window.seed) if production and rate else []
-    order = WindowOrder(time.monotonic() + NOTICE_SECONDS, window.seconds, window.seed, arrivals)
+    order = WindowOrder(time.monotonic() + pace.notice, window.seconds, window.seed, arrivals)
     for worker in (production, opportunistic):
         if worker:
             worker.order(order)
@@ -86,7 +86,7 @@ def run_window(
     answered = {}
     if production:
         # Twice the window: a backlog is worked off for as long again.
-        answered = production.answer(NOTICE_SECONDS + 2 * window.seconds)
+        answered = production.answer(pace.notice + 2 * window.seconds)
         samples.latencies_ms += answered["latencies_ms"]
         samples.services_ms += answered["services_ms"]
     worked = {}
@@ -113,7 +113,7 @@ def observe(crew: Crew, production: Job | None, opportunistic: Job | None, windo
         crew.worker(job, start) if job is not None and start is not None else None
         for job, start in zip((production, opportunistic), starts, strict=True)
     )
-    seen = run_window(first, production.rate if production else 0.0, second, window)
+    seen = run_window(first, production.rate if production else 0.0, second, window, crew.pace)
     return dataclasses.replace(seen, sm_mhz=crew.clocks.between(seen.start, seen.start + window.seconds))
 
 
@@ -125,7 +125,7 @@ def measure_pair(
     for mode in everything:
         # The seed of no round: nobody has met these arrivals before they count.
         is_tenant = any(start in RUN_OPTIONS for start in MODES[mode])
-        length = LEARNING_SECONDS if is_tenant else WARM_UP_SECONDS
+        length = crew.pace.learning if is_tenant else crew.pace.warm_up
         observe(crew, pair.production, pair.opportunistic, Window(mode, length, seed=0))
     seen: dict[str, list[Observation]] = {mode: [] for mode in everything}
     for number, windows in enumerate(plan(everything, rounds, seconds), start=1):

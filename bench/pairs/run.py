@@ -43,6 +43,7 @@ try:
     )
     from crew import Crew, Skipped, setting
     from outcome import observations_as_json, pair_figures
+    from pace import HURRIED, MEASURED
     from rounds import measure_pair
 
     from cotenant import __version__
@@ -103,6 +104,14 @@ def arguments() -> argparse.Namespace:
         "--jobs", type=words, default=OVERHEAD_JOBS, help="of overhead; default " + ",".join(OVERHEAD_JOBS)
     )
     parser.add_argument("--processes", type=int, default=5, help="of overhead, of each kind; default 5")
+    parser.add_argument(
+        "--hurry",
+        dest="pace",
+        action="store_const",
+        default=MEASURED,
+        const=HURRIED,
+        help="nobody warms up: to see that it works, not to measure",
+    )
     parser.add_argument("--list", action="store_true", help="show jobs, pairs and modes, and stop")
     options = parser.parse_args()
     rounds, seconds = DEFAULTS["quick" if options.quick and options.what == "pairs" else options.what]
@@ -186,7 +195,7 @@ def run_pairs(options: argparse.Namespace, reporter: Reporter) -> int:
     with (
         setting(python, cotenant, any(map(needs_mps, modes))) as place,
         clocks.watched() as seen,
-        Crew(place, reporter.narrate, clocks=seen) as crew,
+        Crew(place, reporter.narrate, clocks=seen, pace=options.pace) as crew,
     ):
         if place.mps_environment is None:
             section["skipped_modes"] = {mode: place.no_mps for mode in modes if needs_mps(mode)}
@@ -251,7 +260,7 @@ def run_alone(
     """A measurement that is one section, all or nothing."""
     with (
         setting(python, shlex.split(options.cotenant), False) as place,
-        Crew(place, reporter.narrate, apart) as crew,
+        Crew(place, reporter.narrate, apart, pace=options.pace) as crew,
     ):
         try:
             section = measure(crew)

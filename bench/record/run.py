@@ -22,7 +22,8 @@ sys.path.insert(0, str(PAIRS))
 from bootstrap import rate_ratio_interval  # noqa: E402
 from catalogue import AS_PRODUCTION, JOBS, PLAIN, Job  # noqa: E402
 from crew import Crew, Setting, Skipped, setting  # noqa: E402
-from rounds import NOTICE_SECONDS, Window, run_window  # noqa: E402
+from pace import MEASURED  # noqa: E402
+from rounds import Window, run_window  # noqa: E402
 
 from cotenant.errors import Problem, narrate, unknown  # noqa: E402
 from cotenant.traces import Trace, read  # noqa: E402
@@ -85,7 +86,7 @@ def record_job(crew: Crew, place: Recording, job: Job, seconds: float, output: P
     # Without the start: libraries that load, warm-up, captures.
     whole = read(place.trace_of(job))
     last_us = 1e6 * whole.seconds
-    kept = part(whole, max(last_us - 1e6 * (seconds + NOTICE_SECONDS / 2), 0.0), last_us + 1.0)
+    kept = part(whole, max(last_us - 1e6 * (seconds + MEASURED.notice / 2), 0.0), last_us + 1.0)
     # For everybody to have: the machine's own number is nobody's business.
     kept = dataclasses.replace(kept, gpus=tuple(dataclasses.replace(gpu, uuid=NO_UUID) for gpu in kept.gpus))
     path = output / f"{job.name}.trace"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 import pytest
 
 from cotenant.errors import Problem
@@ -13,6 +16,7 @@ from tests.simulator.small import (
     LAUNCH_US,
     NONE,
     OPPORTUNISTIC,
+    PRODUCTION,
     STANDARD,
     STRICT,
     TOGETHER,
@@ -89,6 +93,31 @@ def test_together_whoever_came_first_keeps_its_sms() -> None:
 def test_together_without_an_order_kernels_share_in_proportion() -> None:
     outcome = run(once("a", Op(us=1000)), once("b", Op(us=1000)), under=TOGETHER, gpu=small_gpu(keep_us=0))
     assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 2000)
+
+
+def test_what_company_costs_beyond_sms_and_bandwidth_can_be_told() -> None:
+    jobs = once("a", Op(us=1000, sms=6)), once("b", Op(us=1000, sms=4))
+    taxed = run(*jobs, under=TOGETHER, gpu=small_gpu(together_tax=0.2))
+    assert ended_us(taxed, 0) == pytest.approx(LAUNCH_US + 1000 / 0.8)
+    contended = run(*jobs, under=TOGETHER, gpu=small_gpu(contention=0.5))
+    # Beside four SMs of the other a has 0.8 of its speed, b beside six 0.7; when a is done b has all of it.
+    assert ended_us(contended, 0) == pytest.approx(LAUNCH_US + 1000 / 0.8)
+    assert ended_us(contended, 1) == pytest.approx(LAUNCH_US + 1250 + (1000 - 1250 * 0.7))
+
+
+def test_cold_caches_make_a_switch_longer() -> None:
+    jobs = once("a", Op(us=1500)), once("b", Op(us=1500))
+    warm, cold = (run(*jobs, gpu=small_gpu(cold_us=us)) for us in (0, 30))
+    assert ended_us(cold, 0) == pytest.approx(ended_us(warm, 0) + 2 * 30)
+
+
+def test_a_copy_on_the_device_draws_all_of_its_bandwidth() -> None:
+    copy = Op(OpKind.copy_on_device, bytes=100_000_000)  # 1 ms
+    outcome = run(once("copy", copy), once("kernel", Op(us=1000, sms=5, gbps=100)), under=TOGETHER)
+    assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 2000)
+    assert ended_us(outcome, 1) == pytest.approx(LAUNCH_US + 2000)
+    dry = run(once("copy", copy), once("kernel", Op(us=1000, sms=5)), under=TOGETHER)
+    assert ended_us(dry, 1) == pytest.approx(LAUNCH_US + 1000)
 
 
 def test_too_little_bandwidth_slows_all_who_draw_on_it() -> None:
@@ -177,6 +206,23 @@ def test_equals_take_turns_by_weight() -> None:
     assert heavy.work_us / light.work_us == pytest.approx(3, rel=0.05)
 
 
+def test_who_had_the_gpu_to_itself_comes_back_without_a_debt() -> None:
+    # It used a second alone; the other has used a tenth of one when it comes back, and then both have turns.
+    first = Job("first", STANDARD, (Op(us=100, repeat=2000),), arrivals=listed(0, 0.2, 0.4, 0.6, 0.8, 1.2))
+    endless = Job("endless", STANDARD, (Op(us=100, repeat=50),), waits=False, begins_s=1.1)
+    outcome = run(first, endless, under=STRICT, seconds=1.7)
+    assert outcome.tenants[0].requests == 6
+    assert outcome.tenants[1].share == pytest.approx(0.6, abs=0.1)  # alone for 0.1 and 0.1 s, half of 0.4
+
+
+def test_who_was_idle_comes_back_without_a_right_to_all_that_the_others_used() -> None:
+    endless = Job("endless", STANDARD, (Op(us=100, repeat=50),), waits=False)
+    late = Job("late", STANDARD, (Op(us=100, repeat=50),), waits=False, begins_s=1.0)
+    outcome = run(endless, late, under=STRICT, seconds=1.5)
+    assert outcome.tenants[0].work_us == pytest.approx(1.25e6, rel=0.02)
+    assert outcome.tenants[1].work_us == pytest.approx(0.25e6, rel=0.1)
+
+
 def test_a_rate_is_kept() -> None:
     limited = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(rate=0.3)}))
     job = Job("job", OPPORTUNISTIC, (Op(us=50, repeat=50),), waits=False)
@@ -211,6 +257,40 @@ def test_production_jobs_share_slices_by_weight() -> None:
     ]
     heavy, light = run(*jobs, under=STRICT, seconds=5).tenants
     assert heavy.work_us / light.work_us == pytest.approx(3, rel=0.05)
+
+
+def test_under_fair_classes_take_turns_by_weight_alone() -> None:
+    fair = policy(Knobs(rule=Rule.fair))
+    jobs = [
+        Job(name, tenant_class, (Op(us=100, repeat=50),), waits=False, weight=weight)
+        for name, tenant_class, weight in (("below", OPPORTUNISTIC, 3.0), ("above", PRODUCTION, 1.0))
+    ]
+    below, above = run(*jobs, under=fair, seconds=5).tenants
+    assert below.work_us / above.work_us == pytest.approx(3, rel=0.05)
+
+
+def test_gates_are_passed_only_where_somebody_may_have_to_be_waited_for() -> None:
+    training = Job("training", OPPORTUNISTIC, (Op(us=50, repeat=50),), waits=False)
+    idle = Job("idle", ops=(Op(us=10),), arrivals=listed(10))
+    below = Job("below", OPPORTUNISTIC, (Op(us=10),), arrivals=listed(10))
+    standard = replace(training, tenant_class=STANDARD)
+    assert run(training, under=STRICT).tenants[0].gates == 0
+    assert run(training, idle, under=STRICT).tenants[0].gates > 1000
+    assert run(training, below, under=STRICT).tenants[0].gates > 1000  # an equal has turns
+    assert run(standard, below, under=STRICT).tenants[0].gates == 0  # what is below it has not
+    limited = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(rate=0.9)}))
+    assert run(training, under=limited).tenants[0].gates > 1000
+
+
+@pytest.mark.parametrize("rule", [Rule.orion, Rule.lanes])
+def test_whoever_is_shut_or_over_its_rate_waits_under_modelled_rules_too(rule: Rule) -> None:
+    job = Job("job", OPPORTUNISTIC, (Op(us=50, repeat=50),), waits=False)
+    shut = policy(Knobs(rule=rule, tenants={0: TenantKnobs(shut=True)}), sharing="together")
+    assert run(job, under=shut).tenants[0].work_us == 0
+    limited = policy(
+        Knobs(rule=rule, tenants={0: TenantKnobs(rate=0.3)}, parameters=(10, 1e9)), sharing="together"
+    )
+    assert run(job, under=limited, seconds=5).tenants[0].share == pytest.approx(0.3, abs=0.05)
 
 
 def test_whoever_is_shut_does_not_run_and_keeps_no_equal_waiting() -> None:
@@ -274,6 +354,41 @@ def test_memory_that_is_full_keeps_the_next_job_out() -> None:
     first, second = run(*jobs, under=NONE, seconds=2).tenants
     assert first.completion_s == pytest.approx(0.1, rel=0.01)
     assert second.completion_s == pytest.approx(0.2, rel=0.01)
+
+
+def test_nobody_small_overtakes_somebody_large_that_waits_for_memory() -> None:
+    large, larger = (
+        Job(name, ops=(Op(us=10_000),), requests=10, memory_bytes=6 << 30) for name in ("large", "larger")
+    )
+    small = Job("small", ops=(Op(us=1000),), requests=1, memory_bytes=2 << 30, begins_s=0.01)
+    outcome = run(large, larger, small, under=NONE, seconds=2)
+    assert outcome.tenants[2].completion_s == pytest.approx(0.1 - 0.01 + 0.001, abs=0.005)
+
+
+class Watched(Fixed):
+    """What a controller is shown, at each tick."""
+
+    sharing: ClassVar[str] = "together"
+    views: ClassVar[list[View]] = []
+
+    def tick(self, view: View) -> Knobs:
+        self.views.append(view)
+        return Knobs(rule=Rule.lanes)
+
+
+def test_a_controller_is_shown_what_a_job_has_left_and_has_had() -> None:
+    Watched.views.clear()
+    job = Job("job", STANDARD, (Op(us=1000, repeat=10),), requests=10)
+    other = Job("other", STANDARD, (Op(us=1000, repeat=10),), requests=10, begins_s=0.025)
+    run(job, other, under=Watched, seconds=0.05)  # one lane: iterations of 10 ms in turn
+    first, second = next(view.tenants for view in Watched.views if view.now_us == 40_000)
+    assert first.alone_us == second.alone_us == pytest.approx(10_000)
+    assert first.remaining_us == pytest.approx(70_000, abs=20)
+    assert second.remaining_us == pytest.approx(90_000, abs=20)
+    assert (first.requests, second.requests, second.arrived_us) == (3, 0, 25_000)
+    assert first.used_us == pytest.approx(30_000, abs=20)  # the time that it waits is not its own
+    assert second.used_us == pytest.approx(10_000, abs=20)
+    assert first.busy_us == pytest.approx(40_000, abs=20)
 
 
 def test_alone_there_is_no_event_for_each_operation() -> None:
