@@ -63,7 +63,7 @@ class Mover : private Others {
     bool has_left_in_part() const;
     void leave_the_rest();
     bool make_still();
-    Drained has_drained();
+    bool streams_are_empty();
     void refuse(wire::Refusal why);
     bool may_come_back();
     bool claim();
@@ -189,10 +189,10 @@ void Mover::refuse(wire::Refusal why) {
     barrier::lower();
 }
 
-Drained Mover::has_drained() {
-    if (!membership_.try_lock()) return Drained::not_yet;
+// Those that are watched. A driver without cuCtxRecordEvent is waited in: then none of these may stand at a gate.
+bool Mover::streams_are_empty() {
+    if (!membership_.try_lock()) return false;
     bool drained = true;
-    // A driver without cuCtxRecordEvent is waited in: then nothing of ours may stand at a gate.
     membership_.streams.for_each([&](StreamState& state) {
         if (!drained) return;
         if (state.key.which > 1)
@@ -201,7 +201,7 @@ Drained Mover::has_drained() {
             drained = driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
     });
     membership_.unlock();
-    return drained ? used_contexts::have_drained() : Drained::not_yet;
+    return drained;
 }
 
 bool Mover::make_still() {
@@ -215,8 +215,10 @@ bool Mover::make_still() {
         return false;
     }
     used_contexts::begin_to_drain();
+    bool are_empty = false;
     for (uint64_t began = wire::now_ns();;) {
-        Drained drained = has_drained();
+        are_empty = are_empty || streams_are_empty();
+        Drained drained = are_empty ? used_contexts::have_drained() : Drained::not_yet;
         if (drained == Drained::yes) break;
         set_where(wire::leaving);  // a class above may have closed its gates again
         bool failed = drained == Drained::driver_failed;
