@@ -36,11 +36,13 @@ def compile_program(
     define: str | None = None,
     headers: Path | None = None,
     optimise: bool = False,
+    sanitize: str | None = None,
 ) -> Path:
     """The program in `folder`, from sources named relative to the project; `define` is a macro, NAME=VALUE.
 
     Not optimised unless asked for: compiling mostly takes longer than running. A source that several programs have is
-    compiled once a session, and those of one program side by side.
+    compiled once a session, and those of one program side by side. With `sanitize` the compiler's sanitizer of that
+    name is in it; the test is skipped where there is none.
     """
     compiler = shutil.which("g++")
     if not compiler:
@@ -57,10 +59,17 @@ def compile_program(
     options += [f"-I{TREE / 'native'}"]
     options += [f"-D{define}"] if define else []
     options += [f"-I{headers}", "-Wno-deprecated-declarations"] if headers else []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda source: compiled(compiler, source, tuple(options)), sources))
     program = folder / "program"
-    subprocess.run([compiler, "-pthread", *map(str, objects), "-o", str(program)], check=True)
+    sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
+    if sanitize:
+        trial = [compiler, *sanitizer, "-x", "c++", "-", "-o", str(program)]
+        source = "int main() { return 0; }"
+        if subprocess.run(trial, input=source, text=True, capture_output=True, check=False).returncode:
+            pytest.skip(f"no {sanitize} sanitizer")
+    every = (*options, *sanitizer)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda source: compiled(compiler, source, every), sources))
+    subprocess.run([compiler, "-pthread", *sanitizer, *map(str, objects), "-o", str(program)], check=True)
     return program
 
 

@@ -136,7 +136,9 @@ __attribute__((visibility("hidden"))) void* shim_real_dlopen = nullptr;
 // A program that names the driver's file gets us, as one that names its SONAME does. All else is left as it is; entry/
 // jumps on to the C library's dlopen with the caller's return address, which decides whose RUNPATH is searched.
 extern "C" __attribute__((visibility("hidden"))) const char* shim_redirect(const char* path) {
-    if (!shim_real_dlopen) shim_real_dlopen = reinterpret_cast<void*>(shim::real_dlopen());
+    // Several threads may be here at once, and all have the same to store.
+    if (!__atomic_load_n(&shim_real_dlopen, __ATOMIC_RELAXED))
+        __atomic_store_n(&shim_real_dlopen, reinterpret_cast<void*>(shim::real_dlopen()), __ATOMIC_RELAXED);
     if (path && shim::is_nvml_name(path)) return shim::nvml_stand_in(path, shim::own_path());
     if (!path || !shim::is_driver_name(path)) return path;
     const char* own = shim::own_path();

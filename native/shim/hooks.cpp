@@ -186,7 +186,7 @@ template <int index, bool per_thread, class... Arguments>
 struct BeginCapture<index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
         tenant::Still still;
-        tenant::OpeningCapture opening;
+        tenant::OpeningCapture opening(stream_in(arguments...), per_thread);
         return opening.result(call_real<index>(arguments...));
     }
 };
@@ -204,9 +204,9 @@ struct EndCapture<index, per_thread, CUresult(Arguments...)> {
 template <int index, bool per_thread, class Function>
 struct DestroyStream {
     static CUresult call(CUstream stream) {
-        tenant::forget_stream(stream);
+        tenant::EndingStream ending(stream);
         tenant::end_order_of(stream);
-        return call_real<index>(stream);
+        return ending.result(call_real<index>(stream));
     }
 };
 

@@ -1,6 +1,6 @@
 #include "tenant/durations.h"
 
-#include "admission/admission.h"
+#include <algorithm>
 
 namespace tenant {
 
@@ -11,31 +11,43 @@ constexpr uint32_t kSampleEvery = 128;
 
 }  // namespace
 
-float Durations::estimate(Shape shape) const {
-    const Entry& here = entry(shape);
-    if (here.shape.load(std::memory_order_acquire) != shape) return admission::kUnknown;
-    return here.us.load(std::memory_order_relaxed);
-}
-
 bool Durations::wants_sample(Shape shape) {
-    Entry& here = entry(shape);
-    if (here.shape.load(std::memory_order_relaxed) != shape) {
-        here.us.store(admission::kUnknown, std::memory_order_relaxed);
-        here.launches.store(0, std::memory_order_relaxed);
-        here.shape.store(shape, std::memory_order_release);
-    }
+    const Entry* found = find(shape);
+    Entry& here = found ? const_cast<Entry&>(*found) : take_place(shape);
     uint32_t launch = here.launches.load(std::memory_order_relaxed);
     here.launches.store(launch + 1, std::memory_order_relaxed);
     return launch < kFirstSamples || launch % kSampleEvery == 0 ||
-           (here.us.load(std::memory_order_relaxed) < 0 && launch % kFirstSamples == 0);
+           (launch % kFirstSamples == 0 && here.known.load(std::memory_order_relaxed).of(shape) < 0);
+}
+
+Durations::Entry& Durations::take_place(Shape shape) {
+    Entry* set = set_of(shape);
+    Entry* least = nullptr;
+    uint32_t fewest = 0;
+    for (Entry* entry = set; entry < set + kPlaces; ++entry) {
+        uint32_t launches = entry->launches.load(std::memory_order_relaxed);
+        if (!least || launches < fewest) {
+            least = entry;
+            fewest = launches;
+        }
+        // What was used long ago is forgotten in the end; an empty place stays the least used.
+        entry->launches.store(launches - launches / 2, std::memory_order_relaxed);
+    }
+    least->known.store({static_cast<uint32_t>(shape), admission::kUnknown}, std::memory_order_relaxed);
+    least->launches.store(0, std::memory_order_relaxed);
+    least->shape.store(shape, std::memory_order_relaxed);
+    return *least;
 }
 
 void Durations::learn(Shape shape, float us) {
-    Entry& here = entry(shape);
-    if (here.shape.load(std::memory_order_relaxed) != shape || us < 0) return;
+    auto* here = const_cast<Entry*>(find(shape));
+    if (!here || us < 0) return;
     // A sample that was interrupted by another process is too long, none is too short: fall at once, rise slowly.
-    float known = here.us.load(std::memory_order_relaxed);
-    here.us.store(known < 0 || us < known ? us : known + (us - known) / 16, std::memory_order_relaxed);
+    Known before = here->known.load(std::memory_order_relaxed);
+    float known = before.of(shape);
+    Known after{static_cast<uint32_t>(shape), known < 0 || us < known ? us : known + (us - known) / 16};
+    // Unless the place is another's by now.
+    here->known.compare_exchange_strong(before, after, std::memory_order_relaxed);
 }
 
 Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream) {
@@ -45,6 +57,19 @@ Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream)
         return sample.begin(context, stream) ? &sample : nullptr;
     }
     return nullptr;
+}
+
+int Samples::count_of(CUcontext context) const {
+    return static_cast<int>(
+        std::count_if(samples_, samples_ + kSamples, [&](const Sample& sample) { return sample.is_of(context); }));
+}
+
+void Samples::lend_to(CUcontext context) {
+    int own = count_of(context);
+    for (Sample& sample : samples_) {
+        CUcontext other = sample.context();
+        if (other && other != context && count_of(other) > own + 1 && sample.give_up()) return;
+    }
 }
 
 void Samples::end(Sample* sample, CUstream stream, bool launched) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "admission/admission.h"
 #include "tenant/event_pair.h"
 
 namespace tenant {
@@ -28,7 +29,10 @@ inline Shape kernel_shape(const void* function, const unsigned int (&grid)[3], c
 class Durations {
  public:
     // Microseconds; admission::kUnknown for a shape that was not timed yet.
-    float estimate(Shape shape) const;
+    float estimate(Shape shape) const {
+        const Entry* entry = find(shape);
+        return entry ? entry->known.load(std::memory_order_relaxed).of(shape) : admission::kUnknown;
+    }
     // Whether the operation that is about to be launched shall be timed.
     bool wants_sample(Shape shape);
     void learn(Shape shape, float us);
@@ -41,17 +45,34 @@ class Durations {
     float take_longest() { return longest_us_.exchange(0); }
 
  private:
-    std::atomic<float> longest_us_{0};
-    // A shape that falls on another's place takes it over: a forgotten shape is learned again.
+    // A time and whose it is, in one word: an entry may change hands between two loads.
+    struct Known {
+        uint32_t tag;
+        float us;
+
+        float of(Shape shape) const { return tag == static_cast<uint32_t>(shape) ? us : admission::kUnknown; }
+    };
+    static_assert(sizeof(Known) == sizeof(uint64_t) && std::atomic<Known>::is_always_lock_free);
     struct Entry {
         std::atomic<Shape> shape{0};
+        std::atomic<Known> known{Known{0, admission::kUnknown}};
         std::atomic<uint32_t> launches{0};
-        std::atomic<float> us{-1};
     };
-    static constexpr uint32_t kEntries = 4096;
-    Entry entries_[kEntries];
-    Entry& entry(Shape shape) { return entries_[shape >> 32 & (kEntries - 1)]; }
-    const Entry& entry(Shape shape) const { return entries_[shape >> 32 & (kEntries - 1)]; }
+    // A shape has a few places to be in. Where others have them all, it takes over that of the least used, which is
+    // learned again when it comes back.
+    static constexpr uint32_t kSets = 1024, kPlaces = 4;
+
+    Entry* set_of(Shape shape) { return entries_[shape >> 32 & (kSets - 1)]; }
+    const Entry* find(Shape shape) const {
+        const Entry* set = entries_[shape >> 32 & (kSets - 1)];
+        for (uint32_t i = 0; i < kPlaces; ++i)
+            if (set[i].shape.load(std::memory_order_relaxed) == shape) return &set[i];
+        return nullptr;
+    }
+    Entry& take_place(Shape shape);
+
+    std::atomic<float> longest_us_{0};
+    Entry entries_[kSets][kPlaces];
 };
 
 // Operations being timed. Begun and ended on the launch path, read by the watcher.
@@ -65,12 +86,19 @@ class Samples {
     Sample* begin(Shape shape, CUcontext context, CUstream stream);
     static void end(Sample* sample, CUstream stream, bool launched);
     bool any_on_its_way() const;
+
+    // Under the tenant's lock.
     void collect(Durations& durations);
+    // For a context that has found none: an unused one of a context that has more is anybody's again.
+    void lend_to(CUcontext context);
     // The context's events have gone with it.
     void forget_context(CUcontext context);
 
  private:
-    Sample samples_[16];
+    static constexpr int kSamples = 16;
+    int count_of(CUcontext context) const;
+
+    Sample samples_[kSamples];
 };
 
 }  // namespace tenant

@@ -10,6 +10,18 @@ bool EventPair::take(CUcontext context) {
     return false;
 }
 
+bool EventPair::give_up() {
+    uint32_t before = unused;
+    if (!state_.compare_exchange_strong(before, being_taken)) return false;
+    if (context_) {
+        driver.cuEventDestroy_v2(begin_);
+        driver.cuEventDestroy_v2(end_);
+        context_ = nullptr;
+    }
+    free();
+    return true;
+}
+
 bool EventPair::begin(CUcontext context, CUstream stream) {
     if (!context_ && driver.cuEventCreate(&begin_, CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
         if (driver.cuEventCreate(&end_, CU_EVENT_DEFAULT) == CUDA_SUCCESS)

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tenant/driver_calls.h"
+#include "tenant/word.h"
 
 namespace tenant {
 
@@ -13,6 +14,11 @@ class EventPair {
  public:
     // For an operation that the calling thread is about to launch. False: it is in use, or another context's.
     bool take(CUcontext context);
+    // An unused one gives up its events, so that any context may take it. False: it is in use. The caller holds what
+    // keeps contexts from ending.
+    bool give_up();
+    CUcontext context() const { return context_; }
+    bool is_of(CUcontext context) const { return context_ == context; }
     // Once taken. False: the driver would not, and it is free again.
     bool begin(CUcontext context, CUstream stream);
     bool end(CUstream stream) { return driver.cuEventRecord(end_, stream) == CUDA_SUCCESS; }
@@ -27,13 +33,13 @@ class EventPair {
 
     void forget();
     void forget_context(CUcontext context) {
-        if (context_ == context) forget();
+        if (is_of(context)) forget();
     }
 
  private:
     enum State : uint32_t { unused, being_taken, on_its_way };
     std::atomic<uint32_t> state_{unused};
-    CUcontext context_ = nullptr;  // null: there are no events
+    Word<CUcontext> context_ = nullptr;  // null: there are no events. Also read by those who have not taken it.
     CUevent begin_ = nullptr, end_ = nullptr;
 };
 

@@ -186,14 +186,14 @@ Membership* gated_tenant(CUcontext* context, CUdeviceptr* gate) {
     uint32_t rule = membership->segment().header.knobs.rule.load();
     if (!admission::is_gated(rule, membership->slot().tenant_class.load())) return nullptr;
     int gpu = membership->gpu_of(*context);
-    return gpu >= 0 && (*gate = membership->gate_address(gpu)) ? membership : nullptr;
+    return gpu >= 0 && (*gate = membership->gate_address(*context, gpu)) ? membership : nullptr;
 }
 
 // Where the gate of that context's GPU is now.
 CUdeviceptr gate_now(const KeptClone& kept) {
     Membership* membership = Membership::current_if_joined();
     int gpu = membership ? membership->gpu_of(kept.context) : -1;
-    CUdeviceptr gate = gpu >= 0 ? membership->gate_address(gpu) : 0;
+    CUdeviceptr gate = gpu >= 0 ? membership->gate_address(kept.context, gpu) : 0;
     return gate ? gate : kept.gate;
 }
 

@@ -56,7 +56,7 @@ EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
     if (!membership || driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
     MembershipLocked locked(*membership);
     membership->streams.remove_if([&](const StreamState& state) {
-        if (state.key.which != 0) return state.context == context;
+        if (state.is_default()) return state.context == context;
         CUcontext owner = nullptr;
         CUgreenCtx its = nullptr;
         return driver.cuStreamGetCtx_v2(state.handle, &owner, &its) == CUDA_SUCCESS && its == green;

@@ -14,6 +14,7 @@
 #include "tenant/context.h"
 #include "tenant/futex.h"
 #include "tenant/graphs.h"
+#include "tenant/green_contexts.h"
 #include "tenant/memory/care.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/residence.h"
@@ -28,14 +29,16 @@ std::atomic<Membership*> Membership::joined_{nullptr};
 
 namespace {
 
-constexpr CUdeviceptr kCannotMap = 1;
-
 enum Phase : uint32_t { starting, holding, refused, left };
 
 pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
 std::atomic<bool> given_up{false};
 // A forked child builds its own over it: the parent's, as inherited, belongs to nobody there.
 alignas(Membership) char storage[sizeof(Membership)];
+
+size_t gate_offset(int gpu) {
+    return offsetof(wire::Slot, gpus) + sizeof(wire::OnGpu) * static_cast<size_t>(gpu) + offsetof(wire::OnGpu, gate);
+}
 
 uint64_t start_time() {
     char text[1024];
@@ -107,6 +110,9 @@ void Membership::forget_in_child() {
 
 void Membership::leave_at_exit() {
     stop_moving();
+    // First: a thread that goes on launching passes through from here on, and must not join anew. What one of them has
+    // still in its hands (this object, the segment's mapping) stays as long as the process.
+    given_up.store(true);
     Membership* membership = joined_.exchange(nullptr);
     if (!membership) return;
     membership->write_report();
@@ -115,7 +121,6 @@ void Membership::leave_at_exit() {
     // The watcher leaves the slot by itself; if it is stuck in the driver, the kernel frees the slot when we end.
     for (int tries = 0; tries < 20 && membership->phase_.load() == holding; ++tries)
         wait_on(membership->phase_, holding, 10000000);
-    given_up.store(true);
 }
 
 void Membership::introduce() {
@@ -153,6 +158,7 @@ void* Membership::watcher_main(void* self) {
 }
 
 void Membership::become_busy(int gpu) {
+    if (is_leaving()) return;  // the slot may be another tenant's by now
     wire::OnGpu& here = slot_->gpus[gpu];
     if (!here.busy.load()) {
         here.figures.bursts.fetch_add(1, std::memory_order_relaxed);
@@ -162,24 +168,39 @@ void Membership::become_busy(int gpu) {
     if (asleep_.load()) wake();
 }
 
-CUdeviceptr Membership::gate_address(int gpu) {
-    size_t offset = offsetof(wire::Slot, gpus) + sizeof(wire::OnGpu) * gpu + offsetof(wire::OnGpu, gate);
-    CUdeviceptr page = slot_page_.load(std::memory_order_acquire);
-    if (page) return page == kCannotMap ? 0 : page + offset;
-    // Mapping memory is forbidden to a thread while a capture is open, unless it declares itself relaxed.
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    driver.cuThreadExchangeStreamCaptureMode(&mode);
-    CUresult mapped = driver.cuMemHostRegister_v2(slot_, wire::page_bytes(),
-                                                  CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-    if (mapped == CUDA_SUCCESS || mapped == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
-        if (driver.cuMemHostGetDevicePointer_v2(&page, slot_, 0) != CUDA_SUCCESS) page = 0;
-    progress.map();
-    driver.cuThreadExchangeStreamCaptureMode(&mode);
-    slot_page_.store(page ? page : kCannotMap, std::memory_order_release);
-    if (!page)
+CUdeviceptr Membership::gate_address(CUcontext context, int gpu) {
+    InContext there(context);
+    if (!there.is_there()) return 0;
+    Locked locked(lock_);
+    CUdeviceptr page = pages_.of(owner_of(context), *slot_, progress).slot;
+    return page ? page + gate_offset(gpu) : 0;
+}
+
+CUdeviceptr Membership::map_gate_of(StreamState& state) {
+    if (state.gate == kCannotMap) return 0;
+    InContext there(state.context);
+    if (!there.is_there()) return 0;
+    Locked locked(lock_);
+    GpuPages::Addresses at = pages_.of(owner_of(state.context), *slot_, progress);
+    if (!at.slot) {
+        state.gate = kCannotMap;
         notice_once("the driver cannot map %s (CUDA error %d; is it on a tmpfs such as /dev/shm?)",
-                    segment_from_environment(), mapped);
-    return page ? page + offset : 0;
+                    segment_from_environment(), pages_.refusal());
+        return 0;
+    }
+    state.progress_word = at.words ? at.words + state.number * sizeof(uint32_t) : 0;
+    state.gate = at.slot + gate_offset(state.gpu);
+    return state.gate;
+}
+
+Samples::Sample* Membership::begin_sample(Shape shape, const StreamState& state) {
+    Samples::Sample* sample = samples.begin(shape, state.context, state.handle);
+    // The first contexts have all the pairs: the next operation of this one will find some.
+    if (!sample && try_lock()) {
+        samples.lend_to(state.context);
+        unlock();
+    }
+    return sample;
 }
 
 int Membership::gpu_of(CUcontext context) {
@@ -198,11 +219,11 @@ int Membership::gpu_of(CUcontext context) {
 
 void Membership::mark_end_of_work(StreamState& state) {
     if (captures_open.load(std::memory_order_acquire)) return;
-    if (!state.last_work && driver.cuEventCreate(&state.last_work, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        state.last_work = nullptr;
-        return;
-    }
-    driver.cuEventRecord(state.last_work, state.handle);
+    CUevent event = state.last_work.load(std::memory_order_relaxed);
+    if (!event && driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
+    driver.cuEventRecord(event, state.handle);
+    // An event that was never recorded reads as done: only now may the watcher ask for it.
+    state.last_work.store(event, std::memory_order_release);
 }
 
 void Membership::wake() {

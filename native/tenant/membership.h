@@ -4,7 +4,9 @@
 
 #include <atomic>
 
+#include "tenant/captures.h"
 #include "tenant/durations.h"
+#include "tenant/gpu_pages.h"
 #include "tenant/grace.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
@@ -32,18 +34,25 @@ class Membership {
     // Whether somebody whom this tenant may have to wait for uses the GPU.
     bool has_company(int gpu) const { return company_.load(std::memory_order_relaxed) >> gpu & 1; }
     bool is_leaving() const { return leaving_.load(); }
-    // Where a stream finds this tenant's gate on a GPU; 0: the driver would not map it.
-    CUdeviceptr gate_address(int gpu);
+    // Where a context finds this tenant's gate on its GPU; 0: the driver would not map it.
+    CUdeviceptr gate_address(CUcontext context, int gpu);
+    // The same for a stream, which remembers it.
+    CUdeviceptr gate_of(StreamState& state) {
+        CUdeviceptr gate = state.gate;
+        return __builtin_expect(gate > kCannotMap, 1) ? gate : map_gate_of(state);
+    }
     // The segment's number of a context's GPU; -1: unknown.
     int gpu_of(CUcontext context);
     void mark_end_of_work(StreamState& state);
-    // Under the lock. The gates' mapping may have gone with the context; the next gate maps them again.
+    // Under the lock.
     void forget_context(CUcontext context) {
         streams.remove_if([&](const StreamState& state) { return state.context == context; });
         samples.forget_context(context);
-        slot_page_.store(0);
-        progress.unmapped();
+        pages_.forget(context);
+        captures_open.remove_all_of(context);
     }
+    // For an operation that should be timed: a pair of events, or null.
+    Samples::Sample* begin_sample(Shape shape, const StreamState& state);
 
     // It has not been stopped: for whoever it keeps waiting, by its work or in a line.
     void beat(uint64_t now_ns);
@@ -56,7 +65,7 @@ class Membership {
     Durations durations;
     Samples samples;
     Progress progress;
-    std::atomic<uint32_t> captures_open{0};
+    Captures captures_open;
 
  private:
     friend class MembershipLocked;
@@ -66,8 +75,11 @@ class Membership {
     static void leave_at_exit();
     static void* watcher_main(void* self);
 
+    static constexpr CUdeviceptr kCannotMap = 1;
+
     bool start();
     void introduce();
+    CUdeviceptr map_gate_of(StreamState& state);
     void watch();
     void take_requests();
     void look_around(uint64_t now_ns);
@@ -101,7 +113,7 @@ class Membership {
     wire::Slot* slot_ = nullptr;
     int index_ = -1;
     pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
-    std::atomic<CUdeviceptr> slot_page_{0};
+    GpuPages pages_;
     std::atomic<uint32_t> used_gpus_{0};  // bit: some stream of ours is there
     std::atomic<uint32_t> company_{0};    // bit: see has_company
     std::atomic<uint32_t> phase_{0};      // of the watcher: see membership.cpp; also its futex

@@ -13,33 +13,25 @@ class Progress {
     // Allocates the words; without them nothing is in flight, and nothing waits.
     Progress();
 
-    // Maps the words for the GPU in the current context, once; the caller is in relaxed capture mode.
-    void map();
-    void unmapped() { address_.store(0); }  // the mapping has gone with its context
+    void* words() { return words_; }  // null: there are none
+    static constexpr size_t kBytes = StreamTable::kPlaces * sizeof(uint32_t);
 
-    // The GPU's address of a stream's word; 0: there is none.
-    CUdeviceptr word_of(const StreamState& state) const {
-        CUdeviceptr address = address_.load(std::memory_order_relaxed);
-        return address ? address + state.number * sizeof(uint32_t) : 0;
-    }
     // What the GPU shall write once all that is queued now is done.
     static uint32_t mark_of(const StreamState& state) {
-        return static_cast<uint32_t>(static_cast<uint64_t>(state.queued_us.load(std::memory_order_relaxed)));
+        return static_cast<uint32_t>(state.queued_ns.load(std::memory_order_relaxed) / 1000);
     }
     uint32_t mark_passed(const StreamState& state) const {
         return words_[state.number].load(std::memory_order_relaxed);
     }
     // Microseconds of work that are not known to be done. Marks wrap around; their difference does not mind.
     float in_flight_us(const StreamState& state) const {
-        if (!word_of(state)) return 0;
-        return static_cast<float>(mark_of(state) - mark_passed(state));
+        if (!state.progress_word) return 0;
+        auto left = static_cast<int32_t>(mark_of(state) - mark_passed(state));
+        return left > 0 ? static_cast<float>(left) : 0;
     }
 
  private:
-    static constexpr size_t kBytes = StreamTable::kPlaces * sizeof(uint32_t);
-
     std::atomic<uint32_t>* words_ = nullptr;
-    std::atomic<CUdeviceptr> address_{0};
 };
 
 }  // namespace tenant

@@ -4,40 +4,54 @@
 
 namespace tenant {
 
-StreamState StreamTable::removed_;
-
-StreamState* StreamTable::enter(const StreamKey& key, CUstream handle, CUcontext context, int gpu) {
+StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext context, int gpu) {
     // A table three quarters full is full: look-ups must meet an empty place soon.
-    if (used_places_ >= kPlaces / 4 * 3) return nullptr;
-    StreamState* state = spares_ ? spare_[--spares_] : new (std::nothrow) StreamState;
+    if (used_count_ >= kPlaces / 4 * 3) return nullptr;
+    StreamState* state = spare_count_ ? spare_[--spare_count_] : new (std::nothrow) StreamState;
     if (!state) return nullptr;
     if (!state->number) state->number = ++made_;
-    state->key = key;
     state->handle = handle;
     state->context = context;
     state->gpu = gpu;
+    state->gate = 0;
+    state->progress_word = 0;
     state->issued.store(0, std::memory_order_relaxed);
     state->since_gate_us.store(0, std::memory_order_relaxed);
+    state->last_work.store(nullptr, std::memory_order_relaxed);
     state->finished = 0;
-    state->last_work = nullptr;
-    for (uint32_t i = hash(key);; ++i) {
-        StreamState* there = places_[i % kPlaces].load(std::memory_order_relaxed);
-        if (there && there != &removed_) continue;
-        places_[i % kPlaces].store(state, std::memory_order_release);
-        used_[used_places_++] = state;
-        return state;
-    }
+    // Whoever finds the key, in the place that the state had before or in the new one, finds the rest.
+    state->key.store(key, std::memory_order_release);
+    uint32_t place = home_of(key);
+    while (places_[place].load(std::memory_order_relaxed)) place = next(place);
+    places_[place].store(state, std::memory_order_release);
+    state->used_at = used_count_;
+    used_[used_count_++] = state;
+    return state;
 }
 
-void StreamTable::recycle(StreamState* state) {
-    for (uint32_t i = 0; i < used_places_; ++i) {
-        if (used_[i] != state) continue;
-        used_[i] = used_[--used_places_];
-        break;
+void StreamTable::remove(StreamKey key) {
+    for (uint32_t place = home_of(key); StreamState* state = places_[place].load(std::memory_order_relaxed);
+         place = next(place))
+        if (state->key.load(std::memory_order_relaxed) == key) return remove_at(place);
+}
+
+void StreamTable::remove_at(uint32_t place) {
+    StreamState* state = places_[place].load(std::memory_order_relaxed);
+    state->key.store(kNoStream, std::memory_order_relaxed);
+    // Those behind it move up where that brings them nearer to their home, so that no look-up ever passes a place that
+    // nobody has: streams may come and go for ever.
+    uint32_t hole = place;
+    for (uint32_t i = next(hole); StreamState* behind = places_[i].load(std::memory_order_relaxed); i = next(i)) {
+        uint32_t home = home_of(behind->key.load(std::memory_order_relaxed));
+        if ((i - home) % kPlaces < (i - hole) % kPlaces) continue;
+        places_[hole].store(behind, std::memory_order_release);
+        hole = i;
     }
-    spare_[spares_++] = state;
-    if (used_places_ == 0)
-        for (auto& place : places_) place.store(nullptr, std::memory_order_release);
+    places_[hole].store(nullptr, std::memory_order_release);
+    generation_.store(next_generation(), std::memory_order_release);
+    used_[state->used_at] = used_[--used_count_];
+    used_[state->used_at]->used_at = state->used_at;
+    spare_[spare_count_++] = state;
 }
 
 }  // namespace tenant

@@ -1,47 +1,72 @@
 // What the tenant remembers of each stream it has seen. Looked up on every launch without a lock; entered and removed
 // under one.
-//
-// A stream's key is its handle; the two default streams have none of their own, so the legacy one is known by its
-// context, and a per-thread one by its context and thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "tenant/driver_calls.h"
+#include "tenant/word.h"
 
 namespace tenant {
 
-struct StreamKey {
-    uintptr_t handle;  // the stream's, or the context's for a default stream
-    uintptr_t which;   // 0 a stream, 1 the legacy default stream, else the thread of a per-thread one
+// A stream's key is its handle. The two default streams have none of their own: the legacy one is known by its context,
+// a per-thread one by its context and thread. One word, so that a look-up never compares halves of two keys.
+//
+//    63   62        52 51                       0
+//   ┌───┬─────────────┬──────────────────────────┐
+//   │ 1 │    which    │    the context's handle  │   which: 1 the legacy default stream, else the thread's number
+//   └───┴─────────────┴──────────────────────────┘
+using StreamKey = uint64_t;
+constexpr StreamKey kNoStream = 0;  // also of streams that are served, but not watched
+constexpr StreamKey kDefaultStream = StreamKey{1} << 63;
+constexpr int kContextBits = 52;
+constexpr uint32_t kMostThreads = 1 << (63 - kContextBits);  // which < this
 
-    bool operator==(const StreamKey& other) const { return handle == other.handle && which == other.which; }
-};
+inline StreamKey key_of_stream(CUstream stream) {
+    auto key = reinterpret_cast<uintptr_t>(stream);
+    return key & kDefaultStream ? kNoStream : key;
+}
+inline StreamKey key_of_default_stream(CUcontext context, uint32_t which) {
+    auto handle = reinterpret_cast<uintptr_t>(context);
+    return handle >> kContextBits ? kNoStream : kDefaultStream | StreamKey{which} << kContextBits | handle;
+}
 
+// States are never freed, and serve one stream after another: a launch that races with its stream's destruction may
+// still hold one. So every word of it is one that can be read at any time.
 struct StreamState {
-    StreamKey key{};
-    CUstream handle = nullptr;  // what the driver is called with
-    CUcontext context = nullptr;
-    int gpu = -1;                         // its number in the segment
-    CUevent last_work = nullptr;          // per-thread streams only: others cannot ask for them by handle
-    std::atomic<float> since_gate_us{0};  // work queued since the last gate
-    uint32_t number = 0;                  // of its progress word; it keeps both when it serves another stream
-    std::atomic<double> queued_us{0};     // work ever put into the stream
-    std::atomic<uint32_t> stuck_at{~0u};  // the mark at which it stood still though nobody held it
-    std::atomic<uint64_t> issued{0};      // operations put into the stream
-    uint64_t finished = 0;                // `issued` when the watcher last saw the stream empty
+    std::atomic<StreamKey> key{kNoStream};  // stored after the rest, with release
+    Word<CUstream> handle = nullptr;        // what the driver is called with
+    Word<CUcontext> context = nullptr;
+    Word<int> gpu = 0;                        // its number in the segment
+    Word<CUdeviceptr> gate = 0;               // where the GPU finds the gate (gpu_pages.h); 0: not asked for yet
+    Word<CUdeviceptr> progress_word = 0;      // and the word that it writes its progress to; 0: none
+    std::atomic<CUevent> last_work{nullptr};  // per-thread streams only: others cannot ask for them by handle
+    std::atomic<float> since_gate_us{0};      // work queued since the last gate
+    std::atomic<uint64_t> queued_ns{0};       // work ever put into the stream, and into those that it served before
+    std::atomic<uint32_t> stuck_at{~0u};      // the mark at which it stood still though nobody held it
+    std::atomic<uint64_t> issued{0};          // operations put into the stream
+    uint32_t number = 0;                      // of its progress word, for good
+    // Under the tenant's lock.
+    uint32_t used_at = 0;   // its place among those in use
+    uint64_t finished = 0;  // `issued` when the watcher last saw the stream empty
+
+    bool is_default() const { return key.load(std::memory_order_relaxed) & kDefaultStream; }
+    bool is_per_thread() const {
+        return is_default() && (key.load(std::memory_order_relaxed) >> kContextBits & (kMostThreads - 1)) > 1;
+    }
 };
 
 class StreamTable {
  public:
     static constexpr uint32_t kPlaces = 4096;  // more streams than that are served, but not watched
 
-    StreamState* find(const StreamKey& key) const {
-        for (uint32_t i = hash(key), tries = 0; tries < kPlaces; ++i, ++tries) {
-            StreamState* state = places_[i % kPlaces].load(std::memory_order_acquire);
+    // Null: it is not there, or was being moved to another place just now. The lock's holder knows.
+    StreamState* find(StreamKey key) const {
+        for (uint32_t i = home_of(key), tries = 0; tries < kPlaces; i = next(i), ++tries) {
+            StreamState* state = places_[i].load(std::memory_order_acquire);
             if (!state) return nullptr;
-            if (state != &removed_ && state->key == key) return state;
+            if (state->key.load(std::memory_order_acquire) == key) return state;
         }
         return nullptr;
     }
@@ -50,45 +75,39 @@ class StreamTable {
     uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
     // The caller holds the tenant's lock for the rest.
-    StreamState* enter(const StreamKey& key, CUstream handle, CUcontext context, int gpu);
+    StreamState* enter(StreamKey key, CUstream handle, CUcontext context, int gpu);
+    void remove(StreamKey key);
     template <class Matches>
-    int remove_if(Matches&& matches) {
-        int removed = 0;
-        for (uint32_t i = 0; i < kPlaces; ++i) {
-            StreamState* state = places_[i].load(std::memory_order_relaxed);
-            if (!state || state == &removed_ || !matches(*state)) continue;
-            places_[i].store(&removed_, std::memory_order_release);
-            generation_.store(next_generation(), std::memory_order_release);
-            recycle(state);
-            ++removed;
-        }
-        return removed;
+    void remove_if(Matches&& matches) {
+        for (uint32_t i = used_count_; i-- > 0;)
+            if (matches(*used_[i])) remove(used_[i]->key.load(std::memory_order_relaxed));
     }
     template <class Do>
     void for_each(Do&& act) {
-        for (uint32_t i = 0; i < used_places_; ++i) act(*used_[i]);
+        for (uint32_t i = 0; i < used_count_; ++i) act(*used_[i]);
     }
 
  private:
-    static uint32_t hash(const StreamKey& key) {
-        uint64_t mixed = (key.handle >> 4 ^ key.which * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
-        return static_cast<uint32_t>(mixed >> 40);
-    }
-    void recycle(StreamState* state);
+    friend struct StreamTableInside;  // tests/tenant/streams.cpp
 
-    static StreamState removed_;
+    static uint32_t home_of(StreamKey key) {
+        uint64_t mixed = (key >> 4 ^ key >> kContextBits) * 0xff51afd7ed558ccdu;
+        return static_cast<uint32_t>(mixed >> 40) % kPlaces;
+    }
+    static uint32_t next(uint32_t place) { return (place + 1) % kPlaces; }
+    void remove_at(uint32_t place);
     // Never one that an earlier table of this process, or of the parent it was forked from, has had.
     static uint32_t next_generation() {
         static std::atomic<uint32_t> last{0};
         return last.fetch_add(1) + 1;
     }
+
     std::atomic<uint32_t> generation_{next_generation()};
     std::atomic<StreamState*> places_[kPlaces]{};
-    // States are never freed: a launch that races with the stream's destruction may still hold one.
     StreamState* used_[kPlaces]{};
-    uint32_t used_places_ = 0;
+    uint32_t used_count_ = 0;
     StreamState* spare_[kPlaces]{};
-    uint32_t spares_ = 0;
+    uint32_t spare_count_ = 0;
     uint32_t made_ = 0;  // at most kPlaces / 4 * 3
 };
 

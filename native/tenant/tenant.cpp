@@ -37,6 +37,7 @@ class ThreadNumber {
 
  private:
     static constexpr uint32_t kMost = 1024;
+    static_assert(kMost <= kMostThreads);
     static std::atomic<bool> taken_[kMost];
     uint32_t number_ = 0;
 };
@@ -49,34 +50,44 @@ uint32_t thread_number() {
 
 void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
-StreamState* enter_stream(Membership& membership, const StreamKey& key, CUstream handle) {
-    bool is_default = key.which != 0;
-    CUcontext context = is_default ? reinterpret_cast<CUcontext>(key.handle) : owner_of(handle);
+// A stream as the driver is called with it, and as the tenant knows it.
+struct NamedStream {
+    NamedStream(CUstream stream, bool per_thread_default) : handle(stream), key(key_of_stream(stream)) {
+        if (reinterpret_cast<uintptr_t>(stream) > 2) return;
+        bool per_thread = stream == CU_STREAM_PER_THREAD || (!stream && per_thread_default);
+        handle = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+        context = current_context();
+        uint32_t which = per_thread ? thread_number() : 1;
+        key = context && which ? key_of_default_stream(context, which) : kNoStream;
+    }
+    // The green one of a default stream that belongs to one.
+    CUcontext find_context() {
+        if (!context) context = owner_of(handle);
+        return context;
+    }
+
+    CUstream handle;
+    StreamKey key;
+    CUcontext context = nullptr;  // of a default stream; of others when it was looked for
+};
+
+StreamState* enter_stream(Membership& membership, NamedStream& stream) {
+    CUcontext context = stream.find_context();
     // Whatever comes of it, its work is waited for before memory moves.
     used_contexts::note(owner_of(context ? context : current_context()));
     if (!context) return nullptr;
     int gpu = membership.gpu_of(context);
     if (gpu < 0) return nullptr;
     MembershipLocked locked(membership);
-    if (StreamState* state = membership.streams.find(key)) return state;
-    StreamState* state = membership.streams.enter(key, handle, context, gpu);
+    StreamState* state = nullptr;
+    if (stream.key != kNoStream) state = membership.streams.find(stream.key);
+    if (!state && stream.key != kNoStream) state = membership.streams.enter(stream.key, stream.handle, context, gpu);
     if (!state) add_one(membership.slot().gpus[gpu].figures.escaped);
     return state;
 }
 
-StreamState* state_of(Membership& membership, CUstream stream, bool per_thread_default) {
-    StreamKey key{reinterpret_cast<uintptr_t>(stream), 0};
-    if (key.handle <= 2) {
-        bool per_thread = stream == CU_STREAM_PER_THREAD || (!stream && per_thread_default);
-        CUcontext context = current_context();
-        if (!context) return nullptr;
-        key = {reinterpret_cast<uintptr_t>(context), per_thread ? thread_number() : 1};
-        if (key.which == 0) {
-            used_contexts::note(owner_of(context));
-            return nullptr;
-        }
-        stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    }
+StreamState* state_of(Membership& membership, CUstream handle, bool per_thread_default) {
+    NamedStream stream(handle, per_thread_default);
     // A thread mostly goes on in the stream it used last.
     struct Last {
         StreamKey key;
@@ -85,10 +96,10 @@ StreamState* state_of(Membership& membership, CUstream stream, bool per_thread_d
     };
     thread_local Last last{};
     uint32_t generation = membership.streams.generation();
-    if (last.generation == generation && last.key == key) return last.state;
-    StreamState* state = membership.streams.find(key);
-    if (!state) state = enter_stream(membership, key, stream);
-    if (state) last = {key, state, generation};
+    if (last.generation == generation && last.key == stream.key) return last.state;
+    StreamState* state = stream.key != kNoStream ? membership.streams.find(stream.key) : nullptr;
+    if (!state) state = enter_stream(membership, stream);
+    if (state) last = {stream.key, state, generation};
     return state;
 }
 
@@ -111,10 +122,10 @@ CUstreamBatchMemOpParams write_mark(CUdeviceptr word, uint32_t mark) {
     return operation;
 }
 
-void put_gate(Membership& membership, const StreamState& state) {
+void put_gate(Membership& membership, StreamState& state) {
     wire::OnGpu& here = membership.slot().gpus[state.gpu];
-    CUdeviceptr gate = membership.gate_address(state.gpu);
-    CUdeviceptr word = membership.progress.word_of(state);
+    CUdeviceptr gate = membership.gate_of(state);
+    CUdeviceptr word = state.progress_word;
     CUstreamBatchMemOpParams operations[2] = {wait_for_open(gate), write_mark(word, Progress::mark_of(state))};
     if (gate && driver.cuStreamBatchMemOp_v2(state.handle, word ? 2 : 1, operations, 0) == CUDA_SUCCESS)
         add_one(here.figures.gates);
@@ -169,10 +180,8 @@ void Work::pass_gate(Shape shape) {
     float operation_us = seen.operation_us < 0 ? knobs.gate_every_us : seen.operation_us;
     if (is_kernel_) membership_->durations.note_kernel(operation_us);
     state_->since_gate_us.store(since_gate_us + operation_us, std::memory_order_relaxed);
-    state_->queued_us.store(state_->queued_us.load(std::memory_order_relaxed) + operation_us,
-                            std::memory_order_relaxed);
-    if (membership_->durations.wants_sample(shape))
-        sample_ = membership_->samples.begin(shape, state_->context, state_->handle);
+    state_->queued_ns.fetch_add(static_cast<uint64_t>(operation_us * 1000), std::memory_order_relaxed);
+    if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_);
 }
 
 // Nothing is held while it waits, and the driver is not entered: only the launching thread waits. Never for longer than
@@ -184,7 +193,7 @@ void Work::wait_for_room(float in_flight_us) {
     uint32_t passed = progress.mark_passed(*state_);
     bool is_held = here.gate.load() != wire::open;
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
-    CUstreamBatchMemOpParams mark = write_mark(progress.word_of(*state_), Progress::mark_of(*state_));
+    CUstreamBatchMemOpParams mark = write_mark(state_->progress_word, Progress::mark_of(*state_));
     if (driver.cuStreamBatchMemOp_v2(state_->handle, 1, &mark, 0) != CUDA_SUCCESS) return;
     uint64_t patience_ns = uint64_t{membership_->segment().header.knobs.patience_ms.load()} * 1000000;
     uint64_t last_step = wire::now_ns();
@@ -205,7 +214,7 @@ void Work::wait_for_room(float in_flight_us) {
 void Work::end_sample(bool launched) { Samples::end(sample_, state_->handle, launched); }
 
 void Work::stay_busy() {
-    if (state_->key.which > 1) membership_->mark_end_of_work(*state_);
+    if (state_->is_per_thread()) membership_->mark_end_of_work(*state_);
     // Counted only now that the driver has it: before, the watcher would find its stream empty and take it for done.
     // Both sequentially consistent: either the watcher sees this operation, or we see that it has called us idle
     // meanwhile.
@@ -213,12 +222,16 @@ void Work::stay_busy() {
     if (!membership_->slot().gpus[state_->gpu].busy.load()) membership_->become_busy(state_->gpu);
 }
 
-OpeningCapture::OpeningCapture() : membership_(Membership::current()) {
-    if (membership_) membership_->lock();
+OpeningCapture::OpeningCapture(CUstream stream, bool per_thread_default) : membership_(Membership::current()) {
+    if (!membership_) return;
+    NamedStream named(stream, per_thread_default);
+    stream_ = named.key;
+    context_ = named.find_context();
+    membership_->lock();
 }
 
 CUresult OpeningCapture::result(CUresult result) {
-    if (membership_ && result == CUDA_SUCCESS) membership_->captures_open.fetch_add(1, std::memory_order_release);
+    if (membership_ && result == CUDA_SUCCESS) membership_->captures_open.add(stream_, context_);
     return result;
 }
 
@@ -226,21 +239,33 @@ OpeningCapture::~OpeningCapture() {
     if (membership_) membership_->unlock();
 }
 
-EndingCapture::EndingCapture(CUstream stream, bool per_thread_default)
-    : membership_(Membership::current_if_joined()),
-      stream_(!stream && per_thread_default ? CU_STREAM_PER_THREAD : stream),
-      was_capturing_(membership_ && membership_->captures_open.load() && is_capturing(stream_)) {}
-
-EndingCapture::~EndingCapture() {
-    if (was_capturing_ && !is_capturing(stream_)) membership_->captures_open.fetch_sub(1, std::memory_order_release);
+EndingCapture::EndingCapture(CUstream stream, bool per_thread_default) : membership_(Membership::current_if_joined()) {
+    if (!membership_ || !membership_->captures_open.load()) return;
+    NamedStream named(stream, per_thread_default);
+    stream_ = named.handle;
+    MembershipLocked locked(*membership_);
+    capture_ = membership_->captures_open.find(named.key);
 }
 
-void forget_stream(CUstream stream) {
-    Membership* membership = Membership::current_if_joined();
-    if (!membership) return;
-    MembershipLocked locked(*membership);
-    StreamKey key{reinterpret_cast<uintptr_t>(stream), 0};
-    membership->streams.remove_if([&](const StreamState& state) { return state.key == key; });
+EndingCapture::~EndingCapture() {
+    if (!capture_ || is_capturing(stream_)) return;
+    MembershipLocked locked(*membership_);
+    membership_->captures_open.remove(capture_);
+}
+
+EndingStream::EndingStream(CUstream stream) : membership_(Membership::current_if_joined()) {
+    if (!membership_) return;
+    StreamKey key = key_of_stream(stream);
+    MembershipLocked locked(*membership_);
+    membership_->streams.remove(key);
+    if (membership_->captures_open.load()) capture_ = membership_->captures_open.find(key);
+}
+
+CUresult EndingStream::result(CUresult result) {
+    if (!capture_ || result != CUDA_SUCCESS) return result;
+    MembershipLocked locked(*membership_);
+    membership_->captures_open.remove(capture_);
+    return result;
 }
 
 void forget_context(CUcontext context) {

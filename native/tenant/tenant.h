@@ -50,7 +50,7 @@ class Work {
 // Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.
 class OpeningCapture {
  public:
-    OpeningCapture();
+    OpeningCapture(CUstream stream, bool per_thread_default);
     ~OpeningCapture();
     OpeningCapture(const OpeningCapture&) = delete;
     OpeningCapture& operator=(const OpeningCapture&) = delete;
@@ -59,8 +59,10 @@ class OpeningCapture {
 
  private:
     Membership* membership_;
+    StreamKey stream_ = kNoStream;
+    CUcontext context_ = nullptr;
 };
-// Around the driver's call that ends one, whatever comes of it: a stream that did not capture ends nothing.
+// Around the driver's call that ends one, whatever it answers: a stream that captures afterwards has ended nothing.
 class EndingCapture {
  public:
     EndingCapture(CUstream stream, bool per_thread_default);
@@ -70,11 +72,23 @@ class EndingCapture {
 
  private:
     Membership* membership_;
-    CUstream stream_;
-    bool was_capturing_;
+    CUstream stream_ = nullptr;
+    uint64_t capture_ = 0;
+};
+// Around the driver's call that destroys a stream. Its handle may be another stream's as soon as that has returned.
+class EndingStream {
+ public:
+    explicit EndingStream(CUstream stream);
+    EndingStream(const EndingStream&) = delete;
+    EndingStream& operator=(const EndingStream&) = delete;
+
+    CUresult result(CUresult result);
+
+ private:
+    Membership* membership_;
+    uint64_t capture_ = 0;
 };
 
-void forget_stream(CUstream stream);
 void forget_context(CUcontext context);
 
 // Around the driver's call that gives a primary context back: its streams are forgotten if that ended it.

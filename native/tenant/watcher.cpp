@@ -137,7 +137,10 @@ uint64_t Membership::burst_age_ns(uint64_t now) const {
 }
 
 bool Membership::is_empty(StreamState& state) {
-    if (state.key.which > 1) return !state.last_work || driver.cuEventQuery(state.last_work) != CUDA_ERROR_NOT_READY;
+    if (state.is_per_thread()) {
+        CUevent last_work = state.last_work.load(std::memory_order_acquire);
+        return !last_work || driver.cuEventQuery(last_work) != CUDA_ERROR_NOT_READY;
+    }
     if (current_context() != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return true;
     // An error (a context that has failed) is an end too.
     return driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
@@ -229,7 +232,8 @@ void Membership::mind_gate(int gpu, uint64_t now) {
     uint64_t used_ns = here.used_ns.load();
     float used_us = static_cast<float>(used_ns - used_then_ns_[gpu]) / 1000;
     double done = done_us(gpu);
-    float did_us = static_cast<float>(done - done_then_us_[gpu]);
+    // A stream that was destroyed took what it had done with it.
+    float did_us = static_cast<float>(std::max(done - done_then_us_[gpu], 0.0));
     minded_ns_[gpu] = now;
     used_then_ns_[gpu] = used_ns;
     done_then_us_[gpu] = done;
@@ -258,7 +262,7 @@ double Membership::done_us(int gpu) {
     if (!try_lock()) return done_then_us_[gpu];
     streams.for_each([&](StreamState& state) {
         if (state.gpu != gpu) return;
-        queued += state.queued_us.load(std::memory_order_relaxed);
+        queued += static_cast<double>(state.queued_ns.load(std::memory_order_relaxed)) / 1000;
         in_flight += progress.in_flight_us(state);
     });
     unlock();

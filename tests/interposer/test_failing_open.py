@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ from cotenant import segment
 
 if TYPE_CHECKING:
     from tests.conftest import RunPython
+    from tests.interposer.conftest import Compile
 
 PROGRAM = """
 from soft import Gpu
@@ -142,3 +145,39 @@ def test_a_driver_without_what_we_need_is_passed_through(
     assert (done.returncode, done.stdout) == (0, "0 7\n")
     (line,) = done.stderr.splitlines()
     assert line.startswith("cotenant: this driver has no cu")
+
+
+def test_a_child_of_a_process_that_has_given_up_is_a_tenant_where_it_can_be(
+    compiled: Compile, native: Path, plain_env: dict[str, str]
+) -> None:
+    # A real driver, or the software one, is of no use in a child that was forked after it; this one is.
+    path = Path(plain_env["COTENANT_SEGMENT"])
+    env = plain_env | {
+        "LD_PRELOAD": str(native / "shim" / "libcuda.so.1"),
+        "COTENANT_DRIVER": str(compiled("null_driver", "-shared")),
+    }
+    source = """
+import ctypes, os
+driver = ctypes.CDLL('libcuda.so.1')
+def launch(): assert driver.cuLaunchKernel(*map(ctypes.c_void_p, [0] * 11)) == 0
+driver.cuInit(0); launch()
+print('without'); input()
+child = os.fork()
+if child == 0:
+    launch(); print(os.getpid()); input(); os._exit(0)
+os.waitpid(child, 0)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", source], env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True
+    ) as parent:
+        assert parent.stdin and parent.stdout and parent.stderr
+        assert parent.stdout.readline() == "without\n"
+        segment.ensure(path)
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        child = int(parent.stdout.readline())
+        assert [tenant.pid for tenant in segment.read(path).tenants] == [child]
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        assert parent.wait(timeout=60) == 0
+        assert len(parent.stderr.read().splitlines()) == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from tests.interposer.conftest import set_stale_ms
+from tests.interposer.conftest import COMPANY, set_stale_ms
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -136,6 +136,26 @@ def test_a_gate_stays_shut_until_the_last_of_several_is_idle(tenant: Start, tena
     wait_for(lambda: order(low, "done?") == "True")
 
 
+@pytest.mark.parametrize(
+    "stream",
+    ["gpu.stream()", "driver.CUstream(1)", "driver.CUstream(2)"],
+    ids=["own", "legacy", "per-thread"],
+)
+def test_work_in_every_kind_of_stream_keeps_a_job_busy(
+    tenant: Start, tenants_now: TenantsNow, stream: str
+) -> None:
+    high = rested(tenant("production", OBEDIENT.replace("gpu.stream()", stream)))
+    low = rested(tenant("opportunistic", OBEDIENT))
+    assert order(high, "begin") == "did begin"
+    assert order(low, "queue 1") == "did queue"
+    # For as long as it takes to go round many times: a job that is taken for idle is found out after its grace.
+    for _ in range(200):
+        assert order(low, "done?") == "False"
+    assert use(tenants_now(), high).busy
+    assert order(high, "end") == "did end"
+    wait_for(lambda: order(low, "done?") == "True")
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_a_dead_production_job_releases_the_others(
     tenant: Start, tenants_now: TenantsNow, number: signal.Signals
@@ -194,6 +214,57 @@ def test_an_opportunistic_job_that_ends_behind_a_closed_gate_does_end(tenant: St
     order(high, "end")
 
 
+# Two contexts, whose gates are closed when the first ends.
+TWO_CONTEXTS = """
+import sys
+from cuda.bindings import driver
+from soft import MODULE, Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream()
+second = check(driver.cuCtxCreate(None, 0, gpu.device))
+check(driver.cuCtxSetCurrent(second))
+there = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(MODULE)), b'empty')); other = gpu.stream()
+gpu.use(); gpu.launch(kernel, stream); gpu.synchronize()
+check(driver.cuCtxSetCurrent(second)); gpu.launch(there, other); gpu.synchronize()
+print('ready', flush=True)
+for line in sys.stdin:
+    if line == 'queue\\n':
+        for _ in range(3): gpu.launch(there, other)
+    elif line == 'end the first\\n':
+        check(driver.cuDevicePrimaryCtxReset(gpu.device))
+    elif line == 'end the second\\n':
+        check(driver.cuCtxDestroy(second)); gpu.use(); there, other = kernel, stream
+    elif line == 'done?\\n':
+        print(int(driver.cuStreamQuery(other)[0])); continue
+    print('did', line, end='')
+"""
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_the_gates_of_a_context_outlive_the_other_contexts(
+    tenant: Start, tenants_now: TenantsNow, which: str
+) -> None:
+    high, low = rested(tenant("production", OBEDIENT)), rested(tenant("opportunistic", TWO_CONTEXTS))
+    # GIVEN a stream that waits at a closed gate
+    order(high, "begin")
+    if which == "first":
+        order(low, "queue")
+    # WHEN another context of the process ends
+    assert order(low, f"end the {which}") == f"did end the {which}"
+    if which == "second":
+        order(low, "queue")
+    # THEN it waits on, and goes on when the gate opens
+    assert order(low, "done?") == "600"
+    order(high, "end")
+    wait_for(lambda: order(low, "done?") == "0")
+    # and gates that come later close and open as well
+    order(high, "begin")
+    order(low, "queue")
+    assert order(low, "done?") == "600"
+    order(high, "end")
+    wait_for(lambda: order(low, "done?") == "0")
+    assert use(tenants_now(), low).figures["escaped"] == 0
+
+
 CAPTURE = """
 from cuda.bindings import driver
 from soft import Gpu, check
@@ -229,6 +300,56 @@ def test_ending_a_capture_where_there_is_none_leaves_the_open_one_alone(tenant: 
     assert one.finish() == "10\n"
 
 
+CAPTURE_THAT_ENDS = """
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('empty'); other = gpu.stream()
+gpu.launch(kernel, other); gpu.synchronize()
+def begin(stream):
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    gpu.launch(kernel, stream)
+HOW
+gpu.launch(kernel, other); gpu.synchronize()
+print('ready'); input()
+"""
+ENDINGS = {
+    "with its stream": "stream = gpu.stream(); begin(stream); check(driver.cuStreamDestroy(stream))",
+    "with its context": """
+own = check(driver.cuCtxCreate(None, 0, gpu.device)); stream = gpu.stream()
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+check(driver.cuCtxDestroy(own)); gpu.use()""",
+    "with an error": """
+stream = gpu.stream(); begin(stream)
+assert int(driver.cuMemAlloc(64)[0]) != 0
+assert int(driver.cuStreamEndCapture(stream)[0]) != 0""",
+    "with an error, in another thread": """
+import threading
+stream = gpu.stream(); begin(stream); codes = []
+def end():
+    gpu.use(); codes.append(int(driver.cuStreamEndCapture(stream)[0]))
+thread = threading.Thread(target=end); thread.start(); thread.join()
+assert codes != [0]""",
+    "after a stream that only joined it was ended": """
+stream = gpu.stream(); begin(stream)
+joined, event = gpu.stream(), check(driver.cuEventCreate(0))
+check(driver.cuEventRecord(event, stream)); check(driver.cuStreamWaitEvent(joined, event, 0))
+assert int(driver.cuStreamEndCapture(joined)[0]) != 0
+assert int(driver.cuStreamEndCapture(stream)[0]) != 0""",
+    "in the thread's own stream": """
+stream = driver.CUstream(2); begin(stream); check(driver.cuStreamEndCapture(stream))""",
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_job_is_idle_again_however_its_capture_has_ended(
+    tenant: Start, tenants_now: TenantsNow, how: str
+) -> None:
+    one = ready(tenant("production", CAPTURE_THAT_ENDS.replace("HOW", ENDINGS[how])))
+    wait_for(lambda: not use(tenants_now(), one).busy)
+    one.say("")
+    one.finish()
+
+
 def test_capturing_again_and_again_while_the_watcher_looks(tenant: Start) -> None:
     # The watcher asks for busy streams; asking for one that captures would end the capture.
     one = tenant(
@@ -262,15 +383,16 @@ while not __import__('select').select([sys.stdin], [], [], 0)[0]:
 """
 
 
+@pytest.mark.usefixtures("company")
 def test_gates_are_placed_by_time(tenant: Start, tenants_now: TenantsNow) -> None:
-    # A kernel of 1 us needs no gate of its own, once that is known.
+    # A kernel of 1 us needs no gate of its own, once that is known; some gates there are.
     one = ready(tenant("opportunistic", [sys.executable, "-u", "-c", LAUNCHING, "empty"]))
 
     def few_gates() -> bool:
         before = use(tenants_now(), one).figures
-        wait_for(lambda: use(tenants_now(), one).figures["kernels"] >= before["kernels"] + 200)
+        wait_for(lambda: use(tenants_now(), one).figures["kernels"] >= before["kernels"] + 2000)
         after = use(tenants_now(), one).figures
-        return after["gates"] - before["gates"] < (after["kernels"] - before["kernels"]) / 4
+        return 0 < after["gates"] - before["gates"] < (after["kernels"] - before["kernels"]) / 4
 
     wait_for(few_gates)
     one.say("")
@@ -301,6 +423,48 @@ gpu.synchronize()
     one.finish()
     assert one.total("kernels") + one.total("escaped") == 3100
     assert one.total("escaped") > 0
+
+
+def test_the_kernels_of_a_second_gpu_are_timed_too(tenant: Start, tenants_now: TenantsNow) -> None:
+    # The first GPU has so many operations to time at once that it takes all the events there are.
+    assert tenant("production", COMPANY, COTENANT_SOFTGPU="small,small").hear() == "here"
+    one = tenant(
+        "opportunistic",
+        """
+import ctypes, select, sys
+from cuda.bindings import driver
+from soft import Gpu, check
+first, second = Gpu(0), Gpu(1)
+first.use(); stream = first.stream(); kernel = first.kernel('empty')
+word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP))
+held = ctypes.c_uint32.from_address(int(word)); held.value = 0
+check(driver.cuStreamWaitValue32(stream, check(driver.cuMemHostGetDevicePointer(word, 0)), 1, 0))
+for size in range(1, 65): check(driver.cuLaunchKernel(kernel, size, 1, 1, 1, 1, 1, 0, stream, 0, 0))
+held.value = 1; first.synchronize()
+second.use(); stream = second.stream(); kernel = second.kernel('empty')
+print('ready', flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(10): second.launch(kernel, stream)
+    second.synchronize()
+""",
+        COTENANT_SOFTGPU="small,small",
+    )
+    ready(one)
+
+    def figures() -> dict[str, int]:
+        (found,) = [t for t in tenants_now() if one.process and t.pid == one.process.pid]
+        return min((use.figures for use in found.uses), key=lambda figures: figures["kernels"] == 64)
+
+    def share_gates() -> bool:
+        before = figures()
+        wait_for(lambda: figures()["kernels"] >= before["kernels"] + 500)
+        after = figures()
+        return 0 < after["gates"] - before["gates"] < (after["kernels"] - before["kernels"]) / 4
+
+    # A kernel whose time nobody knows has a gate of its own.
+    wait_for(share_gates)
+    one.say("")
+    one.finish()
 
 
 def test_streams_come_and_go(tenant: Start) -> None:

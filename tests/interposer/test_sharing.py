@@ -80,13 +80,12 @@ def goes_on(tenants_now: TenantsNow, one: Tenant) -> None:
 
 
 def stands_still(tenants_now: TenantsNow, one: Tenant) -> None:
-    """What was let through has ended: it does not get far in as long as it takes to look fifty times."""
+    """It is held at its gate, and what was let through has ended. One that only gets no processor is not held."""
 
     def no_further() -> bool:
         before = kernels(tenants_now, one)
-        for _ in range(50):
-            tenants_now()
-        return kernels(tenants_now, one) == before
+        gated = [use(tenants_now(), one).gated for _ in range(50)]
+        return all(gated) and kernels(tenants_now, one) == before
 
     wait_for(no_further)
 
@@ -128,6 +127,22 @@ def test_a_launch_does_not_wait_for_what_its_own_thread_must_do(tenant: Start) -
     set_knob(low, "in_flight_us", 1)
     assert order(low, "begin") == "did begin"
     assert order(low, "queue 300") == "did queue"
+    assert order(low, "end") == "did end"
+
+
+def test_a_stream_that_stands_still_by_itself_is_waited_for_once(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    """Each of the launches would take as long as the patience, all together longer than this test waits."""
+    ready(tenant("production", OBEDIENT))
+    low = ready(tenant("opportunistic", OBEDIENT))
+    set_knob(low, "in_flight_us", 1)
+    set_knob(low, "patience_ms", 3000)
+    assert order(low, "begin") == "did begin"
+    before = kernels(tenants_now, low)
+    low.say("queue 50")
+    wait_for(lambda: kernels(tenants_now, low) == before + 50)
+    assert low.hear() == "did queue"
     assert order(low, "end") == "did end"
 
 

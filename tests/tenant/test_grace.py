@@ -18,7 +18,7 @@ def grace_after(tmp_path_factory: pytest.TempPathFactory) -> Learn:
         tmp_path_factory.mktemp("tenant"), "tests/tenant/grace.cpp", "native/tenant/grace.cpp"
     )
 
-    def learn(*pauses: float) -> float:
+    def learn(*pauses: float | str) -> float:
         return float(
             subprocess.run([str(program), *map(str, pauses)], capture_output=True, check=True).stdout
         )
@@ -46,3 +46,9 @@ def test_pauses_too_short_to_be_worth_a_return_are_kept(grace_after: Learn) -> N
 
 def test_a_job_of_two_minds_keeps_the_short_ones(grace_after: Learn) -> None:
     assert 1_500 < grace_after(1_500, 1_500, 1_500, 50_000) < 10_000
+
+
+def test_a_job_that_changes_its_ways_is_learned_anew(grace_after: Learn) -> None:
+    # As many long pauses as there were short ones: only who forgets the old ones gives the new ones away.
+    assert grace_after(1_000, 1_000, 1_000, "then", 20_000, 20_000, 20_000) <= 50
+    assert grace_after(20_000, 20_000, 20_000, "then", 1_000, 1_000, 1_000) > 1_000

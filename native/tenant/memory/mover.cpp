@@ -195,8 +195,8 @@ bool Mover::streams_are_empty() {
     bool drained = true;
     membership_.streams.for_each([&](StreamState& state) {
         if (!drained) return;
-        if (state.key.which > 1)
-            drained = !state.last_work || driver.cuEventQuery(state.last_work) != CUDA_ERROR_NOT_READY;
+        if (CUevent last_work = state.last_work.load(std::memory_order_acquire); state.is_per_thread())
+            drained = !last_work || driver.cuEventQuery(last_work) != CUDA_ERROR_NOT_READY;
         else if (driver.cuCtxSetCurrent(state.context) == CUDA_SUCCESS)
             drained = driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
     });

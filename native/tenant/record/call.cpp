@@ -186,6 +186,15 @@ void Recorder::describe(RecordedShape& shape, const Described& described, int gp
     shape.ready.store(1, std::memory_order_release);
 }
 
+OpTimer::Sample* Recorder::begin_timing(RecordedShape* shape, CUcontext context, CUstream stream) {
+    OpTimer::Sample* sample = timer.begin(shape, context, stream);
+    if (!sample && pthread_mutex_trylock(&events_lock_) == 0) {
+        timer.lend_to(context);
+        unlock_events();
+    }
+    return sample;
+}
+
 void Recorder::saw_graph(CUgraphExec exec, CUgraph graph) {
     shapes_.retire(graph_key(exec));  // an earlier graph's exec may have had the same address
     auto [shape, is_new] = shapes_.find_or_enter(graph_key(exec));
@@ -242,7 +251,7 @@ RecordedCall::RecordedCall(const Described& described, CUstream stream, bool per
         shape_ = recorder_->shape_of(described, &is_new_shape_);
         uint32_t before = shape_->operations.fetch_add(1, std::memory_order_relaxed);
         is_first_ = before == 0;
-        if (OpTimer::wants(before)) sample_ = recorder_->timer.begin(shape_, context, handle_);
+        if (OpTimer::wants(before)) sample_ = recorder_->begin_timing(shape_, context, handle_);
     }
     begun_ns_ = wire::now_ns();
 }

@@ -58,13 +58,16 @@ class OpTimer {
         }
     }
     bool any_on_its_way() const;
+    // For a context that has found none, under the lock that keeps contexts from ending: of the unused ones of the
+    // others, one in a few is anybody's again.
+    void lend_to(CUcontext context);
     // The context's events go with it.
     void forget_context(CUcontext context);
     void forget_all();
 
  private:
     static constexpr float kShortestUs = 0.5F;
-    static constexpr uint32_t kSamples = 256, kTries = 8;
+    static constexpr uint32_t kSamples = 256, kTries = 8, kLentEvery = 4;
     Sample samples_[kSamples];
     std::atomic<uint32_t> next_{0};
 };

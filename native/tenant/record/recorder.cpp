@@ -99,8 +99,9 @@ void Recorder::forget_in_child() {
 }
 
 void Recorder::finish_at_exit() {
-    Recorder* recorder = on_.exchange(nullptr);
+    // First: a thread that goes on launching finds nothing to start again.
     given_up.store(true);
+    Recorder* recorder = on_.exchange(nullptr);
     if (!recorder) return;
     recorder->leaving_.store(1);
     wake_all(recorder->leaving_);

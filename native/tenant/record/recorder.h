@@ -53,6 +53,9 @@ class Recorder {
         if (!ring_.put(operation)) lost_.fetch_add(1, std::memory_order_relaxed);
     }
 
+    // The call's operation shall be timed; null: no pair of events is free.
+    OpTimer::Sample* begin_timing(RecordedShape* shape, CUcontext context, CUstream stream);
+
     void saw_graph(CUgraphExec exec, CUgraph graph);
     void saw_allocation(uint64_t address, uint64_t bytes);
     uint64_t take_allocation(uint64_t address);

@@ -6,6 +6,7 @@
 
 #include "tenant/record/op_timer.h"
 #include "tenant/record/trace_file.h"
+#include "tenant/word.h"
 
 namespace tenant {
 
@@ -108,7 +109,7 @@ struct RecordedShape {
 struct RecordedStream {
     std::atomic<uint64_t> key{0};
     std::atomic<uint32_t> ready{0};
-    int gpu = 0;
+    Word<int> gpu = 0;    // also read by threads that find the stream before it is ready
     uint32_t number = 0;  // as above
 };
 

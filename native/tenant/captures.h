@@ -1,0 +1,40 @@
+// The captures that are open, by the stream that each began in. While there is one, no thread of ours touches a stream,
+// and a launch asks first whether it is only recorded.
+//
+// A capture ends with cuStreamEndCapture, whatever that answers, or with its stream or its context.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "tenant/streams.h"
+
+namespace tenant {
+
+class Captures {
+ public:
+    uint32_t load(std::memory_order order = std::memory_order_seq_cst) const { return count_.load(order); }
+
+    // The tenant's lock is held for the rest.
+    void add(StreamKey stream, CUcontext context);
+    // The number of the capture that began in this stream; 0: none. Never one that another has had.
+    uint64_t find(StreamKey stream) const;
+    void remove(uint64_t number);
+    void remove_all_of(CUcontext context);
+
+ private:
+    struct Open {
+        uint64_t number;
+        StreamKey stream;
+        CUcontext context;
+        Open* next;
+    };
+    template <class Is>
+    void remove_if(Is&& is);
+
+    std::atomic<uint32_t> count_{0};
+    Open* first_ = nullptr;
+    uint64_t last_number_ = 0;
+};
+
+}  // namespace tenant

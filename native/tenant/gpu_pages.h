@@ -1,0 +1,39 @@
+// Where the GPU finds this tenant's gates and progress words.
+//
+// What is registered in a context is gone for every context when that one ends, and a stream of another that waits
+// there is lost with all its context has queued. So each context has mappings of the same pages of its own, registered
+// in it: what ends with it, only its own streams have used.
+#pragma once
+
+#include "tenant/progress.h"
+#include "wire/wire.h"
+
+namespace tenant {
+
+class GpuPages {
+ public:
+    struct Addresses {
+        CUdeviceptr slot = 0;   // 0: the driver would not, or these are too many contexts
+        CUdeviceptr words = 0;  // 0: there are none
+    };
+
+    // Of the current context, registered at the first call. Under the tenant's lock, as is what follows.
+    Addresses of(CUcontext current, wire::Slot& slot, Progress& progress);
+    // It has ended, or is about to.
+    void forget(CUcontext context);
+    CUresult refusal() const { return refusal_; }  // what the driver said when it would not
+
+ private:
+    static constexpr int kContexts = 64;
+    struct Mapped {
+        CUcontext context = nullptr;  // null: free
+        void *slot = nullptr, *words = nullptr;
+        Addresses addresses;
+    };
+    CUdeviceptr map(void** mapping, void* pages, size_t bytes);
+
+    Mapped mapped_[kContexts];
+    CUresult refusal_ = CUDA_SUCCESS;
+};
+
+}  // namespace tenant

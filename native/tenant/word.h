@@ -1,0 +1,20 @@
+// A word that one thread may write while another reads it. Nothing is ordered by it: what was written with it is seen
+// through whatever published it (a pointer that was loaded with acquire, a lock).
+#pragma once
+
+#include <atomic>
+
+namespace tenant {
+
+template <class Value>
+class Word {
+ public:
+    constexpr Word(Value value = {}) : value_(value) {}
+    operator Value() const { return value_.load(std::memory_order_relaxed); }
+    void operator=(Value value) { value_.store(value, std::memory_order_relaxed); }
+
+ private:
+    std::atomic<Value> value_;
+};
+
+}  // namespace tenant

@@ -1,0 +1,117 @@
+// durations CASE: what is remembered of how long operations run.
+#include "tenant/durations.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#define CHECK(condition)                                       \
+    do {                                                       \
+        if (!(condition)) {                                    \
+            fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
+            exit(1);                                           \
+        }                                                      \
+    } while (0)
+
+namespace tenant {
+DriverCalls driver;
+}
+
+namespace {
+
+using tenant::Durations;
+using tenant::Shape;
+
+constexpr Shape kBase = uint64_t{77} << 32;
+// Shapes that fall on the same place of a table with one for each value of their middle bits.
+Shape alike(uint32_t number) { return kBase + number; }
+
+// Two that fall on one place are both remembered, launched in turn.
+void two() {
+    static Durations durations;
+    for (Shape shape : {alike(1), alike(2)}) {
+        CHECK(durations.wants_sample(shape));
+        durations.learn(shape, static_cast<float>(shape - kBase) * 10);
+    }
+    for (int i = 0; i < 1000; ++i)
+        for (Shape shape : {alike(1), alike(2)}) {
+            CHECK(durations.estimate(shape) == static_cast<float>(shape - kBase) * 10);
+            durations.wants_sample(shape);
+        }
+}
+
+// Of those that are launched all the time, none is lost to others that come once.
+void passers_by() {
+    static Durations durations;
+    for (int i = 0; i < 1000; ++i)
+        for (Shape shape : {alike(1), alike(2)}) durations.wants_sample(shape);
+    for (Shape shape : {alike(1), alike(2)}) durations.learn(shape, 5);
+    for (uint32_t other = 100; other < 10000; ++other) {
+        durations.wants_sample(alike(other));
+        durations.learn(alike(other), 1000);
+        for (Shape shape : {alike(1), alike(2)}) {
+            durations.wants_sample(shape);
+            durations.wants_sample(shape);
+            CHECK(durations.estimate(shape) == 5);
+        }
+    }
+    // But one that is launched no more makes room in the end.
+    for (uint32_t i = 0; i < 100; ++i)
+        for (uint32_t other = 3; other < 7; ++other) durations.wants_sample(alike(other));
+    CHECK(durations.estimate(alike(1)) < 0 || durations.estimate(alike(2)) < 0);
+}
+
+void samples() {
+    static Durations durations;
+    int wanted = 0;
+    for (int i = 0; i < 4; ++i) wanted += durations.wants_sample(alike(1));
+    CHECK(wanted == 4);
+    durations.learn(alike(1), 20);
+    CHECK(durations.estimate(alike(1)) == 20);
+    durations.learn(alike(1), 10);  // falls at once
+    CHECK(durations.estimate(alike(1)) == 10);
+    durations.learn(alike(1), 26);  // rises slowly
+    CHECK(durations.estimate(alike(1)) == 11);
+    durations.learn(alike(1), -1);
+    CHECK(durations.estimate(alike(1)) == 11);
+    wanted = 0;
+    for (int i = 0; i < 1280; ++i) wanted += durations.wants_sample(alike(1));
+    CHECK(wanted == 10);
+    durations.learn(alike(9), 3);  // nobody has launched it
+    CHECK(durations.estimate(alike(9)) < 0);
+}
+
+// Six shapes on four places, launched, learned and asked for by several threads: no time is ever another shape's.
+void threads() {
+    static Durations durations;
+    auto work = [](unsigned seed) {
+        for (int i = 0; i < 100000; ++i) {
+            Shape shape = alike(1 + static_cast<uint32_t>(rand_r(&seed)) % 6);
+            float us = durations.estimate(shape);
+            CHECK(us < 0 || us == static_cast<float>(shape - kBase));
+            if (durations.wants_sample(shape)) durations.learn(shape, static_cast<float>(shape - kBase));
+        }
+    };
+    std::vector<std::thread> running;
+    for (unsigned i = 0; i < 3; ++i) running.emplace_back(work, i + 1);
+    for (std::thread& thread : running) thread.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const char* name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "two"))
+        two();
+    else if (!strcmp(name, "passers_by"))
+        passers_by();
+    else if (!strcmp(name, "samples"))
+        samples();
+    else if (!strcmp(name, "threads"))
+        threads();
+    else
+        return 2;
+    return 0;
+}

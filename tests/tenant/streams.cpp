@@ -1,0 +1,219 @@
+// streams CASE: the table of streams, as threads that launch and a thread that makes and destroys streams use it.
+#include "tenant/streams.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#define CHECK(condition)                                       \
+    do {                                                       \
+        if (!(condition)) {                                    \
+            fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
+            exit(1);                                           \
+        }                                                      \
+    } while (0)
+
+namespace tenant {
+
+// How many places a look-up passes.
+struct StreamTableInside {
+    static uint32_t steps(const StreamTable& table, StreamKey key) {
+        uint32_t passed = 1;
+        for (uint32_t i = StreamTable::home_of(key);; i = StreamTable::next(i), ++passed) {
+            StreamState* state = table.places_[i].load();
+            if (!state || state->key.load() == key) return passed;
+        }
+    }
+};
+
+}  // namespace tenant
+
+namespace {
+
+using tenant::StreamKey;
+using tenant::StreamState;
+using tenant::StreamTable;
+
+// A stream's handle, context and GPU follow from its key here, so that a mixture of two is found out.
+StreamKey key_of(uint64_t number) { return 0x7f0000000000 + number * 64; }
+CUstream handle_of(StreamKey key) { return reinterpret_cast<CUstream>(key); }
+CUcontext context_of(StreamKey key) { return reinterpret_cast<CUcontext>(key + 32); }
+int gpu_of(StreamKey key) { return static_cast<int>(key / 64 % 16); }
+StreamState* enter(StreamTable& table, StreamKey key) {
+    return table.enter(key, handle_of(key), context_of(key), gpu_of(key));
+}
+void check_whole(const StreamState& state, StreamKey key) {
+    CHECK(state.handle == handle_of(key));
+    CHECK(state.context == context_of(key));
+    CHECK(state.gpu == gpu_of(key));
+}
+
+// However many streams have come and gone, a look-up passes as few places as in a table that never had others.
+void churn() {
+    static StreamTable table;
+    constexpr int kLiving = 1000;
+    for (int i = 0; i < kLiving; ++i) CHECK(enter(table, key_of(i)));
+    for (int i = 0; i < 200000; ++i) {
+        StreamKey key = key_of(kLiving + i);
+        CHECK(enter(table, key));
+        table.remove(key);
+        CHECK(!table.find(key));
+    }
+    uint64_t steps = 0;
+    for (int i = 0; i < kLiving; ++i) {
+        StreamState* state = table.find(key_of(i));
+        CHECK(state);
+        check_whole(*state, key_of(i));
+        // One that is there, and one that is not.
+        steps += tenant::StreamTableInside::steps(table, key_of(i));
+        steps += tenant::StreamTableInside::steps(table, key_of(1000000 + i));
+    }
+    CHECK(steps < 4 * kLiving);
+    int counted = 0;
+    table.for_each([&](StreamState&) { ++counted; });
+    CHECK(counted == kLiving);
+}
+
+// A table of many, in every order: what remains is found, what was removed is not.
+void removal() {
+    static StreamTable table;
+    srand(1);
+    std::vector<bool> is_there(3000);
+    for (int i = 0; i < 200000; ++i) {
+        uint64_t number = static_cast<uint64_t>(rand()) % is_there.size();
+        if (is_there[number])
+            table.remove(key_of(number));
+        else
+            CHECK(enter(table, key_of(number)));
+        is_there[number] = !is_there[number];
+        if (i % 1000) continue;
+        for (uint64_t each = 0; each < is_there.size(); ++each) CHECK(!table.find(key_of(each)) == !is_there[each]);
+    }
+    uint32_t before = table.generation();
+    table.remove_if([](StreamState& state) { return state.gpu != 3; });
+    for (uint64_t each = 0; each < is_there.size(); ++each)
+        CHECK(!table.find(key_of(each)) == !(is_there[each] && gpu_of(key_of(each)) == 3));
+    table.remove_if([](StreamState&) { return true; });
+    CHECK(table.generation() != before);
+    table.for_each([](StreamState&) { CHECK(false); });
+}
+
+void full() {
+    static StreamTable table;
+    uint64_t entered = 0;
+    while (enter(table, key_of(entered))) ++entered;
+    CHECK(entered == StreamTable::kPlaces / 4 * 3);
+    CHECK(!table.find(key_of(entered)));
+    table.remove(key_of(0));
+    CHECK(enter(table, key_of(entered)));
+}
+
+void kinds() {
+    auto* context = reinterpret_cast<CUcontext>(0x7fff12345670);
+    StreamKey legacy = tenant::key_of_default_stream(context, 1);
+    StreamKey thread = tenant::key_of_default_stream(context, 2);
+    StreamKey last = tenant::key_of_default_stream(context, tenant::kMostThreads - 1);
+    StreamKey plain = tenant::key_of_stream(reinterpret_cast<CUstream>(context));
+    CHECK(legacy != thread && thread != last && legacy != plain && thread != plain);
+    static StreamTable table;
+    CHECK(!table.enter(legacy, nullptr, context, 0)->is_per_thread());
+    CHECK(table.enter(thread, nullptr, context, 0)->is_per_thread());
+    CHECK(table.enter(last, nullptr, context, 0)->is_per_thread());
+    CHECK(!table.enter(plain, nullptr, context, 0)->is_per_thread());
+    // Handles that cannot be told apart are not watched.
+    CHECK(tenant::key_of_stream(reinterpret_cast<CUstream>(tenant::kDefaultStream | 64)) == tenant::kNoStream);
+    auto* far_away = reinterpret_cast<CUcontext>(uint64_t{1} << tenant::kContextBits);
+    CHECK(tenant::key_of_default_stream(far_away, 1) == tenant::kNoStream);
+}
+
+// Two threads use streams for the first time at the same moment, while a third destroys others and recycles what they
+// had. Whoever finds a stream finds all of it.
+void first_use() {
+    static StreamTable table;
+    static std::mutex lock;
+    constexpr int kRounds = 3000, kStreams = 8;
+    std::atomic<int> round{0}, ready{0};
+    auto use = [&] {
+        for (int now = 1; now <= kRounds; ++now) {
+            ready.fetch_add(1);
+            while (round.load() < now) std::this_thread::yield();
+            for (int i = 0; i < kStreams; ++i) {
+                StreamKey key = key_of(static_cast<uint64_t>(now) * kStreams + i);
+                StreamState* state = table.find(key);
+                if (!state) {
+                    std::lock_guard<std::mutex> locked(lock);
+                    state = table.find(key);
+                    if (!state) state = enter(table, key);
+                }
+                CHECK(state);
+                check_whole(*state, key);
+                state->issued.fetch_add(1);
+            }
+        }
+    };
+    std::thread first(use), second(use);
+    for (int now = 1; now <= kRounds; ++now) {
+        while (ready.load() < 2 * now) std::this_thread::yield();
+        round.store(now);
+        // Those of the last round, which both have used.
+        for (int i = 0; now > 1 && i < kStreams; ++i) {
+            StreamKey key = key_of(static_cast<uint64_t>(now - 1) * kStreams + i);
+            std::lock_guard<std::mutex> locked(lock);
+            StreamState* state = table.find(key);
+            CHECK(state && state->issued.load() == 2);
+            table.remove(key);
+        }
+    }
+    first.join();
+    second.join();
+}
+
+// A launch may hold the state of a stream that was destroyed, and that serves another by now: what it reads with a key
+// is that stream's, or of one that came later, never of one before.
+void recycled() {
+    static StreamTable table;
+    StreamState* state = enter(table, key_of(0));
+    std::atomic<bool> over{false};
+    uint64_t seen = 0;
+    std::thread reader([&] {
+        while (!over.load()) {
+            StreamKey key = state->key.load(std::memory_order_acquire);
+            if (key == tenant::kNoStream) continue;
+            CHECK(reinterpret_cast<uintptr_t>(static_cast<CUstream>(state->handle)) >= key);
+            CHECK(reinterpret_cast<uintptr_t>(static_cast<CUcontext>(state->context)) >= key);
+            ++seen;
+        }
+    });
+    for (uint64_t i = 0; i < 300000; ++i) {
+        table.remove(key_of(i));
+        CHECK(enter(table, key_of(i + 1)) == state);
+        if (i % 1000 == 0) std::this_thread::yield();
+    }
+    over.store(true);
+    reader.join();
+    CHECK(seen > 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const char* name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "churn"))
+        churn();
+    else if (!strcmp(name, "removal"))
+        removal();
+    else if (!strcmp(name, "full"))
+        full();
+    else if (!strcmp(name, "kinds"))
+        kinds();
+    else if (!strcmp(name, "first_use"))
+        first_use();
+    else if (!strcmp(name, "recycled"))
+        recycled();
+    else
+        return 2;
+    return 0;
+}
