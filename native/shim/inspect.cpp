@@ -16,6 +16,13 @@ EXPORT void* cotenant_driver_function(const char* name) {
     return nullptr;
 }
 
+// Where a program gets that has the symbol of this name.
+EXPORT void* cotenant_symbol_target(const char* name) {
+    for (int i = 0; i < shim::Index::count; ++i)
+        if (!strcmp(shim::names[i], name)) return __atomic_load_n(&shim_slots[i], __ATOMIC_ACQUIRE);
+    return nullptr;
+}
+
 // The name of the driver function whose hook this is; null: not a hook of ours.
 EXPORT const char* cotenant_hook_name(const void* function) {
     for (int i = 0; i < shim::Index::count; ++i)

@@ -145,3 +145,33 @@ def company(tenant: Callable[..., Tenant]) -> Tenant:
     one = tenant("production", COMPANY)
     assert one.hear() == "here"
     return one
+
+
+@pytest.fixture
+def driver_with(tmp_path: Path, native: Path) -> Callable[[str], Path]:
+    """The software GPU with functions of the test's own instead of some of its: C source that includes this."""
+
+    def build(source: str) -> Path:
+        compiler = shutil.which("gcc") or shutil.which("cc")
+        if not compiler:
+            pytest.skip("no C compiler")
+        softgpu = (native / "softgpu" / "libcuda.so.1").resolve()
+        stub, driver, text = tmp_path / "stub.so", tmp_path / "driver.so", tmp_path / "driver.c"
+        text.write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <string.h>\n" + source)
+        link = [compiler, "-O1", "-fPIC", "-shared", "-Wl,--no-as-needed"]
+        # It is found by its path: by its name it would be the interposer.
+        subprocess.run([*link, "-x", "c", "/dev/null", f"-Wl,-soname,{softgpu}", "-o", stub], check=True)
+        subprocess.run([*link, str(text), "-o", str(driver), str(stub), "-ldl"], check=True)
+        return driver
+
+    return build
+
+
+@pytest.fixture
+def preloaded(softgpu_env: dict[str, str], native: Path) -> dict[str, str]:
+    """The environment of a tenant that was not started by `run`: its driver may be any."""
+    segment.ensure(Path(softgpu_env["COTENANT_SEGMENT"]))
+    return softgpu_env | {
+        "LD_PRELOAD": str(native / "shim" / "libcuda.so.1"),
+        "PYTHONPATH": os.pathsep.join([str(PROGRAMS), softgpu_env["PYTHONPATH"]]),
+    }

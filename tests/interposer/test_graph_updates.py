@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from tests.conftest import REAL_GPU
 from tests.interposer.test_gates import order, ready
 
 if TYPE_CHECKING:
@@ -221,3 +222,49 @@ def test_gates_are_no_further_apart_than_the_knob_says(
         now = gates_of(tenants_now(), one)
         assert (kernels, now - before) == (kernels, gates)
         before = now
+
+
+# Waits in the call that looks a node up, for as long as the program says so.
+WAITING_DRIVER = """
+#include <unistd.h>
+int waits, began[2], goes_on[2];
+int cuGraphNodeFindInClone(void* out, void* node, void* clone) {
+    int (*real)(void*, void*, void*) = dlsym(RTLD_NEXT, "cuGraphNodeFindInClone");
+    char byte = 0;
+    if (waits && write(began[1], &byte, 1) == 1 && read(goes_on[0], &byte, 1) != 1) return 999;
+    return real(out, node, clone);
+}
+"""
+FORKING = """
+import ctypes, os, signal, threading
+from graphs import Chains, N, check, driver, f32, nodes_of, u64
+chains = Chains(); graph = chains.chain(0.5); executable = check(driver.cuGraphInstantiate(graph, 0))
+wanted = chains.parameters(chains.fill, (chains.a, 2.0, N), (u64, f32, u64)); node = nodes_of(graph)[0]
+def change(): return int(driver.cuGraphExecKernelNodeSetParams(executable, node, wanted)[0])
+own = ctypes.CDLL(os.environ['COTENANT_DRIVER'])
+began, goes_on = os.pipe(), os.pipe()
+for name, pipe in (('began', began), ('goes_on', goes_on)): (ctypes.c_int * 2).in_dll(own, name)[:] = pipe
+waits = ctypes.c_int.in_dll(own, 'waits'); waits.value = 1
+def other():
+    chains.gpu.use(); print(change())
+thread = threading.Thread(target=other); thread.start(); os.read(began[0], 1)
+# The other thread is inside, and holds what it holds.
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    updated, destroyed = driver.cuGraphExecUpdate(executable, graph), driver.cuGraphExecDestroy(executable)
+    os._exit(0 if change() and int(updated[0]) and int(destroyed[0]) else 1)
+print(os.waitpid(child, 0)[1])
+waits.value = 0; os.write(goes_on[1], b'x'); thread.join()
+print(chains.result(executable) == chains.expected(graph), check(driver.cuGraphExecDestroy(executable)))
+"""
+
+
+@pytest.mark.skipif(REAL_GPU, reason="a driver of the test's own")
+def test_a_child_that_is_forked_meanwhile_is_not_held_up(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    told = {"COTENANT_DRIVER": str(driver_with(WAITING_DRIVER)), "COTENANT_CLASS": "opportunistic"}
+    done = run_python(FORKING, preloaded | told)
+    # A forked child cannot use the GPU: it gets errors, as without us. The parent goes on.
+    assert done.stdout.splitlines() == ["0", "0", "False ()"], done.stderr

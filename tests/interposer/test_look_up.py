@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,6 +118,63 @@ def test_look_ups_by_version_and_flags(answers: tuple[list[list[object]], list[l
     assert "cuEventRecord" not in hooked
     # A function is ours always or never.
     assert not hooked & {str(a[6]) for a in interposed if not a[7]}
+
+
+# What each name leads to that the driver exports: by dlsym, and by cuGetProcAddress for every version and stream flag.
+ALL_WAYS = """
+import ctypes, json, os, sys
+library = ctypes.CDLL('libcuda.so.1'); library.cuInit(0)
+library.cotenant_hook_name.restype = ctypes.c_char_p
+library.cotenant_hook_name.argtypes = [ctypes.c_void_p]
+library.cotenant_symbol_target.restype = ctypes.c_void_p
+asked = json.load(open(sys.argv[1])); found = {'dlsym': [], 'cuGetProcAddress': [], 'cuGetProcAddress_v2': []}
+def hooked(address): return (library.cotenant_hook_name(address) or b'').decode()
+for name in asked['exports']: found['dlsym'].append([name, hooked(library.cotenant_symbol_target(name.encode()))])
+for name, version, flags, function in asked['procs']:
+    for entry in ('cuGetProcAddress', 'cuGetProcAddress_v2'):
+        address, status = ctypes.c_void_p(), ctypes.c_int(-1)
+        arguments = [name.encode(), ctypes.byref(address), version, ctypes.c_uint64(flags)]
+        if entry.endswith('_v2'): arguments.append(ctypes.byref(status))
+        getattr(library, entry)(*arguments)
+        if address.value: found[entry].append([function, hooked(address.value)])
+json.dump(found, open(sys.argv[2], 'w'))
+"""
+
+
+def hooked_names() -> set[str]:
+    """Every exported function that native/shim/hooks.list says is hooked, read by other means than the build's."""
+    exported = [n for n in (FACTS / "driver-580.exports.txt").read_text().splitlines() if n.startswith("cu")]
+    lines = (FACTS.parent / "shim" / "hooks.list").read_text().splitlines()
+    bases = {name for line in lines if line.startswith("hook ") for name in line.split()[2:]}
+    return {name for name in exported if re.sub(r"(_v\d+)?(_pt[ds]s|_ptsz|_ptds)?$", "", name) in bases}
+
+
+def test_what_is_hooked_is_hooked_on_every_way_and_nothing_else_is(
+    softgpu_env: dict[str, str], run_python: RunPython, native: Path, tmp_path: Path
+) -> None:
+    """In all versions and stream variants."""
+    procs = []
+    for line in (FACTS / "driver-580.procs.txt").read_text().splitlines():
+        if line.startswith("cu"):
+            name, stream, since, function = line.split()
+            procs.append([name, int(since), 2 if stream == "per-thread" else 1, function])
+    exported = [n for n in (FACTS / "driver-580.exports.txt").read_text().splitlines() if n.startswith("cu")]
+    asked, answered = tmp_path / "asked.json", tmp_path / "answered.json"
+    asked.write_text(json.dumps({"exports": exported, "procs": procs}))
+    segment.ensure(Path(softgpu_env["COTENANT_SEGMENT"]))
+    preloaded = softgpu_env | {
+        "LD_PRELOAD": str(native / "shim" / "libcuda.so.1"),
+        "COTENANT_DRIVER": str(native / "softgpu" / "libcuda.so.1"),
+    }
+    done = run_python(ALL_WAYS, preloaded, asked, answered)
+    assert done.returncode == 0, done.stderr
+    wanted = hooked_names()
+    assert {"cuLaunchKernel", "cuLaunchKernel_ptsz", "cuMemcpyHtoD_v2_ptds", "cuGraphExecUpdate_v2"} <= wanted
+    for way, found in json.loads(answered.read_text()).items():
+        assert len(found) > 600, way
+        for function, hook in found:
+            # Two names may stand for one function of the driver, and then for one hook.
+            assert bool(hook) == (function in wanted), (way, function, hook)
 
 
 def test_a_function_that_only_the_driver_knows_is_passed_on_and_counted(

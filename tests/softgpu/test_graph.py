@@ -14,7 +14,7 @@ from tests.conftest import REAL_GPU
 from tests.softgpu.calls import code, download, upload, value
 from tests.softgpu.launching import launch, parameters
 
-INVALID_VALUE, NOT_READY, UPDATE_FAILURE = 1, 600, 910
+INVALID_VALUE, NOT_READY, NOT_SUPPORTED, UPDATE_FAILURE = 1, 600, 801, 910
 
 
 @pytest.fixture
@@ -401,6 +401,72 @@ def test_an_executable_takes_over_a_graph_of_its_shape(
     assert result.CU_GRAPH_EXEC_UPDATE_SUCCESS == 0
     for made in (same, other, wrong):
         value(cuda.cuGraphDestroy(made.graph))
+
+
+def test_an_update_goes_by_edges_not_by_when_nodes_were_added(
+    cuda: Any, context: Any, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
+) -> None:
+    base = int(buffer)
+
+    def fork(number: int, copy_first: bool) -> Any:
+        at = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+        first = at.fill(base, number, 16)
+        copied = at.copy(base + 32, base, 16, first) if copy_first else None
+        filled = at.fill(base + 16, number + 1, 16, first)
+        copied = copied or at.copy(base + 32, base, 16, first)
+        at.copy(base + 64, base, 48, filled, copied)
+        return at.graph
+
+    graphs = [fork(1, True), fork(3, False)]
+    executable = instantiate(graphs[0])
+    value(cuda.cuGraphExecUpdate(executable, graphs[1]))
+    run(cuda, executable, stream)
+    assert download(cuda, base + 64, 48) == b"\3" * 16 + b"\4" * 16 + b"\3" * 16
+    for graph in graphs:
+        value(cuda.cuGraphDestroy(graph))
+
+
+def test_nodes_of_child_graphs_are_found_in_the_clones_child_graph(
+    cuda: Any, context: Any, graph: Any, build: Builder, buffer: Any
+) -> None:
+    inner = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+    inner.fill(buffer, 2, 4)
+    child = value(cuda.cuGraphAddChildGraphNode(graph, None, 0, inner.graph))
+    nodes, _ = value(cuda.cuGraphGetNodes(value(cuda.cuGraphChildGraphNodeGetGraph(child)), 1))
+    clone = value(cuda.cuGraphClone(graph))
+    childs_clone = value(cuda.cuGraphChildGraphNodeGetGraph(value(cuda.cuGraphNodeFindInClone(child, clone))))
+    assert code(cuda.cuGraphNodeFindInClone(nodes[0], clone)) == INVALID_VALUE
+    twin = value(cuda.cuGraphNodeFindInClone(nodes[0], childs_clone))
+    assert int(twin) == int(value(cuda.cuGraphGetNodes(childs_clone, 1))[0][0])
+    for made in (inner.graph, clone):
+        value(cuda.cuGraphDestroy(made))
+
+
+@pytest.mark.parametrize("condition", [0, 1])
+def test_a_conditional_body_runs_or_does_not(
+    cuda: Any,
+    context: Any,
+    graph: Any,
+    build: Builder,
+    instantiate: Callable[[Any], Any],
+    stream: Any,
+    buffer: Any,
+    condition: int,
+) -> None:
+    base = int(buffer)
+    wanted = cuda.CUgraphNodeParams()
+    wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+    wanted.conditional.handle = value(cuda.cuGraphConditionalHandleCreate(graph, context, condition, 1))
+    wanted.conditional.type = cuda.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
+    wanted.conditional.size, wanted.conditional.ctx = 1, context
+    first = build.fill(base, 1, 8)
+    node = value(cuda.cuGraphAddNode(graph, [first], None, 1, wanted))
+    assert value(cuda.cuGraphNodeGetType(node)) == wanted.type
+    Builder(cuda, context, wanted.conditional.phGraph_out[0]).fill(base, 2, 4)
+    build.copy(base + 8, base, 8, node)
+    assert code(cuda.cuGraphClone(graph)) == NOT_SUPPORTED
+    run(cuda, instantiate(graph), stream)
+    assert download(cuda, base + 8, 8) == (b"\2" if condition else b"\1") * 4 + b"\1" * 4
 
 
 @pytest.mark.skipif(
