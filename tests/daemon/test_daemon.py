@@ -355,6 +355,15 @@ def test_a_policy_that_cannot_be_had_is_told_and_the_default_goes_on(
     assert "COTENANT_DAEMON_POLICY: " in said and name.strip("./") in said and len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("length", ["soon", "-1", "nan"])
+def test_a_length_that_is_none_is_told(env: dict[str, str], tmp_path: Path, length: str) -> None:
+    path = Path(env["COTENANT_SEGMENT"])
+    policy, said = policy_under_run(env, tmp_path, settings={"COTENANT_DAEMON_LINGER": length})
+    assert policy == "guard" and f"COTENANT_DAEMON_LINGER: '{length}' is no number" in said
+    os.kill(daemon_of(path), signal.SIGTERM)  # it would linger for ten seconds
+    wait_for(lambda: not lock.is_held(path))
+
+
 def test_a_daemon_by_hand_says_what_is_wrong_with_its_environment(
     cotenant: Run, path: Path, plain_env: dict[str, str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from cotenant.daemon import report
+from cotenant.daemon import loop, report
 from cotenant.daemon.attachment import DEFAULTS, Attachment
 from cotenant.policies.interface import Rule
 from tests.daemon.made import BROKEN, COTENANT, FIRM, daemon, policy_file
@@ -151,6 +152,39 @@ def test_the_daemon_outlives_a_policy_that_exits(
         wait_for(lambda: attachment.header.knobs.rule == Rule.fair)
         child.terminate()
         assert child.wait(60) == 0
+
+
+def test_the_daemon_outlives_a_policy_without_end(
+    path: Path, plain_env: dict[str, str], tmp_path: Path
+) -> None:
+    segment.choose_policy(path, policy_file(tmp_path, odd("while True: pass")))
+
+    def is_told() -> bool:
+        shown = report.read(path)
+        return shown is not None and "it did not answer for 5 s" in shown.problem
+
+    with subprocess.Popen([*COTENANT, "daemon"], env=plain_env) as child:
+        wait_for(is_told, seconds=60)
+        child.terminate()
+        assert child.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    "source",
+    [odd("while True: pass"), odd(explain="while True: pass"), odd() + "while True: pass"],
+    ids=["tick", "explain", "file"],
+)
+def test_what_has_no_end_is_ended(attachment: Attachment, tmp_path: Path, source: str) -> None:
+    one = daemon(attachment, policy_file(tmp_path, source))
+    one.patience_seconds = 0.05
+    before = signal.signal(signal.SIGALRM, loop.end_the_wait)
+    try:
+        one.tick()
+        one.tick()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert "it did not answer" in one.problem and one.about.name == "strict"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_a_mended_policy_is_taken_when_it_is_named_again(attachment: Attachment, tmp_path: Path) -> None:

@@ -178,7 +178,8 @@ class Attachment:
                 here.tolerant_until_ns = until if wanted.tolerant else 0
             if was_rate != rate:
                 here.rate = rate
-            if self.is_shared:
+            is_touched = wanted.shut or was_shut or wanted.tolerant or was_tolerant or rate != was_rate
+            if self.is_shared and is_touched:
                 self.library.cotenant_segment_steer(self.address, index, gpu)
         if changed:
             self.refresh_gates(gpu)

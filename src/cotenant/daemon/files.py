@@ -78,5 +78,6 @@ def replace(segment: Path, file: Path, content: bytes) -> None:
     mode = 0o644 if segment.is_dir() else 0o600
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CAREFULLY, mode)
     with os.fdopen(descriptor, "wb") as out:
+        os.fchmod(descriptor, mode)  # whatever the umask
         out.write(content)
     unfinished.replace(file)

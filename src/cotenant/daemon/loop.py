@@ -11,8 +11,10 @@ before the next tick but one.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from cotenant.daemon.attachment import Attachment, Look
@@ -30,6 +32,7 @@ ACTIVE_US = 1_000_000
 SHARE = 0.06
 LONGEST_PAUSE_MS = 250.0  # that the cost of ticks may lead to
 WEIGHT_OF_NEW = 0.2  # in the running mean of what a tick costs
+PATIENCE_SECONDS = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -52,12 +55,17 @@ class Daemon:
         self.cost_ms = 0.0  # of a tick, of late
         self.live = 0  # tenants at the last tick
         self.is_told = False  # the report has what was decided last
+        self.patience_seconds = (
+            0.0  # with a policy; 0: without end, where the process is not the daemon's own
+        )
         self.needed_at = time.monotonic()  # when somebody last was there
         self.under: int | None = None  # a process that was started for this segment
 
     def run(self) -> None:
         """Until it is told to end, or nobody needs it any more."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        signal.signal(signal.SIGALRM, end_the_wait)
+        self.patience_seconds = PATIENCE_SECONDS
         try:
             next_tick = time.monotonic()
             while self.is_needed():
@@ -113,12 +121,26 @@ class Daemon:
 
     def decide(self, gpu: int, view: View) -> Knobs:
         try:
-            if gpu not in self.controllers:
-                self.controllers[gpu] = self.policy()
-            return border.knobs(self.controllers[gpu].tick(view), border.LIVE_RULES)
+            with self.patience():
+                if gpu not in self.controllers:
+                    self.controllers[gpu] = self.policy()
+                return border.knobs(self.controllers[gpu].tick(view), border.LIVE_RULES)
         except BaseException as error:  # a policy is anybody's code; the tenants must not suffer
             self.fall_back(f"the policy {self.about.name} failed ({border.shown(error)})")
             return Strict().tick(view)
+
+    @contextlib.contextmanager
+    def patience(self) -> Iterator[None]:
+        """What a policy does in it ends after a while, also where it would not by itself."""
+        if not self.patience_seconds:
+            yield
+            return
+        # Again and again: an exception may be caught.
+        signal.setitimer(signal.ITIMER_REAL, self.patience_seconds, self.patience_seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def follow_choice(self) -> bool:
         """Whether another policy goes on from here, or the same one anew."""
@@ -136,8 +158,9 @@ class Daemon:
         self.attachment.reset()
         try:
             self.source = registry.source_of(name)
-            self.policy = registry.find_live(name, anew=is_named_again)
-            self.about, self.problem = registry.about(self.policy), ""
+            with self.patience():
+                self.policy = registry.find_live(name, anew=is_named_again)
+                self.about, self.problem = registry.about(self.policy), ""
         except Problem as problem:
             self.fall_back(problem.message)
         except BaseException as error:  # whatever its file does while it is loaded
@@ -151,19 +174,25 @@ class Daemon:
     def show(self, look: Look) -> None:
         began, lines = time.thread_time(), {}
         for gpu, places in look.places.items():
-            for place in places if gpu in self.controllers else ():
+            for place in places:
+                if gpu not in self.controllers:
+                    break
                 lines[(place.pid, place.started, gpu)] = self.explained(gpu, place.id)
         self.report.show(self.about.name, self.problem, lines)
         self.report.pause(time.thread_time() - began)
 
     def explained(self, gpu: int, tenant: TenantId) -> list[str]:
         try:
-            return border.sentences(self.controllers[gpu].explain(tenant))
+            with self.patience():
+                return border.sentences(self.controllers[gpu].explain(tenant))
+        except TooLong as error:
+            self.fall_back(f"the policy {self.about.name} failed ({error!r})")
+            return []
         except BaseException as error:  # as above
             return [f"The policy {self.about.name} cannot say what it does: {border.shown(error)}."]
 
     def is_needed(self) -> bool:
-        if time.monotonic() - self.needed_at < self.linger_seconds:
+        if self.live or time.monotonic() - self.needed_at < self.linger_seconds:
             return True
         # A job that has not used its GPU yet is no tenant.
         if self.attachment.is_current():
@@ -173,6 +202,17 @@ class Daemon:
                 self.needed_at = time.monotonic()
                 return True
         return False
+
+
+class TooLong(BaseException):
+    """A policy has not answered."""
+
+    def __repr__(self) -> str:
+        return f"it did not answer for {PATIENCE_SECONDS:.0f} s"
+
+
+def end_the_wait(number: int, frame: object) -> None:
+    raise TooLong
 
 
 class Activity:

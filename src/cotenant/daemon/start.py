@@ -14,7 +14,7 @@ from cotenant.errors import Problem, narrate
 # What is meant for the guest, or changes how a process uses a GPU.
 OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_")
 KEPT = ("COTENANT_NATIVE", "COTENANT_DAEMON_")
-POLICY = "COTENANT_DAEMON_POLICY"
+POLICY, LINGER = "COTENANT_DAEMON_POLICY", "COTENANT_DAEMON_LINGER"
 
 
 def unless_running(path: Path, environment: Mapping[str, str]) -> None:
@@ -29,11 +29,22 @@ def unless_running(path: Path, environment: Mapping[str, str]) -> None:
             kept[POLICY] = choice.for_segment(name)
         except Problem as problem:
             narrate(f"cotenant: {POLICY}: {problem.message}: the default policy goes on in its place")
+    if LINGER in kept and not is_length(kept[LINGER]):
+        narrate(
+            f"cotenant: {LINGER}: '{kept.pop(LINGER)}' is no number of seconds: the default goes on in its place"
+        )
     try:
         report.check(path)
     except Problem as problem:
         narrate(f"cotenant: the daemon cannot say what it does: {problem.message}; hint: {problem.hint}")
     spawn(path, kept)
+
+
+def is_length(text: str) -> bool:
+    try:
+        return float(text) >= 0
+    except ValueError:
+        return False
 
 
 def environment_for_daemon(environment: Mapping[str, str]) -> dict[str, str]:
