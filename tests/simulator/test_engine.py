@@ -159,6 +159,15 @@ def test_an_arrival_waits_for_the_next_gate_of_short_kernels(work: Op) -> None:
     assert outcome.tenants[1].preemptions == 0
 
 
+@pytest.mark.parametrize(("arrival_s", "cuts"), [(0.5001, 0), (1.2001, 1), (2.5001, 0)])
+def test_a_long_kernel_is_remembered_for_a_second_or_two(arrival_s: float, cuts: int) -> None:
+    # It ran after 0.9 s: from then on slices are short, until two whole seconds had none like it.
+    ops = (Op(us=20, repeat=45_000), Op(us=5000), Op(us=20, repeat=150_000))
+    serving = Job("serving", ops=(Op(us=100, repeat=10),), arrivals=listed(arrival_s), requests=1)
+    training = Job("training", OPPORTUNISTIC, ops, waits=False)
+    assert run(serving, training, under=STRICT, seconds=2.6).tenants[1].preemptions == cuts
+
+
 def test_a_graph_that_stood_at_a_gate_inside_ends_with_all_its_work_done() -> None:
     serving = Job("serving", ops=(Op(us=1000),), arrivals=listed(0.001, 0.004, 0.007), requests=3)
     training = once("training", Op(OpKind.graph, us=5000), tenant_class=OPPORTUNISTIC)
@@ -316,6 +325,12 @@ def test_an_sm_share_bounds_a_kernel() -> None:
     assert outcome.sm_activity == pytest.approx(0.5, rel=0.01)
 
 
+def test_an_sm_share_bounds_every_kernel_also_behind_one_that_fits() -> None:
+    half = policy(Knobs(rule=Rule.none, tenants={0: TenantKnobs(sm_share=0.5)}), sharing="together")
+    outcome = run(once("job", *(Op(us=100, sms=2), Op(us=100, sms=10)) * 10), under=half)
+    assert ended_us(outcome) == pytest.approx(LAUNCH_US + 10 * (100 + 200))
+
+
 def test_a_time_slice_can_be_chosen() -> None:
     jobs = [Job(name, ops=(Op(us=50_000),), waits=False) for name in ("long", "short")]
     slices = {0: TenantKnobs(time_slice_us=4000), 1: TenantKnobs(time_slice_us=1000)}
@@ -330,6 +345,28 @@ def test_the_grace_is_learned_from_the_jobs_own_pauses() -> None:
     training = Job("training", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
     outcome = run(serving, training, under=STRICT, seconds=10)
     assert outcome.tenants[0].bursts < 1.5 * outcome.tenants[0].requests
+
+
+def test_a_pause_longer_than_its_grace_is_given_away_whoever_ticks() -> None:
+    seldom = policy(Knobs(rule=Rule.strict), every_ms=10_000)
+    serving = Job("serving", ops=(Op(us=500, gap_us=5000, sync=True),))
+    training = Job("training", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
+    assert run(serving, training, under=seldom, seconds=2).tenants[1].share > 0.7
+
+
+def test_a_context_that_pauses_leaves_the_gpu_to_one_that_waits() -> None:
+    # A kernel, a switch, a slice of the other's, a cut: 1000 of 1450 us.
+    eager = Job("eager", ops=(Op(us=100, gap_us=100, sync=True),))
+    endless = Job("endless", ops=(Op(us=5000),), waits=False)
+    assert run(eager, endless).tenants[1].share == pytest.approx(1000 / 1450, abs=0.03)
+
+
+def test_each_gate_costs_its_time() -> None:
+    job = once("job", Op(us=50, repeat=1000), tenant_class=OPPORTUNISTIC)
+    idle = Job("idle", ops=(Op(us=10),), arrivals=listed(10))
+    outcome = run(job, idle, under=STRICT, gpu=small_gpu(gate_us=3))
+    assert outcome.tenants[0].gates == pytest.approx(500, abs=2)  # one for 100 us
+    assert ended_us(outcome) == pytest.approx(LAUNCH_US + 50_000 + 3 * outcome.tenants[0].gates, abs=1)
 
 
 def test_requests_wait_for_the_one_before_and_latency_counts_from_arrival() -> None:
