@@ -77,6 +77,7 @@ template <Kind kind, Load load, int index, bool per_thread, class... Arguments>
 struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
         tenant::Work work(kind, stream_in(arguments...), per_thread);
+        if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
         if (load == Load::gpu && work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
         return work.result(call_real<index>(arguments...));
     }
@@ -96,6 +97,7 @@ struct KernelOnSeveral {
         if (!launches || first >= count || first >= kMost) return call_real<index>(launches, count, flags);
         const CUDA_LAUNCH_PARAMS& here = launches[first];
         tenant::Work work(Kind::kernel, here.hStream, per_thread);
+        if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
         if (work.passes_gates())
             work.pass_gate(shape_of<index>(here.function, here.gridDimX, here.gridDimY, here.gridDimZ, here.blockDimX,
                                            here.blockDimY, here.blockDimZ, here.sharedMemBytes));

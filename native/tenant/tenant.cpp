@@ -136,7 +136,7 @@ void put_gate(Membership& membership, StreamState& state) {
 }  // namespace
 
 Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Membership::current()) {
-    if (!membership_) return;
+    if (!membership_ || is_too_late()) return;
     StreamState* state = state_of(*membership_, stream, per_thread_default);
     if (!state) return;
     if (membership_->captures_open.load(std::memory_order_acquire) && is_capturing(state->handle)) return;

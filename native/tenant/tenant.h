@@ -27,6 +27,7 @@ class Work {
     Work& operator=(const Work&) = delete;
 
     bool passes_gates() const { return passes_gates_; }
+    bool is_too_late() const { return still_.is_too_late(); }
     // For work that occupies the GPU: puts a gate in front where one is due, and times the operation where that is due.
     void pass_gate(Shape shape);
     CUresult result(CUresult result) {  // what the driver said

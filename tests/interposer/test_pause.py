@@ -13,11 +13,12 @@ import pytest
 
 from cotenant import segment
 from cotenant.segment import Where
+from tests.compiling import cuda_headers
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.conftest import Run
-    from tests.interposer.conftest import Tenant
+    from tests.interposer.conftest import Compile, Tenant
 
     Start = Callable[..., Tenant]
     TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
@@ -396,3 +397,19 @@ check(driver.cuMemFree(pointer)); print(first, int(check(driver.cuCtxGetCurrent(
 """,
     )
     assert one.finish() == "True True\n"
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_a_program_that_ends_while_it_is_paused_touches_nothing_that_is_not_there(
+    tenant: Start, cotenant: Run, native: Path, compiled: Compile, is_paused: bool
+) -> None:
+    """What would use its memory is answered as the driver answers at the end of a process; what frees it is done."""
+    driver = str(native / "softgpu" / "libcuda.so.1")
+    program = compiled("exit_while_paused", "-pthread", f"-I{cuda_headers()}", "-Wl,--no-as-needed", driver)
+    one = tenant("opportunistic", [str(program)])
+    assert one.hear() == "ready"
+    if is_paused:
+        pause(cotenant, one)
+    one.say("")
+    used = 4 if is_paused else 0  # CUDA_ERROR_DEINITIALIZED
+    assert one.finish() == f"thread {used} copy {used} launch {used} free 0 in order 0 synchronize 0\n"

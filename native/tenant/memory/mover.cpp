@@ -445,9 +445,13 @@ void stop_moving() {
     wake_mover();
     for (int tries = 0; tries < kMostTriesToStop && phase.load() == stopping; ++tries)
         wait_on(phase, stopping, 10 * kMillisecond);
-    // A program that ends while it is paused does not wait for its memory.
     boundary::let_go();
-    barrier::lower();
+    // A program that ends while it is paused does not wait for its memory; nor does one whose mover does not return.
+    Membership* membership = Membership::current_if_joined();
+    if (membership && membership->slot().residence.where.load() != wire::resident)
+        barrier::lower_at_exit();
+    else
+        barrier::lower();
 }
 
 void wake_mover() {

@@ -15,6 +15,7 @@ namespace {
 
 alignas(64) std::atomic<uint32_t> inside{0};
 alignas(64) std::atomic<uint32_t> raised{0};
+std::atomic<bool> is_over{false};
 // One call may be made of others.
 thread_local uint32_t depth = 0;
 
@@ -39,6 +40,8 @@ void Still::enter() {
 void Still::leave() {
     if (--depth == 0) inside.fetch_sub(1);
 }
+
+bool Still::too_late() { return is_over.load(); }
 
 Outside::Outside() : depth_(depth) {
     depth = 0;
@@ -77,7 +80,13 @@ void lower() {
     syscall(SYS_futex, &raised, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+void lower_at_exit() {
+    is_over.store(true);
+    lower();
+}
+
 void forget_in_child() {
+    is_over.store(false);
     inside.store(0);
     raised.store(0);
     depth = 0;

@@ -22,11 +22,15 @@ class Still {
     Still(const Still&) = delete;
     Still& operator=(const Still&) = delete;
 
+    // The process ends, and what it had on the GPU is not there any more: what would use it must not be called.
+    bool is_too_late() const { return entered_ && too_late(); }
+
     static std::atomic<bool> memory_moves;  // decided before the first call of this kind
 
  private:
     void enter();
     void leave();
+    static bool too_late();
 
     bool entered_ = false;
 };
@@ -51,6 +55,8 @@ namespace barrier {
 // Raises it. False: somebody was still inside after `patience_ns`, and it is down again.
 bool raise(uint64_t patience_ns);
 void lower();
+// For good: whoever waits goes on, and is too late.
+void lower_at_exit();
 void forget_in_child();
 
 }  // namespace barrier

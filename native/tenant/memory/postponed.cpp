@@ -58,17 +58,18 @@ struct Spare {
 uint32_t spare_count = 0;
 std::atomic<uint64_t> waiting{0};  // of both kinds
 
-CUevent take_event(CUcontext context) {
+CUresult take_event(CUcontext context, CUevent* event) {
     for (uint32_t i = 0; i < spare_count; ++i) {
         if (spares[i].context != context) continue;
-        CUevent event = spares[i].event;
+        *event = spares[i].event;
         spares[i] = spares[--spare_count];
-        return event;
+        return CUDA_SUCCESS;
     }
     InContext there(context);
-    CUevent event = nullptr;
-    if (!there.is_there() || driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
-    return event;
+    if (!there.is_there()) return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS) *event = nullptr;
+    return result;
 }
 
 void give_event(CUevent event, CUcontext context) {
@@ -199,8 +200,9 @@ bool free_ended(Order* order) {
 // One event after another in a context: they end in this order too.
 bool follow_context(const InCapture& one) {
     static bool is_possible = true;  // not before CUDA 12.5
-    CUevent reached = is_possible ? take_event(one.context) : nullptr;
-    Order* order = reached ? order_of(reinterpret_cast<uint64_t>(one.context) + 3, one.context) : nullptr;
+    CUevent reached = nullptr;
+    if (!is_possible || take_event(one.context, &reached) != CUDA_SUCCESS) return false;
+    Order* order = order_of(reinterpret_cast<uint64_t>(one.context) + 3, one.context);
     CUresult result = order ? driver.cuCtxRecordEvent(one.context, reached) : CUDA_ERROR_OUT_OF_MEMORY;
     is_possible &= result != CUDA_ERROR_NOT_SUPPORTED;
     bool follows = result == CUDA_SUCCESS && append(order, one.pointer, 0, reached);
@@ -287,9 +289,11 @@ CUresult postpone_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_
     if (!movable_range(pointer, &range) || range.base != pointer || is_postponed(pointer))
         return CUDA_ERROR_INVALID_VALUE;
     if (!where.context) return CUDA_ERROR_INVALID_CONTEXT;
-    CUevent reached = take_event(where.context);
-    Order* order = reached ? order_of(where.key, where.context) : nullptr;
-    CUresult result = order ? driver.cuEventRecord(reached, where.stream) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUevent reached = nullptr;
+    CUresult result = take_event(where.context, &reached);
+    if (result != CUDA_SUCCESS) return result;
+    Order* order = order_of(where.key, where.context);
+    result = order ? driver.cuEventRecord(reached, where.stream) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS && !append(order, pointer, range.bytes, reached)) result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) give_event(reached, where.context);
     if (order && !capture_is_open()) {
