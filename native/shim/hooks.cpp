@@ -216,7 +216,7 @@ template <int index, bool per_thread, class Function>
 struct DestroyContext {
     static CUresult call(CUcontext context) {
         tenant::MemoryOfEndingContext memory;
-        tenant::forget_context(context);
+        tenant::DestroyingContext destroying(context);
         CUresult result = call_real<index>(context);
         if (result != CUDA_SUCCESS) return result;
         tenant::forget_movable_of(context);

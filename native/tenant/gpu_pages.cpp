@@ -10,10 +10,11 @@ GpuPages::Addresses GpuPages::of(CUcontext current, wire::Slot& slot, Progress& 
     Mapped* free = nullptr;
     for (Mapped& mapped : mapped_) {
         if (mapped.context == current) return mapped.addresses;
-        if (!mapped.context && !free) free = &mapped;
+        if (!mapped.is_taken && !free) free = &mapped;
     }
     if (!free) return {};
     free->context = current;
+    free->is_taken = true;
     // Registering is forbidden to a thread while a capture is open, unless it declares itself relaxed.
     Relaxed relaxed;
     free->addresses = {map(&free->slot, &slot, wire::page_bytes()), 0};
@@ -38,9 +39,17 @@ CUdeviceptr GpuPages::map(void** mapping, void* pages, size_t bytes) {
     return address;
 }
 
-void GpuPages::forget(CUcontext context) {
-    for (Mapped& mapped : mapped_)
-        if (mapped.context == context) mapped.context = nullptr;
+int GpuPages::begin_end_of(CUcontext context) {
+    for (int i = 0; i < kContexts; ++i) {
+        if (!mapped_[i].context || mapped_[i].context != context) continue;
+        mapped_[i].context = nullptr;
+        return i;
+    }
+    return kNone;
+}
+
+void GpuPages::complete_end(int number) {
+    if (number != kNone) mapped_[number].is_taken = false;
 }
 
 }  // namespace tenant

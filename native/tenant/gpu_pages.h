@@ -19,14 +19,18 @@ class GpuPages {
 
     // Of the current context, registered at the first call. Under the tenant's lock, as is what follows.
     Addresses of(CUcontext current, wire::Slot& slot, Progress& progress);
-    // It has ended, or is about to.
-    void forget(CUcontext context);
+    // Around the end of a context, which may take as long as a closed gate: from the first on its handle may mean
+    // another context, but its mappings are not another's before the second. None: it has no number.
+    static constexpr int kNone = -1;
+    int begin_end_of(CUcontext context);
+    void complete_end(int number);
     CUresult refusal() const { return refusal_; }  // what the driver said when it would not
 
  private:
     static constexpr int kContexts = 64;
     struct Mapped {
-        CUcontext context = nullptr;  // null: free
+        CUcontext context = nullptr;
+        bool is_taken = false;  // by its context, also while that ends
         void *slot = nullptr, *words = nullptr;
         Addresses addresses;
     };

@@ -44,13 +44,14 @@ class Membership {
     // The segment's number of a context's GPU; -1: unknown.
     int gpu_of(CUcontext context);
     void mark_end_of_work(StreamState& state);
-    // Under the lock.
-    void forget_context(CUcontext context) {
+    // Under the lock, before a context ends and after; in between, nobody of ours uses it.
+    int begin_end_of(CUcontext context) {
         streams.remove_if([&](const StreamState& state) { return state.context == context; });
         samples.forget_context(context);
-        pages_.forget(context);
         captures_open.remove_all_of(context);
+        return pages_.begin_end_of(context);
     }
+    void complete_end(int number) { pages_.complete_end(number); }
     // For an operation that should be timed: a pair of events, or null.
     Samples::Sample* begin_sample(Shape shape, const StreamState& state);
 

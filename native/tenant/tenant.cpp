@@ -268,11 +268,16 @@ CUresult EndingStream::result(CUresult result) {
     return result;
 }
 
-void forget_context(CUcontext context) {
-    Membership* membership = Membership::current_if_joined();
-    if (!membership) return;
-    MembershipLocked locked(*membership);
-    membership->forget_context(context);
+DestroyingContext::DestroyingContext(CUcontext context) : membership_(Membership::current_if_joined()) {
+    if (!membership_) return;
+    MembershipLocked locked(*membership_);
+    ending_ = membership_->begin_end_of(context);
+}
+
+DestroyingContext::~DestroyingContext() {
+    if (!membership_) return;
+    MembershipLocked locked(*membership_);
+    membership_->complete_end(ending_);
 }
 
 ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
@@ -290,7 +295,7 @@ ReleasingPrimary::~ReleasingPrimary() {
     unsigned int flags = 0;
     int active = 0;
     if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active) {
-        membership_->forget_context(context_);
+        membership_->complete_end(membership_->begin_end_of(context_));
         forget_movable_of(context_);
         give_back_all_of(context_);
     }

@@ -90,7 +90,18 @@ class EndingStream {
     uint64_t capture_ = 0;
 };
 
-void forget_context(CUcontext context);
+// Around the driver's call that destroys a context.
+class DestroyingContext {
+ public:
+    explicit DestroyingContext(CUcontext context);
+    ~DestroyingContext();
+    DestroyingContext(const DestroyingContext&) = delete;
+    DestroyingContext& operator=(const DestroyingContext&) = delete;
+
+ private:
+    Membership* membership_;
+    int ending_ = 0;
+};
 
 // Around the driver's call that gives a primary context back: its streams are forgotten if that ended it.
 class ReleasingPrimary {
