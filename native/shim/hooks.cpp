@@ -126,14 +126,15 @@ struct Instantiate<index, per_thread, CUresult(CUgraphExec*, CUgraph, Rest...)> 
         tenant::TakingForGraph taking(graph);
         if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         tenant::GatedGraph gated(graph);
-        CUresult result = gated.exists() ? call_real<index>(exec, gated.clone(), rest...) : CUDA_ERROR_NOT_SUPPORTED;
-        if (result == CUDA_SUCCESS) {
+        bool has_gates = gated.exists() && call_real<index>(exec, gated.clone(), rest...) == CUDA_SUCCESS;
+        CUresult result = has_gates ? CUDA_SUCCESS : call_real<index>(exec, graph, rest...);
+        if (result != CUDA_SUCCESS) return result;
+        tenant::forget_exec(*exec);  // one that ended with its context may have had this handle
+        if (has_gates)
             gated.keep_for(*exec);
-        } else {
-            result = call_real<index>(exec, graph, rest...);
-            if (result == CUDA_SUCCESS) gated.note_ungated();
-        }
-        if (result == CUDA_SUCCESS) taking.keep_for(*exec);
+        else
+            gated.note_ungated();
+        taking.keep_for(*exec);
         return result;
     }
 };

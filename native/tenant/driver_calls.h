@@ -57,7 +57,6 @@
 // Likewise: without these graphs are looked into less closely.
 #define TENANT_GRAPH_CALLS(CALL)        \
     CALL(cuGraphChildGraphNodeGetGraph) \
-    CALL(cuGraphKernelNodeGetAttribute) \
     CALL(cuGraphNodeGetDependencies_v2) \
     CALL(cuGraphNodeGetDependentNodes)
 

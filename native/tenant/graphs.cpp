@@ -17,7 +17,8 @@ namespace tenant {
 struct KeptClone {
     CUgraphExec exec;
     CUgraph clone;
-    CUcontext context;  // of the gates
+    CUcontext context;  // of the gates, on this GPU of the segment
+    int gpu;
     CUdeviceptr gate;
     uint64_t* places;  // numbers of the nodes that have a gate in front of them, in the order of the walk below
     uint32_t place_count;
@@ -70,33 +71,18 @@ float kernel_us(const Durations& durations, CUgraphNode node) {
     return kAssumedUs;
 }
 
-// Such a node's handle on the GPU belongs to one graph and one exec: a clone would not be the one that is updated.
-bool is_updated_by_the_gpu(CUgraphNode kernel) {
-    CUkernelNodeAttrValue value{};
-    return driver.cuGraphKernelNodeGetAttribute(kernel, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) ==
-               CUDA_SUCCESS &&
-           value.deviceUpdatableKernelNode.deviceUpdatable;
-}
-
-// What a graph holds, child graphs included.
-struct Contents {
-    float us = 0;             // of all kernels that can be seen
-    bool has_hidden = false;  // conditional bodies
-    bool can_be_cloned = true;
-};
-void look_into(CUgraph graph, const Durations& durations, Contents* out) {
+// Whether it is worth gates: more kernels than may go between two, child graphs included, or bodies of conditional
+// nodes, which cannot be looked into.
+bool is_long(CUgraph graph, const Durations& durations, float gate_every_us, float* us) {
     Nodes nodes(graph);
     for (size_t i = 0; i < nodes.count(); ++i) {
         CUgraphNodeType type = type_of(nodes[i]);
-        if (CUgraph child = child_of(nodes[i])) look_into(child, durations, out);
-        if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) out->has_hidden = true;
-        if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
-            out->us += kernel_us(durations, nodes[i]);
-            if (is_updated_by_the_gpu(nodes[i])) out->can_be_cloned = false;
-        }
+        CUgraph child = child_of(nodes[i]);
+        if (type == CU_GRAPH_NODE_TYPE_KERNEL) *us += kernel_us(durations, nodes[i]);
+        if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL || *us > gate_every_us) return true;
+        if (child && is_long(child, durations, gate_every_us, us)) return true;
     }
-    // The driver clones neither these nor memory nodes; it says so of the latter by itself.
-    if (out->has_hidden) out->can_be_cloned = false;
+    return false;
 }
 
 // Puts gates into a clone. It walks through all nodes, those of a child graph in place of its node.
@@ -180,20 +166,20 @@ class Gating {
 };
 
 // The tenant, if it passes gates and its gate on the current context's GPU can be mapped.
-Membership* gated_tenant(CUcontext* context, CUdeviceptr* gate) {
+Membership* gated_tenant(CUcontext* context, int* gpu, CUdeviceptr* gate) {
     Membership* membership = Membership::current();
     if (!membership || !(*context = current_context())) return nullptr;
     uint32_t rule = membership->segment().header.knobs.rule.load();
     if (!admission::is_gated(rule, membership->slot().tenant_class.load())) return nullptr;
-    int gpu = membership->gpu_of(*context);
-    return gpu >= 0 && (*gate = membership->gate_address(*context, gpu)) ? membership : nullptr;
+    *gpu = membership->gpu_of(*context);
+    return *gpu >= 0 && (*gate = membership->gate_address(*context, *gpu)) ? membership : nullptr;
 }
 
-// Where the gate of that context's GPU is now.
+// Where the gate is now. A context that is not current may be gone, and is not asked.
 CUdeviceptr gate_now(const KeptClone& kept) {
     Membership* membership = Membership::current_if_joined();
-    int gpu = membership ? membership->gpu_of(kept.context) : -1;
-    CUdeviceptr gate = gpu >= 0 ? membership->gate_address(kept.context, gpu) : 0;
+    bool is_there = membership && current_context() == kept.context;
+    CUdeviceptr gate = is_there ? membership->gate_address(kept.context, kept.gpu) : 0;
     return gate ? gate : kept.gate;
 }
 
@@ -225,15 +211,15 @@ CUgraphNode find_clone(CUgraph clone, CUgraphNode original) {
 
 GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     CUcontext context = nullptr;
+    int gpu = -1;
     CUdeviceptr gate = 0;
-    Membership* membership = gated_tenant(&context, &gate);
+    Membership* membership = gated_tenant(&context, &gpu, &gate);
     if (!membership) return;
     float gate_every_us = static_cast<float>(membership->segment().header.knobs.gate_every_us.load());
-    Contents contents;
-    look_into(graph, membership->durations, &contents);
-    is_long_ = contents.us > gate_every_us || contents.has_hidden;
-    if (!is_long_ || !contents.can_be_cloned) return;
-    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gate, nullptr, 0, nullptr};
+    float us = 0;
+    is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
+    if (!is_long_) return;
+    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, gate, nullptr, 0, nullptr};
     if (!entry_ || driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
         clone_ = nullptr;
         return;
@@ -263,9 +249,8 @@ GatedGraph::~GatedGraph() {
 }
 
 void GatedGraph::keep_for(CUgraphExec exec) {
-    Membership* membership = Membership::current_if_joined();
-    int gpu = membership ? membership->gpu_of(entry_->context) : -1;
-    if (gpu >= 0) membership->slot().gpus[gpu].figures.gates.fetch_add(entry_->place_count, std::memory_order_relaxed);
+    if (Membership* membership = Membership::current_if_joined())
+        membership->slot().gpus[entry_->gpu].figures.gates.fetch_add(entry_->place_count, std::memory_order_relaxed);
     entry_->exec = exec;
     entry_->clone = clone_;
     clone_ = nullptr;

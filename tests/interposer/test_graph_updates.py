@@ -214,7 +214,7 @@ for line in sys.stdin:
 def test_gates_are_no_further_apart_than_the_knob_says(
     tenant: Start, tenants_now: TenantsNow, path: Path, nested: int
 ) -> None:
-    steer(path, gate_every_us=35)
+    steer(path, gate_every_us=30)
     one = ready(tenant("opportunistic", COUNTING))
     before = 0
     for kernels, gates in ((3, 0), (4, 1), (6, 1), (7, 2), (9, 2), (10, 3), (40, 13)):
