@@ -60,6 +60,46 @@ def test_without_a_limit_pools_are_counted_too(tenant: Start, tenants_now: Tenan
     one.finish()
 
 
+FAILED_FREES = """
+from soft import Gpu, check, driver
+gpu = Gpu(); stream = gpu.stream()
+pieces = [check(driver.cuMemAlloc(size)) for size in (40 << 20, 1000, 2000)]
+layout = driver.CUDA_ARRAY3D_DESCRIPTOR(); layout.Width = layout.Height = 1024; layout.NumChannels = 1
+layout.Format = driver.CUarray_format.CU_AD_FORMAT_FLOAT; array = check(driver.cuArray3DCreate(layout))
+print('taken', flush=True); input()
+def failing(free, what):
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    print(int(free(what)[0]) != 0, end=' '); driver.cuStreamEndCapture(stream)
+for piece in pieces: failing(driver.cuMemFree, piece)
+failing(driver.cuArrayDestroy, array); print(int(driver.cuMemFree(int(pieces[0]) + 512)[0]) != 0, flush=True); input()
+for piece in pieces: check(driver.cuMemFree(piece))
+check(driver.cuArrayDestroy(array)); print('freed', flush=True); input()
+"""
+
+
+@pytest.mark.parametrize("tenant_class", ["standard", "opportunistic"])
+def test_a_free_that_failed_gives_nothing_back(
+    tenant: Start, tenants_now: TenantsNow, tenant_class: str
+) -> None:
+    """During a capture most frees are refused: what they are of stays taken, and is free when it was freed."""
+    one = tenant(tenant_class, FAILED_FREES, COTENANT_MEMORY="128M")
+
+    def counted() -> int:
+        return sum(use.memory_bytes for about in tenants_now() for use in about.uses)
+
+    assert one.hear() == "taken"
+    taken = counted()
+    assert taken == (40 + 2 + 4) * MiB
+    one.say("")
+    assert one.hear().split() == ["True"] * 5
+    assert counted() == taken
+    one.say("")
+    assert one.hear() == "freed"
+    assert counted() == 0
+    one.say("")
+    one.finish()
+
+
 PLAYER = """
 import json, sys
 from soft import Gpu

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tenant/memory/slabs.h"
@@ -34,6 +36,36 @@ Tenant some_tenant(uint32_t number) {
     one.busy = up_to(1);
     one.leaving = one.movable && up_to(4) == 0;
     return one;
+}
+
+// As the page says it (docs/oversubscription.md), told anew: from the least valuable on until it is enough; then
+// whoever is not needed after all stays, the most valuable first.
+std::vector<uint32_t> expected_to_leave(const std::vector<Tenant>& all, const Tenant& needy, uint64_t missing,
+                                        uint64_t now) {
+    using Place = std::tuple<int, uint32_t, bool, uint64_t, int64_t, uint32_t>;
+    std::map<Place, Tenant> least_valuable_first;
+    for (const Tenant& one : all) {
+        bool is_equal = one.tenant_class == needy.tenant_class && one.tenant_class != 0;
+        bool may = one.tenant_class > needy.tenant_class || (is_equal && one.resident_since_ns + one.stay_ns <= now);
+        if (may && one.number != needy.number && one.movable && !one.leaving)
+            least_valuable_first[{-int(one.tenant_class), one.weight, one.busy, one.resident_since_ns,
+                                  -int64_t(one.movable), one.number}] = one;
+    }
+    std::vector<Tenant> leaving;
+    uint64_t sum = 0;
+    for (const auto& [place, one] : least_valuable_first) {
+        if (sum >= missing) break;
+        leaving.push_back(one);
+        sum += one.movable;
+    }
+    for (size_t i = leaving.size(); i-- > 0;) {
+        if (sum - leaving[i].movable < missing) continue;
+        sum -= leaving[i].movable;
+        leaving.erase(leaving.begin() + long(i));
+    }
+    std::vector<uint32_t> numbers;
+    for (const Tenant& one : leaving) numbers.push_back(one.number);
+    return numbers;
 }
 
 void choosing() {
@@ -65,12 +97,58 @@ void choosing() {
         }
         REQUIRE(coming + got >= bytes);
         for (uint32_t i = 0; i < chosen; ++i) REQUIRE(coming + got - all[out[i]].movable < bytes);
-        // The least valuable of those who would do alone goes, unless even less valuable ones do together.
-        for (const Tenant& one : all)
-            if (chosen == 1 && one.number != out[0] && !one.leaving && arbiter::yields_now(one, needy, now) &&
-                coming + one.movable >= bytes)
-                REQUIRE(arbiter::is_less_valuable(all[out[0]], one));
+        REQUIRE(std::vector<uint32_t>(out, out + chosen) == expected_to_leave(all, needy, bytes - coming, now));
     }
+}
+
+// Two that differ in one thing only: which of them leaves, if one is enough.
+void order() {
+    Tenant needy{}, one{};
+    needy.number = 9;
+    one.number = 5;
+    one.tenant_class = 2;
+    one.weight = 1000;
+    one.bytes = one.movable = one.movable_later = 10;
+    one.resident_since_ns = 50;
+    one.busy = true;
+    auto leaves = [&](const Tenant& less, const Tenant& more) {
+        Tenant both[] = {more, needy, less};
+        uint32_t out[3];
+        REQUIRE(arbiter::choose(both, 3, needy, 5, 100, out) == 1 && out[0] == less.number);
+        std::swap(both[0], both[2]);
+        REQUIRE(arbiter::choose(both, 3, needy, 5, 100, out) == 1 && out[0] == less.number);
+    };
+    Tenant other = one;
+    other.number = 4;
+    leaves(other, one);  // nothing else tells them apart
+    other.number = 6;
+    leaves(one, other);
+    auto differs = [&](auto Tenant::* what, auto value) {
+        Tenant changed = other;
+        changed.*what = value;
+        return changed;
+    };
+    leaves(one, differs(&Tenant::tenant_class, uint32_t{1}));        // the lower class
+    leaves(one, differs(&Tenant::weight, uint32_t{1001}));           // the lower weight
+    leaves(differs(&Tenant::busy, false), one);                      // the idle one
+    leaves(differs(&Tenant::resident_since_ns, uint64_t{49}), one);  // the longer resident
+    leaves(differs(&Tenant::movable, uint64_t{11}), one);            // the larger
+    // Each outweighs all that come after it.
+    Tenant worst = other;
+    worst.busy = false;
+    worst.resident_since_ns = 0;
+    worst.movable = 100;
+    worst.weight = 1;
+    worst.tenant_class = 1;
+    leaves(one, worst);
+    worst.tenant_class = 2;
+    leaves(worst, one);
+    worst.weight = 1001;
+    leaves(one, worst);
+    worst.weight = 1000;
+    worst.busy = true;
+    worst.resident_since_ns = 51;
+    leaves(one, worst);
 }
 
 // Host memory is pinned ahead where somebody may have to leave, and only there; a class above is not kept waiting.
@@ -241,6 +319,7 @@ int main(int argc, char** argv) {
     if (argc < 3) return 2;
     chance.seed(strtoull(argv[2], nullptr, 10));
     if (!strcmp(argv[1], "choosing")) choosing();
+    if (!strcmp(argv[1], "order")) order();
     if (!strcmp(argv[1], "pressure")) pressure();
     if (!strcmp(argv[1], "turns"))
         for (int i = 0; i < 5; ++i) turns();

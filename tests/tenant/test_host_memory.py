@@ -88,3 +88,10 @@ def test_the_tightest_group_counts(groups: Groups, tree: str, line: str, name: s
 def test_what_cannot_be_read_is_not_taken_for_none(groups: Groups) -> None:
     groups.have(".", str(64 * MiB))
     assert groups.seen("0::/\n", "no descriptors") == (MACHINE, False)
+
+
+def test_a_limit_that_is_there_and_cannot_be_read_is_not_taken_for_none(groups: Groups) -> None:
+    """What could be read of the groups around it still holds."""
+    groups.have("slice", str(96 * MiB))
+    (groups.folder / "groups" / "slice" / "job" / "memory.max").mkdir(parents=True)
+    assert groups.seen("0::/slice/job\n") == (96 * MiB, False)
