@@ -10,6 +10,18 @@ UUID = bytes(range(16))
 UUID_TEXT = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
+def check_of(*values: int) -> int:
+    """As native/wire/wire.h has it; tests/test_wire.py holds them equal."""
+    total = 0x636F74656E616E74
+    for value in values:
+        total = ((total ^ value) * 0x9E3779B97F4A7C15 & 2**64 - 1) ^ total >> 29
+    return total >> 32 | 1
+
+
+def sign(slot: segment.Slot) -> None:
+    slot.identity_check = check_of(slot.pid, slot.started, slot.pid_namespace)
+
+
 class Written:
     def __init__(self) -> None:
         self.header = segment.Header(
@@ -40,6 +52,7 @@ class Written:
         header = bytes(self.header)
         memory[: len(header)] = header
         for index, slot in self.slots.items():
+            sign(slot)
             at = segment.PAGE * (1 + index)
             memory[at : at + len(bytes(slot))] = bytes(slot)
         return bytes(memory)

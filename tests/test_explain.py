@@ -29,12 +29,11 @@ class Scene:
         self.path = path
         self.written = Written()
         self.written.gpu(0, UUID)
-        self.written.header.knobs = segment.Knobs(rule=Rule.strict, stale_ms=60)
+        self.written.header.knobs = segment.Knobs(rule=Rule.strict, stale_ms=60_000)
 
     def tenant(self, pid: int, name: str, tenant_class: TenantClass, **here: int) -> segment.Slot:
         slot = self.written.tenant(pid, pid, name.encode(), tenant_class)
-        # Ahead of us: no test may depend on how long it takes.
-        slot.weight, slot.started, slot.heartbeat_ns = 1000, pid, time.monotonic_ns() + 10**12
+        slot.weight, slot.started, slot.heartbeat_ns = 1000, pid, time.monotonic_ns()
         on_gpu = slot.gpus[0]
         on_gpu.figures.bursts = 1
         for field, value in here.items():

@@ -13,7 +13,7 @@ import pytest
 
 from cotenant import memory_size, segment, shared_segment
 from cotenant.shared_segment import Right, Who, Whose
-from tests.segments import UUID, UUID_TEXT, Written
+from tests.segments import UUID, UUID_TEXT, Written, sign
 
 if TYPE_CHECKING:
     from tests.conftest import Run, RunPython
@@ -40,6 +40,7 @@ def put_slot(
     folder: Path, index: int, pid: int, tenant_class: int = 1, owner: int | None = None
 ) -> segment.Slot:
     slot = Written().tenant(index, pid, tenant_class=tenant_class, owner=owner)
+    sign(slot)
     (folder / "slots" / str(index)).write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
     return slot
 
@@ -160,7 +161,7 @@ def test_where_there_is_none(cotenant: Run, tmp_path: Path, what: list[str]) -> 
     assert missing.returncode == 1 and "there is no segment" in missing.stderr
     (tmp_path / "file").write_bytes(Written().bytes())
     of_one_user = cotenant("segment", what[0], tmp_path / "file", *what[1:])
-    assert of_one_user.returncode == 2 and "of one user" in of_one_user.stderr
+    assert of_one_user.returncode == 2 and "no administrator's segment" in of_one_user.stderr
 
 
 def test_readers_believe_the_file_not_the_slot(folder: Path) -> None:
@@ -198,7 +199,7 @@ def test_a_request_goes_into_the_slot(folder: Path) -> None:
     assert not segment.ask(folder, 4712, {"weight": 2000})
     now = segment.Slot.from_buffer_copy((folder / "slots" / "9").read_bytes())
     assert (now.asked.weight, now.asked_memory) == (2001, 1 + (1 << 33))
-    now.asked.weight = now.asked_memory = 0
+    now.asked.weight = now.asked_memory = now.asked_check = 0
     assert bytes(now) == bytes(slot)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotenant import classes, segment
+from tests.segments import check_of
 
 STRUCTURES = {
     "Header": segment.Header,
@@ -75,3 +76,11 @@ def test_the_classes_are_numbered_as_in_the_header() -> None:
     line = next(line for line in header.read_text().splitlines() if line.startswith("enum Class"))
     for tenant_class in classes.TenantClass:
         assert f"{tenant_class.name} = {tenant_class.value}" in line
+
+
+def test_a_check_word_is_the_compilers(native: Path) -> None:
+    header = segment.Header()
+    header.gpus[3].capacity = 5 << 30
+    segment.seal(header)
+    assert header.gpus[3].capacity_check == check_of(5 << 30)
+    assert header.crowding.check == check_of(0, 0, 0)

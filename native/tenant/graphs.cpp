@@ -10,6 +10,7 @@
 #include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/uncovered.h"
+#include "wire/border.h"
 
 namespace tenant {
 
@@ -215,7 +216,7 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     CUdeviceptr gate = 0;
     Membership* membership = gated_tenant(&context, &gpu, &gate);
     if (!membership) return;
-    float gate_every_us = static_cast<float>(membership->segment().header.knobs.gate_every_us.load());
+    float gate_every_us = static_cast<float>(wire::gate_every_us(membership->segment().header.knobs));
     float us = 0;
     is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
     if (!is_long_) return;

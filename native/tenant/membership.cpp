@@ -22,6 +22,7 @@
 #include "tenant/own_thread.h"
 #include "tenant/settings.h"
 #include "tenant/uncovered.h"
+#include "wire/border.h"
 
 namespace tenant {
 
@@ -38,19 +39,6 @@ alignas(Membership) char storage[sizeof(Membership)];
 
 size_t gate_offset(int gpu) {
     return offsetof(wire::Slot, gpus) + sizeof(wire::OnGpu) * static_cast<size_t>(gpu) + offsetof(wire::OnGpu, gate);
-}
-
-uint64_t start_time() {
-    char text[1024];
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    ssize_t got = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (got <= 0) return 0;
-    text[got] = 0;
-    const char* at = strrchr(text, ')');  // the name before it may hold anything
-    for (int field = 2; at && field < 22; ++field) at = strchr(at + 1, ' ');
-    return at ? strtoull(at, nullptr, 10) : 0;
 }
 
 void read_program_name(char* out, size_t room) {
@@ -125,21 +113,24 @@ void Membership::leave_at_exit() {
 
 void Membership::introduce() {
     slot_ = &segment_->slot(index_);
-    slot_->pid = static_cast<uint32_t>(getpid());
-    slot_->uid = getuid();
-    slot_->started = start_time();
-    slot_->weight.store(std::max(thousandths_from_environment("COTENANT_WEIGHT", 1000), 1u));
-    slot_->slowdown.store(thousandths_from_environment("COTENANT_SLOWDOWN", 0));
-    slot_->floor.store(thousandths_from_environment("COTENANT_FLOOR", 0));
+    terms_.weight = std::max(thousandths_from_environment("COTENANT_WEIGHT", 1000), 1u);
+    terms_.slowdown = thousandths_from_environment("COTENANT_SLOWDOWN", 0);
+    terms_.floor = thousandths_from_environment("COTENANT_FLOOR", 0);
+    tenant_from_environment(terms_.run);
+    read_program_name(terms_.name, sizeof terms_.name);
+    slot_->weight.store(terms_.weight);
+    slot_->slowdown.store(terms_.slowdown);
+    slot_->floor.store(terms_.floor);
+    memcpy(slot_->tenant, terms_.run, sizeof terms_.run);
+    memcpy(slot_->name, terms_.name, sizeof terms_.name);
     show_uncovered(*slot_);
     // The context that brought us here has its channels already.
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
-    tenant_from_environment(slot_->tenant);
     begin_memory(*segment_, *slot_);
     begin_residence(*segment_, *slot_);
-    read_program_name(slot_->name, sizeof slot_->name);
     wire::join_class(*segment_, index_, class_from_environment());
+    terms_.tenant_class = wire::class_of(*slot_);
 }
 
 void* Membership::watcher_main(void* self) {
@@ -165,6 +156,8 @@ void Membership::become_busy(int gpu) {
         burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
     }
     wire::go_busy(*segment_, index_, gpu);
+    // While it was idle it has not looked who is there.
+    company_.fetch_or(1u << gpu);
     if (asleep_.load()) wake();
 }
 
@@ -239,22 +232,22 @@ void Membership::write_report() {
         auto* figures = reinterpret_cast<wire::Count*>(&gpu.figures);
         for (size_t i = 0; i < sizeof sums / sizeof *sums; ++i) sums[i] += figures[i].load();
     }
-    char program[sizeof slot_->name];
-    memcpy(program, slot_->name, sizeof program);
+    char program[sizeof terms_.name];
+    memcpy(program, terms_.name, sizeof program);
     for (char& c : program)
         if (c == '"' || c == '\\' || (c > 0 && c < ' ')) c = '_';
-    char line[512];
+    char line[1024];
     int used = snprintf(line, sizeof line,
                         "{\"pid\": %u, \"class\": \"%s\", \"program\": \"%s\", \"kernels\": %lu, \"graphs\": %lu, "
                         "\"copies\": %lu, \"memory_ops\": %lu, \"host_calls\": %lu, \"gates\": %lu, \"escaped\": %lu, "
                         "\"bursts\": %lu, \"unknown_functions\": %lu, \"export_tables\": %lu, "
                         "\"ungated_graphs\": %lu, \"checkpoints\": %lu}\n",
-                        slot_->pid, kClassNames[slot_->tenant_class.load() % wire::kClasses], program, sums[0], sums[1],
+                        static_cast<unsigned>(getpid()), kClassNames[terms_.tenant_class], program, sums[0], sums[1],
                         sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], slot_->unknown_functions.load(),
                         slot_->export_tables.load(), slot_->ungated_graphs.load(), slot_->checkpoints.load());
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return;
-    if (write(fd, line, used) < 0) errno = 0;
+    if (write(fd, line, std::min<size_t>(used, sizeof line - 1)) < 0) errno = 0;
     close(fd);
 }
 

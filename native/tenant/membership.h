@@ -66,6 +66,7 @@ class Membership {
     Durations durations;
     Samples samples;
     Progress progress;
+    std::atomic<uint32_t> asked_hold{0};  // for the mover: 1 + (1 to pause, 0 to go on), taken by the watcher
     Captures captures_open;
 
  private:
@@ -82,7 +83,8 @@ class Membership {
     void introduce();
     CUdeviceptr map_gate_of(StreamState& state);
     void watch();
-    void take_requests();
+    void take_requests(uint64_t now_ns);
+    void mend_slot();
     void look_around(uint64_t now_ns);
     void look_at(int gpu, uint64_t now_ns);
     uint64_t pace(uint64_t now_ns) const;
@@ -108,6 +110,13 @@ class Membership {
     void wake();
     void write_report();
 
+    // What this tenant says of itself in its slot, kept here: it writes it again where somebody has overwritten it.
+    struct Terms {
+        uint32_t tenant_class = wire::standard, weight = 1000, slowdown = 0, floor = 0;
+        uint8_t run[16] = {};
+        char name[sizeof wire::Slot::name] = {};
+    };
+
     static std::atomic<Membership*> joined_;
 
     wire::Segment* segment_ = nullptr;
@@ -123,6 +132,8 @@ class Membership {
     std::atomic<uint64_t> burst_began_ns_[wire::kGpus]{};
 
     // The watcher's own.
+    Terms terms_;
+    uint64_t garbage_since_ns_ = 0;  // in the requests
     struct Pause {
         uint64_t since_ns = 0;  // when the streams were first seen empty
         bool on = false;        // and they have been so since

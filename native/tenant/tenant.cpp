@@ -12,6 +12,7 @@
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/used_contexts.h"
+#include "wire/border.h"
 
 namespace tenant {
 
@@ -155,9 +156,8 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
 void Work::pass_gate(Shape shape) {
     wire::Knobs& header = membership_->segment().header.knobs;
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
-    admission::Knobs knobs{header.rule.load(std::memory_order_relaxed),
-                           static_cast<float>(header.gate_every_us.load(std::memory_order_relaxed)),
-                           static_cast<float>(header.in_flight_us.load(std::memory_order_relaxed))};
+    admission::Knobs knobs{header.rule.load(std::memory_order_relaxed), static_cast<float>(wire::gate_every_us(header)),
+                           static_cast<float>(wire::in_flight_us(header))};
     admission::Seen seen{membership_->slot().tenant_class.load(std::memory_order_relaxed),
                          membership_->has_company(state_->gpu),
                          here.gate.load(std::memory_order_relaxed) == wire::open,
@@ -195,7 +195,7 @@ void Work::wait_for_room(float in_flight_us) {
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
     CUstreamBatchMemOpParams mark = write_mark(state_->progress_word, Progress::mark_of(*state_));
     if (driver.cuStreamBatchMemOp_v2(state_->handle, 1, &mark, 0) != CUDA_SUCCESS) return;
-    uint64_t patience_ns = uint64_t{membership_->segment().header.knobs.patience_ms.load()} * 1000000;
+    uint64_t patience_ns = uint64_t{wire::patience_ms(membership_->segment().header.knobs)} * 1000000;
     uint64_t last_step = wire::now_ns();
     while (progress.in_flight_us(*state_) > in_flight_us && !membership_->is_leaving()) {
         uint64_t now = wire::now_ns();

@@ -4,9 +4,10 @@
 //   busy, with equals         every 500 us: who is ahead?
 //   busy otherwise            every 2 ms
 //   idle                      a little longer at the fast pace (a burst seldom comes alone), then asleep until the next
-//                             burst, with a look now and then whether somebody asked for a change
+//                             burst, with a look every 250 ms whether somebody asked for a change
 //
-// And every 20 ms: bury the dead, see who is there, look at our gates again.
+// And every 20 ms while busy: bury the dead, see who is there, look at our gates again. One that is idle reads nothing
+// of the others: when it goes busy it looks.
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -14,10 +15,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "tenant/context.h"
 #include "tenant/membership.h"
 #include "tenant/memory/care.h"
+#include "tenant/memory/mover.h"
+#include "tenant/memory/quota.h"
+#include "tenant/notice.h"
+#include "wire/border.h"
 
 namespace tenant {
 
@@ -28,6 +34,7 @@ constexpr uint64_t kCareNs = 20 * kMillisecond;
 constexpr uint64_t kCalmNs = 2 * kMillisecond;
 constexpr uint64_t kTurnsNs = kMillisecond / 2;
 constexpr uint64_t kLookNs = 250 * kMillisecond;
+constexpr uint64_t kGarbageNs = 100 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
 constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
 
@@ -40,10 +47,12 @@ void Membership::watch() {
     uint64_t last_busy = 0, last_care = 0;
     while (!leaving_.load()) {
         uint64_t now = wire::now_ns();
-        take_requests();
+        take_requests(now);
         if (now - last_care >= kCareNs) {
             last_care = now;
-            change_class(std::max(slot_->tenant_class.load(), wire::best_class_of_own(*segment_)));
+            mend_slot();
+            beat(now);
+            change_class(std::max(terms_.tenant_class, wire::best_class_of_own(*segment_)));
             look_around(now);
             tend_memory(*this, now);
         }
@@ -62,33 +71,63 @@ void Membership::watch() {
         } else if (timing) {
             nap(kCalmNs);
         } else {
-            nap(slot_->tenant_class.load() == wire::production ? kLookNs : kCareNs);
+            nap(kLookNs);
         }
     }
 }
 
-void Membership::take_requests() {
-    wire::Slot::Asked& asked = slot_->asked;
-    if (uint32_t weight = asked.weight.exchange(0)) slot_->weight.store(std::max(weight - 1, 1u));
-    if (uint32_t slowdown = asked.slowdown.exchange(0)) slot_->slowdown.store(slowdown - 1);
-    if (uint32_t floor = asked.floor.exchange(0)) slot_->floor.store(floor - 1);
-    uint32_t tenant_class = asked.tenant_class.exchange(0), slice = asked.time_slice_us.exchange(0);
-    if (tenant_class) change_class(tenant_class - 1);
-    if (slice) asked_slice_us_ = slice - 1;
-    if (tenant_class || slice) mind_time_slice();
+void Membership::take_requests(uint64_t now) {
+    wire::Asked asked;
+    wire::Request found = wire::take_requests(*slot_, &asked);
+    if (found == wire::Request::garbage) {
+        // Somebody may be about to write the check word.
+        if (!garbage_since_ns_) garbage_since_ns_ = now;
+        if (now - garbage_since_ns_ > kGarbageNs) wire::forget_requests(*slot_);
+        return;
+    }
+    garbage_since_ns_ = 0;
+    if (found == wire::Request::none) return;
+    if (asked.weight) slot_->weight.store(terms_.weight = std::max(asked.weight - 1, 1u));
+    if (asked.slowdown) slot_->slowdown.store(terms_.slowdown = asked.slowdown - 1);
+    if (asked.floor) slot_->floor.store(terms_.floor = asked.floor - 1);
+    if (asked.tenant_class) change_class(asked.tenant_class - 1);
+    if (asked.time_slice_us) asked_slice_us_ = asked.time_slice_us - 1;
+    if (asked.tenant_class || asked.time_slice_us) mind_time_slice();
+    if (asked.memory) change_memory_limit(*slot_, asked.memory - 1);
+    if (asked.hold) {
+        asked_hold.store(asked.hold);
+        start_moving(*this);
+        wake_mover();
+    }
+}
+
+// Others may have written anything into the slot.
+void Membership::mend_slot() {
+    if (!wire::keep_slot(*segment_, index_)) notice_once("another process has this one's slot in the segment");
+    auto put = [](wire::Flag& word, uint32_t value) {
+        if (word.load(std::memory_order_relaxed) != value) word.store(value);
+    };
+    put(slot_->weight, terms_.weight);
+    put(slot_->slowdown, terms_.slowdown);
+    put(slot_->floor, terms_.floor);
+    if (memcmp(slot_->tenant, terms_.run, sizeof terms_.run) != 0) memcpy(slot_->tenant, terms_.run, sizeof terms_.run);
+    if (memcmp(slot_->name, terms_.name, sizeof terms_.name) != 0) memcpy(slot_->name, terms_.name, sizeof terms_.name);
+    if (slot_->tenant_class.load() != terms_.tenant_class)
+        wire::join_class(*segment_, index_, static_cast<wire::Class>(terms_.tenant_class));
 }
 
 void Membership::look_around(uint64_t now) {
-    uint32_t tenant_class = slot_->tenant_class.load(), rule = segment_->header.knobs.rule.load();
+    uint32_t tenant_class = terms_.tenant_class, rule = wire::rule_of(segment_->header);
     uint32_t lowest = wire::kClasses - 1;
-    if (tenant_class != wire::production || wire::is_shared(*segment_)) wire::bury_the_dead(*segment_);
+    // Whoever is kept waiting by the dead has work, and looks itself.
+    if (is_busy() && (tenant_class != wire::production || wire::is_shared(*segment_))) wire::bury_the_dead(*segment_);
     has_others_below_ = has_equals_ = false;
     for_each_used_gpu([&](int gpu) {
         wire::OnGpu& here = slot_->gpus[gpu];
         bool below = tenant_class < lowest && wire::anybody_else(*segment_, index_, gpu, tenant_class + 1, lowest);
         bool equals = wire::anybody_else(*segment_, index_, gpu, tenant_class, tenant_class);
         bool above = tenant_class > 0 && wire::anybody_else(*segment_, index_, gpu, 0, tenant_class - 1);
-        bool steered = here.shut_until_ns.load() || here.rate.load();
+        bool steered = wire::holds_until(here.shut_until_ns, now) || here.rate.load();
         has_others_below_ |= below;
         has_equals_ |= equals;
         uint32_t bit = 1u << gpu;
@@ -172,7 +211,7 @@ void Membership::beat(uint64_t now) {
 }
 
 uint64_t Membership::grace_ns() const {
-    float fallback_us = static_cast<float>(segment_->header.knobs.grace_us.load());
+    float fallback_us = static_cast<float>(wire::grace_us(segment_->header.knobs));
     return static_cast<uint64_t>(grace_.us(fallback_us) * 1000);
 }
 
@@ -200,7 +239,7 @@ void Membership::look_for_idleness(int gpu, uint64_t now) {
     if (has_unfinished(gpu, &changed) || changed)
         become_busy(gpu);
     else
-        wire::refresh_gates(*segment_, slot_->tenant_class.load(), gpu);
+        wire::refresh_gates(*segment_, terms_.tenant_class, gpu);
 }
 
 // A burst lasts from the launch that began it to when the streams were first seen empty.
@@ -218,15 +257,19 @@ void Membership::mind_gate(int gpu, uint64_t now) {
     bool tolerant = wire::is_tolerant(*slot_, gpu);
     if (tolerant != was_tolerant_[gpu] && here.busy.load()) {
         was_tolerant_[gpu] = tolerant;
-        wire::refresh_gates(*segment_, slot_->tenant_class.load() + 1, gpu);
+        wire::refresh_gates(*segment_, terms_.tenant_class + 1, gpu);
     }
-    uint32_t rule = segment_->header.knobs.rule.load();
+    uint32_t rule = wire::rule_of(segment_->header);
     if (rule != rules_then_[gpu]) {
         rules_then_[gpu] = rule;
         wire::catch_up(*segment_, index_, gpu);
         wire::refresh_gates(*segment_, 0, gpu);
     }
-    if (!admission::is_gated(rule, slot_->tenant_class.load())) return;
+    if (!admission::is_gated(rule, terms_.tenant_class)) {
+        // Graphs and streams may hold gates from before.
+        if (here.gate.load() != wire::open) wire::refresh_gate(*segment_, index_, gpu);
+        return;
+    }
 
     float elapsed_us = static_cast<float>(now - std::min(now, minded_ns_[gpu])) / 1000;
     uint64_t used_ns = here.used_ns.load();
@@ -238,7 +281,7 @@ void Membership::mind_gate(int gpu, uint64_t now) {
     used_then_ns_[gpu] = used_ns;
     done_then_us_[gpu] = done;
     if (here.busy.load()) {
-        uint32_t rate = here.rate.load(), floor = slot_->floor.load();
+        uint32_t rate = std::min(here.rate.load(), 1000u), floor = terms_.floor;
         // A limit or a promise that is new remembers nothing from before.
         if (rate)
             rates_[gpu].pass(static_cast<float>(rate) / 1000, elapsed_us, used_us);
@@ -253,7 +296,7 @@ void Membership::mind_gate(int gpu, uint64_t now) {
     }
     bool was_open = here.gate.load() == wire::open;
     if (!wire::refresh_gate(*segment_, index_, gpu) && was_open)
-        wire::refresh_gates(*segment_, slot_->tenant_class.load(), gpu);
+        wire::refresh_gates(*segment_, terms_.tenant_class, gpu);
 }
 
 // Microseconds of work known to be done, of all streams; also shows what is in flight.
@@ -281,15 +324,15 @@ float Membership::longest_kernel_us() {
 }
 
 void Membership::mind_time_slice() {
-    uint32_t tenant_class = slot_->tenant_class.load();
-    bool shares = slot_->floor.load() != 0;
+    uint32_t tenant_class = terms_.tenant_class;
+    bool shares = terms_.floor != 0;
     if (tenant_class == wire::production)
         for_each_used_gpu([&](int gpu) {
             shares = shares || wire::anybody_else(*segment_, index_, gpu, wire::production, wire::production) ||
                      wire::any_floor(*segment_, gpu);
         });
-    if (segment_->header.knobs.rule.load() == admission::none) tenant_class = wire::standard;  // the driver's own
-    Slicing slicing{tenant_class, shares, slot_->weight.load(), longest_kernel_us()};
+    if (wire::rule_of(segment_->header) == admission::none) tenant_class = wire::standard;  // the driver's own
+    Slicing slicing{tenant_class, shares, terms_.weight, longest_kernel_us()};
     TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : time_slice_for(slicing), copy_slice_for(slicing)};
     if (wanted == slices_) return;
     slices_ = wanted;
@@ -312,7 +355,7 @@ void Membership::nap(uint64_t ns) {
 
 // In a shared segment nobody else can close our gate: we see for ourselves whether somebody goes first.
 void Membership::nap_with_an_eye_open(uint64_t ns) {
-    bool gated = admission::is_gated(segment_->header.knobs.rule.load(), slot_->tenant_class.load());
+    bool gated = admission::is_gated(wire::rule_of(segment_->header), terms_.tenant_class);
     if (!wire::is_shared(*segment_) || !gated || !company_.load()) {
         nap(ns);
         return;
@@ -328,9 +371,10 @@ void Membership::nap_with_an_eye_open(uint64_t ns) {
 }
 
 void Membership::change_class(uint32_t wanted) {
-    uint32_t before = slot_->tenant_class.load();
+    uint32_t before = terms_.tenant_class;
     if (wanted >= wire::kClasses || wanted == before) return;
-    wire::join_class(*segment_, index_, static_cast<wire::Class>(wanted));
+    terms_.tenant_class = std::max(wanted, wire::best_class_of_own(*segment_));
+    wire::join_class(*segment_, index_, static_cast<wire::Class>(terms_.tenant_class));
     for_each_used_gpu([&](int gpu) {
         if (slot_->gpus[gpu].busy.load()) wire::go_busy(*segment_, index_, gpu);
         wire::refresh_gates(*segment_, std::min(before, wanted), gpu);

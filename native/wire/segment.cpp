@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
+#include "wire/border.h"
+#include "wire/identity.h"
 #include "wire/shared_segment.h"
 
 // A process may be killed between any two stores: tests define this to be killed at each place in turn.
@@ -22,6 +25,15 @@
 namespace wire {
 
 namespace {
+
+constexpr int kMostTries = 100;
+constexpr uint64_t kAbandonedNs = 2000000000;  // an owner shows itself at least every 250 ms
+
+// In either direction: a moment that has not come yet is no sign of life.
+bool is_within(uint64_t moment_ns, uint64_t ns) {
+    int64_t age = static_cast<int64_t>(now_ns() - moment_ns);
+    return std::abs(age) < static_cast<int64_t>(ns);
+}
 
 std::string because(const char* what, const char* path) {
     return std::string(what) + " " + path + ": " + strerror(errno);
@@ -68,7 +80,7 @@ Members& members_of(Segment& segment) {
     return is_shared(segment) ? attached(segment).members : segment.header.members;
 }
 
-uint32_t rule_of(Segment& segment) { return segment.header.knobs.rule.load(); }
+uint32_t rule_of(Segment& segment) { return rule_of(segment.header); }
 
 template <class Do>
 void for_each_in(Segment& segment, uint32_t first, uint32_t last, Do&& act) {
@@ -105,22 +117,43 @@ admission::Equal as_equal(Segment& segment, int index, int gpu) {
 // By a controller or its rate: it cannot use a turn, so it keeps none from its equals.
 bool is_barred(const Slot& slot, int gpu) {
     const OnGpu& here = slot.gpus[gpu];
-    return !here.below_floor.load() && (here.over_rate.load() || here.shut_until_ns.load() > now_ns());
+    return !here.below_floor.load() && (here.over_rate.load() || holds_until(here.shut_until_ns, now_ns()));
 }
 
 bool has_turn(Segment& segment, int index, int gpu) {
-    Classes equals = equals_of(rule_of(segment), segment.slot(index).tenant_class.load());
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     admission::Equal self = as_equal(segment, index, gpu);
-    uint32_t turn_us = segment.header.knobs.turn_us.load();
+    uint32_t most_ahead_us = turn_us(segment.header.knobs);
     return !any_in(segment, equals.first, equals.last, [&](int other) {
         return other != index && has_work(segment, other, gpu) && !is_barred(segment.slot(other), gpu) &&
-               admission::goes_before(as_equal(segment, other, gpu), self, turn_us);
+               admission::goes_before(as_equal(segment, other, gpu), self, most_ahead_us);
     });
 }
 
 void leave_classes(Segment& segment, int index) {
     for (auto& members : members_of(segment)) members[index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
 }
+
+// Rather in two classes for a moment than in none: who sums up the memory of a run finds its processes here.
+void enter_class(Segment& segment, int index, uint32_t tenant_class) {
+    uint64_t mask = uint64_t{1} << (index % 64);
+    auto& own = members_of(segment)[tenant_class][index / 64];
+    if (!(own.load() & mask)) own.fetch_or(mask);
+    FAULT_POINT();
+    for (uint32_t other = 0; other < kClasses; ++other) {
+        auto& words = members_of(segment)[other][index / 64];
+        if (other != tenant_class && words.load() & mask) words.fetch_and(~mask);
+    }
+}
+
+void sign(Segment& segment, int index) {
+    Slot& slot = segment.slot(index);
+    slot.uid = getuid();
+    write_identity(slot, attached(segment).self);
+    slot.heartbeat_ns.store(now_ns());
+}
+
+uint32_t closed_after(uint32_t gate) { return gate + 2 == open ? open + 2 : gate + 2; }
 
 // Everything a slot's next owner must not inherit. The caller has the slot's owner word.
 void clear(Segment& segment, int index) {
@@ -145,7 +178,7 @@ int take_free_slot(Segment& segment) {
 
 bool is_folder(const char* path) {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    return lstat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
 }  // namespace
@@ -183,10 +216,9 @@ Segment* open_segment(const char* path, std::string* why) {
         if (pread(fd, raw, sizeof header_bytes, 0) != static_cast<ssize_t>(sizeof header_bytes) ||
             memcmp(header_bytes.magic, kMagic, sizeof kMagic) != 0) {
             *why = std::string(path) + " is not a Cotenant segment";
-        } else if (header_bytes.version != kVersion || header_bytes.slots != kSlots ||
-                   header_bytes.slot_bytes != page_bytes() || about.st_size != static_cast<off_t>(segment_bytes())) {
-            *why = std::string(path) + " has layout version " + std::to_string(header_bytes.version) +
-                   ", this Cotenant uses " + std::to_string(kVersion);
+        } else if (!is_ours(header_bytes, path, why)) {
+        } else if (about.st_size != static_cast<off_t>(segment_bytes())) {
+            *why = std::string(path) + " is not a Cotenant segment";
         } else if (!(segment = map(fd))) {
             *why = because("cannot map", path);
         }
@@ -205,15 +237,38 @@ void close_segment(Segment* segment) {
 }
 
 bool is_stale(Segment& segment, uint64_t heartbeat_ns) {
-    int64_t age = static_cast<int64_t>(now_ns() - heartbeat_ns);
-    return age >= int64_t{segment.header.knobs.stale_ms.load()} * 1000000;
+    return !is_within(heartbeat_ns, uint64_t{stale_ms(segment.header.knobs)} * 1000000);
+}
+
+bool is_abandoned(const Slot& slot) {
+    Identity identity;
+    if (is_within(slot.heartbeat_ns.load(), kAbandonedNs)) return false;
+    return !read_identity(slot, &identity) || is_gone(identity);
 }
 
 int take_slot(Segment& segment) {
     int index = is_shared(segment) ? take_shared_slot(segment) : take_free_slot(segment);
     FAULT_POINT();
-    if (index >= 0) clear(segment, index);
+    if (index < 0) return index;
+    clear(segment, index);
+    FAULT_POINT();
+    attached(segment).self = own_identity();
+    sign(segment, index);
     return index;
+}
+
+bool keep_slot(Segment& segment, int index) {
+    Slot& slot = segment.slot(index);
+    Identity self = attached(segment).self, there;
+    bool is_signed = read_identity(slot, &there);
+    if (!keep_owner(slot.owner)) {
+        // Somebody has freed it meanwhile, and another has come in. Else the word is garbage.
+        if (is_signed && !(there == self) && !is_gone(there)) return false;
+        seize_owner(slot.owner);
+    }
+    if (!is_signed || !(there == self)) sign(segment, index);
+    enter_class(segment, index, class_of(slot));
+    return true;
 }
 
 void leave_slot(Segment& segment, int index) {
@@ -230,7 +285,7 @@ int bury_the_dead(Segment& segment) {
     for (int i = 0; i < kSlots; ++i) {
         Flag& owner = segment.slot(i).owner;
         uint32_t seen = owner.load();
-        if (seen == 0 || is_live(seen)) continue;
+        if (seen == 0 || (is_live(seen) && !is_abandoned(segment.slot(i)))) continue;
         Reaping reaping(attached(segment).hold, owner, seen);
         if (!reaping) continue;
         FAULT_POINT();
@@ -244,18 +299,19 @@ int bury_the_dead(Segment& segment) {
 int gpu_number(Segment& segment, const uint8_t uuid[16]) {
     for (int i = 0; i < kGpus; ++i) {
         Header::Gpu& gpu = segment.header.gpus[i];
-        uint32_t free_entry = 0;
+        uint32_t free_entry = gpu.known.load();
         if (is_shared(segment)) {
             if (gpu.known.load() == 2 && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
             continue;
         }
         // An entry being written by a process that died there stays unused: 15 others remain.
-        if (gpu.known.compare_exchange_strong(free_entry, 1)) {
+        bool is_free = free_entry == 0 || free_entry > 2;
+        if (is_free && gpu.known.compare_exchange_strong(free_entry, 1)) {
             memcpy(gpu.uuid, uuid, sizeof gpu.uuid);
             gpu.known.store(2);
             return i;
         }
-        for (int tries = 0; gpu.known.load() == 1 && tries < 1000; ++tries) usleep(10);
+        for (int tries = 0; gpu.known.load() == 1 && tries < 100; ++tries) usleep(10);
         if (gpu.known.load() == 2 && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
     }
     return -1;
@@ -265,11 +321,7 @@ void join_class(Segment& segment, int index, Class wanted) {
     uint32_t tenant_class = std::max<uint32_t>(wanted, best_class_of_own(segment));
     segment.slot(index).tenant_class.store(tenant_class);
     FAULT_POINT();
-    // Rather in two classes for a moment than in none: who sums up the memory of a run finds its processes here.
-    members_of(segment)[tenant_class][index / 64].fetch_or(uint64_t{1} << (index % 64));
-    FAULT_POINT();
-    for (uint32_t other = 0; other < kClasses; ++other)
-        if (other != tenant_class) members_of(segment)[other][index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
+    enter_class(segment, index, tenant_class);
     for (int gpu = 0; gpu < kGpus; ++gpu) refresh_gate(segment, index, gpu);
 }
 
@@ -299,27 +351,23 @@ bool any_floor(Segment& segment, int gpu) {
                   [&](int other) { return segment.slot(other).floor.load() && uses(segment.slot(other), gpu); });
 }
 
-bool is_tolerant(const Slot& slot, int gpu) {
-    uint64_t until = slot.gpus[gpu].tolerant_until_ns.load();
-    return until && until > now_ns();
-}
+bool is_tolerant(const Slot& slot, int gpu) { return holds_until(slot.gpus[gpu].tolerant_until_ns, now_ns()); }
 
 admission::Standing standing(Segment& segment, int index, int gpu) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
-    uint32_t tenant_class = slot.tenant_class.load();
-    uint64_t shut_until = here.shut_until_ns.load();
+    uint32_t tenant_class = class_of(slot);
     bool above_is_busy = tenant_class > 0 && any_in(segment, 0, tenant_class - 1, [&](int other) {
                              return has_work(segment, other, gpu) && !is_tolerant(segment.slot(other), gpu);
                          });
-    return {tenant_class, above_is_busy, has_turn(segment, index, gpu), shut_until && shut_until > now_ns(),
+    return {tenant_class, above_is_busy, has_turn(segment, index, gpu), holds_until(here.shut_until_ns, now_ns()),
             here.over_rate.load() != 0,
             // What is queued must end before its memory can go.
             here.below_floor.load() != 0 || slot.residence.where.load() == leaving};
 }
 
 void catch_up(Segment& segment, int index, int gpu) {
-    Classes equals = equals_of(rule_of(segment), segment.slot(index).tenant_class.load());
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     uint64_t least = UINT64_MAX;
     for_each_in(segment, equals.first, equals.last, [&](int other) {
         if (other != index && has_work(segment, other, gpu))
@@ -327,7 +375,7 @@ void catch_up(Segment& segment, int index, int gpu) {
     });
     if (least == UINT64_MAX) return;
     Count& key = segment.slot(index).gpus[gpu].turn_key;
-    key.store(std::clamp(key.load(), least, least + uint64_t{segment.header.knobs.turn_us.load()} * 1000));
+    key.store(std::clamp(key.load(), least, least + uint64_t{turn_us(segment.header.knobs)} * 1000));
 }
 
 void go_busy(Segment& segment, int index, int gpu) {
@@ -337,7 +385,7 @@ void go_busy(Segment& segment, int index, int gpu) {
     slot.gpus[gpu].busy.store(1);
     FAULT_POINT();
     close_gates_below(segment, index, gpu);
-    uint32_t rule = rule_of(segment), tenant_class = slot.tenant_class.load();
+    uint32_t rule = rule_of(segment), tenant_class = class_of(slot);
     if (!admission::is_gated(rule, tenant_class)) return;
     if (is_shared(segment)) look_at_rivals(segment, index, Look::now);
     catch_up(segment, index, gpu);
@@ -351,14 +399,16 @@ void go_idle(Segment& segment, int index, int gpu) {
     FAULT_POINT();
     slot.gpus[gpu].holds_turn.store(0);
     FAULT_POINT();
-    refresh_gates(segment, slot.tenant_class.load(), gpu);
+    refresh_gates(segment, class_of(slot), gpu);
 }
 
 void close_gates_below(Segment& segment, int index, int gpu) {
     const Slot& slot = segment.slot(index);
     if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
-    for_each_in(segment, slot.tenant_class.load() + 1, kClasses - 1,
-                [&](int below) { segment.slot(below).gpus[gpu].gate.fetch_add(2); });
+    for_each_in(segment, class_of(slot) + 1, kClasses - 1, [&](int below) {
+        Flag& gate = segment.slot(below).gpus[gpu].gate;
+        if (gate.fetch_add(2) + 2 == open) gate.fetch_add(2);
+    });
 }
 
 void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu) {
@@ -374,24 +424,26 @@ void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu) {
 bool refresh_gate(Segment& segment, int index, int gpu) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
-    if (slot.tenant_class.load() >= kClasses) return true;
     auto may_run = [&] { return admission::may_run(rule_of(segment), standing(segment, index, gpu)); };
-    for (;;) {
+    bool goes = true;
+    // Somebody who writes nonsense without end is not waited for: the next look comes soon.
+    for (int tries = 0; tries < kMostTries; ++tries) {
         uint32_t before = here.gate.load();
-        bool goes = may_run();
+        goes = may_run();
         here.holds_turn.store(goes && here.busy.load());
         bool is_right = goes == (before == open);
-        if (!is_right && !here.gate.compare_exchange_strong(before, goes ? open : before + 2)) continue;
-        if (goes == may_run()) return goes;
+        if (!is_right && !here.gate.compare_exchange_strong(before, goes ? open : closed_after(before))) continue;
+        if (goes == may_run()) break;
     }
+    return goes;
 }
 
 void charge(Segment& segment, int index, int gpu, uint64_t ns) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
-    uint32_t weight = std::max(slot.weight.load(), 1u);
+    uint32_t weight = weight_of(slot);
     here.used_ns.fetch_add(ns, std::memory_order_relaxed);
-    if (admission::is_gated(rule_of(segment), slot.tenant_class.load()))
+    if (admission::is_gated(rule_of(segment), class_of(slot)))
         here.turn_key.fetch_add(ns * 1000 / weight, std::memory_order_relaxed);
 }
 

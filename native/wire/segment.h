@@ -21,13 +21,18 @@ void begin_header(Header& header);
 // The machine's CLOCK_MONOTONIC, in whatever time namespace we are (clock.cpp).
 uint64_t now_ns();
 void ask_clock_again_in_child();  // a forked child may be in another time namespace
-// Whether an owner with this heartbeat has been stopped.
+// Whether an owner with this heartbeat has been stopped. One from the future is nobody's.
 bool is_stale(Segment& segment, uint64_t heartbeat_ns);
 
 // Takes a free or lost slot for the calling thread, which must live as long as the tenant. -1: all are taken.
 int take_slot(Segment& segment);
 void leave_slot(Segment& segment, int index);
-// Frees the slots whose owners died, and opens what they kept closed. Returns how many.
+// The owner's, now and then: writes again whose the slot is where that was overwritten. False: the slot
+// was given to another process meanwhile, which shares it until it leaves.
+bool keep_slot(Segment& segment, int index);
+// Whether it only looks live: nobody has shown itself there for long, and its process is gone, or nobody ever signed.
+bool is_abandoned(const Slot& slot);
+// Frees the slots whose owners died or that are abandoned, and opens what they kept closed. Returns how many.
 int bury_the_dead(Segment& segment);
 
 // The number of a GPU in this segment, entered on first use. -1: the table is full, or an administrator's without it.

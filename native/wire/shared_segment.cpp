@@ -1,11 +1,12 @@
 #include "wire/shared_segment.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "wire/border.h"
 #include "wire/segment.h"
 
 #ifndef FAULT_POINT
@@ -26,8 +28,11 @@ namespace wire {
 
 namespace {
 
-constexpr int kMostNames = 4 * kSlots;         // in the slots' folder; whoever puts more there makes nobody read them
-constexpr uint64_t kLongestPauseNs = 1000000;  // between looks, also after one that was held up
+constexpr uint64_t kLongestPauseNs = 1000000;   // between looks, also after one that was held up
+constexpr uint64_t kRoundNs = 1000000000;       // at most, until everybody has been looked at
+constexpr uint64_t kUnreadableNs = 1000000000;  // a slot that cannot be read counts as it was for so long
+constexpr uint64_t kBellNs = 5000000;
+constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW;
 constexpr int kReadOnly = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 // A launching thread may come here: nothing of it may be seen, and cancelling it must not leave the lock held.
@@ -64,20 +69,15 @@ class File {
     const int fd;
 };
 
-struct Path {
-    char text[sizeof(Attached::folder) + 64];
+struct Name {
+    explicit Name(int index) { snprintf(text, sizeof text, "%d", index); }
+    char text[48];
 };
 
-Path slots_folder(const Attached& here) {
-    Path path;
-    snprintf(path.text, sizeof path.text, "%s/slots", here.folder);
-    return path;
-}
-
-Path slot_file(const Attached& here, int index) {
-    Path path;
-    snprintf(path.text, sizeof path.text, "%s/slots/%d", here.folder, index);
-    return path;
+// The folder of the slots, for one look. Not kept open: a program may close what it does not know, or run out of files.
+int open_slots(const Attached& here) {
+    File folder(::open(here.folder, kFolder));
+    return folder.fd < 0 ? -1 : openat(folder.fd, "slots", kFolder);
 }
 
 std::string problem(const std::string& what, const char* path) { return what + " " + path + ": " + strerror(errno); }
@@ -85,6 +85,9 @@ std::string problem(const std::string& what, const char* path) { return what + "
 bool bit(const uint64_t* words, int index) { return words[index / 64] >> (index % 64) & 1; }
 void set_bit(uint64_t* words, int index) { words[index / 64] |= uint64_t{1} << (index % 64); }
 void clear_bit(uint64_t* words, int index) { words[index / 64] &= ~(uint64_t{1} << (index % 64)); }
+
+// By somebody who may be alive.
+bool is_owned(const Slot& slot) { return is_live(slot) && !is_abandoned(slot); }
 
 bool is_slot_file(const struct stat& about) {
     return S_ISREG(about.st_mode) && about.st_size == static_cast<off_t>(page_bytes());
@@ -98,84 +101,135 @@ void enter(Attached& here, int index, uint32_t tenant_class) {
         if (other != tenant_class) here.members[other][index / 64].fetch_and(~mask);
 }
 
+enum class Found { gone, unreadable, good };
+
 // What the slot's file holds, with what its owner cannot choose put right.
-bool read_slot(Segment& segment, int fd, char bytes[sizeof(Slot)]) {
+Found read_slot(Segment& segment, int fd, char bytes[sizeof(Slot)]) {
+    if (fd < 0) {
+        bool is_gone = errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENXIO;
+        return is_gone ? Found::gone : Found::unreadable;
+    }
     struct stat about;
-    if (fd < 0 || fstat(fd, &about) != 0 || !is_slot_file(about)) return false;
-    if (pread(fd, bytes, sizeof(Slot), 0) != static_cast<ssize_t>(sizeof(Slot))) return false;
+    if (fstat(fd, &about) != 0) return Found::unreadable;
+    if (!is_slot_file(about)) return Found::gone;
+    if (pread(fd, bytes, sizeof(Slot), 0) != static_cast<ssize_t>(sizeof(Slot))) return Found::unreadable;
     auto* slot = reinterpret_cast<Slot*>(bytes);
     slot->uid = about.st_uid;
-    slot->tenant_class.store(std::max(slot->tenant_class.load(), best_class(segment, about.st_uid, about.st_gid)));
-    return true;
+    slot->tenant_class.store(std::max(class_of(*slot), best_class(segment, about.st_uid, about.st_gid)));
+    return Found::good;
 }
 
-void copy_slot(Segment& segment, int index) {
+// Other threads read the copy meanwhile.
+void put_copy(Slot& to, const char bytes[sizeof(Slot)]) {
+    static_assert(sizeof(Slot) % sizeof(uint64_t) == 0);
+    auto* words = reinterpret_cast<uint64_t*>(&to);
+    for (size_t i = 0; i < sizeof(Slot) / sizeof(uint64_t); ++i) {
+        uint64_t word;
+        memcpy(&word, bytes + i * sizeof word, sizeof word);
+        __atomic_store_n(words + i, word, __ATOMIC_RELAXED);
+    }
+}
+
+// What could not be read (no file may be left to this program, or its owner forbids it) is not gone: it stays as it was
+// for a while, and as fresh.
+void keep_copy(Segment& segment, int index) {
+    Attached& here = attached(segment);
+    Slot& copy = segment.slot(index);
+    uint64_t now = now_ns(), read = here.read_ns[index], beat = copy.heartbeat_ns.load();
+    if (now - read >= kUnreadableNs) return;
+    bool was_fresh = beat + uint64_t{stale_ms(segment.header.knobs)} * 1000000 > read;
+    if (was_fresh) copy.heartbeat_ns.store(now);
+}
+
+void forget(Segment& segment, int index) {
+    Attached& here = attached(segment);
+    if (!bit(here.present, index)) return;
+    alignas(Slot) char nothing[sizeof(Slot)] = {};
+    clear_bit(here.present, index);
+    put_copy(segment.slot(index), nothing);
+    enter(here, index, kClasses);
+}
+
+void copy_slot(Segment& segment, int slots, int index) {
     alignas(Slot) char bytes[sizeof(Slot)];
     Attached& here = attached(segment);
-    File file(::open(slot_file(here, index).text, kReadOnly));
-    if (!read_slot(segment, file.fd, bytes)) memset(bytes, 0, sizeof bytes);
-    memcpy(reinterpret_cast<char*>(&segment.slot(index)), bytes, sizeof bytes);
+    File file(openat(slots, Name(index).text, kReadOnly));
+    Found found = read_slot(segment, file.fd, bytes);
+    if (found == Found::unreadable) {
+        keep_copy(segment, index);
+        return;
+    }
+    if (found == Found::gone) {
+        forget(segment, index);
+        return;
+    }
+    set_bit(here.present, index);
+    here.read_ns[index] = now_ns();
+    put_copy(segment.slot(index), bytes);
     const Slot& seen = segment.slot(index);
     enter(here, index, is_live(seen) ? seen.tenant_class.load() : kClasses);
 }
 
-// Whether somebody has come or gone since the slots were listed. The time alone is too coarse; on a tmpfs the size
+// Whether somebody has come or gone since everybody was looked at. The time alone is too coarse; on a tmpfs the size
 // tells the number of names.
-bool has_changed(const Attached& here, const struct stat& folder) {
-    return folder.st_size != here.folder_size || folder.st_mtim.tv_sec != here.changed.tv_sec ||
-           folder.st_mtim.tv_nsec != here.changed.tv_nsec;
-}
-
-void list_slots(Attached& here) {
-    struct stat about;
-    if (stat(slots_folder(here).text, &about) == 0) {
-        here.changed = about.st_mtim;
-        here.folder_size = about.st_size;
-    }
-    memset(here.present, 0, sizeof here.present);
-    DIR* folder = opendir(slots_folder(here).text);
-    if (!folder) return;
-    for (int names = 0; names < kMostNames; ++names) {
-        dirent* entry = readdir(folder);
-        if (!entry) break;
-        char* end = nullptr;
-        unsigned long index = strtoul(entry->d_name, &end, 10);
-        bool is_number = end != entry->d_name && !*end && entry->d_name[0] >= '0' && entry->d_name[0] <= '9';
-        if (is_number && index < kSlots) set_bit(here.present, static_cast<int>(index));
-    }
-    closedir(folder);
+bool has_changed(Attached& here, int slots) {
+    struct stat folder;
+    if (fstat(slots, &folder) != 0) return true;
+    bool changed = folder.st_size != here.folder_size || folder.st_mtim.tv_sec != here.changed.tv_sec ||
+                   folder.st_mtim.tv_nsec != here.changed.tv_nsec;
+    here.changed = folder.st_mtim;
+    here.folder_size = folder.st_size;
+    return changed;
 }
 
 // Only while no living process has it, and only the file that was looked at.
-bool remove_slot(Segment& segment, int index) {
+bool remove_slot(Segment& segment, int slots, int index) {
     alignas(Slot) char bytes[sizeof(Slot)];
     struct stat opened, named;
-    Path path = slot_file(attached(segment), index);
-    File file(::open(path.text, kReadOnly));
+    Name name(index);
+    File file(openat(slots, name.text, kReadOnly));
     if (file.fd < 0 || flock(file.fd, LOCK_EX | LOCK_NB) != 0) return false;
     FAULT_POINT();
-    return read_slot(segment, file.fd, bytes) && !is_live(*reinterpret_cast<Slot*>(bytes)) &&
-           fstat(file.fd, &opened) == 0 && lstat(path.text, &named) == 0 && opened.st_ino == named.st_ino &&
-           ::unlink(path.text) == 0;
+    return read_slot(segment, file.fd, bytes) == Found::good && !is_owned(*reinterpret_cast<Slot*>(bytes)) &&
+           fstat(file.fd, &opened) == 0 && fstatat(slots, name.text, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           opened.st_ino == named.st_ino && unlinkat(slots, name.text, 0) == 0;
+}
+
+// By name, all that there can be: whoever puts other names into the folder hides none of them.
+enum class Whom { everybody, known };
+int see(Segment& segment, int slots, Whom whom) {
+    Attached& here = attached(segment);
+    if (whom == Whom::everybody) here.next_round_ns = now_ns() + kRoundNs;
+    int removed = 0;
+    uid_t self = geteuid();
+    for (int i = 0; i < kSlots; ++i) {
+        if (i == here.own || (whom == Whom::known && !bit(here.present, i))) continue;
+        copy_slot(segment, slots, i);
+        const Slot& slot = segment.slot(i);
+        bool may_remove = slot.uid == self || self == 0;
+        if (!bit(here.present, i) || is_owned(slot) || !may_remove || !remove_slot(segment, slots, i)) continue;
+        forget(segment, i);
+        ++removed;
+    }
+    return removed;
+}
+
+// Without the folder (an administrator has removed it) nobody is there.
+void see_nobody(Segment& segment) {
+    Attached& here = attached(segment);
+    for (int i = 0; i < kSlots; ++i)
+        if (i != here.own) forget(segment, i);
 }
 
 int see_everybody(Segment& segment) {
     Attached& here = attached(segment);
-    uint64_t before[kSlotWords];
-    memcpy(before, here.present, sizeof before);
-    list_slots(here);
-    int removed = 0;
-    uid_t self = geteuid();
-    for (int i = 0; i < kSlots; ++i) {
-        if (i == here.own || !(bit(here.present, i) || bit(before, i))) continue;
-        copy_slot(segment, i);
-        const Slot& slot = segment.slot(i);
-        bool may_remove = slot.uid == self || self == 0;
-        if (!bit(here.present, i) || is_live(slot) || !may_remove || !remove_slot(segment, i)) continue;
-        clear_bit(here.present, i);
-        ++removed;
+    File slots(open_slots(here));
+    if (slots.fd < 0) {
+        if (errno == ENOENT) see_nobody(segment);
+        return 0;
     }
-    return removed;
+    has_changed(here, slots.fd);
+    return see(segment, slots.fd, Whom::everybody);
 }
 
 bool map_slot(Segment& segment, int index, int fd) {
@@ -184,12 +238,12 @@ bool map_slot(Segment& segment, int index, int fd) {
 }
 
 // Maps the new file as this slot, takes its owner word, and gives it the slot's name.
-bool become_slot(Segment& segment, int index, int fd, const char* unnamed) {
+bool become_slot(Segment& segment, int slots, int index, int fd, const char* unnamed) {
     Slot& slot = segment.slot(index);
     if (!map_slot(segment, index, fd)) return false;
     if (take_owner(attached(segment).hold, slot.owner)) {
         FAULT_POINT();
-        if (::link(unnamed, slot_file(attached(segment), index).text) == 0) return true;
+        if (linkat(slots, unnamed, slots, Name(index).text, 0) == 0) return true;
         leave_owner(attached(segment).hold, slot.owner);
     }
     map_slot(segment, index, -1);
@@ -197,16 +251,17 @@ bool become_slot(Segment& segment, int index, int fd, const char* unnamed) {
 }
 
 // Of all that is said of a user what is said most particularly.
-template <class Said>
-uint64_t right_of(Segment& segment, uid_t uid, gid_t gid, Said&& said) {
+template <class Value>
+uint64_t right_of(Segment& segment, uid_t uid, gid_t gid, Value&& value_of) {
     uint32_t best = of_everybody + 1;
     uint64_t found = 0;
-    for (Right& right : segment.header.rights) {
-        uint32_t whose = right.whose.load(), id = right.id.load();
-        bool fits = whose == of_everybody || (whose == of_user && id == uid) || (whose == of_group && id == gid);
-        uint64_t value = said(right);
-        if (fits && value && whose < best) {
-            best = whose;
+    for (const Right& right : segment.header.rights) {
+        Said entry = said_by(right);
+        bool fits = entry.whose == of_everybody || (entry.whose == of_user && entry.id == uid) ||
+                    (entry.whose == of_group && entry.id == gid);
+        uint64_t value = value_of(entry);
+        if (fits && value && entry.whose < best) {
+            best = entry.whose;
             found = value;
         }
     }
@@ -214,6 +269,24 @@ uint64_t right_of(Segment& segment, uid_t uid, gid_t gid, Said&& said) {
 }
 
 }  // namespace
+
+bool is_strangers(const char* path, const struct stat& about) {
+    if (about.st_uid == 0 || about.st_uid == geteuid()) return false;
+    std::string own = "/dev/shm/cotenant-" + std::to_string(getuid()) + ".v" + std::to_string(kVersion);
+    return own == path || !strcmp(path, COTENANT_SHARED_SEGMENT);
+}
+
+bool is_ours(const Header& header, const char* path, std::string* why) {
+    if (header.version != kVersion || header.slots != kSlots)
+        *why = std::string(path) + " has layout version " + std::to_string(header.version) + ", this Cotenant uses " +
+               std::to_string(kVersion);
+    else if (header.slot_bytes != page_bytes())
+        *why = std::string(path) + " was made where pages have " + std::to_string(header.slot_bytes) +
+               " bytes, this kernel's have " + std::to_string(page_bytes());
+    else
+        return true;
+    return false;
+}
 
 const char* default_shared_segment() {
     struct stat about;
@@ -236,21 +309,25 @@ Segment* open_shared_segment(const char* folder, std::string* why) {
     std::string header_file = std::string(folder) + "/header";
     int flags = kReadOnly & ~O_ACCMODE;
     int protection = PROT_READ | PROT_WRITE;
-    int fd = ::open(header_file.c_str(), flags | O_RDWR);
-    if (fd < 0 && (errno == EACCES || errno == EROFS)) {
+    File above(::open(folder, kFolder));
+    int fd = above.fd < 0 ? -1 : openat(above.fd, "header", flags | O_RDWR);
+    if (above.fd >= 0 && fd < 0 && (errno == EACCES || errno == EROFS)) {
         protection = PROT_READ;
-        fd = ::open(header_file.c_str(), flags | O_RDONLY);
+        fd = openat(above.fd, "header", flags | O_RDONLY);
     }
     File file(fd);
     struct stat about, folder_about;
     Header header;
     char* raw = reinterpret_cast<char*>(&header);
-    if (fd < 0 || fstat(fd, &about) != 0 || stat(folder, &folder_about) != 0) {
+    if (fd < 0 || fstat(fd, &about) != 0 || fstat(above.fd, &folder_about) != 0) {
         *why = problem("cannot open", header_file.c_str());
         return nullptr;
     }
-    if (!S_ISREG(about.st_mode) || about.st_size != static_cast<off_t>(page_bytes()) ||
-        strlen(folder) >= sizeof(Attached::folder) ||
+    if (is_strangers(folder, folder_about)) {
+        *why = std::string(folder) + " belongs to another user";
+        return nullptr;
+    }
+    if (!S_ISREG(about.st_mode) || strlen(folder) >= sizeof(Attached::folder) ||
         pread(fd, raw, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
         memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
         *why = std::string(folder) + " is not a Cotenant segment";
@@ -260,9 +337,9 @@ Segment* open_shared_segment(const char* folder, std::string* why) {
         *why = std::string(folder) + " can be changed by others than its owner";
         return nullptr;
     }
-    if (header.version != kVersion || header.slots != kSlots || header.slot_bytes != page_bytes()) {
-        *why = std::string(folder) + " has layout version " + std::to_string(header.version) + ", this Cotenant uses " +
-               std::to_string(kVersion);
+    if (!is_ours(header, folder, why)) return nullptr;
+    if (about.st_size != static_cast<off_t>(page_bytes())) {
+        *why = std::string(folder) + " is not a Cotenant segment";
         return nullptr;
     }
     Segment* segment = reserve_segment();
@@ -294,21 +371,22 @@ int take_shared_slot(Segment& segment) {
     Attached& here = attached(segment);
     Looking looking(here);
     see_everybody(segment);
-    Path unnamed = slots_folder(here);
-    size_t used = strlen(unnamed.text);
-    snprintf(unnamed.text + used, sizeof unnamed.text - used, "/new.%d.%lx", getpid(),
-             static_cast<unsigned long>(now_ns()));
-    File file(::open(unnamed.text, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    File slots(open_slots(here));
+    if (slots.fd < 0) return -1;
+    Name unnamed(0);
+    snprintf(unnamed.text, sizeof unnamed.text, "new.%d.%lx", getpid(), static_cast<unsigned long>(now_ns()));
+    File file(openat(slots.fd, unnamed.text, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (file.fd < 0) return -1;
     FAULT_POINT();
     struct stat about;
     int taken = -1;
     // Others must be able to read it, whatever the umask. And posix_fallocate: a full tmpfs is an error here.
-    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, page_bytes()) == 0 && fstat(file.fd, &about) == 0)
+    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(page_bytes())) == 0 &&
+        fstat(file.fd, &about) == 0)
         for (int i = 0; taken < 0 && i < kSlots; ++i)
-            if (!bit(here.present, i) && become_slot(segment, i, file.fd, unnamed.text)) taken = i;
+            if (!bit(here.present, i) && become_slot(segment, slots.fd, i, file.fd, unnamed.text)) taken = i;
     FAULT_POINT();
-    ::unlink(unnamed.text);
+    unlinkat(slots.fd, unnamed.text, 0);
     if (taken < 0) return -1;
     here.own = taken;
     here.uid = about.st_uid;
@@ -320,43 +398,74 @@ int take_shared_slot(Segment& segment) {
 void leave_shared_slot(Segment& segment, int index) {
     Attached& here = attached(segment);
     Looking looking(here);
-    Path path = slot_file(here, index);
+    File slots(open_slots(here));
+    Name name(index);
     struct stat named;
-    if (lstat(path.text, &named) == 0 && named.st_ino == here.file) ::unlink(path.text);
+    if (slots.fd >= 0 && fstatat(slots.fd, name.text, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_ino == here.file)
+        unlinkat(slots.fd, name.text, 0);
     // It stays `own`: nothing is copied to where our streams may still wait at the gate.
     enter(here, index, kClasses);
 }
 
 int look_around(Segment& segment) {
-    Looking looking(attached(segment));
-    return see_everybody(segment);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // as in look_at_rivals
+    Attached& here = attached(segment);
+    Looking looking(here);
+    uint64_t began = now_ns();
+    if (began >= here.next_round_ns) return see_everybody(segment);
+    File slots(open_slots(here));
+    if (slots.fd < 0) return errno == ENOENT ? see_everybody(segment) : 0;
+    return see(segment, slots.fd, has_changed(here, slots.fd) ? Whom::everybody : Whom::known);
 }
 
 void look_at_rivals(Segment& segment, int index, Look how) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // between our own `busy` and theirs
     Attached& here = attached(segment);
     uint64_t began = now_ns();
     Looking looking(here);
     if (how == Look::sparing && began < here.next_look_ns) return;
-    struct stat folder;
-    if (stat(slots_folder(here).text, &folder) == 0 && has_changed(here, folder)) see_everybody(segment);
-    bool classes_matter = segment.header.knobs.rule.load() == admission::strict;
-    uint32_t last = classes_matter ? segment.slot(index).tenant_class.load() : kClasses - 1;
+    File slots(open_slots(here));
+    if (slots.fd < 0) {
+        if (errno == ENOENT) see_nobody(segment);
+        return;
+    }
+    if (has_changed(here, slots.fd)) see(segment, slots.fd, Whom::everybody);
+    bool classes_matter = rule_of(segment.header) == admission::strict;
+    uint32_t last = classes_matter ? class_of(segment.slot(index)) : kClasses - 1;
     for (int word = 0; word < kSlotWords; ++word) {
         uint64_t rivals = 0;
         for (uint32_t tenant_class = 0; tenant_class <= last && tenant_class < kClasses; ++tenant_class)
             rivals |= here.members[tenant_class][word].load();
         for (; rivals; rivals &= rivals - 1)
-            if (int other = word * 64 + __builtin_ctzll(rivals); other != here.own) copy_slot(segment, other);
+            if (int other = word * 64 + __builtin_ctzll(rivals); other != here.own) copy_slot(segment, slots.fd, other);
     }
     uint64_t ended = now_ns();
     here.next_look_ns = ended + std::min(7 * (ended - began), kLongestPauseNs);
+}
+
+// A futex need not be written to wake its waiters, nor to wait there: so one that all can only read will do.
+void ring_bell(Segment& segment) {
+    std::atomic<uint64_t>& rung = attached(segment).rung_ns;
+    uint64_t now = now_ns(), last = rung.load();
+    if (now - last < kBellNs || !rung.compare_exchange_strong(last, now)) return;
+    syscall(SYS_futex, &segment.header.bell, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+bool wait_at_bell(Segment& segment, uint64_t ns) {
+    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+    uint32_t there = segment.header.bell.load();
+    if (syscall(SYS_futex, &segment.header.bell, FUTEX_WAIT, there, &length, nullptr, 0) == 0) return true;
+    if (errno != ETIMEDOUT) clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
+    return false;
 }
 
 bool steer_shared_slot(Segment& segment, int index, int gpu) {
     Attached& here = attached(segment);
     Looking looking(here);
     Slot& copy = segment.slot(index);
-    File file(::open(slot_file(here, index).text, (kReadOnly & ~O_ACCMODE) | O_RDWR));
+    File slots(open_slots(here));
+    if (slots.fd < 0) return false;
+    File file(openat(slots.fd, Name(index).text, (kReadOnly & ~O_ACCMODE) | O_RDWR));
     struct stat about;
     if (file.fd < 0 || fstat(file.fd, &about) != 0 || !is_slot_file(about)) return false;
     if (about.st_uid != copy.uid || about.st_nlink != 1) return false;
@@ -367,12 +476,12 @@ bool steer_shared_slot(Segment& segment, int index, int gpu) {
 }
 
 uint32_t best_class(Segment& segment, uid_t uid, gid_t gid) {
-    uint64_t said = right_of(segment, uid, gid, [](Right& right) { return right.best_class.load(); });
+    uint64_t said = right_of(segment, uid, gid, [](const Said& entry) { return entry.best_class; });
     return said ? static_cast<uint32_t>(said) - 1 : production;
 }
 
 uint64_t imposed_memory_limit(Segment& segment, uid_t uid, gid_t gid) {
-    return right_of(segment, uid, gid, [](Right& right) { return right.memory_limit.load(); });
+    return right_of(segment, uid, gid, [](const Said& entry) { return entry.memory_limit; });
 }
 
 }  // namespace wire

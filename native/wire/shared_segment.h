@@ -6,18 +6,28 @@
 // A process maps the header and its own slot, each at its place in Segment. The pages of the other slots are memory of
 // its own, into which it copies what their files hold: so nobody writes another's slot, and nobody can make another's
 // load fail, as cutting a mapped file short would. Each tenant therefore looks after its own gate and no other. Whose a
-// slot is, the file's owner says, not the slot.
+// slot is, the file's owner says, not the slot. No symbolic link is followed.
+//
+// A tenant reads the others' slots while it has work that may have to wait for theirs, and when it needs memory; an
+// idle one reads nothing. Who waits for memory, or has taken much of it, rings the header's bell for those who could
+// leave.
+//
+// Order. Whoever goes busy stores its own flag and then reads the others': with a full fence in between
+// (look_at_rivals), for the kernel copies the others' pages with plain loads. Of two who go busy at once at least one
+// sees the other.
 //
 // A slot's file lasts for one tenant's life. It appears with its owner in it, and whoever removes it holds a lock
 // (flock) on it, so that a name stays with its file until then.
 #pragma once
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 
 #include <string>
 
+#include "wire/identity.h"
 #include "wire/owner.h"
 #include "wire/wire.h"
 
@@ -28,19 +38,23 @@ struct Attached {
     char folder[3072];           // empty: the segment is one file, of one user
     std::atomic<pid_t> process;  // whose lock it is
     pthread_mutex_t lock;
-    Hold hold;  // of its slot
-    int own;    // the slot that this process has or had; -1: none
+    Hold hold;      // of its slot
+    Identity self;  // that it has signed with
+    int own;        // the slot that this process has or had; -1: none
     uid_t uid;
     gid_t gid;
     ino_t file;                           // of its slot
     uint64_t present[kSlotWords];         // bit i: there is a file for slot i
+    uint64_t read_ns[kSlots];             // when it was last read
     timespec changed;                     // when the slots' folder was, before these were listed
     off_t folder_size;                    // then
     Count members[kClasses][kSlotWords];  // as in Header
-    uint64_t next_look_ns;
+    uint64_t next_look_ns, next_round_ns;
+    std::atomic<uint64_t> rung_ns;  // the bell, by this process
 };
-static_assert(sizeof(Attached) <= kSmallestPage);
-inline size_t mapped_bytes() { return segment_bytes() + page_bytes(); }
+inline size_t mapped_bytes() {
+    return segment_bytes() + (sizeof(Attached) + page_bytes() - 1) / page_bytes() * page_bytes();
+}
 
 inline Attached& attached(Segment& segment) {
     return *reinterpret_cast<Attached*>(reinterpret_cast<char*>(&segment) + segment_bytes());
@@ -49,6 +63,12 @@ inline bool is_shared(Segment& segment) { return attached(segment).folder[0] != 
 
 // Where an administrator's segment is found without being named; null: there is none that belongs to root.
 const char* default_shared_segment();
+
+// Whether it lies where a user's or root's own is looked for, and is neither's. What is named explicitly is another
+// matter.
+bool is_strangers(const char* path, const struct stat& about);
+// Whether this build and this kernel can use it.
+bool is_ours(const Header& header, const char* path, std::string* why);
 
 // Memory for a segment, nothing mapped into it yet. Null: none.
 Segment* reserve_segment();
@@ -65,6 +85,11 @@ int look_around(Segment& segment);
 // millisecond.
 enum class Look { now, sparing };
 void look_at_rivals(Segment& segment, int index, Look how);
+// Wakes those who wait at the bell, at most every 5 ms. Who is not waiting just then misses it.
+void ring_bell(Segment& segment);
+// Whether it rang.
+bool wait_at_bell(Segment& segment, uint64_t ns);
+
 // What a controller has written into the copy of a slot goes into the slot. False: this user may not.
 bool steer_shared_slot(Segment& segment, int index, int gpu);
 

@@ -88,8 +88,8 @@ struct Header {
     uint32_t slot_bytes;
     uint32_t slots;
     Knobs knobs;
-    Flag bell;  // a futex that never changes, for who cannot write here either: whoever waits for space wakes its
-                // waiters
+    Flag bell;     // a futex that never changes, for who cannot write here either: whoever waits for space wakes its
+                   // waiters
     Flag choices;  // counts how often `policy` was named, so that the same name can be named again
     uint8_t unused_a[4];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
@@ -141,10 +141,10 @@ struct OnGpu {
 };
 
 struct Slot {
-    Flag owner;           // see above
-    Flag identity_check;  // of pid, started and pid_namespace
-    Flag asked_check;     // of all that is asked: `asked`, asked_memory and residence.asked_hold
-    uint32_t unused_a;
+    Flag owner;              // see above
+    Flag identity_check;     // of pid, started and pid_namespace
+    Flag asked_check;        // of all that is asked: `asked`, asked_memory and residence.asked_hold
+    Flag limit_check;        // of memory_limit
     uint64_t pid_namespace;  // of the owner: the number of /proc/self/ns/pid
     uint8_t unused_b[24];
     uint32_t pid;  // in that namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "wire/border.h"
 #include "wire/segment.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -52,6 +53,10 @@ EXPORT int cotenant_segment_create_shared_header(const char* path, char* why, si
     if (!done) describe(why, why_bytes, reason);
     return done;
 }
+
+// After a tool has written capacities, crowding or rights, or requests into a slot: they count with their check words.
+EXPORT void cotenant_segment_seal(void* header) { wire::seal(*static_cast<wire::Header*>(header)); }
+EXPORT void cotenant_segment_seal_requests(void* slot) { wire::seal_requests(*static_cast<wire::Slot*>(slot)); }
 
 // After a change of what a policy's controller steers.
 EXPORT void cotenant_segment_refresh_gates(void* segment, int gpu) {
@@ -110,6 +115,7 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot, owner);
         FIELD(Slot, identity_check);
         FIELD(Slot, asked_check);
+        FIELD(Slot, limit_check);
         FIELD(Slot, pid_namespace);
         FIELD(Slot, pid);
         FIELD(Slot, uid);

@@ -4,7 +4,6 @@ pin on the host, how long one stays. It stands in the segment's header; native/a
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ def change(path: Path, wanted: Change) -> None:
     try:
         with header_of(path) as header:
             apply(header, wanted)
+            segment.seal(header)
     except FileNotFoundError:
         raise Problem(f"there is no segment {path}", "the first `cotenant run` makes it") from None
     except PermissionError:
@@ -71,14 +71,10 @@ def apply(header: segment.Header, wanted: Change) -> None:
 
 @contextmanager
 def header_of(path: Path) -> Iterator[segment.Header]:
-    if path.is_dir():
+    if segment.is_folder(path):
         from cotenant import shared_segment
 
         with shared_segment.writable_header(path) as shared:
             yield shared
         return
-    with path.open("r+b") as file:
-        # It goes with the last that refers to it: closing it here would take it from the caller's hands.
-        memory = mmap.mmap(file.fileno(), 0)
-    segment.snapshot(memory, path)  # raises for what is not a segment of ours
-    yield segment.Header.from_buffer(memory)
+    yield segment.Header.from_buffer(segment.writable(path))

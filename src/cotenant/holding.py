@@ -15,7 +15,10 @@ ELSEWHERE = "`cotenant doctor` says more; --segment names another file"
 
 def tenant_with(path: Path, pid: int) -> segment.Tenant:
     tenants = tenants_of(path)
-    found = next((one for one in tenants if one.pid == pid), None)
+    try:
+        found = segment.with_pid(pid, tenants)
+    except segment.BadSegment as error:
+        raise Problem(str(error), "one of them lies: `cotenant segment show` names their users") from None
     if found is None:
         known = ", ".join(f"{one.pid} ({one.program})" for one in tenants) or "no tenants"
         raise Problem(f"no tenant has the process number {pid}", f"there are {known}")

@@ -6,16 +6,18 @@ The structures mirror native/wire/wire.h; tests/test_wire.py holds them equal to
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import functools
 import mmap
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import c_char, c_int, c_size_t, c_uint8, c_uint32, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from cotenant import parts
 from cotenant.terminal import printable
@@ -176,7 +178,7 @@ class Slot(ctypes.Structure):
         ("owner", c_uint32),
         ("identity_check", c_uint32),
         ("asked_check", c_uint32),
-        ("unused_a", c_uint32),
+        ("limit_check", c_uint32),
         ("pid_namespace", c_uint64),
         ("unused_b", c_uint8 * 24),
         ("pid", c_uint32),
@@ -291,7 +293,50 @@ def path_for(environment: Mapping[str, str]) -> Path:
     given = environment.get("COTENANT_SEGMENT")
     if given:
         return Path(given).absolute()
-    return administrators() or Path(f"/dev/shm/cotenant-{os.getuid()}.v{VERSION}")
+    return administrators() or own_default()
+
+
+def own_default() -> Path:
+    return Path(f"/dev/shm/cotenant-{os.getuid()}.v{VERSION}")
+
+
+def is_trusted(about: os.stat_result) -> bool:
+    """Whether what the segment says may be believed beyond this segment: it is root's or one's own."""
+    return about.st_uid in (0, os.geteuid())
+
+
+def check_owner(path: Path, about: os.stat_result) -> None:
+    """A stranger's segment is used only where somebody named it, not where it lies in wait; as in native/wire."""
+    if not is_trusted(about) and path in (SHARED, own_default()):
+        raise BadSegment(f"{path} belongs to another user")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is an administrator's segment (cotenant.shared_segment). No link is followed."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def open_file(path: Path, flags: int) -> int:
+    """A segment's file, or a part of a folder's. Raises FileNotFoundError, PermissionError or BadSegment."""
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
+        why = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
+        raise BadSegment(f"{path} {why}") from error
+    about = os.fstat(descriptor)
+    try:
+        check_owner(path, about)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadSegment(f"{path} is not a Cotenant segment")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def administrators() -> Path | None:
@@ -345,57 +390,110 @@ def ensure(path: Path) -> None:
 def read(path: Path) -> Snapshot:
     """Raises FileNotFoundError where there is none, BadSegment where it is not one of ours."""
     try:
-        if path.is_dir():
+        if is_folder(path):
             from cotenant import shared_segment
 
             return snapshot(shared_segment.contents(path), path)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
-            return snapshot(memory, path)
+        # Read, not mapped: whoever cuts a mapped file short kills its readers.
+        with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
+            return snapshot(file.read(SEGMENT_BYTES), path)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:  # ValueError: an empty file
+    except OSError as error:
         raise BadSegment(f"{path} cannot be read: {error}") from error
 
 
 def ask(path: Path, pid: int, wanted: Mapping[str, int]) -> bool:
     """Writes requests into the tenant's slot (fields of Asked, "memory", "hold"); False: no tenant has this PID."""
 
-    def write(slot: mmap.mmap | bytearray, at: int) -> None:
-        for name, value in wanted.items():
-            offset, size = asked_place(name)
-            slot[at + offset : at + offset + size] = (1 + value).to_bytes(size, sys.byteorder)
+    if is_folder(path):
+        from cotenant import shared_segment
 
+        return shared_segment.ask(path, pid, wanted)
     try:
-        if path.is_dir():
-            from cotenant import shared_segment
-
-            return shared_segment.ask(path, pid, lambda slot: write(slot, 0))
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-            snapshot(memory, path)  # raises for what is not a segment of ours
-            for at in range(PAGE, SEGMENT_BYTES, PAGE):
-                slot = Slot.from_buffer_copy(memory, at)
-                if is_live(slot) and slot.pid == pid:
-                    write(memory, at)
-                    return True
-            return False
+        memory = writable(path)
     except PermissionError as error:
         raise BadSegment(f"{path} is not writable") from error
+    slots = [Slot.from_buffer(memory, at) for at in range(PAGE, SEGMENT_BYTES, PAGE)]
+    found = with_pid(pid, (slot for slot in slots if is_live(slot)))
+    if found is not None:
+        write_requests(found, wanted)
+    return found is not None
 
 
-def asked_place(name: str) -> tuple[int, int]:
-    """Where in a slot a request stands, and its size."""
-    if name == "memory":
-        return Slot.asked_memory.offset, 8
-    if name == "hold":
-        return Slot.residence.offset + Residence.asked_hold.offset, 4
-    return Slot.asked.offset + getattr(Asked, name).offset, 4
+def write_requests(slot: Slot, wanted: Mapping[str, int]) -> None:
+    """The tenant takes them once the check word agrees with all of them."""
+    for name, value in wanted.items():
+        if name == "memory":
+            slot.asked_memory = 1 + value
+        elif name == "hold":
+            slot.residence.asked_hold = 1 + value
+        else:
+            setattr(slot.asked, name, 1 + value)
+    library = wire_library()
+    library.cotenant_segment_seal_requests.argtypes = [ctypes.c_void_p]
+    library.cotenant_segment_seal_requests(ctypes.addressof(slot))
+
+
+def seal(header: Header) -> None:
+    """After a change of what counts only with its check word: capacity, crowding, rights."""
+    library = wire_library()
+    library.cotenant_segment_seal.argtypes = [ctypes.c_void_p]
+    library.cotenant_segment_seal(ctypes.addressof(header))
+
+
+def writable(path: Path) -> mmap.mmap:
+    """A segment of one file, locked against others who change it as long as it is mapped. It goes with the last that
+    refers to it: closing it would take it from the caller's hands."""
+    with os.fdopen(open_file(path, os.O_RDWR), "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_size != SEGMENT_BYTES:
+            snapshot(file.read(SEGMENT_BYTES), path)  # says what it is instead
+            raise BadSegment(f"{path} is not a Cotenant segment")
+        memory = mmap.mmap(file.fileno(), SEGMENT_BYTES)
+    check_header(Header.from_buffer_copy(memory), path)
+    return memory
+
+
+class Claimant(Protocol):
+    @property
+    def pid(self) -> int: ...
+    @property
+    def uid(self) -> int: ...
+    @property
+    def started(self) -> int: ...
+
+
+Claims = TypeVar("Claims", bound=Claimant)
+
+
+def with_pid(pid: int, candidates: Iterable[Claims]) -> Claims | None:
+    """Every tenant writes its own slot: of several that claim a process, the one that it belongs to."""
+    claims = [one for one in candidates if one.pid == pid]
+    if len(claims) > 1:
+        claims = [one for one in claims if is_process(one)]
+        if len(claims) != 1:
+            raise BadSegment(f"several tenants claim to be process {pid}")
+    return claims[0] if claims else None
+
+
+def is_process(claim: Claimant) -> bool:
+    """Whether the process that this tenant claims to be is its user's, and began when it says."""
+    try:
+        stat_text = Path(f"/proc/{claim.pid}/stat").read_text(errors="replace")
+        status = Path(f"/proc/{claim.pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    started = int(stat_text.rpartition(")")[2].split()[19])
+    uids = next((line.split()[1:] for line in status.splitlines() if line.startswith("Uid:")), [])
+    return started == claim.started and str(claim.uid) in uids
 
 
 def choose_policy(path: Path, name: str) -> None:
     """For whoever turns the knobs. Raises BadSegment where it cannot be written."""
     encoded = name.encode()
     assert len(encoded) <= LONGEST_POLICY_NAME
-    if path.is_dir():
+    if is_folder(path):
         from cotenant import shared_segment
 
         with shared_segment.writable_header(path) as header:
@@ -403,24 +501,34 @@ def choose_policy(path: Path, name: str) -> None:
             header.choices = (header.choices + 1) % 2**32
         return
     try:
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-            snapshot(memory, path)
-            at = Header.policy.offset
-            memory[at : at + Header.policy.size] = encoded.ljust(Header.policy.size, b"\0")
-            # After the name: who sees it counted finds the whole name.
-            at, size = Header.choices.offset, Header.choices.size
-            count = int.from_bytes(memory[at : at + size], sys.byteorder) + 1
-            memory[at : at + size] = (count % 2**32).to_bytes(size, sys.byteorder)
+        header = Header.from_buffer(writable(path))
+        header.policy = encoded
+        header.choices = (
+            header.choices + 1
+        ) % 2**32  # after the name: who sees it counted finds the whole name
     except PermissionError as error:
         raise BadSegment(f"{path} is not writable") from error
 
 
+def check_header(header: Header, path: Path) -> None:
+    """Raises BadSegment for what is none of ours."""
+    if header.magic != MAGIC:
+        raise BadSegment(f"{path} is not a Cotenant segment")
+    if (header.version, header.slots) != (VERSION, SLOTS):
+        raise BadSegment(f"{path} has layout version {header.version}, this Cotenant uses {VERSION}")
+    if header.slot_bytes != PAGE:
+        raise BadSegment(
+            f"{path} was made where pages have {header.slot_bytes} bytes, this kernel's have {PAGE}"
+        )
+
+
 def snapshot(memory: mmap.mmap | bytes, path: Path) -> Snapshot:
-    if memory[: len(MAGIC)] != MAGIC or len(memory) < ctypes.sizeof(Header):
+    if len(memory) < ctypes.sizeof(Header):
         raise BadSegment(f"{path} is not a Cotenant segment")
     header = Header.from_buffer_copy(memory[: ctypes.sizeof(Header)])
-    if (header.version, header.slots, len(memory)) != (VERSION, SLOTS, SEGMENT_BYTES):
-        raise BadSegment(f"{path} has layout version {header.version}, this Cotenant uses {VERSION}")
+    check_header(header, path)
+    if len(memory) != SEGMENT_BYTES:
+        raise BadSegment(f"{path} is not a Cotenant segment: it is {len(memory)} bytes long")
     gpus = {i: uuid_text(bytes(gpu.uuid)) for i, gpu in enumerate(header.gpus) if gpu.known == GPU_VALID}
     tenants, lost = [], 0
     for at in range(PAGE, SEGMENT_BYTES, PAGE):

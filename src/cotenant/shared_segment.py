@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -27,6 +27,7 @@ UUID = re.compile(
     r"(?:GPU|MIG)-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE
 )
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 # A slot has another name for as long as it takes to make it.
 LONGEST_BIRTH_SECONDS = 60
 
@@ -64,6 +65,14 @@ class SlotFile:
     def is_live(self) -> bool:
         return segment.is_live(self.slot)
 
+    @property
+    def pid(self) -> int:
+        return int(self.slot.pid)
+
+    @property
+    def started(self) -> int:
+        return int(self.slot.started)
+
 
 def header_file(folder: Path) -> Path:
     return folder / "header"
@@ -78,7 +87,7 @@ def create(
     folder: Path, group: int | None, rights: Sequence[Right], gpus: Sequence[bytes], policy: str = ""
 ) -> None:
     """Whole or not at all. Raises FileExistsError, BadSegment, or the OSError in the way."""
-    if folder.exists():
+    if os.path.lexists(folder):
         raise FileExistsError(folder)
     beside = folder.with_name(f"{folder.name}.new.{os.getpid()}")
     beside.mkdir(mode=0o700)
@@ -117,34 +126,71 @@ def make_header(file: Path) -> None:
 
 
 @contextmanager
+def opened(folder: Path) -> Iterator[int]:
+    """The folder, for dir_fd; no link is followed. Raises FileNotFoundError or BadSegment."""
+    try:
+        descriptor = os.open(folder, FOLDER)
+    except NotADirectoryError:
+        raise BadSegment(f"{folder} is no folder, or a symbolic link") from None
+    try:
+        segment.check_owner(folder, os.fstat(descriptor))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_slots(folder: Path) -> Iterator[int]:
+    """The folder of the slots, likewise."""
+    with opened(folder) as above:
+        try:
+            descriptor = os.open("slots", FOLDER, dir_fd=above)
+        except NotADirectoryError:
+            raise BadSegment(f"{folder}/slots is no folder, or a symbolic link") from None
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def open_header(folder: Path, flags: int) -> int:
+    with opened(folder) as above:
+        try:
+            return os.open("header", flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:
+            raise BadSegment(f"{header_file(folder)} cannot be opened: {error.strerror}") from error
+
+
+@contextmanager
 def writable_header(folder: Path) -> Iterator[segment.Header]:
     """Raises BadSegment where this user is not its administrator."""
     try:
-        descriptor = os.open(header_file(folder), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_header(folder, os.O_RDWR)
     except PermissionError as error:
         raise BadSegment(f"{folder} belongs to its administrator") from error
     with os.fdopen(descriptor, "r+b") as file:
+        check_header(file.read(segment.PAGE + 1), folder)
         # It goes with the last that refers to it: closing it here would take it from the caller's hands.
         memory = mmap.mmap(file.fileno(), segment.PAGE)
-    check_header(memory[:], folder)
     yield segment.Header.from_buffer(memory)
 
 
 def read_header(folder: Path) -> segment.Header:
     """Raises FileNotFoundError or BadSegment."""
-    page = header_file(folder).read_bytes()
+    with os.fdopen(open_header(folder, os.O_RDONLY), "rb") as file:
+        page = file.read(segment.PAGE + 1)
     check_header(page, folder)
     return segment.Header.from_buffer_copy(page)
 
 
 def check_header(page: bytes, folder: Path) -> None:
-    if len(page) != segment.PAGE or not page.startswith(segment.MAGIC):
+    if len(page) < ctypes.sizeof(segment.Header):
         raise BadSegment(f"{folder} is not a Cotenant segment")
-    header = segment.Header.from_buffer_copy(page)
-    if (header.version, header.slots) != (segment.VERSION, segment.SLOTS):
-        raise BadSegment(
-            f"{folder} has layout version {header.version}, this Cotenant uses {segment.VERSION}"
-        )
+    segment.check_header(segment.Header.from_buffer_copy(page), folder)
+    if len(page) != segment.PAGE:
+        raise BadSegment(f"{folder} is not a Cotenant segment: its header is {len(page)} bytes long")
 
 
 def contents(folder: Path) -> bytes:
@@ -159,16 +205,16 @@ def contents(folder: Path) -> bytes:
 
 
 def slot_files(folder: Path, header: segment.Header) -> Iterator[SlotFile]:
-    for path in sorted((folder / "slots").iterdir()):
-        if not path.name.isascii() or not path.name.isdigit() or int(path.name) >= segment.SLOTS:
-            continue
-        with suppress(OSError):
-            descriptor = os.open(path, READ)
-            try:
-                if found := slot_in(descriptor, path, header):
-                    yield found
-            finally:
-                os.close(descriptor)
+    """By their names, of which there are so many and no more: whoever puts others there hides none."""
+    with opened_slots(folder) as slots:
+        for index in range(segment.SLOTS):
+            with suppress(OSError):
+                descriptor = os.open(str(index), READ, dir_fd=slots)
+                try:
+                    if found := slot_in(descriptor, folder / "slots" / str(index), header):
+                        yield found
+                finally:
+                    os.close(descriptor)
 
 
 def slot_in(descriptor: int, path: Path, header: segment.Header) -> SlotFile | None:
@@ -184,28 +230,36 @@ def slot_in(descriptor: int, path: Path, header: segment.Header) -> SlotFile | N
     return SlotFile(int(path.name), path, about.st_uid, about.st_gid, slot)
 
 
-def ask(folder: Path, pid: int, write: Callable[[bytearray], None]) -> bool:
-    """Changes the slot's bytes where `write` does; False: no tenant has this PID."""
-    for found in slot_files(folder, read_header(folder)):
-        if found.is_live and found.slot.pid == pid:
-            try:
-                descriptor = os.open(found.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except PermissionError as error:
-                raise BadSegment(
-                    f"tenant {pid} belongs to user {found.uid}, who may change it, as may the administrator"
-                ) from error
-            try:
-                before = os.pread(descriptor, segment.PAGE, 0)
-                after = bytearray(before)
-                write(after)
-                for at in range(0, len(after), 4):
-                    # Only the words that change: its owner writes the others meanwhile.
-                    if after[at : at + 4] != before[at : at + 4]:
-                        os.pwrite(descriptor, after[at : at + 4], at)
-            finally:
-                os.close(descriptor)
-            return True
-    return False
+def ask(folder: Path, pid: int, wanted: Mapping[str, int]) -> bool:
+    """As segment.ask."""
+    found = tenant_file(folder, read_header(folder), pid)
+    if found is None:
+        return False
+    with opened_slots(folder) as slots:
+        try:
+            descriptor = os.open(found.path.name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=slots)
+        except PermissionError as error:
+            raise BadSegment(
+                f"tenant {pid} belongs to user {found.uid}, who may change it, as may the administrator"
+            ) from error
+    try:
+        before = os.pread(descriptor, segment.PAGE, 0)
+        if len(before) != segment.PAGE or os.fstat(descriptor).st_uid != found.uid:
+            return False
+        after = bytearray(before)
+        segment.write_requests(segment.Slot.from_buffer(after), wanted)
+        for at in range(0, len(after), 4):
+            # Only the words that change: its owner writes the others meanwhile.
+            if after[at : at + 4] != before[at : at + 4]:
+                os.pwrite(descriptor, after[at : at + 4], at)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def tenant_file(folder: Path, header: segment.Header, pid: int) -> SlotFile | None:
+    """Of the live tenant that is this process."""
+    return segment.with_pid(pid, (found for found in slot_files(folder, header) if found.is_live))
 
 
 def rights_in(header: segment.Header) -> list[Right]:
@@ -222,16 +276,16 @@ def rights_in(header: segment.Header) -> list[Right]:
 
 
 def write_rights(header: segment.Header, rights: Iterable[Right]) -> None:
-    """An entry counts once it says whose it is."""
+    """An entry counts while its check word agrees: whoever reads it meanwhile finds it whole or not at all."""
     places = iter(header.rights)
     for right, place in zip(rights, places, strict=False):
-        place.whose = 0
         place.id = right.who.id
         place.best_class = 0 if right.best_class is None else 1 + right.best_class
         place.memory_limit = right.memory_limit
         place.whose = int(right.who.whose)
     for place in places:
         place.whose = 0
+    segment.seal(header)
 
 
 def merged(
@@ -259,40 +313,41 @@ def best_class(header: segment.Header, uid: int, gid: int) -> int:
 def best_class_of(folder: Path, pid: int) -> int:
     """What the administrator allows the tenant with this PID."""
     header = read_header(folder)
-    for found in slot_files(folder, header):
-        if found.is_live and found.slot.pid == pid:
-            return best_class(header, found.uid, found.gid)
-    return 0
+    found = tenant_file(folder, header, pid)
+    return best_class(header, found.uid, found.gid) if found else 0
 
 
 def clean(folder: Path) -> tuple[list[Path], list[Path]]:
     """Removes the slots of the dead and what is no slot; says which, and which of them it may not."""
     header = read_header(folder)
     removed, kept = [], []
-    for path in sorted((folder / "slots").iterdir()):
-        try:
-            if remove_unless_live(path, header):
-                removed.append(path)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            kept.append(path)
+    with opened_slots(folder) as slots, os.scandir(slots) as entries:
+        for name in sorted(entry.name for entry in entries):
+            path = folder / "slots" / name
+            try:
+                if remove_unless_live(slots, path, header):
+                    removed.append(path)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                kept.append(path)
     return removed, kept
 
 
-def remove_unless_live(path: Path, header: segment.Header) -> bool:
+def remove_unless_live(slots: int, path: Path, header: segment.Header) -> bool:
     """As native/wire/shared_segment.cpp does it: under a lock on the file, so that the name stays its own."""
-    about = path.lstat()
+    about = os.stat(path.name, dir_fd=slots, follow_symlinks=False)
     if stat.S_ISDIR(about.st_mode):
-        path.rmdir()
+        os.rmdir(path.name, dir_fd=slots)
         return True
     if not stat.S_ISREG(about.st_mode):
-        path.unlink()
+        os.unlink(path.name, dir_fd=slots)
         return True
-    descriptor = os.open(path, READ)
+    descriptor = os.open(path.name, READ, dir_fd=slots)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), path.lstat()):
+        named = os.stat(path.name, dir_fd=slots, follow_symlinks=False)
+        if not os.path.samestat(os.fstat(descriptor), named):
             return False
         if path.name.isascii() and path.name.isdigit() and int(path.name) < segment.SLOTS:
             found = slot_in(descriptor, path, header)
@@ -300,7 +355,7 @@ def remove_unless_live(path: Path, header: segment.Header) -> bool:
                 return False
         elif path.name.startswith("new.") and time.time() - about.st_mtime < LONGEST_BIRTH_SECONDS:
             return False
-        path.unlink()
+        os.unlink(path.name, dir_fd=slots)
         return True
     finally:
         os.close(descriptor)

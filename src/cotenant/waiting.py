@@ -33,7 +33,7 @@ def others_with_work(
 ) -> Iterator[tuple[segment.Tenant, segment.Use]]:
     for other in seen.tenants:
         # One that was stopped keeps nobody waiting.
-        if other is tenant or now_ns - other.heartbeat_ns >= seen.stale_ms * 1_000_000:
+        if other is tenant or abs(now_ns - other.heartbeat_ns) >= seen.stale_ms * 1_000_000:
             continue
         for there in other.uses:
             if there.gpu == gpu and there.busy:

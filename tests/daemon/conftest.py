@@ -22,7 +22,7 @@ def path(native: Path, tmp_path: Path) -> Path:
     """A segment with a production tenant in slot 0 and an opportunistic one in slot 70, both with work."""
     written = Written()
     written.gpu(0, UUID)
-    written.header.knobs = segment.Knobs(rule=1, stale_ms=60, **DEFAULTS)
+    written.header.knobs = segment.Knobs(rule=1, stale_ms=60_000, **DEFAULTS)
     add(written, 0, 100, TenantClass.production).slowdown = 50
     below = add(written, 70, 200, TenantClass.opportunistic)
     below.floor, below.gpus[0].used_ns, below.gpus[0].busy_ns = 100, 3_000_000, 4_000_000

@@ -38,7 +38,7 @@ class Broken:
 
 def add(written: Written, index: int, pid: int, tenant_class: TenantClass) -> segment.Slot:
     slot = written.tenant(index, pid, tenant_class=tenant_class)
-    slot.started, slot.weight, slot.heartbeat_ns = 7, 2000, time.monotonic_ns() + 10**12
+    slot.started, slot.weight, slot.heartbeat_ns = 7, 2000, time.monotonic_ns()
     slot.gpus[0].busy = 1
     slot.gpus[0].figures = segment.Figures(kernels=5, graphs=2, copies=3, memory_ops=1, bursts=4)
     written.header.members[tenant_class][index // 64] |= 1 << index % 64

@@ -267,7 +267,7 @@ def test_each_gpu_has_a_controller_of_its_own(native: Path, tmp_path: Path) -> N
     written = Written()
     written.gpu(0, UUID)
     written.gpu(1, bytes(16))
-    written.header.knobs = segment.Knobs(rule=1, stale_ms=60, **DEFAULTS)
+    written.header.knobs = segment.Knobs(rule=1, stale_ms=60_000, **DEFAULTS)
     slot = add(written, 0, 100, TenantClass.production)
     slot.gpus[1].busy = 1
     slot.gpus[1].figures.bursts = 1

@@ -197,16 +197,10 @@ class Machine:
 
     def set_crowding(self, **values: int) -> None:
         """What `cotenant ctl` writes for all tenants: headroom (1 + bytes), host_memory, stay_ms; and stale_ms."""
-        with self.path.open("r+b") as file:
-            for name, value in values.items():
-                holder, part = (
-                    (segment.Header.knobs, segment.Knobs)
-                    if name == "stale_ms"
-                    else (segment.Header.crowding, segment.Crowding)
-                )
-                field = getattr(part, name)
-                file.seek(holder.offset + field.offset)
-                file.write(value.to_bytes(field.size, "little"))
+        header = segment.Header.from_buffer(segment.writable(self.path))
+        for name, value in values.items():
+            setattr(header.knobs if name == "stale_ms" else header.crowding, name, value)
+        segment.seal(header)
 
     def start(self, tenant_class: str, **env: str) -> Job:
         moves = {"COTENANT_OVERSUBSCRIBE": "1"} if tenant_class == "opportunistic" else {}

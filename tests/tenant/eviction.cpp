@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tenant/memory/eviction.h"
+#include "wire/border.h"
 #include "wire/segment.h"
 
 #define REQUIRE(condition)                                                                      \
@@ -358,14 +359,14 @@ void host_memory(wire::Segment& segment) {
 
 void budget(wire::Segment& segment) {
     Job job(segment, 3);
-    uint64_t all = segment.header.crowding.host_memory.load();
+    uint64_t all = wire::crowding_of(segment.header).host_memory;
     REQUIRE(job.pool.fits(all) && !job.pool.fits(all + 1));
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
-    segment.header.crowding.host_memory.store(tenant::HostPool::kBlock);
+    wire::set_crowding(segment.header, {0, tenant::HostPool::kBlock, 0});
     REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
     REQUIRE(pinned.load() == 0 && job.pool.bytes() == 0);
     job.is_whole_on_gpu();
-    segment.header.crowding.host_memory.store(2 * tenant::HostPool::kBlock);
+    wire::set_crowding(segment.header, {0, 2 * tenant::HostPool::kBlock, 0});
     REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
     job.is_whole_on_gpu();
     REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
@@ -380,7 +381,7 @@ int main(int argc, char** argv) {
     std::string why;
     wire::Segment* segment = wire::create_or_open_segment(argv[1], &why);
     if (!segment || wire::take_slot(*segment) != 0) return 1;
-    segment->header.crowding.host_memory.store(uint64_t{1} << 40);
+    wire::set_crowding(segment->header, {0, uint64_t{1} << 40, 0});
     install();
     std::string which = argv[2];
     if (which == "leaving") faults(*segment, leaving, 1);

@@ -32,6 +32,9 @@ static int fault_signal = SIGKILL;
         if (fault_countdown-- == 0) raise(fault_signal); \
     } while (0)
 #include "../require.h"
+#include "wire/border.cpp"
+#include "wire/clock.cpp"
+#include "wire/identity.cpp"
 #include "wire/owner.cpp"
 #include "wire/segment.cpp"
 #include "wire/shared_segment.cpp"
@@ -46,7 +49,8 @@ int live(wire::Segment& segment) {
 
 // A test may be held up for longer than a heartbeat lasts.
 void never_stale(wire::Segment& segment, int slot) {
-    segment.slot(slot).heartbeat_ns.store(wire::now_ns() + 3600ull * 1000000000);
+    segment.header.knobs.stale_ms.store(60000);
+    segment.slot(slot).heartbeat_ns.store(wire::now_ns());
 }
 
 bool is_open(wire::Segment& segment, int slot) { return segment.slot(slot).gpus[0].gate.load() == wire::open; }
@@ -103,7 +107,7 @@ void turns(wire::Segment& segment) {
     for (bool shut : {true, false}) {
         int next = is_open(segment, heavy) ? heavy : light, waiting = heavy + light - next;
         wire::OnGpu& barred = segment.slot(next).gpus[0];
-        barred.shut_until_ns.store(shut ? wire::now_ns() + 3600ull * 1000000000 : 0);
+        barred.shut_until_ns.store(shut ? wire::now_ns() + 50ull * 1000000000 : 0);
         barred.over_rate.store(!shut);
         barred.holds_turn.store(0);
         segment.slot(waiting).gpus[0].turn_key.store(barred.turn_key.load() + 1000000000);  // far behind in the order
@@ -116,7 +120,7 @@ void turns(wire::Segment& segment) {
 
     // The one that has the turn stands still: the other goes on.
     int holder = is_open(segment, heavy) ? heavy : light, other = heavy + light - holder;
-    segment.slot(holder).heartbeat_ns.store(wire::now_ns() - 1000000000);
+    segment.slot(holder).heartbeat_ns.store(wire::now_ns() - 100ull * 1000000000);
     wire::refresh_gate(segment, other, 0);
     REQUIRE(is_open(segment, other));
 }
@@ -125,7 +129,7 @@ void steered(wire::Segment& segment) {
     int high = busy_tenant(segment, wire::production), low = busy_tenant(segment, wire::opportunistic);
     wire::OnGpu &low_on = segment.slot(low).gpus[0], &high_on = segment.slot(high).gpus[0];
     auto opens = [&] { return wire::refresh_gate(segment, low, 0); };
-    uint64_t later = wire::now_ns() + 3600ull * 1000000000, past = 1;
+    uint64_t later = wire::now_ns() + 50ull * 1000000000, past = 1;
     REQUIRE(!opens());
     high_on.tolerant_until_ns.store(later);
     REQUIRE(opens());
@@ -165,7 +169,7 @@ void stopped(wire::Segment& segment) {
     never_stale(segment, high);
     wire::refresh_gate(segment, low, 0);
     REQUIRE(segment.slot(low).gpus[0].gate.load() != wire::open);
-    segment.slot(high).heartbeat_ns.store(wire::now_ns() - 1000000000);
+    segment.slot(high).heartbeat_ns.store(wire::now_ns() - 100ull * 1000000000);
     wire::refresh_gate(segment, low, 0);
     REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::open);
     wire::go_busy(segment, high, 0);

@@ -17,7 +17,8 @@ namespace {
 constexpr uint64_t kMeasureEveryNs = 1000000000;
 
 std::atomic<uint32_t> measured_gpus{0};
-uint64_t last_measured_ns = 0;  // the watcher's
+uint64_t last_measured_ns = 0;        // the watcher's
+uint64_t drivers_bytes[wire::kGpus];  // as shown in the slot; under the lock
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void forget_in_child() {
@@ -34,11 +35,12 @@ bool measure(Membership& membership, int gpu, When when) {
     settle_pools(membership);
     uint64_t before = UnderWay::moment(), bytes = 0;
     if (!nvml_bytes_of_this_process(membership.segment().header.gpus[gpu].uuid, &bytes)) return true;
-    uint64_t known = slot.memory[gpu].driver_bytes.load();
-    uint64_t counted = slot.gpus[gpu].memory_bytes.load() - known - unseen_by_nvml(gpu);
+    uint64_t known = drivers_bytes[gpu];
+    uint64_t counted = memory_of_process(slot, gpu) - known - unseen_by_nvml(gpu);
     bool quiet = settle_pools(membership) == Change::none && before % 2 == 0 && UnderWay::moment() == before;
     if (when == When::if_quiet && !quiet) return false;
     uint64_t rest = bytes > counted ? bytes - counted : 0;
+    drivers_bytes[gpu] = rest;
     slot.memory[gpu].driver_bytes.store(rest);
     correct({&membership, 0, gpu}, known, rest);
     return true;
@@ -49,7 +51,10 @@ bool measure(Membership& membership, int gpu, When when) {
 void begin_memory(wire::Segment& segment, wire::Slot& slot) {
     // What `cotenant ctl` has set holds for processes that come later, too.
     wire::Slot* other = process_of(segment, slot.tenant, &slot);
-    slot.memory_limit.store(other ? other->memory_limit.load() : parse_memory_limit(getenv("COTENANT_MEMORY")));
+    uint64_t limit;
+    if (!other || !read_memory_limit(*other, &limit)) limit = parse_memory_limit(getenv("COTENANT_MEMORY"));
+    own_quota(slot, limit);
+    for (uint64_t& bytes : drivers_bytes) bytes = 0;
 }
 
 void measure_drivers_memory(Membership& membership, int gpu) {
@@ -63,11 +68,9 @@ void measure_drivers_memory(Membership& membership, int gpu) {
 
 void tend_memory(Membership& membership, uint64_t now_ns) {
     wire::Slot& slot = membership.slot();
-    if (slot.residence.asked_hold.load()) start_moving(membership);
-    if (uint64_t asked = slot.asked_memory.exchange(0)) {
-        slot.memory_limit.store(asked - 1);
-        last_measured_ns = 0;
-    }
+    mend_quota(slot);
+    static std::atomic<uint64_t> limit_then{0};
+    if (uint64_t limit = memory_limit(slot, 1 << 20); limit_then.exchange(limit) != limit) last_measured_ns = 0;
     settle_pools(membership);
     if (!has_memory_limit(membership.segment(), slot) || now_ns - last_measured_ns < kMeasureEveryNs) return;
     if (pthread_mutex_trylock(&lock) != 0) return;

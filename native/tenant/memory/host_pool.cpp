@@ -6,17 +6,21 @@
 #include "tenant/driver_calls.h"
 #include "tenant/found_once.h"
 #include "tenant/memory/host_memory.h"
+#include "wire/border.h"
 #include "wire/shared_segment.h"
 
 namespace tenant {
 
 namespace {
 
+constexpr uint64_t kMostCredible = uint64_t{1} << 46;  // of pinned memory; what is more is garbage
+
 uint64_t pinned_by_all(wire::Segment& segment) {
     uint64_t sum = 0;
     if (wire::is_shared(segment)) wire::look_around(segment);
     for (int i = 0; i < wire::kSlots; ++i)
-        if (wire::is_live(segment.slot(i))) sum += segment.slot(i).residence.host_pinned.load();
+        if (uint64_t bytes = segment.slot(i).residence.host_pinned.load(); wire::is_live(segment.slot(i)))
+            sum += bytes < kMostCredible ? bytes : 0;
     return sum;
 }
 
@@ -24,7 +28,7 @@ uint64_t pinned_by_all(wire::Segment& segment) {
 
 uint64_t host_budget(const wire::Segment& segment) {
     static FoundOnce<uint64_t> found;
-    if (uint64_t knob = segment.header.crowding.host_memory.load()) return knob;
+    if (uint64_t knob = wire::crowding_of(segment.header).host_memory) return knob;
     HostMemory memory;
     uint64_t all = found.get([&] {
         memory = host_memory();

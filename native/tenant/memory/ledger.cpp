@@ -162,10 +162,21 @@ Place place_of_current_context() {
 
 namespace {
 
+// In an administrator's segment a tenant whose memory can move looks when it is told to: the classes above may have
+// grown into their headroom.
+void tell_of_growth(wire::Segment& segment, uint64_t bytes) {
+    constexpr uint64_t kMuch = 32 << 20;
+    static std::atomic<uint64_t> untold{0};
+    if (!wire::is_shared(segment) || untold.fetch_add(bytes) + bytes < kMuch) return;
+    untold.store(0);
+    wire::ring_bell(segment);
+}
+
 bool take_within_limit(const Place& place, uint64_t bytes) {
     wire::Segment& segment = place.membership->segment();
     uint64_t users_limit = users_memory_limit(segment, devices[place.device].total.load(std::memory_order_relaxed));
     auto fits = [&] { return take_memory(segment, place.slot(), place.gpu, bytes, place.limit(), users_limit); };
+    tell_of_growth(segment, bytes);
     if (fits()) return true;
     if (bytes <= place.limit()) {
         if (free_postponed() && fits()) return true;
@@ -189,7 +200,10 @@ bool take(const Place& place, uint64_t bytes) {
     return false;
 }
 
-void count(const Place& place, uint64_t bytes) { count_memory(place.slot(), place.gpu, bytes); }
+void count(const Place& place, uint64_t bytes) {
+    count_memory(place.slot(), place.gpu, bytes);
+    tell_of_growth(place.membership->segment(), bytes);
+}
 
 void give(const Place& place, uint64_t bytes) {
     // Once the slot has been left, it may be somebody else's.

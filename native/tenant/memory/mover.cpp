@@ -22,7 +22,9 @@ using used_contexts::Drained;
 
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
-// While it is away, or waits for a boundary; and where others cannot wake it.
+// Where others ring: without that, and for the requests of this process.
+constexpr uint64_t kUnrungLookNs = 5000 * kMillisecond, kRequestNs = 200 * kMillisecond;
+// While it is away, or waits for a boundary.
 constexpr uint64_t kSoonLookNs = 5 * kMillisecond;
 constexpr uint64_t kBetweenBlocksNs = kMillisecond;
 constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
@@ -57,7 +59,7 @@ class Mover : private Others {
     bool is_pressed();
     template <class See>
     void see_crowds(See&& see);  // of the GPUs where it has memory that could leave
-    bool must_go(uint64_t now) { return mine_.held.load() || is_over_limit() || must_make_room(now); }
+    bool must_go(uint64_t now) { return is_held_ || is_over_limit() || must_make_room(now); }
     void leave();
     bool part(const Unused& unused);
     bool has_left_in_part() const;
@@ -76,7 +78,9 @@ class Mover : private Others {
 
     Membership& membership_;
     wire::Slot& slot_;
-    wire::Slot::Residence& mine_;
+    wire::Slot::Residence& mine_;  // shown there; what counts is kept here
+    wire::Where where_ = wire::resident;
+    bool is_held_ = false;  // by hand
     uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
     uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
@@ -90,19 +94,31 @@ class Mover : private Others {
 void Mover::run() {
     CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
     driver.cuThreadExchangeStreamCaptureMode(&relaxed);
+    // In an administrator's segment others cannot wake it by its slot, and each look reads the files of all.
+    const bool is_shared = wire::is_shared(membership_.segment());
+    uint64_t looked_ns = 0;
+    bool more = false, has_rung = true;
     while (phase.load() == moving) {
         uint32_t woken = mine_.wake.load();
-        look(wire::now_ns());
-        bool more = mine_.where.load() == wire::resident && prepare();
-        bool is_soon = asked_ns_ || mine_.where.load() == wire::away || wire::is_shared(membership_.segment());
-        uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : kResidentLookNs;
-        wait_to_be_woken(mine_.wake, woken, nap);
+        uint64_t now = wire::now_ns();
+        bool is_soon = asked_ns_ || where_ == wire::away;
+        bool is_due = !is_shared || is_soon || more || has_rung || now - looked_ns > kUnrungLookNs;
+        if (is_due || membership_.asked_hold.load()) {
+            look(looked_ns = now);
+            more = where_ == wire::resident && prepare();
+            is_soon = asked_ns_ || where_ == wire::away;
+        }
+        uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : is_shared ? kRequestNs : kResidentLookNs;
+        if (is_shared)
+            has_rung = wire::wait_at_bell(membership_.segment(), nap);
+        else
+            wait_to_be_woken(mine_.wake, woken, nap);
     }
 }
 
 void Mover::take_requests() {
-    if (uint32_t hold = mine_.asked_hold.exchange(0)) {
-        mine_.held.store(hold - 1);
+    if (uint32_t hold = membership_.asked_hold.exchange(0)) {
+        is_held_ = hold > 1;
         next_try_ns_ = 0;
     }
 }
@@ -110,7 +126,7 @@ void Mover::take_requests() {
 void Mover::look(uint64_t now) {
     take_requests();
     show();
-    if (mine_.where.load() == wire::away) {
+    if (where_ == wire::away) {
         membership_.beat(now);
         if (now < next_try_ns_) return;
         if (has_left_in_part() && must_go(now))
@@ -143,8 +159,7 @@ void Mover::see_crowds(See&& see) {
 }
 
 bool Mover::is_over_limit() const {
-    uint64_t limit = slot_.memory_limit.load();
-    if (!limit) return false;
+    if (!has_own_memory_limit(slot_)) return false;
     MovableBytes bytes = movable_bytes();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         if (!bytes.all[gpu]) continue;
@@ -173,6 +188,7 @@ bool Mover::is_pressed() {
 }
 
 void Mover::set_where(wire::Where where) {
+    where_ = where;
     mine_.where.store(where);
     // What is queued must be let through, or need not be any more.
     for (int gpu = 0; gpu < wire::kGpus; ++gpu)
@@ -275,8 +291,8 @@ bool Mover::part(const Unused& unused) {
 }
 
 bool Mover::has_left_in_part() const {
-    return mine_.where.load() == wire::away && std::any_of(slot_.memory, slot_.memory + wire::kGpus,
-                                                           [](auto& on_one) { return on_one.movable_bytes.load(); });
+    return where_ == wire::away && std::any_of(slot_.memory, slot_.memory + wire::kGpus,
+                                               [](auto& on_one) { return on_one.movable_bytes.load(); });
 }
 
 // One that was stopped half-way by a failure. While it gets on, those who wait for its room need not despair.
@@ -294,7 +310,7 @@ void Mover::leave_the_rest() {
 }
 
 bool Mover::may_come_back() {
-    if (mine_.held.load() || is_over_limit()) return false;
+    if (is_held_ || is_over_limit()) return false;
     wire::Segment& segment = membership_.segment();
     MovableBytes bytes = movable_bytes();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -367,8 +383,11 @@ void Mover::come_back() {
 void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
-    bool is_away = mine_.where.load() == wire::away;
-    bool comes_back = is_away && !mine_.held.load() && !is_over_limit();
+    bool is_away = where_ == wire::away;
+    bool comes_back = is_away && !is_held_ && !is_over_limit();
+    // Others may have written anything there.
+    if (mine_.where.load() != where_) set_where(where_);
+    mine_.held.store(is_held_);
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
         if (!bytes.absent[gpu] || !is_away) continue;
@@ -457,6 +476,7 @@ void stop_moving() {
 void wake_mover() {
     Membership* membership = Membership::current_if_joined();
     if (!membership) return;
+    if (wire::is_shared(membership->segment())) wire::ring_bell(membership->segment());
     wire::Flag& wake = membership->slot().residence.wake;
     wake.fetch_add(1);
     syscall(SYS_futex, &wake, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);

@@ -20,6 +20,25 @@ bool is_nobody(const uint8_t tenant[16]) {
     return true;
 }
 
+// The truth about the own slot.
+struct Own {
+    std::atomic<const wire::Slot*> slot{nullptr};
+    std::atomic<uint64_t> limit{0};
+    std::atomic<uint64_t> bytes[wire::kGpus]{};
+    // As the watcher last saw them.
+    uint64_t shown_then[wire::kGpus] = {}, bytes_then[wire::kGpus] = {};
+} own;
+
+bool is_own(const wire::Slot& slot) { return own.slot.load(std::memory_order_relaxed) == &slot; }
+
+uint64_t limit_of(const wire::Slot& slot) {
+    return (is_own(slot) ? own.limit : slot.memory_limit).load(std::memory_order_relaxed);
+}
+
+uint64_t bytes_of(const wire::Slot& slot, int gpu) {
+    return is_own(slot) ? own.bytes[gpu].load() : slot.gpus[gpu].memory_bytes.load();
+}
+
 template <class Do>
 void for_each_live(wire::Segment& segment, Do&& act) {
     uint64_t words[wire::kSlotWords];
@@ -52,22 +71,20 @@ uint64_t limit_in_bytes(uint64_t limit, uint64_t total) {
     return static_cast<uint64_t>(static_cast<double>(total) * static_cast<double>(limit & ~kShareOfGpu) / 1e6);
 }
 
-uint64_t memory_limit(const wire::Slot& slot, uint64_t total) {
-    return limit_in_bytes(slot.memory_limit.load(std::memory_order_relaxed), total);
-}
+uint64_t memory_limit(const wire::Slot& slot, uint64_t total) { return limit_in_bytes(limit_of(slot), total); }
 
 uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu) {
     uint64_t used = 0;
-    for_each_process(segment, tenant, [&](wire::Slot& slot) { used += slot.gpus[gpu].memory_bytes.load(); });
+    for_each_process(segment, tenant, [&](wire::Slot& slot) { used += bytes_of(slot, gpu); });
     return used;
 }
 
 uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu) {
-    uint64_t used = slot.gpus[gpu].memory_bytes.load();
+    uint64_t used = bytes_of(slot, gpu);
     // Whoever was not started by `run` is a tenant by itself.
     if (is_nobody(slot.tenant)) return used;
     for_each_process(segment, slot.tenant, [&](wire::Slot& other) {
-        if (&other != &slot) used += other.gpus[gpu].memory_bytes.load();
+        if (&other != &slot) used += bytes_of(other, gpu);
     });
     return used;
 }
@@ -91,13 +108,15 @@ uint64_t memory_used_by_user(wire::Segment& segment, int gpu) {
     uint64_t used = 0;
     uid_t user = wire::attached(segment).uid;
     for_each_live(segment, [&](wire::Slot& slot) {
-        if (slot.uid == user) used += slot.gpus[gpu].memory_bytes.load();
+        if (slot.uid == user) used += bytes_of(slot, gpu);
     });
     return used;
 }
 
+bool has_own_memory_limit(const wire::Slot& slot) { return limit_of(slot) != 0; }
+
 bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot) {
-    return slot.memory_limit.load(std::memory_order_relaxed) != 0 || users_memory_limit(segment, 1) != kNoLimit;
+    return has_own_memory_limit(slot) || users_memory_limit(segment, 1) != kNoLimit;
 }
 
 bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t bytes, uint64_t limit,
@@ -113,14 +132,49 @@ bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t byt
     return false;
 }
 
+uint64_t memory_of_process(const wire::Slot& slot, int gpu) { return bytes_of(slot, gpu); }
+
 void count_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
+    if (is_own(slot)) own.bytes[gpu].fetch_add(bytes);
     slot.gpus[gpu].memory_bytes.fetch_add(bytes);
     FAULT_POINT();
 }
 
 void give_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
+    if (is_own(slot)) own.bytes[gpu].fetch_sub(bytes);
     slot.gpus[gpu].memory_bytes.fetch_sub(bytes);
     FAULT_POINT();
+}
+
+void own_quota(wire::Slot& slot, uint64_t limit) {
+    for (auto& bytes : own.bytes) bytes.store(0);
+    own.slot.store(&slot);
+    change_memory_limit(slot, limit);
+}
+
+void change_memory_limit(wire::Slot& slot, uint64_t limit) {
+    own.limit.store(limit);
+    slot.memory_limit.store(limit);
+    slot.limit_check.store(wire::check_of(limit));
+}
+
+void mend_quota(wire::Slot& slot) {
+    uint64_t limit;
+    if (!read_memory_limit(slot, &limit) || limit != own.limit.load()) change_memory_limit(slot, own.limit.load());
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        uint64_t bytes = own.bytes[gpu].load(), shown = slot.gpus[gpu].memory_bytes.load();
+        // The two are changed one after the other: they differ for good only if neither has changed since the last
+        // look.
+        if (bytes != shown && bytes == own.bytes_then[gpu] && shown == own.shown_then[gpu])
+            slot.gpus[gpu].memory_bytes.compare_exchange_strong(shown, bytes);
+        own.bytes_then[gpu] = bytes;
+        own.shown_then[gpu] = shown;
+    }
+}
+
+bool read_memory_limit(const wire::Slot& slot, uint64_t* limit) {
+    *limit = slot.memory_limit.load();
+    return slot.limit_check.load() == wire::check_of(*limit);
 }
 
 }  // namespace tenant

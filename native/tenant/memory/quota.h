@@ -18,6 +18,7 @@ uint64_t parse_memory_limit(const char* text);
 
 // The limit that holds for a slot's owner on a GPU with `total` bytes: all that decides about memory asks here.
 uint64_t memory_limit(const wire::Slot& slot, uint64_t total);
+bool has_own_memory_limit(const wire::Slot& slot);
 uint64_t limit_in_bytes(uint64_t limit, uint64_t total);
 
 // What the tenant of this slot has taken on a GPU: its live processes together.
@@ -29,6 +30,15 @@ uint64_t users_memory_limit(wire::Segment& segment, uint64_t total);
 uint64_t memory_used_by_user(wire::Segment& segment, int gpu);
 // Whether there is a limit of either kind.
 bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot);
+
+// From now on this is the process's own slot. Its limit and what it counts are kept in private memory too, and what
+// stands in the slot is only shown: whatever is written there, no allocation fails by it.
+void own_quota(wire::Slot& slot, uint64_t limit);
+void change_memory_limit(wire::Slot& slot, uint64_t limit);
+// Writes again what was overwritten; the watcher's, now and then.
+void mend_quota(wire::Slot& slot);
+// What another process of the run has in its slot, if it is good.
+bool read_memory_limit(const wire::Slot& slot, uint64_t* limit);
 // A live process of this tenant, other than `but`; null: none.
 wire::Slot* process_of(wire::Segment& segment, const uint8_t tenant[16], const wire::Slot* but);
 
@@ -36,6 +46,7 @@ wire::Slot* process_of(wire::Segment& segment, const uint8_t tenant[16], const w
 bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t bytes, uint64_t limit,
                  uint64_t users_limit = kNoLimit);
 // What the driver has taken already is counted, limit or not.
+uint64_t memory_of_process(const wire::Slot& slot, int gpu);
 void count_memory(wire::Slot& slot, int gpu, uint64_t bytes);
 void give_memory(wire::Slot& slot, int gpu, uint64_t bytes);
 

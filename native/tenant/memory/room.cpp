@@ -10,6 +10,7 @@
 #include "tenant/membership.h"
 #include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
+#include "wire/border.h"
 #include "wire/shared_segment.h"
 
 namespace tenant {
@@ -23,7 +24,12 @@ constexpr uint64_t kDoubtNs = 100 * kMillisecond;
 // A refusal counts for so long. A capture ends soon; a lack of host memory does not.
 constexpr uint64_t kBriefNs = 20 * kMillisecond, kLongNs = 1000 * kMillisecond;
 
+constexpr uint32_t kLongestStayMs = 3600000;
+
 std::atomic<uint64_t> needed[wire::kGpus];
+
+// More than any process has of one GPU, managed memory included, is garbage.
+uint64_t credible(uint64_t bytes, uint64_t total) { return total && bytes / 8 > total ? 0 : bytes; }
 
 bool refuses_for(const wire::Slot& slot, uint64_t now, uint64_t brief_ns) {
     uint32_t why = slot.residence.refusal.load();
@@ -32,11 +38,12 @@ bool refuses_for(const wire::Slot& slot, uint64_t now, uint64_t brief_ns) {
     return now - slot.residence.refused_ns.load() < lasts;
 }
 
-arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint64_t now) {
+arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint64_t total, uint64_t now) {
     wire::Slot& slot = segment.slot(static_cast<int>(number));
     wire::Slot::Residence& residence = slot.residence;
     uint32_t where = residence.where.load();
-    uint64_t bytes = slot.gpus[gpu].memory_bytes.load(), movable = slot.memory[gpu].movable_bytes.load();
+    uint64_t bytes = credible(memory_of_process(slot, gpu), total);
+    uint64_t movable = slot.memory[gpu].movable_bytes.load();
     bool has_left_in_part = where == wire::away && movable;
     bool here = where == wire::resident || where == wire::leaving || where == wire::returning || has_left_in_part;
     bool can_leave =
@@ -48,16 +55,17 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
     movable = can_leave ? std::min(movable, bytes) : 0;
     return {number,
-            slot.tenant_class.load(),
-            slot.weight.load(),
+            wire::class_of(slot),
+            wire::weight_of(slot),
             bytes,
             movable,
             later,
-            waits_here ? residence.wanted_bytes.load() : 0,
+            waits_here ? credible(residence.wanted_bytes.load(), total) : 0,
             residence.wanted_hard.load() != 0,
             residence.waiting_since_ns.load(),
             residence.since_ns.load(),
-            arbiter::stay_ns(residence.transfer_ns.load(), later, segment.header.crowding.stay_ms.load()),
+            arbiter::stay_ns(residence.transfer_ns.load(), later,
+                             std::min(wire::crowding_of(segment.header).stay_ms, kLongestStayMs)),
             slot.gpus[gpu].busy.load() != 0,
             where == wire::leaving};
 }
@@ -71,9 +79,9 @@ void nap() {
 
 Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
     if (wire::is_shared(segment)) wire::look_around(segment);
-    uint64_t capacity = segment.header.gpus[gpu_number].capacity.load();
+    uint64_t capacity = wire::capacity_of(segment.header, gpu_number);
     gpu.capacity = capacity ? std::min(capacity, total ? total : capacity) : total;
-    uint64_t headroom = segment.header.crowding.headroom.load();
+    uint64_t headroom = wire::crowding_of(segment.header).headroom;
     gpu.headroom = headroom ? headroom - 1 : arbiter::default_headroom(gpu.capacity);
     uint64_t now = wire::now_ns();
     uint64_t words[wire::kSlotWords];
@@ -83,7 +91,7 @@ Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
             uint32_t number = word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
             wire::Slot& slot = segment.slot(static_cast<int>(number));
             if (!wire::is_live(slot)) continue;
-            arbiter::Tenant one = describe(segment, number, gpu_number, now);
+            arbiter::Tenant one = describe(segment, number, gpu_number, total, now);
             // Who neither has nor wants any is not there.
             if (one.bytes || one.wanted || slot.gpus[gpu_number].figures.bursts.load()) tenants[count++] = one;
         }
@@ -103,12 +111,16 @@ uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
 
 void begin_room(wire::Segment& segment, int gpu) {
     if (wire::is_shared(segment)) return;  // the administrator's to say
-    uint64_t none = 0;
-    if (uint64_t said = parse_memory_limit(getenv("COTENANT_CAPACITY")); said && !(said & kShareOfGpu))
-        segment.header.gpus[gpu].capacity.compare_exchange_strong(none, said);
-    none = 0;
-    if (uint64_t said = parse_memory_limit(getenv("COTENANT_HOST_MEMORY")); said && !(said & kShareOfGpu))
-        segment.header.crowding.host_memory.compare_exchange_strong(none, said);
+    // What was said already holds.
+    uint64_t said = parse_memory_limit(getenv("COTENANT_CAPACITY"));
+    if (said && !(said & kShareOfGpu) && !wire::capacity_of(segment.header, gpu))
+        wire::set_capacity(segment.header, gpu, said);
+    said = parse_memory_limit(getenv("COTENANT_HOST_MEMORY"));
+    wire::Crowding crowding = wire::crowding_of(segment.header);
+    if (said && !(said & kShareOfGpu) && !crowding.host_memory) {
+        crowding.host_memory = said;
+        wire::set_crowding(segment.header, crowding);
+    }
 }
 
 bool is_room(const Place& place) {
@@ -122,7 +134,10 @@ bool is_room(const Place& place) {
 
 void Crowd::wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const {
     uint32_t chosen[wire::kSlots];
-    if (wire::is_shared(segment)) return;
+    if (wire::is_shared(segment)) {
+        wire::ring_bell(segment);
+        return;
+    }
     uint32_t found = arbiter::choose(tenants, count, who, missing(who), wire::now_ns(), chosen);
     for (uint32_t i = 0; i < found; ++i) {
         wire::Flag& wake = segment.slot(static_cast<int>(chosen[i])).residence.wake;

@@ -5,6 +5,7 @@
 #include "admission/arbiter.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/pause.h"
+#include "wire/border.h"
 
 namespace tenant {
 
@@ -33,7 +34,7 @@ void begin_room(wire::Segment& segment, int gpu);
 
 // Whether tenants are told of less than the GPU has.
 inline bool has_less_capacity(const wire::Segment& segment, int gpu) {
-    return segment.header.gpus[gpu].capacity.load(std::memory_order_relaxed) != 0;
+    return wire::capacity_of(segment.header, gpu) != 0;
 }
 
 // Bytes that were counted in the slot just now: whether all tenants together are within the GPU's capacity.

@@ -228,7 +228,7 @@ def check_against_class(path: Path, pid: int, wanted: Mapping[str, int]) -> None
 
 def check_against_rights(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
     """An administrator's segment says who may have which class."""
-    if "tenant_class" not in wanted or not path.is_dir():
+    if "tenant_class" not in wanted or not segment.is_folder(path):
         return
     from cotenant import shared_segment
 
@@ -250,13 +250,14 @@ def has_taken(tenant: segment.Tenant | None, pid: int, wanted: Mapping[str, int]
 
 def others_of_its_run(path: Path, pid: int) -> list[int]:
     tenants = segment.read(path).tenants
-    runs = {tenant.tenant for tenant in tenants if tenant.pid == pid} - {NO_RUN}
-    return [tenant.pid for tenant in tenants if tenant.tenant in runs and tenant.pid != pid]
+    own = segment.with_pid(pid, tenants)
+    run = own.tenant if own else NO_RUN
+    return [one.pid for one in tenants if one.tenant == run != NO_RUN and one.pid != pid]
 
 
 def tenant_of(path: Path, pid: int) -> segment.Tenant | None:
     try:
-        return next((tenant for tenant in segment.read(path).tenants if tenant.pid == pid), None)
+        return segment.with_pid(pid, segment.read(path).tenants)
     except FileNotFoundError:
         return None
     except segment.BadSegment as error:

@@ -38,7 +38,7 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
         seen = segment.Snapshot({}, (), 0)
     except segment.BadSegment as error:
         raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
-    tenant = next((one for one in seen.tenants if one.pid == pid), None)
+    tenant = segment.with_pid(pid, seen.tenants)
     if tenant is None:
         known = ", ".join(f"{one.pid} ({one.program})" for one in seen.tenants) or "no tenants"
         raise Problem(f"no tenant has the process number {pid}", f"there are {known}")

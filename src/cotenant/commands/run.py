@@ -208,7 +208,7 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
         if policy:
             segment.choose_policy(path, policy)
         # An administrator's segment has the administrator's daemon, or none.
-        if not no_daemon and (not path.is_dir() or os.access(path / "header", os.W_OK)):
+        if not no_daemon and (not segment.is_folder(path) or os.access(path / "header", os.W_OK)):
             from cotenant.daemon import start
 
             start.unless_running(path, os.environ)

@@ -213,7 +213,7 @@ def gathered(folder: Path) -> dict[str, Any]:
     header = shared_segment.read_header(folder)
     return {
         "segment": str(folder),
-        "administrator": user_name(folder.stat().st_uid),
+        "administrator": user_name(folder.lstat().st_uid),
         "policy": printable(header.policy.decode(errors="replace")),
         "gpus": [segment.uuid_text(bytes(gpu.uuid)) for gpu in header.gpus if gpu.known == segment.GPU_VALID],
         "rights": [
@@ -267,8 +267,8 @@ class opened:
         self.folder = folder
 
     def __enter__(self) -> None:
-        if self.folder.exists() and not self.folder.is_dir():
-            raise Problem(f"{self.folder} is a segment of one user", NAMED_SEGMENT_HINT, USAGE)
+        if os.path.lexists(self.folder) and not segment.is_folder(self.folder):
+            raise Problem(f"{self.folder} is no administrator's segment", NAMED_SEGMENT_HINT, USAGE)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):

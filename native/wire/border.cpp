@@ -1,0 +1,104 @@
+#include "wire/border.h"
+
+namespace wire {
+
+namespace {
+
+constexpr int kTries = 100;  // while somebody changes it
+
+uint32_t check_of_crowding(const Crowding& said) { return check_of(said.headroom, said.host_memory, said.stay_ms); }
+
+uint32_t check_of_right(const Said& said) { return check_of(said.whose, said.id, said.best_class, said.memory_limit); }
+
+Crowding raw(const Header::Crowding& words) {
+    return {words.headroom.load(), words.host_memory.load(), words.stay_ms.load()};
+}
+
+Said raw(const Right& words) {
+    return {words.whose.load(), words.id.load(), words.best_class.load(), words.memory_limit.load()};
+}
+
+Asked raw(const Slot& slot) {
+    const Slot::Asked& asked = slot.asked;
+    return {asked.tenant_class.load(), asked.weight.load(),        asked.slowdown.load(),
+            asked.floor.load(),        asked.time_slice_us.load(), slot.residence.asked_hold.load(),
+            slot.asked_memory.load()};
+}
+
+uint32_t check_of_requests(const Asked& asked) {
+    return check_of(asked.tenant_class, asked.weight, asked.slowdown, asked.floor, asked.time_slice_us, asked.hold,
+                    asked.memory);
+}
+
+}  // namespace
+
+uint64_t capacity_of(const Header& header, int gpu) {
+    const Header::Gpu& words = header.gpus[gpu];
+    for (int i = 0; i < kTries; ++i) {
+        uint64_t bytes = words.capacity.load();
+        if (bytes == 0 || words.capacity_check.load() == check_of(bytes)) return bytes;
+    }
+    return 0;
+}
+
+void set_capacity(Header& header, int gpu, uint64_t bytes) {
+    header.gpus[gpu].capacity.store(bytes);
+    header.gpus[gpu].capacity_check.store(check_of(bytes));
+}
+
+Crowding crowding_of(const Header& header) {
+    for (int i = 0; i < kTries; ++i) {
+        Crowding said = raw(header.crowding);
+        uint32_t check = header.crowding.check.load();
+        if (check == 0) break;
+        if (check == check_of_crowding(said)) return said;
+    }
+    return {};
+}
+
+void set_crowding(Header& header, const Crowding& crowding) {
+    header.crowding.headroom.store(crowding.headroom);
+    header.crowding.host_memory.store(crowding.host_memory);
+    header.crowding.stay_ms.store(crowding.stay_ms);
+    header.crowding.check.store(check_of_crowding(crowding));
+}
+
+Said said_by(const Right& right) {
+    for (int i = 0; i < kTries; ++i) {
+        Said said = raw(right);
+        if (said.whose == of_nobody) break;
+        if (right.check.load() != check_of_right(said)) continue;
+        said.best_class = std::min<uint32_t>(said.best_class, kClasses);
+        return said;
+    }
+    return {};
+}
+
+void seal(Header& header) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (int gpu = 0; gpu < kGpus; ++gpu) set_capacity(header, gpu, header.gpus[gpu].capacity.load());
+    set_crowding(header, raw(header.crowding));
+    for (Right& right : header.rights) right.check.store(check_of_right(raw(right)));
+}
+
+Request take_requests(Slot& slot, Asked* out) {
+    *out = raw(slot);
+    if (out->is_nothing()) return Request::none;
+    if (slot.asked_check.load() != check_of_requests(*out)) return Request::garbage;
+    forget_requests(slot);
+    return Request::good;
+}
+
+void forget_requests(Slot& slot) {
+    for (Flag* word : {&slot.asked.tenant_class, &slot.asked.weight, &slot.asked.slowdown, &slot.asked.floor,
+                       &slot.asked.time_slice_us, &slot.residence.asked_hold})
+        word->store(0);
+    slot.asked_memory.store(0);
+}
+
+void seal_requests(Slot& slot) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    slot.asked_check.store(check_of_requests(raw(slot)));
+}
+
+}  // namespace wire

@@ -1,0 +1,69 @@
+// What is read from shared memory, brought into its range: any word there may hold anything at any moment.
+//
+// A knob out of range counts as the nearest that can be meant. What could make a guest fail or wait for ever (a limit,
+// a capacity, a request to pause) counts only if the check word beside it agrees; else it is as if nothing had been
+// said. A value that is just being changed does not agree for a moment either: so it is read whole or not at all, in
+// whatever order its writer's stores arrive.
+#pragma once
+
+#include "wire/wire.h"
+
+namespace wire {
+
+// A rule that nobody knows lets everybody go, as `none` does.
+inline uint32_t rule_of(const Header& header) { return header.knobs.rule.load(std::memory_order_relaxed); }
+
+inline uint32_t within(const Flag& word, uint32_t least, uint32_t most) {
+    return std::clamp(word.load(std::memory_order_relaxed), least, most);
+}
+inline uint32_t grace_us(const Knobs& knobs) { return within(knobs.grace_us, 0, 1000000); }
+inline uint32_t gate_every_us(const Knobs& knobs) { return within(knobs.gate_every_us, 0, 1000000); }
+inline uint32_t stale_ms(const Knobs& knobs) { return within(knobs.stale_ms, 0, 60000); }
+inline uint32_t in_flight_us(const Knobs& knobs) { return within(knobs.in_flight_us, 1, 10000000); }
+inline uint32_t turn_us(const Knobs& knobs) { return within(knobs.turn_us, 1, 10000000); }
+inline uint32_t patience_ms(const Knobs& knobs) { return within(knobs.patience_ms, 0, 10000); }
+
+// What no tenant is, counts as the lowest: it keeps nobody waiting.
+inline uint32_t class_of(const Slot& slot) { return within(slot.tenant_class, 0, kClasses - 1); }
+inline uint32_t weight_of(const Slot& slot) { return within(slot.weight, 1, 1000000); }
+
+// What a controller holds runs out within a fraction of a second; what would hold for longer than this is garbage.
+constexpr uint64_t kLongestHoldNs = 60ull * 1000000000;
+inline bool holds_until(const Count& until, uint64_t now_ns) {
+    uint64_t moment = until.load(std::memory_order_relaxed);
+    return moment > now_ns && moment - now_ns <= kLongestHoldNs;
+}
+
+// Settings with a check word. 0: nothing is said, or it is garbage.
+uint64_t capacity_of(const Header& header, int gpu);
+void set_capacity(Header& header, int gpu, uint64_t bytes);
+struct Crowding {
+    uint64_t headroom;  // 1 + bytes
+    uint64_t host_memory;
+    uint32_t stay_ms;
+};
+Crowding crowding_of(const Header& header);
+void set_crowding(Header& header, const Crowding& crowding);
+// An entry that is no right has whose == of_nobody.
+struct Said {
+    uint32_t whose, id, best_class;
+    uint64_t memory_limit;
+};
+Said said_by(const Right& right);
+// Puts the check words to what a header says, after a tool has written it.
+void seal(Header& header);
+
+// What others have asked a tenant to change to: 1 + each value, 0 for what they did not ask.
+struct Asked {
+    uint32_t tenant_class, weight, slowdown, floor, time_slice_us, hold;
+    uint64_t memory;
+
+    bool is_nothing() const { return !(tenant_class | weight | slowdown | floor | time_slice_us | hold | memory); }
+};
+enum class Request { none, garbage, good };
+// Takes a good one out of the slot; garbage stays until forget_requests.
+Request take_requests(Slot& slot, Asked* out);
+void forget_requests(Slot& slot);
+void seal_requests(Slot& slot);
+
+}  // namespace wire

@@ -1,0 +1,28 @@
+// Which process a slot belongs to, for those who can see it: its number, when it started, and in which PID namespace.
+#pragma once
+
+#include "wire/wire.h"
+
+namespace wire {
+
+struct Identity {
+    uint32_t pid;
+    uint64_t started;  // in clock ticks since boot (field 22 of /proc/PID/stat)
+    uint64_t pid_namespace;
+};
+
+// Of the calling process.
+Identity own_identity();
+
+// What a slot says, where its check word agrees. False: it is garbage, or nobody has signed yet.
+bool read_identity(const Slot& slot, Identity* out);
+void write_identity(Slot& slot, const Identity& identity);
+
+// Whether it is certain that there is no such process: it would be in our own PID namespace and is not.
+bool is_gone(const Identity& identity);
+
+inline bool operator==(const Identity& a, const Identity& b) {
+    return a.pid == b.pid && a.started == b.started && a.pid_namespace == b.pid_namespace;
+}
+
+}  // namespace wire
