@@ -253,8 +253,10 @@ class EngineState : public Subscriber, public std::enable_shared_from_this<Engin
             result = contained([&] { return operation.effect(Timing{event.start_us, event.end_us}); });
             operation.effect = nullptr;
         }
+        // Before anybody can see that the operation is over.
+        if (result) fail_here(result);
         finish(event.op);
-        if (result) fail(result);
+        if (result) end_context();
     }
 
     bool poll(OpId op, const std::function<bool()>& until) override {

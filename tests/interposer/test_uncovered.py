@@ -168,3 +168,32 @@ def test_streams_of_green_contexts_count_and_pass_gates(tenant: Start) -> None:
     one.finish()
     assert (one.total("kernels"), one.total("escaped")) == (7, 0)
     assert one.total("gates") > 0
+
+
+# Functions that the software GPU does not have; these do nothing, and succeed.
+MORE_FUNCTIONS = """
+int cuCheckpointProcessCheckpoint(int pid, void* args) { return pid < 0; }
+int cuCheckpointProcessRestore(int pid, void* args) { return pid < 0; }
+int cuWaitExternalSemaphoresAsync(void* semaphores, void* args, unsigned count, void* stream) { return 0; }
+int cuSignalExternalSemaphoresAsync(void* semaphores, void* args, unsigned count, void* stream) { return 0; }
+"""
+CALLING = """
+import ctypes
+from soft import Gpu, check, driver
+gpu = Gpu(); stream = gpu.stream(); library = ctypes.CDLL('libcuda.so.1')
+for pid in (1, 1, -1): print(library.cuCheckpointProcessCheckpoint(pid, None))
+print(library.cuCheckpointProcessRestore(1, None))
+for name in ('Wait', 'Signal', 'Signal'):
+    print(getattr(library, f'cu{name}ExternalSemaphoresAsync')(None, None, 0, ctypes.c_void_p(int(stream))))
+"""
+
+
+def test_checkpoints_and_external_semaphores_are_counted(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path], tmp_path: Path
+) -> None:
+    report = tmp_path / "report"
+    told = {"COTENANT_DRIVER": str(driver_with(MORE_FUNCTIONS)), "COTENANT_REPORT": str(report)}
+    done = run_python(CALLING, preloaded | told)
+    assert done.stdout.split() == ["0", "0", "1", "0", "0", "0", "0"], done.stderr
+    seen = json.loads(report.read_text())
+    assert (seen["checkpoints"], seen["memory_ops"]) == (3, 3)
