@@ -30,17 +30,6 @@ EXPORT void cotenant_segment_close(void* segment) { wire::close_segment(static_c
 
 EXPORT uint64_t cotenant_now_ns() { return wire::now_ns(); }
 
-EXPORT int cotenant_segment_bury_the_dead(void* segment) {
-    return wire::bury_the_dead(*static_cast<wire::Segment*>(segment));
-}
-
-// Bit i: slot i is a live tenant. In a shared segment it is also the moment to see who there is and what they do.
-EXPORT void cotenant_segment_members(void* segment, uint64_t words[wire::kSlotWords]) {
-    auto& opened = *static_cast<wire::Segment*>(segment);
-    if (wire::is_shared(opened)) wire::look_around(opened);
-    wire::members(opened, words);
-}
-
 // What a controller has written for a tenant holds from now on. 0: this user may not write its slot.
 EXPORT int cotenant_segment_steer(void* segment, int index, int gpu) {
     auto& opened = *static_cast<wire::Segment*>(segment);

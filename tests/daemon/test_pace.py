@@ -120,7 +120,12 @@ def test_what_is_held_outlasts_the_next_tick_but_one(
     assert pause_ms is not None
     here = attachment.slots[70].gpus[0]
     for until in (here.shut_until_ns, here.tolerant_until_ns):
-        assert began + 2 * pause_ms * 1e6 <= until <= time.monotonic_ns() + 3 * max(pause_ms, 100) * 1e6
+        # A tick may also be late: for a fraction of a second nothing runs out.
+        assert (
+            began + max(2 * pause_ms, 100) * 1e6
+            <= until
+            <= time.monotonic_ns() + 3 * max(pause_ms, 100) * 1e6
+        )
 
 
 def test_ticks_that_cost_much_are_fewer_and_hold_for_longer(attachment: Attachment, tmp_path: Path) -> None:
@@ -304,6 +309,24 @@ def test_it_lingers_and_looks_for_jobs_only_then(
     assert not one.is_needed()
     found[0] = 4711
     assert one.is_needed() and time.monotonic() - one.needed_at < 10
+
+
+def test_a_job_that_was_found_is_looked_at_alone(
+    attachment: Attachment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands of processes."""
+    one = Daemon(attachment, "strict", linger_seconds=0)
+    scans, living = [], {4711}
+
+    def scan(path: Path) -> int | None:
+        scans.append(path)
+        return next(iter(living), None)
+
+    monkeypatch.setattr(loop, "somebody_under", scan)
+    monkeypatch.setattr(loop, "is_under", lambda path, pid: pid in living)
+    assert one.is_needed() and one.is_needed() and len(scans) == 1
+    living.clear()
+    assert not one.is_needed() and len(scans) == 2
 
 
 def test_tenants_keep_it(attachment: Attachment) -> None:

@@ -155,7 +155,6 @@ class Daemon:
             return False
         self.wanted = wanted
         self.controllers = {}
-        self.attachment.reset()
         try:
             self.source = registry.source_of(name)
             with self.patience():
