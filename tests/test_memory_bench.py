@@ -89,7 +89,7 @@ def assert_that_moves_were_seen(found: dict[str, Any]) -> None:
 def test_copies_while_another_job_moves(cotenant: Run, softgpu_env: dict[str, str]) -> None:
     pytest.importorskip("cuda.bindings")
     command = (sys.executable, BENCH / "copies.py", "--mib", "64", "--times", "2")
-    done = cotenant("softgpu", "--", *command, env=softgpu_env, timeout=120)
+    done = cotenant("softgpu", "--", *command, env=softgpu_env, timeout=600)
     assert done.returncode == 0, done.stderr
     assert {line.split(" | ")[0] for line in done.stdout.splitlines() if "GPU |" in line} == {
         "| it leaves",
@@ -101,8 +101,9 @@ def test_copies_while_another_job_moves(cotenant: Run, softgpu_env: dict[str, st
 
 def test_the_first_pause_and_the_next(cotenant: Run, softgpu_env: dict[str, str]) -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    command = (sys.executable, BENCH / "first_pause.py", "--mib", "64", "--jobs", "2")
-    done = cotenant("softgpu", "--", *command, env=softgpu_env)
+    # Two programs start and move six times: on a busy machine that takes what it takes.
+    command = (sys.executable, BENCH / "first_pause.py", "--mib", "16", "--jobs", "2")
+    done = cotenant("softgpu", "--", *command, env=softgpu_env, timeout=600)
     assert done.returncode == 0, done.stderr
     header, _, *rows = done.stdout.splitlines()
     assert header == "| first, s | second | third |"
