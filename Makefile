@@ -22,7 +22,7 @@ CPP_FILES := $(shell find $(wildcard native tests bench) \( -name '*.h' -o -name
 
 .PHONY: help
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 32
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 32
 
 $(TOOLS): pyproject.toml packaging/prerequisites.sh
 	@python=$$(packaging/prerequisites.sh)
@@ -38,7 +38,7 @@ $(PACKAGE): $(TOOLS) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -51,6 +51,13 @@ demo: $(PACKAGE)  ## share one GPU between two jobs, and show what it does to la
 
 test: lint $(PACKAGE)  ## lint, and all tests that need no GPU
 	@$(PYTHON_IN_VENV) -m pytest --quiet
+
+sanitize: $(PACKAGE)  ## the native tests' programs with ThreadSanitizer, then with Address- and UndefinedBehaviorSanitizer
+	@echo "sanitize: threads"
+	COTENANT_TEST_SANITIZE=thread TSAN_OPTIONS=halt_on_error=1 $(PYTHON_IN_VENV) -m pytest --quiet tests/wire tests/tenant
+	echo "sanitize: addresses and undefined behaviour"
+	COTENANT_TEST_SANITIZE=address,undefined UBSAN_OPTIONS=halt_on_error=1 \
+	    $(PYTHON_IN_VENV) -m pytest --quiet tests/wire tests/tenant
 
 lint: lint-python lint-cpp lint-warnings  ## formats, types and compiler warnings
 
@@ -115,6 +122,9 @@ $(ZIG): $(TOOLS)
 
 wheels: $(PACKAGE) $(ZIG)  ## wheels for x86-64 and aarch64, each installed and tested where it can be run
 	@$(PYTHON_IN_VENV) packaging/wheels.py
+
+test-16k: $(PACKAGE) $(ZIG)  ## the shared memory's tests on a kernel with 16 KiB pages (qemu, Debian, ten minutes)
+	@$(PYTHON_IN_VENV) packaging/large_pages.py
 
 bundle: $(PACKAGE) $(ZIG)  ## one archive for a machine without a network (BUNDLE_PYTHONS="3.12" and BUNDLE_MACHINE=aarch64 choose)
 	@$(PYTHON_IN_VENV) packaging/bundle.py --machine $(BUNDLE_MACHINE) $(BUNDLE_PYTHONS)

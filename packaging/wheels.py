@@ -3,6 +3,7 @@
     python packaging/wheels.py [--output dist] [MACHINE...]
 
 PyPI's ziglang compiles, against the C library of 2018 (2.28), so that a wheel serves every system from then on.
+Each is installed and tested; that for the other machine with qemu-user and Debian's Python, where there are such.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import venv
 import zipfile
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-from cotenant.architecture import ARCHITECTURES, Architecture
+from cotenant.architecture import ARCHITECTURES, HERE, Architecture
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_GLIBC = (2, 28)
@@ -30,8 +32,10 @@ class PackagingError(Exception):
     pass
 
 
-def pip(*arguments: str | Path, extra: dict[str, str] | None = None) -> None:
-    command = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", *map(str, arguments)]
+def pip(
+    *arguments: str | Path, python: Path = Path(sys.executable), extra: dict[str, str] | None = None
+) -> None:
+    command = [str(python), "-m", "pip", "-qq", "--disable-pip-version-check", *map(str, arguments)]
     env = os.environ | (extra or {})
     result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if result.returncode:
@@ -115,6 +119,55 @@ def glibc_versions(elf: ELFFile) -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in found if match]
 
 
+def self_test(python: Path, env: dict[str, str]) -> None:
+    """What was installed for this Python works: it starts, and shares the software GPU."""
+    cotenant = [str(python), "-m", "cotenant"]
+    where = "import cotenant.parts; print(cotenant.parts.probe())"
+    with tempfile.TemporaryDirectory(prefix="cotenant-wheel-") as scratch:
+        env = env | {
+            "COTENANT_SOFTGPU_DIR": scratch,
+            "COTENANT_SEGMENT": f"{scratch}/segment",
+            "COTENANT_NO_DAEMON": "1",
+        }
+
+        def succeed(*command: str) -> str:
+            done = subprocess.run(
+                command, env=env, cwd=scratch, capture_output=True, text=True, timeout=600, check=False
+            )
+            if done.returncode:
+                raise PackagingError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+            return done.stdout
+
+        print(f"  {succeed(*cotenant, '--version').strip()}", flush=True)
+        print(f"  {succeed(*cotenant, 'softgpu', '--', *cotenant, 'doctor').splitlines()[-1]}", flush=True)
+        probe = succeed(str(python), "-c", where).strip()
+        said = succeed(*cotenant, "softgpu", "--", *cotenant, "run", "--require", "--", probe)
+        if '"interposed": true' not in said:
+            raise PackagingError(f"a job ran past the interposer: {said}")
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("COTENANT_", "PYTHON"))}
+
+
+def test_here(wheel: Path, folder: Path) -> None:
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    pip("install", wheel, python=python)
+    self_test(python, clean_environment())
+
+
+def test_elsewhere(wheel: Path, machine: Architecture) -> None:
+    """With Debian's Python for that machine, by qemu's emulation of a process."""
+    import foreign
+
+    if problem := foreign.cannot_run(machine):
+        print(f"  not tested: {problem}", flush=True)
+        return
+    root = foreign.root_with(machine, [str(wheel)])
+    self_test(root / foreign.PYTHON, clean_environment() | foreign.environment(root))
+
+
 def main() -> int:
     machines = {machine.name: machine for machine in ARCHITECTURES}
     parser = argparse.ArgumentParser(
@@ -130,7 +183,13 @@ def main() -> int:
     try:
         for name in options.machines or machines:
             print(f"building the wheel for {name}", flush=True)
-            print(build(machines[name], options.output), flush=True)
+            wheel = build(machines[name], options.output)
+            print(f"testing {wheel}", flush=True)
+            if machines[name] is HERE:
+                with tempfile.TemporaryDirectory(prefix="cotenant-wheel-") as scratch:
+                    test_here(wheel, Path(scratch))
+            else:
+                test_elsewhere(wheel, machines[name])
     except PackagingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

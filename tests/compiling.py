@@ -1,8 +1,14 @@
-"""C++ programs made of a test's source and a room's, for what Python cannot reach."""
+"""C++ programs made of a test's source and a room's, for what Python cannot reach.
+
+COTENANT_TEST_SANITIZE=thread compiles them all with a sanitizer (`make sanitize`). COTENANT_TEST_PROGRAMS names a
+folder that keeps them, and COTENANT_TEST_CXX another compiler: they are made here for a machine that has none
+(`make test-16k`).
+"""
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -44,7 +50,15 @@ def compile_program(
     compiled once a session, and those of one program side by side. With `sanitize` the compiler's sanitizer of that
     name is in it; the test is skipped where there is none.
     """
-    compiler = shutil.which("g++")
+    kept = os.environ.get("COTENANT_TEST_PROGRAMS")
+    sanitize = sanitize or os.environ.get("COTENANT_TEST_SANITIZE")
+    program = folder / "program"
+    if kept:
+        digest = hashlib.sha256(repr((sources, define, sanitize)).encode()).hexdigest()[:8]
+        program = Path(kept) / f"{Path(sources[0]).stem}-{digest}"
+        if program.exists():
+            return program
+    compiler = shutil.which(os.environ.get("COTENANT_TEST_CXX", "g++"))
     if not compiler:
         pytest.skip("no C++ compiler")
     options = [
@@ -59,17 +73,19 @@ def compile_program(
     options += [f"-I{TREE / 'native'}"]
     options += [f"-D{define}"] if define else []
     options += [f"-I{headers}", "-Wno-deprecated-declarations"] if headers else []
-    program = folder / "program"
     sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
     if sanitize:
         trial = [compiler, *sanitizer, "-x", "c++", "-", "-o", str(program)]
         source = "int main() { return 0; }"
         if subprocess.run(trial, input=source, text=True, capture_output=True, check=False).returncode:
             pytest.skip(f"no {sanitize} sanitizer")
+    static = ["-static"] if kept else []
     every = (*options, *sanitizer)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda source: compiled(compiler, source, every), sources))
-    subprocess.run([compiler, "-pthread", *sanitizer, *map(str, objects), "-o", str(program)], check=True)
+    subprocess.run(
+        [compiler, "-pthread", *static, *sanitizer, *map(str, objects), "-o", str(program)], check=True
+    )
     return program
 
 

@@ -469,10 +469,11 @@ bool steer_shared_slot(Segment& segment, int index, int gpu) {
     struct stat about;
     if (file.fd < 0 || fstat(file.fd, &about) != 0 || !is_slot_file(about)) return false;
     if (about.st_uid != copy.uid || about.st_nlink != 1) return false;
-    const char* from = reinterpret_cast<const char*>(&copy.gpus[gpu].shut_until_ns);
-    const char* end = reinterpret_cast<const char*>(&copy.gpus[gpu].rate) + sizeof(Flag);
-    ssize_t bytes = end - from;
-    return pwrite(file.fd, from, bytes, from - reinterpret_cast<const char*>(&copy)) == bytes;
+    // What steers a tenant lies together: from shut_until_ns to rate.
+    constexpr size_t kBytes = offsetof(OnGpu, rate) + sizeof(Flag) - offsetof(OnGpu, shut_until_ns);
+    size_t at = offsetof(Slot, gpus) + static_cast<size_t>(gpu) * sizeof(OnGpu) + offsetof(OnGpu, shut_until_ns);
+    const char* from = reinterpret_cast<const char*>(&copy) + at;
+    return pwrite(file.fd, from, kBytes, static_cast<off_t>(at)) == static_cast<ssize_t>(kBytes);
 }
 
 uint32_t best_class(Segment& segment, uid_t uid, gid_t gid) {

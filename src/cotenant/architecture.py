@@ -10,6 +10,7 @@ from dataclasses import dataclass
 class Architecture:
     name: str  # as `uname -m` says it
     words: str
+    debian: str  # as Debian calls it
     elf_machine: int  # e_machine of its libraries
     loader_cache_flags: int  # of its C library's entries in ld.so.cache
     loader: str  # the file name of the C library's loader
@@ -27,10 +28,20 @@ class Architecture:
 
 ARCHITECTURES = (
     Architecture(
-        "x86_64", "64-bit x86", elf_machine=62, loader_cache_flags=0x0303, loader="ld-linux-x86-64.so.2"
+        "x86_64",
+        "64-bit x86",
+        "amd64",
+        elf_machine=62,
+        loader_cache_flags=0x0303,
+        loader="ld-linux-x86-64.so.2",
     ),
     Architecture(
-        "aarch64", "64-bit ARM", elf_machine=183, loader_cache_flags=0x0A03, loader="ld-linux-aarch64.so.1"
+        "aarch64",
+        "64-bit ARM",
+        "arm64",
+        elf_machine=183,
+        loader_cache_flags=0x0A03,
+        loader="ld-linux-aarch64.so.1",
     ),
 )
 HERE = next((one for one in ARCHITECTURES if one.name == os.uname().machine), ARCHITECTURES[0])

@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,7 +31,7 @@
 #include <vector>
 
 // Killed at the n-th place where that may matter.
-static int fault_countdown = -1;
+static std::atomic<int> fault_countdown{-1};  // every thread passes the points
 #define FAULT_POINT()                               \
     do {                                            \
         if (fault_countdown-- == 0) raise(SIGKILL); \

@@ -25,7 +25,7 @@
 #include <signal.h>
 
 // Killed (or stopped) at the n-th place where that may matter.
-static int fault_countdown = -1;
+static std::atomic<int> fault_countdown{-1};  // every thread passes the points
 static int fault_signal = SIGKILL;
 #define FAULT_POINT()                                    \
     do {                                                 \

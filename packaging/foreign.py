@@ -1,0 +1,48 @@
+"""A root folder with Debian's Python for another machine and what pip installs for it, and how it runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from debian import Debian
+from wheels import ROOT, pip
+
+from cotenant.architecture import Architecture
+
+PYTHON_VERSION = "3.13"  # of debian.SUITE
+PYTHON = Path(f"usr/bin/python{PYTHON_VERSION}")
+SITE = Path("usr/lib/python3/dist-packages")
+PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+
+
+def cannot_run(machine: Architecture) -> str:
+    """Why the kernel does not start that machine's programs; empty if it does."""
+    if list(Path("/proc/sys/fs/binfmt_misc").glob(f"qemu-{machine.name}*")):
+        return ""
+    return f"this kernel starts no programs for {machine.name} (Debian: apt-get install qemu-user-static)"
+
+
+def root_with(machine: Architecture, requirements: list[str]) -> Path:
+    """Its root: made once, and what is required installed anew."""
+    folder = ROOT / "build" / f"debian-{machine.debian}"
+    root = folder / "root"
+    if not (root / PYTHON).exists():
+        print("  fetching Debian's Python for it", flush=True)
+        make_root(Debian(folder, machine.debian), root)
+    target = [f"--platform={platform}_{machine.name}" for platform in PLATFORMS]
+    target += [f"--python-version={PYTHON_VERSION}", "--only-binary=:all:", f"--target={root / SITE}"]
+    pip("install", "--upgrade", *target, *requirements)
+    return root
+
+
+def make_root(debian: Debian, root: Path) -> None:
+    # As Debian's base system has them; packages expect it and do not bring it.
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (root / "usr" / name).mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(f"usr/{name}")
+    debian.unpack_all(["python3", "libstdc++6", "busybox-static"], root)
+
+
+def environment(root: Path) -> dict[str, str]:
+    """For programs of that root that run here."""
+    return {"QEMU_LD_PREFIX": str(root)}
