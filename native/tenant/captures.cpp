@@ -5,6 +5,8 @@
 namespace tenant {
 
 void Captures::add(StreamKey stream, CUcontext context) {
+    // A stream captures once at a time: an earlier one that is still here has ended unseen.
+    remove(find(stream));
     auto* open = new (std::nothrow) Open{++last_number_, stream, context, first_};
     if (!open) return;
     first_ = open;

@@ -55,11 +55,16 @@ EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
     CUcontext context = nullptr;
     if (!membership || driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
     MembershipLocked locked(*membership);
-    membership->streams.remove_if([&](const StreamState& state) {
+    auto is_its = [&](const StreamState& state) {
         if (state.is_default()) return state.context == context;
         CUcontext owner = nullptr;
         CUgreenCtx its = nullptr;
         return driver.cuStreamGetCtx_v2(state.handle, &owner, &its) == CUDA_SUCCESS && its == green;
+    };
+    membership->streams.remove_if([&](const StreamState& state) {
+        if (!is_its(state)) return false;
+        membership->captures_open.remove(membership->captures_open.find(state.key.load(std::memory_order_relaxed)));
+        return true;
     });
 }
 

@@ -292,12 +292,19 @@ def test_a_captured_graph_is_what_the_program_made_it(tenant: Start, tenant_clas
     assert one.total("escaped") == 0
 
 
-def test_ending_a_capture_where_there_is_none_leaves_the_open_one_alone(tenant: Start) -> None:
-    one = tenant(
-        "opportunistic",
-        CAPTURE.replace("for _ in range(10):", "driver.cuStreamEndCapture(other)\nfor _ in range(10):"),
-    )
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "assert int(driver.cuStreamEndCapture(other)[0]) != 0",
+        "import ctypes; assert ctypes.CDLL('libcuda.so.1').cuStreamEndCapture(ctypes.c_void_p(int(stream)), None) != 0",
+    ],
+    ids=["where there is none", "without a place for the graph"],
+)
+@pytest.mark.usefixtures("company")
+def test_a_call_that_ends_no_capture_leaves_the_open_one_alone(tenant: Start, ending: str) -> None:
+    one = tenant("opportunistic", CAPTURE.replace("for _ in range(10):", f"{ending}\nfor _ in range(10):"))
     assert one.finish() == "10\n"
+    assert one.total("kernels") == 3
 
 
 CAPTURE_THAT_ENDS = """
@@ -318,6 +325,14 @@ ENDINGS = {
 own = check(driver.cuCtxCreate(None, 0, gpu.device)); stream = gpu.stream()
 check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
 check(driver.cuCtxDestroy(own)); gpu.use()""",
+    "with its green context": """
+whole = check(driver.cuDeviceGetDevResource(0, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))
+groups, _, _ = check(driver.cuDevSmResourceSplitByCount(1, whole, 0, 1))
+flags = driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+green = check(driver.cuGreenCtxCreate(check(driver.cuDevResourceGenerateDesc(groups, 1)), 0, flags))
+stream = check(driver.cuGreenCtxStreamCreate(green, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0))
+gpu.launch(kernel, stream); gpu.synchronize(); begin(stream)
+check(driver.cuGreenCtxDestroy(green))""",
     "with an error": """
 stream = gpu.stream(); begin(stream)
 assert int(driver.cuMemAlloc(64)[0]) != 0

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -99,6 +100,89 @@ void threads() {
     for (std::thread& thread : running) thread.join();
 }
 
+// A driver of events, each of the context that was current when it was made. A stream's handle is its context's.
+struct Event {
+    CUcontext context;
+};
+thread_local CUcontext current;
+std::atomic<int> events_alive{0};
+CUresult create(CUevent* out, unsigned int) {
+    *out = reinterpret_cast<CUevent>(new Event{current});
+    ++events_alive;
+    return CUDA_SUCCESS;
+}
+CUresult destroy(CUevent event) {
+    delete reinterpret_cast<Event*>(event);
+    --events_alive;
+    return CUDA_SUCCESS;
+}
+CUresult record(CUevent event, CUstream stream) {
+    bool fits = reinterpret_cast<Event*>(event)->context == reinterpret_cast<CUcontext>(stream);
+    return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+CUresult query(CUevent) { return CUDA_SUCCESS; }
+CUresult elapsed(float* ms, CUevent, CUevent) {
+    *ms = 0.005F;
+    return CUDA_SUCCESS;
+}
+
+// As many contexts as there are pairs, one after the other and all at once, while a watcher reads what has ended: every
+// one of them is timed, with events of its own.
+void pairs() {
+    tenant::driver.cuEventCreate = create;
+    tenant::driver.cuEventDestroy_v2 = destroy;
+    tenant::driver.cuEventRecord = record;
+    tenant::driver.cuEventQuery = query;
+    tenant::driver.cuEventElapsedTime = elapsed;
+    static tenant::Samples samples;
+    static Durations durations;
+    static std::mutex lock;
+    constexpr uintptr_t kContexts = 6;
+    std::atomic<bool> over{false};
+    std::thread watcher([&] {
+        while (!over.load()) {
+            if (samples.any_on_its_way()) {
+                std::lock_guard<std::mutex> locked(lock);
+                samples.collect(durations);
+            }
+            std::this_thread::yield();
+        }
+    });
+    auto launch = [](uintptr_t number, int wanted) {
+        current = reinterpret_cast<CUcontext>(number);
+        auto* stream = reinterpret_cast<CUstream>(number);
+        Shape shape = uint64_t{number} << 32 | number;
+        durations.wants_sample(shape);
+        for (int timed = 0; timed < wanted;) {
+            if (tenant::Samples::Sample* sample = samples.begin(shape, current, stream)) {
+                tenant::Samples::end(sample, stream, true);
+                ++timed;
+            } else {
+                std::lock_guard<std::mutex> locked(lock);
+                samples.lend_to(current);
+            }
+            std::this_thread::yield();
+        }
+        while (durations.estimate(shape) != 5) std::this_thread::yield();
+    };
+    // The first takes all the pairs that there are.
+    current = reinterpret_cast<CUcontext>(uintptr_t{99});
+    std::vector<tenant::Samples::Sample*> all;
+    while (auto* sample = samples.begin(7, current, reinterpret_cast<CUstream>(uintptr_t{99}))) all.push_back(sample);
+    CHECK(all.size() >= 16);
+    for (auto* sample : all) tenant::Samples::end(sample, reinterpret_cast<CUstream>(uintptr_t{99}), true);
+    std::vector<std::thread> running;
+    for (uintptr_t number = 1; number <= kContexts; ++number) running.emplace_back(launch, number, 2000);
+    for (std::thread& thread : running) thread.join();
+    over.store(true);
+    watcher.join();
+    CHECK(events_alive == 2 * static_cast<int>(all.size()));
+    // One whose context has ended belongs to whoever comes next.
+    for (uintptr_t number = 1; number <= 99; ++number) samples.forget_context(reinterpret_cast<CUcontext>(number));
+    current = reinterpret_cast<CUcontext>(uintptr_t{100});
+    CHECK(samples.begin(8, current, reinterpret_cast<CUstream>(uintptr_t{100})));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -111,6 +195,8 @@ int main(int argc, char** argv) {
         samples();
     else if (!strcmp(name, "threads"))
         threads();
+    else if (!strcmp(name, "pairs"))
+        pairs();
     else
         return 2;
     return 0;

@@ -10,7 +10,7 @@ import pytest
 from tests.compiling import compile_program, cuda_headers
 
 # Threads that race are watched by the compiler's own judge of the memory model, where it has one.
-RACES = ("first_use", "recycled", "threads")
+RACES = ("first_use", "recycled", "threads", "pairs")
 
 
 @pytest.fixture(scope="module", params=["plain", "thread"])
@@ -45,6 +45,7 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         ("durations", "passers_by"),
         ("durations", "samples"),
         ("durations", "threads"),
+        ("durations", "pairs"),
     ],
 )
 def test_it_holds(programs: dict[str, Path], program: str, case: str, request: pytest.FixtureRequest) -> None:
