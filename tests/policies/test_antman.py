@@ -160,6 +160,17 @@ def test_without_production_nobody_is_stretched() -> None:
     assert OTHER not in bench.knobs.tenants
 
 
+@pytest.mark.parametrize(("operations", "busy_us"), [(100, 0.0), (0, 1e6)])
+def test_a_window_without_launches_or_without_work_says_nothing(operations: int, busy_us: float) -> None:
+    policy = AntMan()
+    for second in range(4):
+        production = Tenant(
+            PRODUCTION, TenantClass.production, operations=second * operations, busy_us=second * busy_us
+        )
+        policy.tick(View(second * 1e6, [production, Tenant(OTHER, TenantClass.opportunistic)]))
+    assert (policy.alone_us, policy.p) == (None, 0)
+
+
 def test_it_says_what_it_saw() -> None:
     bench = Bench(harm=0.01)
     bench.seconds(4)

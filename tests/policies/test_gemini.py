@@ -119,6 +119,15 @@ def test_a_quota_is_at_least_the_smallest_and_follows_the_bursts() -> None:
     assert max(quotas_ms(Bench(Gemini(), [greedy(1), greedy(2)], endless=True), 20)) > 500
 
 
+def test_a_quota_is_half_of_the_burst_and_half_of_the_last_one() -> None:
+    policy = Gemini()
+    policy.tick(View(0, [replace(greedy(1), has_work=False)]))
+    policy.tick(View(1e6, [greedy(1, used_us=300_000, bursts=3)]))  # 100 ms each
+    assert "for 60 ms" in policy.explain(1)[0]
+    policy.tick(View(1.1e6, [greedy(1, used_us=300_000, bursts=3)]))
+    assert "for 80 ms" in policy.explain(1)[0]
+
+
 def test_a_quota_runs_by_the_clock_and_usage_counts_what_was_used() -> None:
     # Its holder has work and gets nothing done, as behind a long copy: its token of 20 ms is over all the same, and
     # nothing was used.

@@ -120,6 +120,7 @@ def test_a_search_ends() -> None:
         search.saw(False)
     assert search.is_over
     assert search.threshold == 0
+    assert search.high <= 1
 
 
 def test_it_says_what_it_found() -> None:

@@ -39,6 +39,7 @@ def test_a_deficit_turns_the_order_round(decide: Ask) -> None:
 
 
 def test_only_what_fits_is_sent_plus_two(decide: Ask) -> None:
+    assert Paella().tick(View(0, [])).parameters == (2, 0)
     assert asks(decide, SHORT, sms=51) == "wait"
     assert asks(decide, SHORT, sms=51, gpu_squeezed=1) == "go"
     assert asks(decide, SHORT, sms=10_000, gpu_free_sms=132) == "go"

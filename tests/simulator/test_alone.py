@@ -83,3 +83,21 @@ def test_jains_index_of_what_each_has_got() -> None:
     ]
     outcome = run(*jobs, under=STRICT, seconds=5)
     assert outcome.fairness == pytest.approx(0.8, abs=0.01)
+
+
+def test_the_distribution_of_latencies_goes_up_to_all_of_them() -> None:
+    arrivals = Arrivals(ArrivalKind.poisson, rate=500)
+    latency = run(Job("job", ops=(Op(us=1000),), arrivals=arrivals)).tenants[0].latency
+    points = latency.cdf()
+    assert points == sorted(points) and points[-1][1] == 1
+    assert sum(count for _, count in latency.counts) == latency.count
+    median = next(us for us, part in points if part >= 0.5)
+    assert median == pytest.approx(latency.p50_us, rel=0.03)
+
+
+def test_a_gpu_that_nobody_is_on_is_idle() -> None:
+    job = Job("job", ops=(Op(us=100, repeat=10),), waits=False, gpu=1)
+    outcome = Study(Workload("test", (job,), gpus=2), small_gpu(), 0.1).run(NONE)
+    idle, busy = outcome.gpus
+    assert (idle.busy, idle.sm_activity, idle.switching, idle.switches, idle.events) == (0, 0, 0, 0, 0)
+    assert outcome.busy == pytest.approx(busy.busy / 2) and busy.busy > 0.9

@@ -371,9 +371,12 @@ def test_each_gate_costs_its_time() -> None:
 
 def test_requests_wait_for_the_one_before_and_latency_counts_from_arrival() -> None:
     serving = Job("serving", ops=(Op(us=1000),), arrivals=listed(0.0, 0.0, 0.0), requests=3)
-    latency = run(serving).tenants[0].latency
+    tenant = run(serving).tenants[0]
+    latency, service = tenant.latency, tenant.service
     assert latency.least_us == pytest.approx(1000 + LAUNCH_US)
     assert latency.most_us == pytest.approx(3 * (1000 + LAUNCH_US))
+    assert service.least_us == pytest.approx(1000 + LAUNCH_US)  # from when it was taken up
+    assert service.most_us == pytest.approx(1000 + LAUNCH_US)
 
 
 def test_what_was_not_answered_has_waited() -> None:
@@ -391,6 +394,26 @@ def test_memory_that_is_full_keeps_the_next_job_out() -> None:
     first, second = run(*jobs, under=NONE, seconds=2).tenants
     assert first.completion_s == pytest.approx(0.1, rel=0.01)
     assert second.completion_s == pytest.approx(0.2, rel=0.01)
+
+
+def test_a_job_that_ends_gives_back_all_of_its_memory() -> None:
+    jobs = [
+        Job(name, ops=(Op(us=10_000),), requests=10, memory_bytes=2 << 30, ephemeral_bytes=6 << 30)
+        for name in ("first", "second", "third")
+    ]
+    ended = [one.completion_s for one in run(*jobs, under=NONE).tenants]
+    assert ended == pytest.approx([0.1, 0.2, 0.3], rel=0.01)
+
+
+def test_how_far_the_cpu_runs_ahead_is_a_knob_where_gates_are_passed() -> None:
+    # 10 ms of work and then 5 ms of the CPU's own: hidden, where it may be 10 ms ahead.
+    ops = (Op(us=100, gap_us=5000), Op(us=100, repeat=99))
+    job = Job("job", OPPORTUNISTIC, ops, waits=False)
+    idle = Job("idle", ops=(Op(us=10),), arrivals=listed(10))
+    near = policy(Knobs(rule=Rule.strict, in_flight_us=100))
+    assert run(job, under=near).tenants[0].sm_share == pytest.approx(1, abs=0.01)
+    assert run(job, idle, under=STRICT).tenants[0].sm_share == pytest.approx(1, abs=0.03)
+    assert run(job, idle, under=near).tenants[0].sm_share == pytest.approx(10 / 15, abs=0.03)
 
 
 def test_nobody_small_overtakes_somebody_large_that_waits_for_memory() -> None:
