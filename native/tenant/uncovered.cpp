@@ -27,8 +27,12 @@ wire::Count& shown(wire::Slot& slot, Uncovered what) {
 }  // namespace
 
 void count(Uncovered what) {
-    counts[static_cast<int>(what)].fetch_add(1, std::memory_order_relaxed);
-    if (Membership* membership = Membership::current_if_joined()) show_uncovered(membership->slot());
+    uint64_t now = counts[static_cast<int>(what)].fetch_add(1, std::memory_order_relaxed) + 1;
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    // Another thread may have shown a later count already.
+    wire::Count& there = shown(membership->slot(), what);
+    for (uint64_t seen = there.load(); seen < now && !there.compare_exchange_weak(seen, now);) continue;
 }
 
 void show_uncovered(wire::Slot& slot) {
