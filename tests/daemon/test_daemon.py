@@ -19,7 +19,7 @@ from cotenant.daemon.attachment import DEFAULTS, Attachment
 from cotenant.daemon.loop import somebody_under
 from cotenant.daemon.report import Decision, Report, stamped
 from cotenant.daemon.start import environment_for_daemon
-from cotenant.policies.interface import Rule
+from cotenant.policies.interface import Knobs, Rule, TenantKnobs
 from tests.daemon.made import BROKEN, COTENANT, FIRM, daemon, ids, policy_file
 from tests.waiting import wait_for
 
@@ -98,6 +98,43 @@ def test_a_shut_tenants_gate_closes_at_once_and_opens_again(attachment: Attachme
     daemon(attachment, policy_file(tmp_path, source)).tick()
     assert below.gate != segment.GATE_OPEN
     attachment.reset()
+    assert below.gate == segment.GATE_OPEN
+
+
+def test_tolerance_opens_the_gates_below_at_once_and_its_end_closes_them(attachment: Attachment) -> None:
+    below = attachment.slots[70].gpus[0]
+    attachment.refresh_gates(0)
+    assert below.gate != segment.GATE_OPEN
+
+    def turn(tolerant: bool) -> None:
+        places = attachment.look().places[0]
+        attachment.turn(0, places, {places[0].id: TenantKnobs(tolerant=tolerant)}, 10**10)
+
+    turn(True)
+    assert below.gate == segment.GATE_OPEN
+    turn(False)
+    assert below.gate != segment.GATE_OPEN
+
+
+@pytest.mark.parametrize(
+    ("rate", "written"), [(0, 1), (0.0001, 1), (0.0016, 2), (0.25, 250), (1, 1000), (7.5, 1000), (None, 0)]
+)
+def test_a_rate_is_written_in_thousandths_and_nothing_at_all_is_the_smallest(
+    attachment: Attachment, rate: float | None, written: int
+) -> None:
+    """0 in shared memory is no limit."""
+    places = attachment.look().places[0]
+    attachment.turn(0, places, {places[1].id: TenantKnobs(rate=rate)}, 10**9)
+    assert [attachment.slots[index].gpus[0].rate for index in (0, 70)] == [0, written]
+    attachment.turn(0, attachment.look().places[0], {}, 10**9)
+    assert attachment.slots[70].gpus[0].rate == 0
+
+
+def test_a_new_rule_counts_at_once(attachment: Attachment) -> None:
+    below = attachment.slots[70].gpus[0]
+    attachment.refresh_gates(0)
+    assert below.gate != segment.GATE_OPEN
+    attachment.turn_all([Knobs(rule=Rule.none)])
     assert below.gate == segment.GATE_OPEN
 
 
