@@ -277,3 +277,19 @@ def test_roots_folder_is_the_default(monkeypatch: pytest.MonkeyPatch, folder: Pa
     assert segment.path_for({}) == own
     monkeypatch.setattr(segment, "SHARED", folder / "header")
     assert segment.path_for({}) == own
+
+
+def test_users_may_read_what_the_administrators_daemon_says_and_not_hold_its_lock(folder: Path) -> None:
+    from cotenant.daemon import lock, report
+
+    before = os.umask(0o077)
+    try:
+        held = lock.acquire(folder)
+        report.Report(folder).show("guard", "", {})
+    finally:
+        os.umask(before)
+    assert held is not None
+    assert (folder / "daemon.json").stat().st_mode & 0o777 == 0o644
+    assert (folder / "daemon.lock").stat().st_mode & 0o777 == 0o600
+    lock.release(folder, held)
+    assert not (folder / "daemon.lock").exists()

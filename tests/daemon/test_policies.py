@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import random
 import signal
 import subprocess
 import sys
@@ -11,10 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.classes import TenantClass
 from cotenant.daemon import loop, report
 from cotenant.daemon.attachment import DEFAULTS, Attachment
 from cotenant.policies.interface import Rule
-from tests.daemon.made import BROKEN, COTENANT, FIRM, daemon, policy_file
+from tests.daemon.made import BROKEN, COTENANT, FIRM, add, daemon, policy_file
+from tests.segments import UUID, Written
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -329,3 +333,26 @@ def test_policies_of_a_package_are_loaded_anew(
     segment.choose_policy(attachment.path, "mended")
     one.tick()
     assert (one.problem, attachment.header.knobs.rule) == ("", Rule.fair)
+
+
+@pytest.mark.parametrize("policy", ["guard", "fair", "strict", "none", "gemini", "tgs", "antman", "muxflow"])
+def test_garbage_in_what_tenants_say_is_survived(native: Path, tmp_path: Path, policy: str) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    written.header.knobs = segment.Knobs(rule=1, stale_ms=60, **DEFAULTS)
+    for index in range(12):
+        add(written, index, 100 + index, TenantClass(index % 3))
+    attachment = Attachment(written.to(tmp_path / "segment"))
+    one, chance = daemon(attachment, policy), random.Random(policy)
+    for _ in range(20):
+        for slot in attachment.slots[:12]:
+            for part in (slot.gpus[0], slot.residence):
+                garbage = chance.randbytes(ctypes.sizeof(part))
+                ctypes.memmove(ctypes.addressof(part), garbage, len(garbage))
+            slot.tenant_class = chance.choice((0, 1, 2, 3, chance.getrandbits(32)))
+            slot.weight, slot.slowdown, slot.floor = (chance.getrandbits(32) for _ in range(3))
+            slot.heartbeat_ns = chance.choice((segment.now_ns(), chance.getrandbits(64)))
+        one.tick()
+        one.report.next_write = 0.0
+    assert (one.problem, one.live) == ("", 12)
+    attachment.close()
