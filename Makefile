@@ -38,7 +38,7 @@ $(PACKAGE): $(TOOLS) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-drills bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -114,6 +114,9 @@ bench-simulator: $(PACKAGE)  ## how fast the simulator is, how far off, and the 
 
 bench-memory: $(PACKAGE)  ## jobs that do not fit on the GPU together (needs a GPU and PyTorch)
 	@$(PYTHON_IN_VENV) bench/memory/run.py --python "$${PYTHON:-python3}"
+
+bench-drills: $(PACKAGE)  ## what killed processes and a damaged segment do to the other jobs (needs a GPU)
+	@$(PYTHON_IN_VENV) bench/drills/run.py
 
 $(ZIG): $(TOOLS)
 	@echo "installing the compiler for wheels into $(VENV)"

@@ -84,13 +84,14 @@ class Worker:
         with contextlib.suppress(OSError):
             self._stdin.close()
 
-    def end(self, within_seconds: float = 3.0) -> None:
+    def end(self, within_seconds: float = 3.0) -> int:
+        """Its exit status; negative: the signal that ended it."""
         self.ask_to_end()
         try:
-            self._process.wait(within_seconds)
+            return self._process.wait(within_seconds)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            return self._process.wait()
 
 
 def _ending(status: int) -> str:
