@@ -52,10 +52,10 @@ def production_stopped(stage: Stage) -> str:
 def daemon_killed(stage: Stage) -> str:
     file = report.file_for(stage.segment)
     wait_until(file.exists, "a daemon's report")
-    read = report.read(stage.segment)
-    if read is None:
+    shown = report.read(stage.segment)
+    if shown is None:
         raise Problem("the daemon's report cannot be read")
-    os.kill(int(read["pid"]), signal.SIGKILL)
+    os.kill(shown.pid, signal.SIGKILL)
     wait_until(lambda: not lock.is_held(stage.segment), "the daemon's end")
     stage.add_job("standard")
     wait_until(lambda: lock.is_held(stage.segment), "another daemon's start")
