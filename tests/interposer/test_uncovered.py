@@ -197,3 +197,41 @@ def test_checkpoints_and_external_semaphores_are_counted(
     assert done.stdout.split() == ["0", "0", "1", "0", "0", "0", "0"], done.stderr
     seen = json.loads(report.read_text())
     assert (seen["checkpoints"], seen["memory_ops"]) == (3, 3)
+
+
+# What hands memory to a network card: a dma-buf, and the tokens of the older way (attribute 5).
+CARDS = """
+int cuMemGetHandleForAddressRange(void* out, unsigned long address, unsigned long bytes, int type, long flags) {
+    return 0;
+}
+int cuPointerGetAttribute(void* out, int attribute, unsigned long pointer) {
+    int (*real)(void*, int, unsigned long) = dlsym(RTLD_NEXT, "cuPointerGetAttribute");
+    return attribute == 5 ? 0 : real(out, attribute, pointer);
+}
+"""
+REGISTERING = """
+import ctypes, os
+from pathlib import Path
+from cotenant import segment
+from soft import Gpu, check, driver
+MiB = 1 << 20
+gpu = Gpu(); library = ctypes.CDLL('libcuda.so.1'); out = (ctypes.c_uint64 * 4)()
+pieces = [int(check(driver.cuMemAlloc(8 * MiB))) for _ in range(3)]
+def movable():
+    (own,) = segment.read(Path(os.environ['COTENANT_SEGMENT'])).tenants
+    return own.uses[0].movable_bytes // MiB
+address = [ctypes.c_uint64(piece) for piece in pieces]
+print(movable())
+size, flags = ctypes.c_size_t(8 * MiB), ctypes.c_uint64(0)
+print(library.cuMemGetHandleForAddressRange(out, address[0], size, 1, flags), movable())
+print(library.cuPointerGetAttribute(out, 5, address[1]), movable())
+print(library.cuPointerGetAttribute(out, 2, address[2]), movable())
+"""
+
+
+def test_memory_that_a_network_card_may_know_does_not_move(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    told = {"COTENANT_DRIVER": str(driver_with(CARDS)), "COTENANT_CLASS": "opportunistic"}
+    done = run_python(REGISTERING, preloaded | told | {"COTENANT_OVERSUBSCRIBE": "1"})
+    assert done.stdout.splitlines() == ["24", "0 16", "0 8", "0 8"], done.stdout + done.stderr
