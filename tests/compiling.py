@@ -81,12 +81,14 @@ def compile_program(
             pytest.skip(f"no {sanitize} sanitizer")
     static = ["-static"] if kept else []
     every = (*options, *sanitizer)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda source: compiled(compiler, source, every), sources))
-    subprocess.run(
-        [compiler, "-pthread", *static, *sanitizer, *map(str, objects), "-o", str(program)], check=True
-    )
+    objects = compiled_all(compiler, sources, every)
+    subprocess.run([compiler, "-pthread", *static, *sanitizer, *objects, "-o", str(program)], check=True)
     return program
+
+
+def compiled_all(compiler: str, sources: tuple[str, ...], options: tuple[str, ...]) -> list[str]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [str(made) for made in pool.map(lambda source: compiled(compiler, source, options), sources)]
 
 
 @cache

@@ -12,6 +12,8 @@
 
 namespace {
 
+constexpr double kUntilUs = 5e5;
+
 class Digest {
  public:
     template <class T>
@@ -85,7 +87,7 @@ void add_jobs(sim::Gpu& gpu, uint32_t rule) {
     late.begins_us = 100000;
     late.weight = 0.3;
     late.seed = 4;
-    gpu.add_tenant(late, {0, 3333.3, 200000, 200000.1, 900000});
+    gpu.add_tenant(late, {0, 3333.3, 200000, 200000.1, 300000});
 }
 
 unsigned long long digest(uint32_t rule, bool together) {
@@ -96,14 +98,14 @@ unsigned long long digest(uint32_t rule, bool together) {
     machine.priorities = together;
     machine.interference.contention = 0.07;
     machine.interference.cold_us = 3.1;
-    sim::Gpu gpu(machine, 16, 0, 1.5e6, 2000);
+    sim::Gpu gpu(machine, 16, 0, kUntilUs, 2000);
     add_jobs(gpu, rule);
     gpu.knobs.rule = rule;
     for (float& parameter : gpu.knobs.parameters) parameter = 40;
     double ticks = 0;
-    gpu.run(1.5e6, 10000, [&] {
+    gpu.run(kUntilUs, 10000, [&] {
         ++ticks;
-        gpu.knobs_of(2).rate = rule == admission::fair ? 0 : 0.3 + 0.1 * (ticks / 150);
+        gpu.knobs_of(2).rate = rule == admission::fair ? 0 : 0.3 + 0.1 * (ticks / 50);
         gpu.knobs_of(3).sm_share = together ? 0.37 : 1;
         gpu.knobs_of(1).rank = -ticks / 3;
         return true;

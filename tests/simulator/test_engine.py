@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
@@ -95,6 +96,13 @@ def test_together_without_an_order_kernels_share_in_proportion() -> None:
     assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 2000)
 
 
+def test_together_without_an_order_the_more_urgent_has_its_sms_first() -> None:
+    high, low = once("high", Op(us=1000, sms=6)), once("low", Op(us=1000), tenant_class=OPPORTUNISTIC)
+    outcome = run(low, high, under=URGENT_FIRST, gpu=small_gpu(keep_us=0))
+    assert ended_us(outcome, 1) == pytest.approx(LAUNCH_US + 1000)
+    assert ended_us(outcome, 0) == pytest.approx(LAUNCH_US + 1000 + 600)
+
+
 def test_what_company_costs_beyond_sms_and_bandwidth_can_be_told() -> None:
     jobs = once("a", Op(us=1000, sms=6)), once("b", Op(us=1000, sms=4))
     taxed = run(*jobs, under=TOGETHER, gpu=small_gpu(together_tax=0.2))
@@ -121,9 +129,11 @@ def test_a_copy_on_the_device_draws_all_of_its_bandwidth() -> None:
 
 
 def test_too_little_bandwidth_slows_all_who_draw_on_it() -> None:
-    hungry = Op(us=1000, sms=5, gbps=80)
-    outcome = run(once("a", hungry), once("b", hungry), under=TOGETHER)
-    assert ended_us(outcome) == pytest.approx(LAUNCH_US + 1600)
+    hungry = Op(us=1000, sms=4, gbps=80)
+    outcome = run(once("a", hungry), once("b", hungry), once("dry", Op(us=1000, sms=2)), under=TOGETHER)
+    assert [ended_us(outcome, i) for i in range(3)] == pytest.approx(
+        [LAUNCH_US + 1600, LAUNCH_US + 1600, LAUNCH_US + 1000]
+    )
 
 
 def test_a_priority_counts_when_a_block_ends() -> None:
@@ -379,6 +389,17 @@ def test_requests_wait_for_the_one_before_and_latency_counts_from_arrival() -> N
     assert service.most_us == pytest.approx(1000 + LAUNCH_US)
 
 
+def test_bursts_and_pauses_last_as_long_as_was_said_and_the_mean_rate_is_kept() -> None:
+    arrivals = Arrivals(ArrivalKind.bursty, rate=100, burst_s=0.4, pause_s=0.6)
+    outcome = run(Job("job", ops=(Op(us=10),), arrivals=arrivals), seconds=60)
+    starts = [span.start_us for span in outcome.spans]
+    assert len(starts) == pytest.approx(6000, rel=0.25)
+    # Within a burst they are 4 ms apart; a pause of over 100 ms follows six bursts of seven.
+    pauses = [after - before for before, after in pairwise(starts) if after - before > 100_000]
+    assert len(pauses) == pytest.approx(60 * 6 / 7, rel=0.35)
+    assert sum(pauses) / len(pauses) == pytest.approx(700_000, rel=0.35)
+
+
 def test_what_was_not_answered_has_waited() -> None:
     serving = Job("serving", ops=(Op(us=1000),), arrivals=Arrivals(ArrivalKind.uniform, rate=2000))
     tenant = run(serving, seconds=1).tenants[0]
@@ -482,6 +503,26 @@ def test_a_kernel_that_is_killed_begins_anew() -> None:
 def test_a_job_that_cannot_be_is_refused(job: Job, said: str) -> None:
     with pytest.raises(Problem, match=said):
         Study(Workload("test", (job,)), small_gpu())
+
+
+@pytest.mark.parametrize(("ephemeral_bytes", "fits"), [(4 << 30, True), ((4 << 30) + 1, False)])
+@pytest.mark.parametrize("requests", [0, 1])
+def test_a_job_may_need_all_of_the_memory_and_no_more(
+    ephemeral_bytes: int, fits: bool, requests: int
+) -> None:
+    job = Job("job", ops=(Op(us=1),), requests=requests, gpu=0, memory_bytes=6 << 30)
+    workload = Workload("test", (replace(job, ephemeral_bytes=ephemeral_bytes),))
+    if fits:
+        Study(workload, small_gpu(), 0.001)
+    else:
+        with pytest.raises(Problem, match=r"needs? 10\.0 GiB"):
+            Study(workload, small_gpu(), 0.001)
+
+
+@pytest.mark.parametrize("gpu", [-1, 1])
+def test_a_job_on_a_gpu_that_is_not_there_is_refused(gpu: int) -> None:
+    with pytest.raises(Problem, match=f"is on GPU {gpu}, there are 1"):
+        Study(Workload("test", (Job("job", ops=(Op(us=1),), gpu=gpu),)), small_gpu())
 
 
 def test_a_timeline_shows_the_middle_of_the_run() -> None:
