@@ -2,6 +2,7 @@
 // build has expanded it into hooks.inc, one HOOK(handler, function, per_thread) a line.
 #include "shim/hooks.h"
 
+#include <cstring>
 #include <type_traits>
 
 #include "shim/driver.h"
@@ -253,6 +254,12 @@ struct ResetPrimary {
     }
 };
 
+// A version that is newer than those we know. One that takes handles of memory would not know numbers of ours.
+inline void hand_out_unknown(const char* name) {
+    tenant::count(tenant::Uncovered::unknown_function);
+    if (strncmp(name, "cuMulticastBind", strlen("cuMulticastBind")) == 0) tenant::give_out_drivers_handles();
+}
+
 // The driver decides which version a caller gets; we only swap its function for ours. So name, version and flags are
 // right whenever the driver is.
 template <int index, bool per_thread, class Function>
@@ -264,7 +271,7 @@ struct ProcAddress<index, per_thread, CUresult(const char*, void**, Rest...)> {
         if (result != CUDA_SUCCESS || !function || !*function) return result;
         int known = index_of(*function);
         if (known < 0)
-            tenant::count(tenant::Uncovered::unknown_function);
+            hand_out_unknown(name);
         else if (void* ours = hook_for(known))
             *function = ours;
         return result;

@@ -218,6 +218,17 @@ def test_what_is_bound_to_a_multicast_object_stays(machine: Machine) -> None:
     one.tell("check", "whole")
 
 
+def test_a_version_of_binding_that_is_newer_than_we_know_gets_handles_that_the_driver_knows(
+    machine: Machine,
+) -> None:
+    one = machine.start("opportunistic")
+    one.tell(f"add alloc {2 * MiB}", "added")
+    one.tell("bind_newer", "bound")
+    # What such a program maps by itself stays; the rest moves.
+    one.tell(f"add mapped {4 * MiB}", "added")
+    assert pause(one) and bytes_on_gpu(one.seen()) == 4 * MiB
+
+
 def test_what_could_not_be_bound_moves(machine: Machine) -> None:
     one = machine.start("opportunistic")
     one.tell(f"add mapped {2 * MiB}", "added")

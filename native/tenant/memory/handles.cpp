@@ -1,5 +1,6 @@
 #include "tenant/memory/handles.h"
 
+#include <atomic>
 #include <new>
 
 #include "tenant/context.h"
@@ -30,6 +31,7 @@ struct Physical {
 // Guarded by the residence's lock.
 MemoryTable<Physical> physicals;  // by our number
 uint64_t last_number = kFirstNumber;
+std::atomic<bool> gives_out_drivers{false};
 
 CUmemGenericAllocationHandle handle_of(const Physical& physical) {
     return physical.chunk ? physical.chunk->handle : physical.handle;
@@ -73,6 +75,7 @@ CUmemGenericAllocationHandle wrap_handle(CUmemGenericAllocationHandle handle, ui
     // With a use of its own (tile pools, compression) it is the driver's and pinned.
     bool plain = properties.allocFlags.usage == 0 && properties.allocFlags.compressionType == 0;
     if (!place || !plain || !Still::memory_moves.load(std::memory_order_relaxed)) return handle;
+    if (gives_out_drivers.load(std::memory_order_relaxed)) return handle;
     ResidenceLocked locked;
     uint64_t number = last_number + 1;
     if (!physicals.enter(number, {handle, bytes, properties, place, 1, 0, nullptr, false})) return handle;
@@ -80,6 +83,8 @@ CUmemGenericAllocationHandle wrap_handle(CUmemGenericAllocationHandle handle, ui
     start_moving(*place.membership);
     return number;
 }
+
+void give_out_drivers_handles() { gives_out_drivers.store(true); }
 
 CUmemGenericAllocationHandle drivers_handle(CUmemGenericAllocationHandle number) {
     if (number < kFirstNumber) return number;

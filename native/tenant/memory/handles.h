@@ -13,6 +13,9 @@ namespace tenant {
 // The number that the program gets for a new handle.
 CUmemGenericAllocationHandle wrap_handle(CUmemGenericAllocationHandle handle, uint64_t bytes,
                                          const CUmemAllocationProp& properties, const Place& place);
+// From now on the program gets the driver's own, and what they are of stays: it may hand them to a function that we do
+// not know.
+void give_out_drivers_handles();
 // What the driver knows it by.
 CUmemGenericAllocationHandle drivers_handle(CUmemGenericAllocationHandle number);
 void pin_handle(CUmemGenericAllocationHandle number);

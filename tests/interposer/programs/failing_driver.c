@@ -208,13 +208,21 @@ CUresult cuMulticastBindAddr(U multicast, U offset, U address, U bytes, U flags)
     *(void**)&range = dlsym(driver, "cuMemGetAddressRange_v2");
     return range((U)&base, (U)&whole, address, 0, 0, 0);
 }
-CUresult cuMulticastBindMem(U multicast, U offset, U handle, U in_handle, U bytes, U flags) {
+static CUresult bind_memory(U handle, U flags) {
     char properties[256];
     Function get;
-    (void)multicast, (void)offset, (void)in_handle, (void)bytes;
     if (flags) return 1;
     *(void**)&get = dlsym(driver, "cuMemGetAllocationPropertiesFromHandle");
     return get((U)properties, handle, 0, 0, 0, 0);
+}
+CUresult cuMulticastBindMem(U multicast, U offset, U handle, U in_handle, U bytes, U flags) {
+    (void)multicast, (void)offset, (void)in_handle, (void)bytes;
+    return bind_memory(handle, flags);
+}
+// As a newer driver has it, which hands it out by the old name.
+static CUresult bind_second_version(U multicast, U device, U offset, U handle, U in_handle, U bytes, U flags) {
+    (void)multicast, (void)device, (void)offset, (void)in_handle, (void)bytes;
+    return bind_memory(handle, flags);
 }
 
 // What is handed out by name must be what a look-up finds.
@@ -222,6 +230,10 @@ typedef CUresult (*GetProcAddress)(const char*, void**, int, uint64_t, int*);
 static CUresult look_up(const char* function, const char* name, void** out, int version, uint64_t flags, int* status) {
     GetProcAddress get;
     *(void**)&get = dlsym(driver, function);
+    if (version > 13000 && strcmp(name, "cuMulticastBindMem") == 0) {
+        *out = (void*)bind_second_version;
+        return 0;
+    }
     CUresult result = get(name, out, version, flags, status);
     static Function const ours[] = {
 #define CALL(name) name,

@@ -152,6 +152,22 @@ static CUresult bind_to_multicast(Piece* piece, char way) {
     return result;
 }
 
+// As a program for a newer driver does it: by a version that the interposer does not know.
+static CUresult bind_by_newer_version(void) {
+    typedef CUresult (*Bind)(CUmemGenericAllocationHandle, CUdevice, size_t, CUmemGenericAllocationHandle, size_t,
+                             size_t, unsigned long long);
+    Bind bind = NULL;
+    CUdriverProcAddressQueryResult status;
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUresult result = cuGetProcAddress("cuMulticastBindMem", (void**)&bind, 13040, 0, &status);
+    if (result == CUDA_SUCCESS) result = cuMemCreate(&handle, PAGE, &properties, 0);
+    if (result == CUDA_SUCCESS) result = bind(77, 0, 0, handle, 0, PAGE, 0);
+    if (handle) cuMemRelease(handle);
+    return result;
+}
+
 // Whoever may already may again: nothing changes.
 static CUresult set_access(const Piece* piece) {
     CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -191,6 +207,8 @@ static void obey(const char* line) {
         answer(sscanf(line, "%*s %d", &index) == 1 ? fill(&pieces[index % count]) : CUDA_SUCCESS, "written");
     } else if (strcmp(what, "bind") == 0 && sscanf(line, "%*s %31s %d", way, &index) == 2 && index < count) {
         answer(bind_to_multicast(&pieces[index], *way), "bound");
+    } else if (strcmp(what, "bind_newer") == 0) {
+        answer(bind_by_newer_version(), "bound");
     } else if (strcmp(what, "access") == 0 && sscanf(line, "%*s %d", &index) == 1 && index < count) {
         answer(set_access(&pieces[index]), "set");
     } else if (strcmp(what, "hold") == 0) {
