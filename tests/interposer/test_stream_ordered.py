@@ -141,13 +141,14 @@ def where(piece): return int(check(driver.cuPointerGetAttribute(ordinal, piece))
 def used():
     other.use(); free, total = check(driver.cuMemGetInfo()); gpu.use(); return (total - free) >> 20
 pool = check(driver.cuDeviceGetDefaultMemPool(1)); before = used()
+pooled = check(driver.cuMemAllocFromPoolAsync(1 << 20, pool, mine)); print(where(pooled), used() > before)
+before = used()
 piece = check(driver.cuMemAllocAsync(40 << 20, stream)); print(where(piece), used() - before)
 print(int(check(driver.cuCtxGetCurrent())) == int(gpu.context))
 other.use(); check(driver.cuMemsetD8Async(piece, 1, 100, stream)); gpu.use()
 check(driver.cuMemFreeAsync(piece, stream))
 again = check(driver.cuMemAllocAsync(40 << 20, stream)); print(where(again), used() - before)
 check(driver.cuMemFreeAsync(again, stream)); print(where(check(driver.cuMemAllocAsync(1 << 20, mine))))
-print(where(check(driver.cuMemAllocFromPoolAsync(1 << 20, pool, mine))))
 print(driver.cuMemAllocAsync(40 << 20, mine)[0].name)
 """
 
@@ -159,6 +160,6 @@ def test_memory_in_a_streams_order_is_on_the_streams_gpu(tenant: Start, moves: s
         PRELUDE + ELSEWHERE,
         COTENANT_SOFTGPU="small,small",
         COTENANT_OVERSUBSCRIBE=moves,
-        COTENANT_MEMORY="128M",
+        COTENANT_MEMORY="256M",
     )
-    assert one.finish(120).split() == ["1", "40", "True", "1", "40", "0", "1", "CUDA_SUCCESS"]
+    assert one.finish(120).split() == ["1", "True", "1", "40", "True", "1", "40", "0", "CUDA_SUCCESS"]
