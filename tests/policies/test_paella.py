@@ -96,3 +96,13 @@ def test_a_deficit_is_paid_back_and_ends_with_the_work() -> None:
     assert tick(80_000, 90_000) == 0
     tick(140_000, 90_000)
     assert tick(150_000, 90_000, has_work=False) == 0
+
+
+def test_who_is_over_fifty_milliseconds_short_goes_first() -> None:
+    policy = Paella()
+    tenants = [Tenant(number, TenantClass.standard, has_work=True) for number in (SHORT, LONG)]
+    first = []
+    for ms in (0, 50, 99, 101):
+        used = Tenant(SHORT, TenantClass.standard, has_work=True, used_us=ms * 1000.0)
+        first.append(list(policy.tick(View(ms * 1000.0, [used, tenants[1]])).tenants))
+    assert first == [[], [], [], [LONG]]  # half of each millisecond was its own

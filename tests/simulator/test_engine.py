@@ -359,14 +359,14 @@ def test_the_grace_is_learned_from_the_jobs_own_pauses() -> None:
 
 def test_a_pause_longer_than_its_grace_is_given_away_whoever_ticks() -> None:
     seldom = policy(Knobs(rule=Rule.strict), every_ms=10_000)
-    serving = Job("serving", ops=(Op(us=500, gap_us=5000, sync=True),))
+    serving = Job("serving", ops=(Op(us=500, gap_us=5000, sync=True, repeat=1000),))
     training = Job("training", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
     assert run(serving, training, under=seldom, seconds=2).tenants[1].share > 0.7
 
 
 def test_a_context_that_pauses_leaves_the_gpu_to_one_that_waits() -> None:
     # A kernel, a switch, a slice of the other's, a cut: 1000 of 1450 us.
-    eager = Job("eager", ops=(Op(us=100, gap_us=100, sync=True),))
+    eager = Job("eager", ops=(Op(us=100, gap_us=100, sync=True, repeat=1000),))
     endless = Job("endless", ops=(Op(us=5000),), waits=False)
     assert run(eager, endless).tenants[1].share == pytest.approx(1000 / 1450, abs=0.03)
 
