@@ -38,7 +38,7 @@ $(PACKAGE): $(TOOLS) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report bench-launch bench-coverage bench-pairs bench-memory bench-drills bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report fuzz-segment bench-launch bench-coverage bench-pairs bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -94,6 +94,12 @@ interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shi
 	@include=$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu*/include)
 	$(PYTHON_IN_VENV) native/codegen/shim.py --compiler $${CXX:-g++} --include $$include --list native/shim/hooks.list \
 	    --exports native/facts/driver-580.exports.txt --report docs/interposition.md --check
+
+fuzz-segment: $(PACKAGE)  ## jobs on the software GPU while nonsense is written into their segment, for an hour each
+	COTENANT_FUZZ_SECONDS=$${COTENANT_FUZZ_SECONDS:-3600} $(VENV)/bin/pytest -q tests/interposer/test_fuzz_segment.py
+
+bench-scale: $(PACKAGE)  ## what many tenants cost
+	@$(PYTHON_IN_VENV) bench/scale/run.py
 
 bench-launch: $(PACKAGE)  ## what the interposer adds to a launch: instructions, and nanoseconds on a GPU
 	@$(PYTHON_IN_VENV) bench/launch/run.py

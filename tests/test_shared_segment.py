@@ -293,3 +293,85 @@ def test_users_may_read_what_the_administrators_daemon_says_and_not_hold_its_loc
     assert (folder / "daemon.lock").stat().st_mode & 0o777 == 0o600
     lock.release(folder, held)
     assert not (folder / "daemon.lock").exists()
+
+
+STRANGER = 65533
+
+
+@NEEDS_ROOT
+def test_a_strangers_segment_does_not_lie_in_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used where somebody names it, but not where one's own is looked for, and no program is taken from it."""
+    from cotenant.daemon.attachment import Attachment
+
+    segment.choose_policy(folder, "/home/stranger/policy.py")
+    attachment = Attachment(folder)
+    assert attachment.policy == "/home/stranger/policy.py"
+    attachment.close()
+    for part in (folder, folder / "header", folder / "slots"):
+        os.chown(part, STRANGER, STRANGER)
+    attachment = Attachment(folder)
+    assert attachment.policy == ""
+    attachment.policy = "guard"
+    assert attachment.policy == "guard"
+    attachment.close()
+    assert segment.read(folder).tenants == ()
+    monkeypatch.setattr(segment, "own_default", lambda: folder)
+    for use in (segment.read, lambda path: segment.ask(path, 1, {"weight": 1000})):
+        with pytest.raises(segment.BadSegment, match="belongs to another user"):
+            use(folder)
+
+
+@pytest.mark.parametrize("what", ["folder", "header", "slots"])
+def test_no_link_is_followed(folder: Path, what: str) -> None:
+    elsewhere = folder.with_name("elsewhere")
+    linked = folder if what == "folder" else folder / what
+    linked.rename(elsewhere)
+    linked.symlink_to(elsewhere)
+    with pytest.raises(segment.BadSegment):
+        segment.read(folder)
+    if what != "slots":
+        with pytest.raises(segment.BadSegment):
+            segment.choose_policy(folder, "fair")
+        with pytest.raises(segment.BadSegment):
+            segment.ensure(folder)
+
+
+def test_names_that_are_no_slots_hide_none(folder: Path) -> None:
+    for number in range(1500):
+        (folder / "slots" / f"junk.{number}").touch()
+    put_slot(folder, 200, pid=4711)
+    assert [tenant.pid for tenant in segment.read(folder).tenants] == [4711]
+
+
+def test_of_several_that_claim_a_process_the_true_one_is_asked(folder: Path) -> None:
+    from cotenant.segment import is_process
+
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    for index, begun in ((1, started + 5), (2, started), (3, 0)):
+        slot = put_slot(folder, index, pid=os.getpid())
+        slot.started = begun
+        sign(slot)
+        (folder / "slots" / str(index)).write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
+    assert segment.ask(folder, os.getpid(), {"weight": 2000})
+    asked = [
+        found.slot.asked.weight
+        for found in shared_segment.slot_files(folder, shared_segment.read_header(folder))
+    ]
+    assert asked == [0, 2001, 0]
+    (folder / "slots" / "2").unlink()
+    with pytest.raises(segment.BadSegment, match="several tenants claim"):
+        segment.ask(folder, os.getpid(), {"weight": 2000})
+    assert not any(is_process(found) for found in segment.read(folder).tenants)
+
+
+def test_a_segment_of_larger_pages_is_named(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    written = Written()
+    written.header.slot_bytes = 65536
+    written.to(file)
+    with shared_segment.writable_header(folder) as header:
+        header.slot_bytes = 65536
+    for path in (file, folder):
+        for use in (segment.read, segment.ensure):
+            with pytest.raises(segment.BadSegment, match=r"pages have 65536 bytes, this kernel's have \d+"):
+                use(path)

@@ -163,16 +163,22 @@ void clear(Segment& segment, int index) {
     for (int gpu = 0; gpu < kGpus; ++gpu)
         if (slot.gpus[gpu].busy.load()) go_idle(segment, index, gpu);
     FAULT_POINT();
-    char* after_owner = reinterpret_cast<char*>(&slot) + sizeof slot.owner;
-    memset(after_owner, 0, sizeof slot - sizeof slot.owner);
+    // All but the owner and its sign of life: a new owner has shown itself before.
+    char *begin = reinterpret_cast<char*>(&slot), *beat = reinterpret_cast<char*>(&slot.heartbeat_ns);
+    memset(begin + sizeof slot.owner, 0, static_cast<size_t>(beat - begin) - sizeof slot.owner);
+    memset(beat + sizeof slot.heartbeat_ns, 0,
+           sizeof slot - static_cast<size_t>(beat - begin) - sizeof slot.heartbeat_ns);
     FAULT_POINT();
     // The leaving owner's streams may still wait here: they must drain.
     for (OnGpu& gpu : slot.gpus) gpu.gate.store(open);
 }
 
 int take_free_slot(Segment& segment) {
-    for (int i = 0; i < kSlots; ++i)
-        if (take_owner(attached(segment).hold, segment.slot(i).owner)) return i;
+    for (int i = 0; i < kSlots; ++i) {
+        if (!take_owner(attached(segment).hold, segment.slot(i).owner)) continue;
+        segment.slot(i).heartbeat_ns.store(now_ns());
+        return i;
+    }
     return -1;
 }
 

@@ -242,6 +242,8 @@ bool become_slot(Segment& segment, int slots, int index, int fd, const char* unn
     Slot& slot = segment.slot(index);
     if (!map_slot(segment, index, fd)) return false;
     if (take_owner(attached(segment).hold, slot.owner)) {
+        // Once it has its name, others may take it for abandoned.
+        slot.heartbeat_ns.store(now_ns());
         FAULT_POINT();
         if (linkat(slots, unnamed, slots, Name(index).text, 0) == 0) return true;
         leave_owner(attached(segment).hold, slot.owner);

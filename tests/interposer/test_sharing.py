@@ -226,3 +226,20 @@ def test_under_fair_production_takes_turns_too(tenant: Start, tenants_now: Tenan
     goes_on(tenants_now, low)
     goes_on(tenants_now, high)
     assert use(tenants_now(), high).figures["gates"] > 0
+
+
+def test_what_a_controller_held_runs_out_though_nobody_takes_it_back(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    """Its daemon was killed: nothing is written any more."""
+    one = busy(tenant, "opportunistic", 200)
+    steer(one, "shut_until_ns", time.monotonic_ns() + 2 * 10**9)
+    stands_still(tenants_now, one)
+    goes_on(tenants_now, one)
+    high = ready(tenant("production", OBEDIENT))
+    assert order(high, "begin") == "did begin"
+    stands_still(tenants_now, one)
+    steer(high, "tolerant_until_ns", time.monotonic_ns() + 2 * 10**9)
+    goes_on(tenants_now, one)
+    stands_still(tenants_now, one)
+    assert use(tenants_now(), high).busy

@@ -7,6 +7,9 @@
 //   shared_slots FOLDER faults      a process is killed between any two steps of its life in the segment
 //   shared_slots FOLDER forked      a child can look, whatever its parent's threads were doing
 //   shared_slots FOLDER limits      what is said most particularly holds
+//   shared_slots FOLDER junk        names that are no slots hide none
+//   shared_slots FOLDER files       a program that has no file left does not take the others for gone
+//   shared_slots FOLDER bell        whoever can only read the header wakes those who wait there
 //   shared_slots FOLDER default     prints the segment that is found without being named
 // As root, for tenants of two users:
 //   shared_slots FOLDER users       another user's work is waited for; nothing of another's can be written
@@ -18,6 +21,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -272,6 +276,61 @@ void faults() {
     REQUIRE(files() < 1 + 5);
 }
 
+void junk() {
+    Tenant* tenant = nullptr;
+    for (int i = 0; i < 2000; ++i) {
+        int fd = open((std::string(folder) + "/slots/junk." + std::to_string(i)).c_str(), O_WRONLY | O_CREAT, 0644);
+        REQUIRE(fd >= 0 && close(fd) == 0);
+    }
+    Process high(0, {[&] { (tenant = new Tenant(wire::production))->work(); }});
+    high.go();
+    Process low(0, {[&] {
+                    (tenant = new Tenant(wire::opportunistic))->work();
+                    REQUIRE(!tenant->is_let_through());
+                }});
+    low.go();
+}
+
+void no_files() {
+    Tenant* tenant = nullptr;
+    Process high(0, {[&] { (tenant = new Tenant(wire::production))->work(); }, [&] { tenant->rest(); }});
+    Process low(0, {[&] {
+                        (tenant = new Tenant(wire::opportunistic))->work();
+                        REQUIRE(!tenant->is_let_through());
+                        rlimit before, none{0, 0};
+                        REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+                        none.rlim_max = before.rlim_max;
+                        REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+                        REQUIRE(!tenant->is_let_through());
+                        wire::look_around(tenant->segment);
+                        REQUIRE(!tenant->is_let_through() && wire::is_live(tenant->segment.slot(1 - tenant->index)));
+                        REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+                    },
+                    [&] { REQUIRE(tenant->is_let_through()); }});
+    high.go();
+    low.go();
+    high.go();
+    low.go();
+}
+
+void bell() {
+    REQUIRE(mprotect(&opened().header, wire::page_bytes(), PROT_READ) == 0);
+    wire::Segment& segment = opened();
+    REQUIRE(mprotect(&segment.header, wire::page_bytes(), PROT_READ) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(wire::wait_at_bell(segment, 50ull * 1000000000) ? 0 : 1);
+    }
+    // Who does not wait yet misses it.
+    int status = 1;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        wire::ring_bell(segment);
+        usleep(1000);
+    }
+    REQUIRE(status == 0);
+}
+
 void forked() {
     wire::Segment& segment = opened();
     pthread_mutex_lock(&wire::attached(segment).lock);
@@ -422,6 +481,9 @@ int main(int argc, char** argv) {
     if (what == "users") users();
     if (what == "rights") rights();
     if (what == "cut") cut();
+    if (what == "junk") junk();
+    if (what == "files") no_files();
+    if (what == "bell") bell();
     if (what == "hold") hold(static_cast<uid_t>(atoi(argv[3])), static_cast<wire::Class>(atoi(argv[4])));
     if (what == "default") {
         const char* found = wire::default_shared_segment();

@@ -8,6 +8,9 @@
 //   slots SEGMENT turns      equals take turns by weight
 //   slots SEGMENT steered    what a controller sets opens and closes gates
 //   slots SEGMENT thread     a slot is lost with the thread that took it
+//   slots SEGMENT garbage    whatever is written into slots and header, nothing crashes, and the owner mends its own
+//   slots SEGMENT abandoned  what only looks live is reaped; what is alive is not
+//   slots SEGMENT leaving    the gate of a tenant that must be evicted is open
 //   slots SEGMENT hold       a tenant; prints a line, and ends with its input
 //   slots SEGMENT race       many tenants go busy and idle at once; then gates and busy flags must agree
 #include <signal.h>
@@ -358,6 +361,114 @@ void thread(wire::Segment& segment) {
     REQUIRE(syscall(SYS_get_robust_list, 0, &list, &bytes) == 0 && list != &wire::attached(segment).hold.head);
 }
 
+void fill(void* where, uint8_t with) { memset(where, with, wire::kSmallestPage); }
+
+void garbage(wire::Segment& segment) {
+    int high = busy_tenant(segment, wire::production), low = busy_tenant(segment, wire::opportunistic);
+    uint8_t uuid[16] = {7};
+    for (uint8_t with : {0x00, 0x01, 0x3f, 0x7f, 0x80, 0xff}) {
+        for (int i = 0; i < wire::kSlots; ++i) fill(&segment.slot(i), with);
+        fill(&segment.header, with);
+        for (int slot : {high, low}) {
+            wire::go_busy(segment, slot, 0);
+            wire::refresh_gates(segment, wire::production, 0);
+            wire::charge(segment, slot, 0, 1000000);
+            wire::catch_up(segment, slot, 0);
+            wire::bury_the_dead(segment);
+            wire::go_idle(segment, slot, 0);
+        }
+        REQUIRE(wire::gpu_number(segment, uuid) < wire::kGpus);
+        // The header is the user's again; each watcher mends its slot.
+        fill(&segment.header, 0);
+        wire::begin_header(segment.header);
+        for (int slot : {high, low}) {
+            REQUIRE(wire::keep_slot(segment, slot) && wire::is_live(segment.slot(slot)));
+            wire::join_class(segment, slot, slot == high ? wire::production : wire::opportunistic);
+            segment.slot(slot).gpus[0].busy.store(0);
+        }
+        REQUIRE(wire::refresh_gate(segment, low, 0) && is_open(segment, low));
+        wire::go_busy(segment, high, 0);
+        REQUIRE(!is_open(segment, low));
+        never_stale(segment, high);
+        // The value before `open` as somebody might have left it: closing is no opening.
+        segment.slot(low).gpus[0].gate.store(wire::open - 2);
+        wire::close_gates_below(segment, high, 0);
+        REQUIRE(!is_open(segment, low));
+        segment.slot(low).gpus[0].gate.store(wire::open - 2);
+        REQUIRE(!wire::refresh_gate(segment, low, 0) && !is_open(segment, low));
+        // One who waits in the line of equals is not kept there by a key that nobody can have.
+        wire::go_idle(segment, high, 0);
+    }
+    // Overwritten, taken again, and killed: the kernel marks it all the same.
+    pid_t child = fork();
+    if (child == 0) {
+        int slot = wire::take_slot(segment);
+        for (uint32_t word : {0u, 0x3f3f3f3fu, 0xffffffffu, wire::kOwnerDied}) {
+            segment.slot(slot).owner.store(word);
+            segment.slot(slot).identity_check.store(1);
+            if (!wire::keep_slot(segment, slot)) _exit(1);
+        }
+        raise(SIGKILL);
+    }
+    int status = 0, before = live(segment);
+    REQUIRE(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    REQUIRE(live(segment) <= before && wire::bury_the_dead(segment) >= 1);
+}
+
+void abandoned(wire::Segment& segment) {
+    int own = wire::take_slot(segment);
+    wire::join_class(segment, own, wire::opportunistic);
+    wire::go_busy(segment, own, 0);
+    never_stale(segment, own);
+    wire::Slot& other = segment.slot(9);
+    auto pretend = [&](const wire::Identity& identity, uint64_t heartbeat_ns) {
+        other.owner.store(12345);
+        other.tenant_class.store(wire::production);
+        segment.header.members[wire::production][0].store(1 << 9);
+        other.gpus[0].busy.store(1);
+        other.heartbeat_ns.store(heartbeat_ns);
+        wire::write_identity(other, identity);
+    };
+    pid_t dead = fork();
+    if (dead == 0) _exit(0);
+    waitpid(dead, nullptr, 0);
+    uint64_t now = wire::now_ns(), old = now - 100ull * 1000000000, future = now + 100ull * 1000000000;
+    wire::Identity gone = wire::own_identity(), elsewhere = gone, self = gone;
+    gone.pid = static_cast<uint32_t>(dead);
+    elsewhere.pid = gone.pid;
+    elsewhere.pid_namespace = 1;
+    // It has just shown itself; it is there, though stopped; or it is in a container, where we cannot see it.
+    pretend(gone, now);
+    REQUIRE(wire::bury_the_dead(segment) == 0 && !wire::refresh_gate(segment, own, 0));
+    pretend(self, old);
+    REQUIRE(wire::bury_the_dead(segment) == 0);
+    pretend(elsewhere, old);
+    REQUIRE(wire::bury_the_dead(segment) == 0);
+    // A heartbeat from the future is no sign of life, and holds nobody back.
+    pretend(self, future);
+    REQUIRE(!wire::has_work(segment, 9, 0) && wire::refresh_gate(segment, own, 0));
+    for (uint64_t heartbeat : {old, future}) {
+        pretend(gone, heartbeat);
+        REQUIRE(wire::bury_the_dead(segment) == 1 && !wire::is_live(other));
+        pretend(self, heartbeat);
+        other.identity_check.fetch_add(1);  // nobody has signed this
+        REQUIRE(wire::bury_the_dead(segment) == 1 && other.owner.load() == 0);
+    }
+    wire::Identity reused = self;
+    reused.started += 1;  // another process has its number now
+    pretend(reused, old);
+    REQUIRE(wire::bury_the_dead(segment) == 1 && live(segment) == 1);
+}
+
+void leaving(wire::Segment& segment) {
+    int high = busy_tenant(segment, wire::production), low = busy_tenant(segment, wire::opportunistic);
+    REQUIRE(high >= 0 && !wire::refresh_gate(segment, low, 0));
+    for (wire::Where where : {wire::resident, wire::leaving, wire::away, wire::returning}) {
+        segment.slot(low).residence.where.store(where);
+        REQUIRE(wire::refresh_gate(segment, low, 0) == (where == wire::leaving));
+    }
+}
+
 void hold(wire::Segment& segment) {
     wire::take_slot(segment);
     printf("holding\n");
@@ -386,6 +497,9 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "faults")) faults(*segment);
     if (!strcmp(argv[2], "stops")) stops(*segment);
     if (!strcmp(argv[2], "thread")) thread(*segment);
+    if (!strcmp(argv[2], "garbage")) garbage(*segment);
+    if (!strcmp(argv[2], "abandoned")) abandoned(*segment);
+    if (!strcmp(argv[2], "leaving")) leaving(*segment);
     if (!strcmp(argv[2], "hold")) hold(*segment);
     return 0;
 }

@@ -37,7 +37,9 @@ def run(program: Path, folder: Path, case: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("case", ["waits", "turns", "crowd", "churn 200", "faults", "forked", "limits"])
+@pytest.mark.parametrize(
+    "case", ["waits", "turns", "crowd", "churn 200", "faults", "forked", "limits", "junk", "files", "bell"]
+)
 def test_slots(shared_slots: Path, folder: Path, case: str) -> None:
     run(shared_slots, folder, case)
 

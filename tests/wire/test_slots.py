@@ -19,7 +19,21 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "case",
-    ["churn 1000", "crowd", "leave", "stopped", "faults", "stops", "race", "turns", "steered", "thread"],
+    [
+        "churn 1000",
+        "crowd",
+        "leave",
+        "stopped",
+        "faults",
+        "stops",
+        "race",
+        "turns",
+        "steered",
+        "thread",
+        "garbage",
+        "abandoned",
+        "leaving",
+    ],
 )
 def test_slots(slots: Path, tmp_path: Path, case: str) -> None:
     command = [str(slots), str(tmp_path / "segment"), *case.split()]

@@ -1,0 +1,44 @@
+"""How the cost grows with the number of tenants, streams and allocations. Each part is a file beside this one.
+
+idle     CPU time of 1, 16, 64 and 256 idle tenants, in a user's file and in an administrator's folder
+
+python bench/scale/run.py [--part idle] [--seconds 5] [--tenants 1 16 64 256] [-o FILE.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+PARTS = ("idle",)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS, dest="parts")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long idle tenants are measured")
+    parser.add_argument("--tenants", type=int, nargs="+", default=[1, 16, 64, 256])
+    parser.add_argument("-o", "--output", type=Path, help="all figures as JSON")
+    options = parser.parse_args(words)
+    figures: dict[str, Any] = {}
+    missed = 0
+    if "idle" in options.parts:
+        import idle
+
+        found = idle.measure(options.tenants, options.seconds)
+        figures["idle"] = [asdict(figure) for figure in found]
+        missed += sum(figure.is_missed for figure in found)
+    if options.output:
+        options.output.write_text(json.dumps(figures, indent=2))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
