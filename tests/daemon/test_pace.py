@@ -277,6 +277,8 @@ def test_each_gpu_has_a_controller_of_its_own(native: Path, tmp_path: Path) -> N
     slot.gpus[1].busy = 1
     slot.gpus[1].figures.bursts = 1
     attached = Attachment(written.to(tmp_path / "segment"))
+    # One process is one tenant on both.
+    assert [[place.id for place in places] for places in attached.look().places.values()] == [[1], [1]]
     one = counting(attached, tmp_path)
     one.tick()
     assert ticks_of(one) == 2 and set(one.controllers) == {0, 1}
