@@ -264,6 +264,10 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
         assert steered(TenantKnobs(rate=0.5)).rate == 500
         after = steered(TenantKnobs())
         assert (after.shut_until_ns, after.rate) == (0, 0)
+        assert steered(TenantKnobs(shut=True)).shut_until_ns
+        assert steered(TenantKnobs()).shut_until_ns == 0
+        assert steered(TenantKnobs(tolerant=True)).tolerant_until_ns
+        assert steered(TenantKnobs()).tolerant_until_ns == 0
     finally:
         attachment.close()
 

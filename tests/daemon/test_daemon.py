@@ -220,9 +220,20 @@ def test_who_comes_later_is_told_when_it_was_decided(tmp_path: Path, monkeypatch
     monkeypatch.setattr("cotenant.daemon.report.time.time", lambda: next(clock))
     server, elsewhere, late = (1, 1, 0), (2, 1, 1), (3, 1, 0)
     report.show("guard", "", {server: ["first"], elsewhere: ["second", "first"]})
-    report.show("guard", "", {server: ["second", "first"]})
-    report.show("guard", "", {server: ["second", "first"], late: ["third", "second", "first"]})
+    report.show("guard", "", {server: ["second", "first"], elsewhere: ["second", "first"]})
+    lines = {server: ["second", "first"], elsewhere: ["second", "first"], late: ["third", "second", "first"]}
+    report.show("guard", "", lines)
     assert [one.at for one in report.decisions[late]] == [30.0, 20.0, 10.0]
+
+
+def test_a_report_that_says_nothing_new_is_not_written_again(tmp_path: Path) -> None:
+    shown = Report(tmp_path / "segment")
+    shown.show("guard", "", {(1, 1, 0): ["first"]})
+    before = shown.file.stat().st_ino
+    shown.show("guard", "", {(1, 1, 0): ["first"]})
+    assert shown.file.stat().st_ino == before
+    shown.show("guard", "", {(1, 1, 0): ["second", "first"]})
+    assert '"second"' in shown.file.read_text()
 
 
 def test_the_guests_settings_are_not_the_daemons() -> None:
@@ -253,8 +264,13 @@ def daemon_of(path: Path) -> int:
 def test_run_starts_one_daemon_apart_from_the_job(env: dict[str, str]) -> None:
     path = Path(env["COTENANT_SEGMENT"])
     command = [*COTENANT, "run", "--", "sh", "-c", "read line"]
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, text=True) as job:
+    ours, inherited = os.pipe()
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, pass_fds=(inherited,), text=True) as job:
         pid = daemon_of(path)
+        pipe = os.readlink(f"/proc/self/fd/{inherited}")
+        assert pipe not in {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+        os.close(ours)
+        os.close(inherited)
         # WHEN a second job comes, THEN it gets no second daemon
         done = subprocess.run([*COTENANT, "run", "--", "true"], env=env, timeout=60, check=True)
         assert done.returncode == 0 and daemon_of(path) == pid
