@@ -314,6 +314,7 @@ def test_a_second_daemon_leaves_at_once(cotenant: Run, path: Path, plain_env: di
 def test_told_to_end_it_takes_back_what_it_set(
     path: Path, attachment: Attachment, plain_env: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
+    segment.choose_policy(path, "none")  # what is typed goes before what was named
     command = [*COTENANT, "daemon", "--policy", policy_file(tmp_path, FIRM)]
     with subprocess.Popen(command, env=plain_env) as child:
         wait_for(lambda: attachment.slots[70].gpus[0].shut_until_ns > 0)
