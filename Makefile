@@ -15,6 +15,9 @@ ZIG := $(VENV)/.zig-installed
 BUNDLE_MACHINE ?= $(shell uname -m)
 BUNDLE_PYTHONS ?= 3.11 3.12 3.13
 
+# Programs whose threads or processes meet in memory; the others only compute.
+SANITIZED := tests/wire $(addprefix tests/tenant/test_,abilities.py fresh_blocks.py memory_quota.py)
+
 # Folders too, so that a deleted file counts as a change.
 SOURCES := pyproject.toml CMakeLists.txt LICENSE README.md $(shell find src native -not -name '__pycache__' -not -name '*.pyc' 2>/dev/null)
 PYTHON_FOLDERS := $(wildcard src tests bench examples packaging native/codegen)
@@ -52,12 +55,13 @@ demo: $(PACKAGE)  ## share one GPU between two jobs, and show what it does to la
 test: lint $(PACKAGE)  ## lint, and all tests that need no GPU
 	@$(PYTHON_IN_VENV) -m pytest --quiet
 
-sanitize: $(PACKAGE)  ## the native tests' programs with ThreadSanitizer, then with Address- and UndefinedBehaviorSanitizer
+sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, with ThreadSanitizer, then with the others
 	@echo "sanitize: threads"
-	COTENANT_TEST_SANITIZE=thread TSAN_OPTIONS=halt_on_error=1 $(PYTHON_IN_VENV) -m pytest --quiet tests/wire tests/tenant
+	COTENANT_TEST_SANITIZE=thread TSAN_OPTIONS="halt_on_error=1 die_after_fork=0" \
+	    $(PYTHON_IN_VENV) -m pytest --quiet $(SANITIZED)
 	echo "sanitize: addresses and undefined behaviour"
 	COTENANT_TEST_SANITIZE=address,undefined UBSAN_OPTIONS=halt_on_error=1 \
-	    $(PYTHON_IN_VENV) -m pytest --quiet tests/wire tests/tenant
+	    $(PYTHON_IN_VENV) -m pytest --quiet $(SANITIZED)
 
 lint: lint-python lint-cpp lint-warnings  ## formats, types and compiler warnings
 

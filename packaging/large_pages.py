@@ -54,7 +54,7 @@ cd /cotenant
 export COTENANT_TEST_PROGRAMS=/cotenant/programs
 {foreign.PYTHON.name} -c 'import mmap; assert mmap.PAGESIZE == {PAGE}, mmap.PAGESIZE' &&
     {foreign.PYTHON.name} -m cotenant softgpu -- {foreign.PYTHON.name} -m cotenant doctor &&
-    {foreign.PYTHON.name} -m pytest -q -p no:cacheprovider -o timeout=600 {" ".join(TESTS)}
+    {foreign.PYTHON.name} -m pytest -vv --color=no --tb=short -p no:cacheprovider -o timeout=600 {" ".join(TESTS)}
 echo "{END}$?"
 /usr/bin/busybox poweroff -f
 """
@@ -100,9 +100,10 @@ def make_file_system(root: Path) -> Path:
         write_entry(out, "etc/passwd", stat.S_IFREG | 0o644, b"root:x:0:0::/:/bin/sh\n")
         write_entry(out, "etc/group", stat.S_IFREG | 0o644, b"root:x:0:\n")
         write_entry(out, "cotenant", stat.S_IFDIR | 0o755, b"")
-        for name in ("pyproject.toml",):
-            write_entry(out, f"cotenant/{name}", stat.S_IFREG | 0o644, (ROOT / name).read_bytes())
-        for name, folder in (("tests", ROOT / "tests"), ("programs", FOLDER / "programs")):
+        settings = (ROOT / "pyproject.toml").read_bytes()
+        write_entry(out, "cotenant/pyproject.toml", stat.S_IFREG | 0o644, settings)
+        folders = {"tests": ROOT / "tests", "native": ROOT / "native", "programs": FOLDER / "programs"}
+        for name, folder in folders.items():
             write_entry(out, f"cotenant/{name}", stat.S_IFDIR | 0o755, b"")
             pack(folder, out, f"cotenant/{name}/")
         write_entry(out, "TRAILER!!!", 0, b"")
