@@ -60,7 +60,7 @@ sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, wit
 	COTENANT_TEST_SANITIZE=thread TSAN_OPTIONS="halt_on_error=1 die_after_fork=0" \
 	    $(PYTHON_IN_VENV) -m pytest --quiet $(SANITIZED)
 	echo "sanitize: addresses and undefined behaviour"
-	COTENANT_TEST_SANITIZE=address,undefined UBSAN_OPTIONS=halt_on_error=1 \
+	COTENANT_TEST_SANITIZE=address,undefined UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=0 \
 	    $(PYTHON_IN_VENV) -m pytest --quiet $(SANITIZED)
 
 lint: lint-python lint-cpp lint-warnings  ## formats, types and compiler warnings

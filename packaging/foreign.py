@@ -43,6 +43,11 @@ def make_root(debian: Debian, root: Path) -> None:
     debian.unpack_all(["python3", "libstdc++6", "busybox-static"], root)
 
 
-def environment(root: Path) -> dict[str, str]:
-    """For programs of that root that run here."""
-    return {"QEMU_LD_PREFIX": str(root)}
+def inside(root: Path) -> list[str]:
+    """What stands before a command so that it runs in that root, with this system's /proc, /dev and /tmp."""
+    parts = ("proc", "dev", "tmp")
+    for part in parts:
+        (root / part).mkdir(exist_ok=True)
+    binds = "; ".join(f'mount --rbind /{part} "$0/{part}"' for part in parts)
+    script = f'set -e; {binds}; exec chroot "$0" "$@"'
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(root)]

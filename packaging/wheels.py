@@ -119,12 +119,12 @@ def glibc_versions(elf: ELFFile) -> list[tuple[int, int]]:
     return [(int(match[1]), int(match[2])) for match in found if match]
 
 
-def self_test(python: Path, env: dict[str, str]) -> None:
+def self_test(python: str, before: list[str]) -> None:
     """What was installed for this Python works: it starts, and shares the software GPU."""
-    cotenant = [str(python), "-m", "cotenant"]
+    cotenant = [python, "-m", "cotenant"]
     where = "import cotenant.parts; print(cotenant.parts.probe())"
     with tempfile.TemporaryDirectory(prefix="cotenant-wheel-") as scratch:
-        env = env | {
+        env = clean_environment() | {
             "COTENANT_SOFTGPU_DIR": scratch,
             "COTENANT_SEGMENT": f"{scratch}/segment",
             "COTENANT_NO_DAEMON": "1",
@@ -132,7 +132,13 @@ def self_test(python: Path, env: dict[str, str]) -> None:
 
         def succeed(*command: str) -> str:
             done = subprocess.run(
-                command, env=env, cwd=scratch, capture_output=True, text=True, timeout=600, check=False
+                [*before, *command],
+                env=env,
+                cwd=scratch,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
             )
             if done.returncode:
                 raise PackagingError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
@@ -140,7 +146,7 @@ def self_test(python: Path, env: dict[str, str]) -> None:
 
         print(f"  {succeed(*cotenant, '--version').strip()}", flush=True)
         print(f"  {succeed(*cotenant, 'softgpu', '--', *cotenant, 'doctor').splitlines()[-1]}", flush=True)
-        probe = succeed(str(python), "-c", where).strip()
+        probe = succeed(python, "-c", where).strip()
         said = succeed(*cotenant, "softgpu", "--", *cotenant, "run", "--require", "--", probe)
         if '"interposed": true' not in said:
             raise PackagingError(f"a job ran past the interposer: {said}")
@@ -154,7 +160,7 @@ def test_here(wheel: Path, folder: Path) -> None:
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     pip("install", wheel, python=python)
-    self_test(python, clean_environment())
+    self_test(str(python), [])
 
 
 def test_elsewhere(wheel: Path, machine: Architecture) -> None:
@@ -165,7 +171,7 @@ def test_elsewhere(wheel: Path, machine: Architecture) -> None:
         print(f"  not tested: {problem}", flush=True)
         return
     root = foreign.root_with(machine, [str(wheel)])
-    self_test(root / foreign.PYTHON, clean_environment() | foreign.environment(root))
+    self_test(f"/{foreign.PYTHON}", foreign.inside(root))
 
 
 def main() -> int:

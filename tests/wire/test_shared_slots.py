@@ -37,7 +37,7 @@ def folder(native: Path) -> Iterator[Path]:
 
 def run(program: Path, folder: Path, case: str) -> None:
     command = [str(program), str(folder), *case.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -37,7 +37,7 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_slots(slots: Path, tmp_path: Path, case: str) -> None:
     command = [str(slots), str(tmp_path / "segment"), *case.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
