@@ -10,7 +10,15 @@ import pytest
 from cotenant.classes import TenantClass
 from cotenant.policies.back_off import BackOff
 from cotenant.policies.guard import LONGEST_STEP_US, Guard
-from cotenant.policies.guard_cost import Alone, Below, Meter, Window
+from cotenant.policies.guard_cost import (
+    BARELY_KNOWN_FOR_US,
+    KNOWN_FOR_US,
+    RETRY_US,
+    Alone,
+    Below,
+    Meter,
+    Window,
+)
 from cotenant.policies.guard_job import Job
 from cotenant.policies.guard_position import (
     HOLD_US,
@@ -232,3 +240,35 @@ def test_company_is_worth_it_from_five_percent_on(in_company: int, is_worth_it: 
     gain = worth.weigh(TOLERANT, in_company, 1e6, 2e6)
     assert (gain is None) == is_worth_it == worth.may_be_tried(2e6)
     assert worth.may_be_tried(62e6)
+
+
+def test_a_calibration_that_saw_too_little_is_not_repeated_at_once() -> None:
+    meter = Meter(Window(0.0, production()), lambda _: None)
+    meter.gather(production(), 1e6)
+    assert meter.alone is None
+    assert not meter.is_calibration_due(1e6 + RETRY_US - 1, limit=0.05)
+    assert meter.is_calibration_due(1e6 + RETRY_US, limit=0.05)
+
+
+def test_other_bursts_are_another_job_only_twice_in_a_row() -> None:
+    meter, alone = Meter(Window(0.0, production()), lambda _: None), Alone(100, 10, 0)
+    same, other = (Growth(operations=10 * each, bursts=10, busy_us=1e3) for each in (10, 30))
+    seen = [meter.is_another_job(grown, alone, 1e6) for grown in (other, same, other, other)]
+    assert seen == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("spread", "is_due"), [(0.02, False), (0.2, True)])
+def test_what_a_noisy_job_costs_alone_is_learned_more_often(spread: float, is_due: bool) -> None:
+    meter = Meter(Window(0.0, production()), lambda _: None, Alone(100, 10, 0, spread, windows=10))
+    assert meter.is_calibration_due(BARELY_KNOWN_FOR_US + 1, limit=0.05) is is_due
+    assert not meter.is_calibration_due(BARELY_KNOWN_FOR_US - 1, limit=0.05)
+    assert meter.is_calibration_due(KNOWN_FOR_US + 1, limit=0.05)
+
+
+def test_a_position_that_was_too_much_again_is_left_for_twice_as_long() -> None:
+    job = Job.of(production(slowdown=0.05), 0.0, lambda _: None)
+    lasted = []
+    for breached in (STRICT + 5, STRICT + 5, STRICT + 6, STRICT - 5):
+        job.hold_below(breached, 0.0)
+        lasted.append(job.ceiling_back_off.until_us / 1e6)
+    assert lasted == [5, 10, 20, 5]
