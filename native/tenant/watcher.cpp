@@ -4,7 +4,7 @@
 //   busy, with equals         every 500 us: who is ahead?
 //   busy otherwise            every 2 ms
 //   idle                      a little longer at the fast pace (a burst seldom comes alone), then asleep until the next
-//                             burst, with a look every 250 ms whether somebody asked for a change
+//                             burst, with a look every 500 ms whether somebody asked for a change
 //
 // And every 20 ms while busy: bury the dead, see who is there, look at our gates again. One that is idle reads nothing
 // of the others: when it goes busy it looks.
@@ -33,7 +33,7 @@ constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kCareNs = 20 * kMillisecond;
 constexpr uint64_t kCalmNs = 2 * kMillisecond;
 constexpr uint64_t kTurnsNs = kMillisecond / 2;
-constexpr uint64_t kLookNs = 250 * kMillisecond;
+constexpr uint64_t kLookNs = 500 * kMillisecond;
 constexpr uint64_t kGarbageNs = 100 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
 constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
@@ -93,7 +93,10 @@ void Membership::take_requests(uint64_t now) {
     if (asked.tenant_class) change_class(asked.tenant_class - 1);
     if (asked.time_slice_us) asked_slice_us_ = asked.time_slice_us - 1;
     if (asked.tenant_class || asked.time_slice_us) mind_time_slice();
-    if (asked.memory) change_memory_limit(*slot_, asked.memory - 1);
+    if (asked.memory) {
+        change_memory_limit(*slot_, asked.memory - 1);
+        wake_mover();
+    }
     if (asked.hold) {
         asked_hold.store(asked.hold);
         start_moving(*this);

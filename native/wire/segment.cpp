@@ -27,7 +27,7 @@ namespace wire {
 namespace {
 
 constexpr int kMostTries = 100;
-constexpr uint64_t kAbandonedNs = 2000000000;  // an owner shows itself at least every 250 ms
+constexpr uint64_t kAbandonedNs = 2000000000;  // an owner shows itself at least every 500 ms
 
 // In either direction: a moment that has not come yet is no sign of life.
 bool is_within(uint64_t moment_ns, uint64_t ns) {

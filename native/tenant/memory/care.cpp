@@ -17,8 +17,8 @@ namespace {
 constexpr uint64_t kMeasureEveryNs = 1000000000;
 
 std::atomic<uint32_t> measured_gpus{0};
-uint64_t last_measured_ns = 0;        // the watcher's
-uint64_t drivers_bytes[wire::kGpus];  // as shown in the slot; under the lock
+uint64_t limit_then = 0, last_measured_ns = 0;  // the watcher's
+uint64_t drivers_bytes[wire::kGpus];            // as shown in the slot; under the lock
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void forget_in_child() {
@@ -69,8 +69,10 @@ void measure_drivers_memory(Membership& membership, int gpu) {
 void tend_memory(Membership& membership, uint64_t now_ns) {
     wire::Slot& slot = membership.slot();
     mend_quota(slot);
-    static std::atomic<uint64_t> limit_then{0};
-    if (uint64_t limit = memory_limit(slot, 1 << 20); limit_then.exchange(limit) != limit) last_measured_ns = 0;
+    if (uint64_t limit = memory_limit(slot, 1 << 20); limit != limit_then) {
+        limit_then = limit;
+        last_measured_ns = 0;
+    }
     settle_pools(membership);
     if (!has_memory_limit(membership.segment(), slot) || now_ns - last_measured_ns < kMeasureEveryNs) return;
     if (pthread_mutex_trylock(&lock) != 0) return;

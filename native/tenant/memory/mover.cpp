@@ -22,8 +22,9 @@ using used_contexts::Drained;
 
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
-// Where others ring: without that, and for the requests of this process.
-constexpr uint64_t kUnrungLookNs = 5000 * kMillisecond, kRequestNs = 200 * kMillisecond;
+// Without having been told to; and for the requests of this process.
+constexpr uint64_t kUntoldLookNs = 1000 * kMillisecond, kUntoldSharedLookNs = 20000 * kMillisecond;
+constexpr uint64_t kRequestNs = 1000 * kMillisecond;
 // While it is away, or waits for a boundary.
 constexpr uint64_t kSoonLookNs = 5 * kMillisecond;
 constexpr uint64_t kBetweenBlocksNs = kMillisecond;
@@ -37,6 +38,7 @@ constexpr uint64_t kNoMoreForNs = 1000 * kMillisecond;     // host memory, after
 
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
+std::atomic<uint32_t> where_now{wire::resident};  // of this process's memory, for its other threads
 
 // Others wake it too, from their processes.
 void wait_to_be_woken(wire::Flag& word, uint32_t while_equal, uint64_t ns) {
@@ -94,25 +96,30 @@ class Mover : private Others {
 void Mover::run() {
     CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
     driver.cuThreadExchangeStreamCaptureMode(&relaxed);
-    // In an administrator's segment others cannot wake it by its slot, and each look reads the files of all.
-    const bool is_shared = wire::is_shared(membership_.segment());
+    // In an administrator's segment others cannot wake it by its slot, and each look reads the files of all. There, and
+    // while it is idle, it looks when it is told to, and seldom without that.
+    wire::Segment& segment = membership_.segment();
+    const bool is_shared = wire::is_shared(segment);
+    const uint64_t untold_ns = is_shared ? kUntoldSharedLookNs : kUntoldLookNs;
     uint64_t looked_ns = 0;
-    bool more = false, has_rung = true;
+    bool more = false, is_told = true;
     while (phase.load() == moving) {
         uint32_t woken = mine_.wake.load();
         uint64_t now = wire::now_ns();
-        bool is_soon = asked_ns_ || where_ == wire::away;
-        bool is_due = !is_shared || is_soon || more || has_rung || now - looked_ns > kUnrungLookNs;
+        bool is_idle = std::none_of(slot_.gpus, slot_.gpus + wire::kGpus, [](auto& gpu) { return gpu.busy.load(); });
+        bool is_calm = is_shared || is_idle, is_soon = asked_ns_ || where_ == wire::away;
+        bool is_due = !is_calm || is_soon || more || is_told || now - looked_ns > untold_ns;
         if (is_due || membership_.asked_hold.load()) {
             look(looked_ns = now);
             more = where_ == wire::resident && prepare();
             is_soon = asked_ns_ || where_ == wire::away;
         }
-        uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : is_shared ? kRequestNs : kResidentLookNs;
+        uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : is_calm ? kRequestNs : kResidentLookNs;
         if (is_shared)
-            has_rung = wire::wait_at_bell(membership_.segment(), nap);
+            is_told = wire::wait_at_bell(segment, nap);
         else
             wait_to_be_woken(mine_.wake, woken, nap);
+        is_told = (is_shared && is_told) || mine_.wake.load() != woken;
     }
 }
 
@@ -189,6 +196,7 @@ bool Mover::is_pressed() {
 
 void Mover::set_where(wire::Where where) {
     where_ = where;
+    where_now.store(where);
     mine_.where.store(where);
     // What is queued must be let through, or need not be any more.
     for (int gpu = 0; gpu < wire::kGpus; ++gpu)
@@ -440,6 +448,7 @@ void* mover_main(void* membership) {
 
 void forget_in_child() {
     phase.store(not_started);
+    where_now.store(wire::resident);
     boundary::forget_in_child();
     forget_helper_in_child();
 }
@@ -461,13 +470,14 @@ void start_moving(Membership& membership) {
 void stop_moving() {
     uint32_t before = moving;
     if (!phase.compare_exchange_strong(before, stopping)) return;
-    wake_mover();
-    for (int tries = 0; tries < kMostTriesToStop && phase.load() == stopping; ++tries)
+    for (int tries = 0; tries < kMostTriesToStop && phase.load() == stopping; ++tries) {
+        wake_mover();  // again: it may miss the bell
         wait_on(phase, stopping, 10 * kMillisecond);
+    }
     boundary::let_go();
     // A program that ends while it is paused does not wait for its memory; nor does one whose mover does not return.
     Membership* membership = Membership::current_if_joined();
-    if (membership && membership->slot().residence.where.load() != wire::resident)
+    if (membership && where_now.load() != wire::resident)
         barrier::lower_at_exit();
     else
         barrier::lower();
