@@ -103,6 +103,7 @@ std::vector<OpId> unfinished_in(Context& context) {
         const std::lock_guard<std::mutex> lock(context.mutex);
         unfinished = context.closing;
         for (const StreamRef& stream : context.streams) unfinished.push_back(context.engine->last(stream->queue));
+        if (context.records) unfinished.push_back(context.engine->last(context.records));
     }
     unfinished.push_back(context.engine->last(context.legacy->queue));
     return unfinished;

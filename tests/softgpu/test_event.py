@@ -139,3 +139,13 @@ def test_a_thread_that_waits_for_an_event_holds_up_no_other(
     gate.open()
     thread.join(30)
     assert answers == [0]
+
+
+def test_a_context_that_was_waited_for_has_recorded_its_events(
+    cuda: Any, context: Any, new_event: Callable[..., Any]
+) -> None:
+    event = new_event()
+    for _ in range(300):
+        value(cuda.cuCtxRecordEvent(context, event))
+        value(cuda.cuCtxSynchronize())
+        assert code(cuda.cuEventQuery(event)) == 0

@@ -249,7 +249,6 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
         *result = CUDA_ERROR_INVALID_VALUE;
         return Freed::now;
     }
-    free_some_postponed();
     *result = CUDA_SUCCESS;
     // Waiting for the GPU would end the capture.
     if (capture_is_open()) return may_allocate_now() && postpone_free(pointer) ? Freed::later : Freed::not_ours;
@@ -261,6 +260,8 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
         if (*result != CUDA_SUCCESS) return Freed::now;
         free_postponed_until(so_far, range.context);
     }
+    // The context has been waited for: whoever asks next how much is free is told of all of it.
+    free_postponed();
     return give_back_movable(pointer) ? Freed::now : Freed::not_ours;
 }
 
