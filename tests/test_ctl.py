@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.commands import ctl
 from tests.segments import Written
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ def test_a_foreign_segment_is_left_alone(cotenant: Run, plain_env: dict[str, str
 def test_a_tenant_that_does_not_answer(cotenant: Run, env: dict[str, str]) -> None:
     done = cotenant("ctl", "4711", "--class", "production", env=env)
     assert done.returncode == 1 and "does not answer" in done.stderr
+
+
+def test_only_the_processes_of_one_run_share_a_limit(tmp_path: Path) -> None:
+    written = Written()
+    # The first two were not started by `run`: each is by itself.
+    for pid, run in ((1, 0), (2, 0), (3, 7), (4, 7), (5, 8)):
+        written.tenant(pid, pid=pid).tenant[:] = bytes([run] * 16)
+    path = written.to(tmp_path / "segment")
+    assert [ctl.others_of_its_run(path, pid) for pid in range(1, 7)] == [[], [], [4], [3], [], []]
 
 
 JOB = """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,24 @@ def test_a_gpu_being_entered_is_not_shown(tmp_path: Path) -> None:
     written.header.gpus[0].known = 1
     written.gpu(1, UUID)
     assert segment.read(written.to(tmp_path / "segment")).gpus == {1: UUID_TEXT}
+
+
+@dataclass(frozen=True)
+class Claim:
+    pid: int
+    uid: int
+    started: int
+
+
+def test_of_several_that_claim_a_process_the_one_that_it_belongs_to_is_meant() -> None:
+    pid, uid = os.getpid(), os.geteuid()
+    started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    own = Claim(pid, uid, started)
+    for liar in (Claim(pid, uid + 1, started), Claim(pid, uid, started + 1)):
+        assert segment.with_pid(pid, [liar, own]) is own
+        with pytest.raises(segment.BadSegment, match="several tenants claim"):
+            segment.with_pid(pid, [liar, liar])
+    assert segment.with_pid(pid, [Claim(pid + 1, uid, started)]) is None
 
 
 def test_a_tenant_is_shown_on_the_gpus_it_has_used(tmp_path: Path) -> None:

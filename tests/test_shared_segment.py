@@ -193,6 +193,15 @@ def test_clean_removes_all_but_the_living(cotenant: Run, folder: Path) -> None:
     assert [path.name for path in (folder / "slots").iterdir()] == ["0"]
 
 
+def test_clean_leaves_a_slot_that_is_being_made(folder: Path) -> None:
+    young, old = (folder / "slots" / name for name in ("new.1.a", "new.2.b"))
+    for file in (young, old):
+        file.touch()
+    os.utime(old, (0, 0))
+    assert shared_segment.clean(folder) == ([old], [])
+    assert young.exists()
+
+
 def test_a_request_goes_into_the_slot(folder: Path) -> None:
     slot = put_slot(folder, 9, pid=4711)
     assert segment.ask(folder, 4711, {"weight": 2000, "memory": 1 << 33})
@@ -204,8 +213,21 @@ def test_a_request_goes_into_the_slot(folder: Path) -> None:
 
 
 def test_a_policy_is_chosen_in_the_header(folder: Path) -> None:
-    segment.choose_policy(folder, "strict")
-    assert segment.read(folder).policy == "strict"
+    for times in (1, 2):
+        segment.choose_policy(folder, "strict")
+        assert segment.read(folder).policy == "strict"
+        # The daemon knows by this that it was named again.
+        assert shared_segment.read_header(folder).choices == times
+
+
+@pytest.mark.parametrize(("group", "best"), [(NOBODY, 2), (NOBODY - 1, 1)])
+def test_what_is_said_most_particularly_counts(folder: Path, group: int, best: int) -> None:
+    rights = [Right(Who(Whose.everybody), 1), Right(Who(Whose.group, NOBODY), 2)]
+    with shared_segment.writable_header(folder) as header:
+        shared_segment.write_rights(header, rights)
+        assert shared_segment.best_class(header, 1000, group) == best
+        shared_segment.write_rights(header, [*rights, Right(Who(Whose.user, 1000), 0)])
+        assert shared_segment.best_class(header, 1000, group) == 0
 
 
 @NEEDS_ROOT

@@ -86,6 +86,12 @@ def test_a_limit_holds_even_when_nobody_else_wants_the_gpu() -> None:
     assert bench.play(20) == pytest.approx({1: 0.3}, abs=0.02)
 
 
+def test_a_quota_is_no_longer_than_what_the_limit_leaves() -> None:
+    # Of bursts that last for ever: a quota by their length alone would go far past the limit.
+    bench = Bench(Gemini(), [greedy(1, share_limit=0.3)], endless=True)
+    assert bench.play(10)[1] == pytest.approx(0.3, abs=0.002)
+
+
 def test_one_that_has_no_work_gives_its_share_to_the_other() -> None:
     idle = Tenant(2, TenantClass.standard, share_request=0.8)
     bench = Bench(Gemini(), [greedy(1, share_request=0.2), idle])

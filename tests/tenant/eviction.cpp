@@ -34,7 +34,7 @@ char about[200];
 std::map<uint64_t, std::vector<char>> physicals;
 struct Mapping {
     uint64_t handle, bytes;
-    bool accessible;
+    size_t accesses;  // how many GPUs get at it
 };
 std::map<uint64_t, Mapping> mappings;
 uint64_t last_handle = 100;
@@ -52,7 +52,7 @@ char* behind(uint64_t address, uint64_t bytes) {
     auto next = mappings.upper_bound(address);
     if (next == mappings.begin()) return nullptr;
     auto& [base, mapping] = *--next;
-    if (!mapping.accessible || address + bytes > base + mapping.bytes) return nullptr;
+    if (!mapping.accesses || address + bytes > base + mapping.bytes) return nullptr;
     return physicals.at(mapping.handle).data() + (address - base);
 }
 
@@ -76,7 +76,7 @@ CUresult release(CUmemGenericAllocationHandle handle) {
 CUresult map(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
     REQUIRE(!mappings.count(at) && physicals.at(handle).size() == bytes);
-    mappings[at] = {handle, bytes, false};
+    mappings[at] = {handle, bytes, 0};
     return CUDA_SUCCESS;
 }
 CUresult unmap(CUdeviceptr at, size_t bytes) {
@@ -90,8 +90,7 @@ CUresult unmap(CUdeviceptr at, size_t bytes) {
 }
 CUresult set_access(CUdeviceptr at, size_t, const CUmemAccessDesc*, size_t count) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
-    REQUIRE(count == 1);
-    mappings.at(at).accessible = true;
+    mappings.at(at).accesses = count;
     return CUDA_SUCCESS;
 }
 CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
@@ -169,11 +168,11 @@ struct Job {
             chunk->bytes = i == 3 ? tenant::HostPool::kBlock + 8192 : 4096 * (1 + random() % 8);
             chunk->context = reinterpret_cast<CUcontext>(i % 2 + 1);
             chunk->gpu = 0;
-            chunk->access_count = 1;
+            chunk->access_count = 1 + i % 3;  // of these, the other GPUs that the program let in
             chunk->pinned = i == 5;
             create(&chunk->handle, chunk->bytes, &chunk->properties, 0);
             map(address, chunk->bytes, 0, chunk->handle, 0);
-            set_access(address, chunk->bytes, chunk->access, 1);
+            set_access(address, chunk->bytes, chunk->access, chunk->access_count);
             chunk->mapped = true;
             std::vector<char>& contents = truth[address];
             contents.resize(chunk->bytes);
@@ -197,6 +196,8 @@ struct Job {
 
     void is_whole_on_gpu(bool without_unused = false) {
         REQUIRE(!eviction.is_away() && physical_bytes() == bytes);
+        for (uint32_t i = 0; i < chunks.count(); ++i)
+            REQUIRE(mappings.at(chunks[i].address).accesses == chunks[i].access_count);
         for (auto& [address, contents] : truth) {
             char* there = behind(address, contents.size());
             REQUIRE(there != nullptr);

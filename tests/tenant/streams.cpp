@@ -197,6 +197,23 @@ void recycled() {
     CHECK(seen > 0);
 }
 
+// A state that serves another stream has nothing of the one before: not its gate, which is another GPU's or context's.
+void renewed() {
+    static StreamTable table;
+    StreamState* state = enter(table, key_of(0));
+    state->gate = 1 << 20;
+    state->progress_word = 2 << 20;
+    state->issued.store(5);
+    state->finished = 3;
+    state->since_gate_us.store(70);
+    state->last_work.store(reinterpret_cast<CUevent>(64));
+    table.remove(key_of(0));
+    CHECK(enter(table, key_of(1)) == state);
+    CHECK(state->gate == 0 && state->progress_word == 0);
+    CHECK(state->issued.load() == 0 && state->finished == 0);
+    CHECK(state->since_gate_us.load() == 0 && !state->last_work.load());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -213,6 +230,8 @@ int main(int argc, char** argv) {
         first_use();
     else if (!strcmp(name, "recycled"))
         recycled();
+    else if (!strcmp(name, "renewed"))
+        renewed();
     else
         return 2;
     return 0;

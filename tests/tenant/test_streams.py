@@ -22,7 +22,7 @@ SOURCES = {
     ),
 }
 CASES = {
-    "streams": ("churn", "removal", "full", "kinds", "first_use", "recycled"),
+    "streams": ("churn", "removal", "full", "kinds", "first_use", "recycled", "renewed"),
     "durations": ("two", "passers_by", "samples", "threads", "pairs"),
 }
 # Those of several threads are also watched by the compiler's own judge of the memory model, where it has one.

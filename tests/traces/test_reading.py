@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.errors import USAGE, Problem
-from cotenant.traces import Kind, Operations, Trace, read
+from cotenant.traces import Kind, Operations, Trace, read, writer
 from cotenant.traces.reader import BLOCK_HEAD, HEADER, Cursor
+from cotenant.traces.summary import peak_memory
 from cotenant.traces.writer import block, part, record, varint, varints, write
 from tests.traces.made_up import requests, shape, trace
 
@@ -81,6 +82,13 @@ def test_any_operations_come_back(
     if len(one.operations):
         assert np.abs(again.operations.time_us - one.operations.time_us).max() < 2.1
         assert np.abs(again.operations.wait_us - one.operations.wait_us).max() < 0.05
+
+
+def test_the_hosts_time_between_two_blocks_is_a_gap(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "OPERATIONS_A_BLOCK", 4)
+    one = requests()
+    again = read_bytes(written(one, folder), folder)
+    assert np.allclose(again.operations.gap_us, one.operations.gap_us, atol=0.3)
 
 
 def test_a_loop_takes_little_more_than_a_byte_an_operation(folder: Path) -> None:
@@ -236,6 +244,12 @@ def test_a_part_begins_with_the_memory_of_its_time(folder: Path) -> None:
     assert kept.operations.time_us[0] == 0
     inside = ops.time_us >= middle
     assert np.array_equal(kept.operations.kind[1:], ops.kind[inside])
+
+
+def test_what_was_freed_before_a_part_is_not_in_it(folder: Path) -> None:
+    whole = trace([], [(kind, -1, 10.0, 0.0, 1 << 20) for kind in (Kind.allocate, Kind.free, Kind.allocate)])
+    kept = read_bytes(written(part(whole, 15.0, 1e9), folder), folder)
+    assert peak_memory(kept) == 1 << 20
 
 
 def test_requests_end_where_the_host_waits_for_work(folder: Path) -> None:

@@ -15,6 +15,7 @@
 //   shared_slots FOLDER users       another user's work is waited for; nothing of another's can be written
 //   shared_slots FOLDER rights      nobody's class is better than the administrator allows, whatever the slot says
 //   shared_slots FOLDER cut         a slot that is cut short, replaced or nonsense harms nobody
+//   shared_slots FOLDER unreadable  a slot that cannot be read counts as it was, but not for ever
 // For other tests:
 //   shared_slots FOLDER hold UID CLASS   a busy tenant; prints a line, and ends with its input
 #include <dirent.h>
@@ -451,6 +452,30 @@ void cut() {
     bob.go();
 }
 
+void unreadable() {
+    Tenant* tenant = nullptr;
+    Process alice(kAlice, {[&] { (tenant = new Tenant(wire::production))->work(); },
+                           [&] { REQUIRE(chmod(file_of(tenant->index).c_str(), 0) == 0); }});
+    Process bob(kBob, {[&] {
+                           (tenant = new Tenant(wire::opportunistic))->work();
+                           REQUIRE(!tenant->is_let_through());
+                       },
+                       [&] {
+                           int theirs = 1 - tenant->index;
+                           wire::Count& heartbeat = tenant->segment.slot(theirs).heartbeat_ns;
+                           uint64_t read = heartbeat.load();
+                           REQUIRE(!tenant->is_let_through() && heartbeat.load() > read);
+                           uint64_t kept = heartbeat.load();
+                           wire::attached(tenant->segment).read_ns[theirs] -= 2ull * 1000000000;
+                           tenant->is_let_through();
+                           REQUIRE(heartbeat.load() == kept);
+                       }});
+    alice.go();
+    bob.go();
+    alice.go();
+    bob.go();
+}
+
 void hold(uid_t uid, wire::Class tenant_class) {
     REQUIRE(!uid || (setgid(uid) == 0 && setuid(uid) == 0));
     Tenant tenant(tenant_class);
@@ -484,6 +509,7 @@ int main(int argc, char** argv) {
     if (what == "junk") junk();
     if (what == "files") no_files();
     if (what == "bell") bell();
+    if (what == "unreadable") unreadable();
     if (what == "hold") hold(static_cast<uid_t>(atoi(argv[3])), static_cast<wire::Class>(atoi(argv[4])));
     if (what == "default") {
         const char* found = wire::default_shared_segment();

@@ -100,6 +100,19 @@ void turns(wire::Segment& segment) {
     double heavy_got = used_ms(segment, heavy) - heavy_before, light_got = used_ms(segment, light) - light_before;
     REQUIRE(light_got > 60 && light_got < 140 && heavy_got > 260);
 
+    // One that had the GPU to itself for long comes back with a debt of a turn at most.
+    wire::go_idle(segment, heavy, 0);
+    for (int ms = 0; ms < 500; ++ms) pass_a_millisecond(segment, {heavy, light});
+    wire::go_idle(segment, light, 0);
+    light_before = used_ms(segment, light);
+    for (int slot : {heavy, light}) {
+        wire::go_busy(segment, slot, 0);
+        never_stale(segment, slot);
+    }
+    for (int ms = 0; ms < 400; ++ms) pass_a_millisecond(segment, {heavy, light});
+    light_got = used_ms(segment, light) - light_before;
+    REQUIRE(light_got > 60 && light_got < 140);
+
     // A class above goes first, whatever was used; then turns go on.
     int above = busy_tenant(segment, wire::standard);
     REQUIRE(!is_open(segment, heavy) && !is_open(segment, light) && is_open(segment, above));
