@@ -57,6 +57,8 @@ def odd(tick: str = "return Knobs(rule=Rule.fair)", explain: str = "return []") 
         ("return Knobs(tenants={ids[0]: TenantKnobs(tolerant='no')})", "tolerant is 'no'"),
         ("return Knobs(tenants={ids[0]: {'shut': True}})", "not TenantKnobs"),
         ("return Knobs(tenants=ids)", "not knobs by a tenant's id"),
+        ("return Knobs(tenants={ids[0]: TenantKnobs(rank=float('nan'))})", "rank is nan"),
+        ("return Knobs(parameters=(float('nan'),))", "a parameter is nan"),
         ("return Knobs(in_flight_us=float('nan'))", "in_flight_us is nan"),
         ("return Knobs(turn_us=2**40)", "turn_us is 1099511627776"),
         ("return Knobs(gate_every_us='7')", "gate_every_us is '7'"),

@@ -124,6 +124,23 @@ print([int(driver.cuMemAllocAsync(10 << 20, 0)[0]) for _ in range(4)])
     assert one.finish() == "[0, 0, 0, 2]\n"
 
 
+def test_what_a_graph_will_take_is_free_when_its_executable_has_ended(tenant: Start) -> None:
+    one = tenant(
+        "standard",
+        """
+from soft import Gpu, check, driver
+gpu = Gpu(); stream = gpu.stream(); take = lambda: int(driver.cuMemAlloc(150 << 20)[0])
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(60 << 20, stream)), stream))
+graph = check(driver.cuStreamEndCapture(stream)); executable = check(driver.cuGraphInstantiate(graph, 0))
+check(driver.cuGraphDestroy(graph))
+print(take()); check(driver.cuGraphExecDestroy(executable)); print(take())
+""",
+        COTENANT_MEMORY="200M",
+    )
+    assert one.finish().split() == ["2", "0"]
+
+
 # Four processes of eight threads; each looks, whenever it got memory, what all of them have.
 HAMMER = """
 import os, random, subprocess, sys, threading

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.daemon.attachment import Attachment
 from cotenant.segment import Where
 from tests.compiling import cuda_headers
 from tests.waiting import wait_for
@@ -87,6 +88,20 @@ def test_every_kind_of_memory_comes_back_whole(job: Tenant, cotenant: Run, tenan
         (now,) = tenants_now()
         assert (now.where, now.uses[0].memory_bytes, now.host_bytes) == (Where.resident, before, 0)
     assert now.times_left == 3
+
+
+def test_policies_are_told_when_memory_left_and_when_it_came_back(job: Tenant, cotenant: Run) -> None:
+    """Its stay counts from then, too."""
+    attachment = Attachment(Path(job.env["COTENANT_SEGMENT"]))
+    tell(job, f"add alloc {MiB}", "added")
+    # Only who has used the GPU is in a view.
+    tell(job, "gpu.launch(gpu.kernel('empty')); say('launched')", "launched")
+    for move in (pause, resume):
+        before_us = segment.now_ns() / 1000
+        move(cotenant, job)
+        (one,) = attachment.look().views[0].tenants
+        assert before_us <= one.moved_us <= segment.now_ns() / 1000
+    attachment.close()
 
 
 def test_its_memory_is_free_for_others_meanwhile(job: Tenant, tenant: Start, cotenant: Run) -> None:

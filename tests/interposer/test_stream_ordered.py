@@ -117,6 +117,21 @@ print(tries < 10_000)
     assert said.split() == ["0", "True", "True"]
 
 
+def test_what_was_freed_during_a_capture_counts_until_it_is_free(outcome: Callable[..., str]) -> None:
+    said = outcome(
+        CAPTURE_AND_FREE
+        + """
+from memory_ways import counted
+print(counted() >> 20); release(); gpu.synchronize()
+tries = 0
+while counted() >= 4 << 20 and (tries := tries + 1) < 10_000:
+    check(driver.cuMemFree(check(driver.cuMemAlloc(512))))
+print(counted() >> 20)
+"""
+    )
+    assert said.split() == ["4", "0"]
+
+
 def test_frees_beside_captures_break_none(outcome: Callable[..., str]) -> None:
     said = outcome("""
 stop = False; counts = [0, 0]

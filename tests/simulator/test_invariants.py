@@ -24,6 +24,7 @@ from cotenant.simulator import (
     TenantClass,
     Workload,
 )
+from cotenant.simulator.results import Times, edge_us
 from cotenant.simulator.workload import program_of
 from tests.simulator.small import (
     CUT_US,
@@ -167,3 +168,9 @@ def test_quantiles_are_right_to_one_percent(seed: int, length: int) -> None:
     assert latency.mean_us == pytest.approx(sum(exact) / len(exact), rel=1e-6)
     for part in (0.5, 0.95, 0.99):
         assert latency.quantile_us(part) == pytest.approx(exact[int(part * (len(exact) - 1))], rel=0.011)
+
+
+@pytest.mark.parametrize(("part", "place"), [(0, 100), (0.25, 100), (0.5, 200), (0.75, 200), (1, 300)])
+def test_a_quantile_of_few_is_one_of_them(part: float, place: int) -> None:
+    times = Times(3, 1e6, edge_us(100), edge_us(301), ((100, 1), (200, 1), (300, 1)))
+    assert edge_us(place) <= times.quantile_us(part) <= edge_us(place + 1)
