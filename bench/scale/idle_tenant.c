@@ -1,5 +1,5 @@
-// A tenant that has used its GPU once and rests: opens the driver as programs do, sets a byte of its memory, says so, and
-// waits for the end of its input. Its work and its memory make it all that an idle tenant is.
+// A tenant that has used its GPU once and rests: opens the driver as programs do, sets a byte of its memory, says so,
+// and waits for the end of its input. Its work and its memory make it all that an idle tenant is.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
