@@ -1,0 +1,37 @@
+"""Frees in a stream's order by themselves: who has what was freed, and when it is free."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.compiling import compile_program, cuda_headers
+
+
+@pytest.fixture(scope="module")
+def postponed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(
+        tmp_path_factory.mktemp("postponed"),
+        "tests/tenant/postponed.cpp",
+        "native/tenant/memory/postponed.cpp",
+        "native/tenant/memory/eviction.cpp",
+        "native/tenant/memory/host_pool.cpp",
+        "native/tenant/memory/fresh_blocks.cpp",
+        "native/tenant/memory/host_memory.cpp",
+        "native/wire/border.cpp",
+        "native/wire/clock.cpp",
+        "native/wire/identity.cpp",
+        "native/wire/owner.cpp",
+        "native/wire/segment.cpp",
+        "native/wire/shared_segment.cpp",
+        define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",  # as test_eviction.py: what both have is compiled once
+        headers=cuda_headers(),
+    )
+
+
+@pytest.mark.parametrize("case", ["again", "in_order", "same_handle"])
+def test_frees(postponed: Path, case: str) -> None:
+    done = subprocess.run([str(postponed), case], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
