@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -92,6 +93,26 @@ def test_a_planted_lock_is_one_line_with_its_remedy(
 
 
 @as_root
+def test_a_lock_that_was_removed_while_it_was_taken_is_taken_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two daemons would each hold one: the daemon that ended removes the file, and the next makes another."""
+    flock = fcntl.flock
+    removed: list[int] = []
+
+    def flock_late(file: int, how: int) -> None:
+        flock(file, how)
+        if not removed:
+            lock.file_for(path).unlink()
+            removed.append(file)
+
+    monkeypatch.setattr(fcntl, "flock", flock_late)
+    held = lock.acquire(path)
+    assert held is not None and removed
+    assert os.path.samestat(os.fstat(held), lock.file_for(path).stat())
+    lock.release(path, held)
+
+
 def test_run_says_that_a_planted_lock_keeps_the_daemon_away(cotenant: Run, env: dict[str, str]) -> None:
     path = Path(env["COTENANT_SEGMENT"])
     what = plant_strangers(lock.file_for(path))

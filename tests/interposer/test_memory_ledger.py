@@ -156,6 +156,22 @@ def test_whatever_is_taken_and_given_the_ledger_is_what_the_gpu_says(
     assert seen[-1] == [0, 0]
 
 
+def test_an_array_of_one_row_counts_as_the_tiles_that_it_lies_in(tenant: Start) -> None:
+    """As NVIDIA's driver stores it, eight rows high; the software GPU has no tiles."""
+    one = tenant(
+        "standard",
+        """
+from soft import Gpu, check, driver
+from memory_ways import counted
+gpu = Gpu(); wanted = driver.CUDA_ARRAY_DESCRIPTOR(); wanted.Width, wanted.Height = 1 << 16, 1
+wanted.Format, wanted.NumChannels = driver.CUarray_format.CU_AD_FORMAT_FLOAT, 4; before = counted()
+array = check(driver.cuArrayCreate(wanted)); print(counted() - before >> 20)
+check(driver.cuArrayDestroy(array)); print(counted() - before)
+""",
+    )
+    assert one.finish().split() == ["8", "0"]
+
+
 def test_pointers_that_are_nobodys_change_nothing(tenant: Start) -> None:
     one = tenant(
         "standard",

@@ -219,6 +219,22 @@ def test_a_rate_limits_what_a_tenant_uses(tenant: Start, tenants_now: TenantsNow
     wait_for(lambda: share() > 0.8)
 
 
+def test_a_new_rate_remembers_nothing_of_an_earlier_one(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = busy(tenant, "opportunistic", 500)
+    # What it is due under a rate that it is kept from using is saved for it.
+    steer(one, "shut_until_ns", in_a_while())
+    stands_still(tenants_now, one)
+    steer(one, "rate", 1000)
+    seen = use(tenants_now(), one).busy_ns
+    wait_for(lambda: use(tenants_now(), one).busy_ns > seen + 20_000_000)
+    wait_for(lambda: not use(tenants_now(), one).over_rate)
+    steer(one, "rate", 0)
+    seen = use(tenants_now(), one).busy_ns
+    wait_for(lambda: use(tenants_now(), one).busy_ns > seen + 20_000_000)
+    steer(one, "rate", 1)
+    wait_for(lambda: use(tenants_now(), one).over_rate)
+
+
 def test_under_fair_production_takes_turns_too(tenant: Start, tenants_now: TenantsNow) -> None:
     low, high = busy(tenant, "opportunistic", 500), busy(tenant, "production", 500)
     stands_still(tenants_now, low)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, Outcome, Study, Workload
+from cotenant.simulator.workload import placed
 from tests.simulator.small import NONE, OPPORTUNISTIC, STRICT, run, small_gpu
 
 
@@ -55,6 +56,15 @@ def test_each_copy_is_compared_with_itself_whatever_is_drawn(what: str) -> None:
     assert [tenant.share for tenant in outcome.tenants] == pytest.approx([1] * 6)
     assert [tenant.slowdown_p99 for tenant in outcome.tenants] == pytest.approx([1] * 6)
     assert outcome.fairness == pytest.approx(1)
+
+
+def test_copies_begin_one_after_the_other_where_fewest_are() -> None:
+    job = Job("job", ops=(Op(us=100),), copies=4, begins_s=1, begins_every_s=2)
+    gpus = placed(Workload("test", (job,), gpus=2))
+    assert [[(one.name, one.begins_s) for one in jobs] for jobs in gpus] == [
+        [("job", 1), ("job-3", 5)],
+        [("job-2", 3), ("job-4", 7)],
+    ]
 
 
 def test_copies_of_which_nothing_is_drawn_are_simulated_alone_once() -> None:

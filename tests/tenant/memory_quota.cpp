@@ -43,6 +43,8 @@ constexpr uint64_t kLimit = 1000;
 void faults(wire::Segment& segment) {
     wire::Slot& witness = join(segment, 7);
     REQUIRE(tenant::take_memory(segment, witness, 0, 100, kLimit));
+    // Nothing more can always be had, also by one that has more than it may have by now.
+    REQUIRE(tenant::take_memory(segment, witness, 0, 0, 50) && !tenant::take_memory(segment, witness, 0, 1, 50));
     int places = 0;
     for (bool killed = true; killed; ++places) {
         pid_t child = fork();

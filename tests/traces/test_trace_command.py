@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant.traces import Kind
+from cotenant.traces import Kind, read
 from cotenant.traces.writer import write
 from tests.traces.made_up import requests, shape, trace
 
@@ -58,6 +58,11 @@ def test_a_timeline_has_an_event_for_all_that_ran(cotenant: Run, file: Path, tmp
         ran = [event for event in events if event["ph"] == "X" and event["cat"] != "host"]
         assert len(ran) == 18 + 3
         assert all(event["dur"] > 0 and event["ts"] >= 0 for event in ran)
+        # The host waits from when it asked to when the work was done.
+        waits = [event for event in events if event["ph"] == "X" and event["cat"] == "host"]
+        over = [event["ts"] + event["dur"] for event in waits]
+        times = read(file).operations
+        assert over == pytest.approx(times.time_us[times.wait_us > 0].tolist(), abs=0.01) and len(over) == 3
         # One stream: nothing overlaps.
         ends = [event["ts"] + event["dur"] for event in ran]
         assert all(event["ts"] >= end - 0.002 for event, end in zip(ran[1:], ends, strict=False))
