@@ -176,7 +176,10 @@ void pairs() {
     for (std::thread& thread : running) thread.join();
     over.store(true);
     watcher.join();
-    CHECK(events_alive == 2 * static_cast<int>(all.size()));
+    // No events are left but those of pairs; one that was lent, and that nobody has come for since, has none.
+    int with_events = 0;
+    for (auto* sample : all) with_events += sample->context() != nullptr;
+    CHECK(with_events > 0 && events_alive == 2 * with_events);
     // One whose context has ended belongs to whoever comes next.
     for (uintptr_t number = 1; number <= 99; ++number) samples.forget_context(reinterpret_cast<CUcontext>(number));
     current = reinterpret_cast<CUcontext>(uintptr_t{100});
