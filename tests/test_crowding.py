@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,10 +49,12 @@ def test_a_capacity_is_for_gpus_that_are_known(path: Path) -> None:
     with pytest.raises(Problem, match="no GPU has been used yet"):
         crowding.change(path, crowding.Change(capacity=1 << 30))
     with path.open("r+b") as file:
-        file.seek(segment.Header.gpus.offset + segment.Gpu.known.offset)
-        file.write(segment.GPU_VALID.to_bytes(4, "little"))
+        for number in (0, 2):
+            gpu = segment.Header.gpus.offset + number * ctypes.sizeof(segment.Gpu)
+            file.seek(gpu + segment.Gpu.known.offset)
+            file.write(segment.GPU_VALID.to_bytes(4, "little"))
     crowding.change(path, crowding.Change(capacity=1 << 30))
-    assert [gpu.capacity for gpu in header(path).gpus[:2]] == [1 << 30, 0]
+    assert [gpu.capacity for gpu in header(path).gpus[:3]] == [1 << 30, 0, 1 << 30]
 
 
 @pytest.mark.parametrize(

@@ -183,3 +183,12 @@ def test_a_process_that_is_no_tenant(cotenant: Run, plain_env: dict[str, str], s
     scene.written.to(scene.path)
     done = cotenant("explain", "1", env=plain_env)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are 20 (train)")
+
+
+def test_what_cannot_leave_the_gpu_is_all_but_what_can_move(explained: Any, scene: Scene) -> None:
+    slot = scene.waiting(memory_bytes=10 << 20)
+    slot.memory[0].movable_bytes = 6 << 20
+    slot.residence.where = segment.Where.resident
+    assert "4M of its memory cannot leave the GPU" in explained()
+    slot.memory[0].movable_bytes = 10 << 20
+    assert "cannot leave the GPU" not in explained()

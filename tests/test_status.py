@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.commands import status
+from cotenant.segment import Where
 from tests.segments import UUID, UUID_TEXT, Written
 
 if TYPE_CHECKING:
@@ -52,6 +54,29 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
     assert (
         on_gpu | {"busy": False, "gated": True, "graphs": 2, "copies": 3, "gates": 4, "escaped": 6} == on_gpu
     )
+
+
+@pytest.mark.parametrize(
+    ("where", "held", "gate", "busy", "state"),
+    [
+        (Where.resident, 0, segment.GATE_OPEN, 1, "busy"),
+        (Where.leaving, 0, segment.GATE_OPEN, 0, "idle"),
+        (Where.resident, 0, 2, 1, "gated"),
+        (Where.away, 0, 2, 1, "away"),
+        (Where.returning, 0, segment.GATE_OPEN, 1, "away"),
+        (Where.away, 1, segment.GATE_OPEN, 0, "paused"),
+    ],
+)
+def test_a_tenant_is_in_one_state(
+    tmp_path: Path, where: Where, held: int, gate: int, busy: int, state: str
+) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    slot = written.tenant(0, pid=100)
+    slot.residence.where, slot.residence.held = where, held
+    slot.gpus[0].gate, slot.gpus[0].busy, slot.gpus[0].figures.kernels = gate, busy, 1
+    (one,) = segment.read(written.to(tmp_path / "segment")).tenants
+    assert status.state(one, one.uses[0]) == state
 
 
 def test_csv_has_a_row_for_each_tenant_on_each_gpu(cotenant: Run, two_tenants: dict[str, str]) -> None:

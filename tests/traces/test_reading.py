@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.errors import USAGE, Problem
-from cotenant.traces import Kind, Operations, Trace, read, writer
-from cotenant.traces.reader import BLOCK_HEAD, HEADER, Cursor
+from cotenant.traces import Direction, Kind, Operations, Trace, read, writer
+from cotenant.traces.reader import BLOCK_HEAD, HEADER, Cursor, request_ends
 from cotenant.traces.summary import peak_memory
 from cotenant.traces.writer import block, part, record, varint, varints, write
 from tests.traces.made_up import requests, shape, trace
@@ -257,6 +257,13 @@ def test_requests_end_where_the_host_waits_for_work(folder: Path) -> None:
     ends = np.flatnonzero(again.operations.ends_request)
     assert len(ends) == 7
     assert set(again.operations.kind[ends].tolist()) == {int(Kind.wait)}
+
+
+def test_a_copy_to_the_host_ends_a_request_only_where_the_host_waited_for_it() -> None:
+    kinds = np.array([Kind.kernel, Kind.copy, Kind.kernel, Kind.copy], dtype=np.uint8)
+    directions = np.array([Direction.unknown, Direction.to_host] * 2, dtype=np.uint8)
+    waits = np.array([0, 0, 0, 5], dtype=np.float32)
+    assert request_ends(kinds, directions, waits).tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.trace")), ids=lambda path: path.stem)
