@@ -250,6 +250,13 @@ def test_a_rate_is_kept() -> None:
     assert run(job, under=limited, seconds=5).tenants[0].share == pytest.approx(0.3, abs=0.03)
 
 
+def test_a_rate_of_nothing_is_next_to_nothing_and_none_is_no_limit() -> None:
+    job = Job("job", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
+    for rate, share in ((0.0, 0.0), (None, 1.0)):
+        limited = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(rate=rate)}))
+        assert run(job, under=limited).tenants[0].share == pytest.approx(share, abs=0.05)
+
+
 def test_a_floor_is_kept_beside_production_that_never_rests() -> None:
     serving = Job("serving", ops=(Op(us=1000, sms=5, repeat=10),), waits=False)
     floor = Job("floor", OPPORTUNISTIC, (Op(us=50, sms=5, repeat=50),), waits=False, floor=0.1)

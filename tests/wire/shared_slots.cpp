@@ -15,6 +15,7 @@
 //   shared_slots FOLDER users       another user's work is waited for; nothing of another's can be written
 //   shared_slots FOLDER rights      nobody's class is better than the administrator allows, whatever the slot says
 //   shared_slots FOLDER cut         a slot that is cut short, replaced or nonsense harms nobody
+//   shared_slots FOLDER linked      a slot whose file has a second name is not steered
 //   shared_slots FOLDER unreadable  a slot that cannot be read counts as it was, but not for ever
 // For other tests:
 //   shared_slots FOLDER hold UID CLASS   a busy tenant; prints a line, and ends with its input
@@ -452,6 +453,17 @@ void cut() {
     bob.go();
 }
 
+// A file with a second name may be one that somebody wants the administrator to write to.
+void linked() {
+    Tenant* tenant = nullptr;
+    Process alice(kAlice, {[&] { (tenant = new Tenant(wire::standard))->work(); }});
+    alice.go();
+    wire::Segment& segment = opened();
+    REQUIRE(live(segment) == 1 && wire::steer_shared_slot(segment, 0, 0));
+    REQUIRE(link(file_of(0).c_str(), file_of(300).c_str()) == 0);
+    REQUIRE(!wire::steer_shared_slot(segment, 0, 0));
+}
+
 void unreadable() {
     Tenant* tenant = nullptr;
     Process alice(kAlice, {[&] { (tenant = new Tenant(wire::production))->work(); },
@@ -509,6 +521,7 @@ int main(int argc, char** argv) {
     if (what == "junk") junk();
     if (what == "files") no_files();
     if (what == "bell") bell();
+    if (what == "linked") linked();
     if (what == "unreadable") unreadable();
     if (what == "hold") hold(static_cast<uid_t>(atoi(argv[3])), static_cast<wire::Class>(atoi(argv[4])));
     if (what == "default") {

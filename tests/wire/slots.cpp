@@ -128,6 +128,10 @@ void turns(wire::Segment& segment) {
         barred.holds_turn.store(0);
         segment.slot(waiting).gpus[0].turn_key.store(barred.turn_key.load() + 1000000000);  // far behind in the order
         REQUIRE(!wire::refresh_gate(segment, next, 0) && wire::refresh_gate(segment, waiting, 0));
+        // Below its floor it runs all the same, and keeps the turn.
+        barred.below_floor.store(1);
+        REQUIRE(wire::refresh_gate(segment, next, 0) && !wire::refresh_gate(segment, waiting, 0));
+        barred.below_floor.store(0);
         barred.shut_until_ns.store(0);
         barred.over_rate.store(0);
         wire::refresh_gates(segment, wire::opportunistic, 0);
@@ -172,6 +176,12 @@ void steered(wire::Segment& segment) {
     never_stale(segment, high);
     for (int ms = 0; ms < 1000; ++ms) pass_a_millisecond(segment, {high, low});
     REQUIRE(used_ms(segment, high) > 450 && used_ms(segment, low) > 450);
+    // One that has no more work lets the next go on at once, also one of a class above.
+    high_on.turn_key.store(low_on.turn_key.load() + 1000000000);
+    wire::refresh_gates(segment, wire::production, 0);
+    REQUIRE(is_open(segment, low) && !is_open(segment, high));
+    wire::go_idle(segment, low, 0);
+    REQUIRE(is_open(segment, high));
     segment.header.knobs.rule.store(admission::none);
     REQUIRE(opens() && wire::refresh_gate(segment, high, 0));
 }
