@@ -152,6 +152,39 @@ void order() {
 }
 
 // Host memory is pinned ahead where somebody may have to leave, and only there; a class above is not kept waiting.
+// Hope: what it has and wants fits beside what the others cannot give up, the headroom aside.
+void hope() {
+    arbiter::Gpu gpu{100, 10};
+    Tenant self{}, equal{}, above{};
+    self.number = 1;
+    self.tenant_class = equal.tenant_class = 2;
+    self.bytes = 60;
+    self.wanted = 40;
+    equal.number = 2;
+    above.number = 3;
+    auto has_hope = [&](std::vector<Tenant> all) {
+        all.push_back(self);
+        return arbiter::has_hope(gpu, all.data(), uint32_t(all.size()), self);
+    };
+    REQUIRE(has_hope({}));
+    self.wanted = 41;
+    REQUIRE(!has_hope({}));
+    // An equal gives up what can move of it; one that is above gives up nothing, and has its headroom.
+    self.wanted = 20;
+    equal.bytes = 30;
+    equal.movable_later = 9;
+    REQUIRE(!has_hope({equal}));
+    equal.movable_later = 10;
+    REQUIRE(has_hope({equal}));
+    REQUIRE(!has_hope({equal, above}));
+    equal.movable_later = 20;
+    REQUIRE(has_hope({equal, above}));
+    above.bytes = above.movable_later = 1;
+    REQUIRE(!has_hope({equal, above}));
+    above.leaving = true;
+    REQUIRE(has_hope({equal, above}));
+}
+
 void pressure() {
     constexpr uint64_t kGiB = uint64_t{1} << 30;
     arbiter::Gpu gpu{80 * kGiB, 4 * kGiB};
@@ -320,6 +353,7 @@ int main(int argc, char** argv) {
     chance.seed(strtoull(argv[2], nullptr, 10));
     if (!strcmp(argv[1], "choosing")) choosing();
     if (!strcmp(argv[1], "order")) order();
+    if (!strcmp(argv[1], "hope")) hope();
     if (!strcmp(argv[1], "pressure")) pressure();
     if (!strcmp(argv[1], "turns"))
         for (int i = 0; i < 5; ++i) turns();

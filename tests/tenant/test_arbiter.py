@@ -30,7 +30,7 @@ def test_rules(rules: Path, case: str, seed: int) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("case", ["order", "pressure"])
+@pytest.mark.parametrize("case", ["order", "hope", "pressure"])
 def test_what_is_always_so(rules: Path, case: str) -> None:
     done = subprocess.run([str(rules), case, "0"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
