@@ -369,6 +369,9 @@ void limits() {
     REQUIRE(wire::best_class(segment, 5, 7) == wire::production);
     REQUIRE(wire::best_class(segment, 6, 7) == wire::standard &&
             wire::best_class(segment, 7, 1) == wire::opportunistic);
+    // A class that there is none of is the lowest.
+    right(segment, 4, wire::of_user, 8, 1000);
+    REQUIRE(wire::best_class(segment, 8, 1) == wire::opportunistic);
     REQUIRE(wire::imposed_memory_limit(segment, 6, 7) == 300 && wire::imposed_memory_limit(segment, 5, 7) == 100);
 }
 
