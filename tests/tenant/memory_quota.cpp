@@ -1,6 +1,7 @@
 // The memory limit on shared memory alone; each case ends with status 0 or says what was wrong.
 //   memory_quota SEGMENT faults     a process is killed between any two steps of taking and giving memory
 //   memory_quota SEGMENT race       processes that race for the last bytes never go over together
+//   memory_quota SEGMENT mending    what somebody has overwritten is put right, and what is being changed is left alone
 //   memory_quota SEGMENT family     whose memory counts together, and whose does not
 //   memory_quota - limit TEXT TOTAL     prints what TEXT means on a GPU with TOTAL bytes
 #include <signal.h>
@@ -14,8 +15,10 @@
 #include <string>
 
 static std::atomic<int> fault_countdown{-1};  // every thread passes the points
+static void (*meanwhile)() = nullptr;
 #define FAULT_POINT()                               \
     do {                                            \
+        if (meanwhile) meanwhile();                 \
         if (fault_countdown-- == 0) raise(SIGKILL); \
     } while (0)
 #include "../require.h"
@@ -97,6 +100,30 @@ void race(wire::Segment& segment) {
     REQUIRE(truth[1].load() > 1000);
 }
 
+void mending(wire::Segment& segment) {
+    static wire::Slot& slot = join(segment, 7);
+    tenant::own_quota(slot, kLimit);
+    wire::Count& shown = slot.gpus[2].memory_bytes;
+    // The watcher looks after the first step of a change, more than once, and not again: it would mend its own fault.
+    auto watched = [] {
+        meanwhile = [] {
+            meanwhile = nullptr;
+            for (int looks = 0; looks < 3; ++looks) tenant::mend_quota(slot);
+        };
+    };
+    watched();
+    REQUIRE(tenant::take_memory(segment, slot, 2, 300, kLimit) && shown.load() == 300);
+    watched();
+    REQUIRE(!tenant::take_memory(segment, slot, 2, 800, kLimit) && shown.load() == 300);
+    watched();
+    tenant::give_memory(slot, 2, 100);
+    REQUIRE(shown.load() == 200 && tenant::memory_of_process(slot, 2) == 200 && !meanwhile);
+    shown.store(0xdeadbeef);
+    slot.memory_limit.store(3);
+    tenant::mend_quota(slot);
+    REQUIRE(shown.load() == 200 && slot.memory_limit.load() == kLimit);
+}
+
 void family(wire::Segment& segment) {
     wire::Slot &a = join(segment, 7), &b = join(segment, 7), &stranger = join(segment, 8);
     wire::Slot &alone = join(segment, 0), &alone_too = join(segment, 0);
@@ -128,6 +155,7 @@ int main(int argc, char** argv) {
     }
     if (!strcmp(argv[2], "faults")) faults(*segment);
     if (!strcmp(argv[2], "race")) race(*segment);
+    if (!strcmp(argv[2], "mending")) mending(*segment);
     if (!strcmp(argv[2], "family")) family(*segment);
     return 0;
 }

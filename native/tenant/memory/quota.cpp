@@ -25,8 +25,8 @@ struct Own {
     std::atomic<const wire::Slot*> slot{nullptr};
     std::atomic<uint64_t> limit{0};
     std::atomic<uint64_t> bytes[wire::kGpus]{};
-    // As the watcher last saw them.
-    uint64_t shown_then[wire::kGpus] = {}, bytes_then[wire::kGpus] = {};
+    // Changes of `bytes` and of what the slot shows, which are made one after the other.
+    std::atomic<uint64_t> begun{0}, ended{0};
 } own;
 
 bool is_own(const wire::Slot& slot) { return own.slot.load(std::memory_order_relaxed) == &slot; }
@@ -135,19 +135,20 @@ bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t byt
 uint64_t memory_of_process(const wire::Slot& slot, int gpu) { return bytes_of(slot, gpu); }
 
 void count_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
+    own.begun.fetch_add(1);
     if (is_own(slot)) own.bytes[gpu].fetch_add(bytes);
+    FAULT_POINT();
     slot.gpus[gpu].memory_bytes.fetch_add(bytes);
+    own.ended.fetch_add(1);
     FAULT_POINT();
 }
 
-void give_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
-    if (is_own(slot)) own.bytes[gpu].fetch_sub(bytes);
-    slot.gpus[gpu].memory_bytes.fetch_sub(bytes);
-    FAULT_POINT();
-}
+void give_memory(wire::Slot& slot, int gpu, uint64_t bytes) { count_memory(slot, gpu, 0 - bytes); }
 
 void own_quota(wire::Slot& slot, uint64_t limit) {
     for (auto& bytes : own.bytes) bytes.store(0);
+    own.begun.store(0);
+    own.ended.store(0);
     own.slot.store(&slot);
     change_memory_limit(slot, limit);
 }
@@ -161,14 +162,14 @@ void change_memory_limit(wire::Slot& slot, uint64_t limit) {
 void mend_quota(wire::Slot& slot) {
     uint64_t limit;
     if (!read_memory_limit(slot, &limit) || limit != own.limit.load()) change_memory_limit(slot, own.limit.load());
+    // While a change is under way the two differ rightly. One that begins after the last look at `begun` does no harm:
+    // it has changed the slot, and nothing is exchanged; or it has not, and adds itself to what was put right.
+    uint64_t begun = own.begun.load();
+    if (begun != own.ended.load()) return;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         uint64_t bytes = own.bytes[gpu].load(), shown = slot.gpus[gpu].memory_bytes.load();
-        // The two are changed one after the other: they differ for good only if neither has changed since the last
-        // look.
-        if (bytes != shown && bytes == own.bytes_then[gpu] && shown == own.shown_then[gpu])
+        if (bytes != shown && own.begun.load() == begun)
             slot.gpus[gpu].memory_bytes.compare_exchange_strong(shown, bytes);
-        own.bytes_then[gpu] = bytes;
-        own.shown_then[gpu] = shown;
     }
 }
 
