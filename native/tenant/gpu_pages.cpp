@@ -17,6 +17,11 @@ GpuPages::Addresses GpuPages::of(CUcontext current, wire::Slot& slot, Progress& 
     free->is_taken = true;
     // Registering is forbidden to a thread while a capture is open, unless it declares itself relaxed.
     Relaxed relaxed;
+    // The first has the mapping that is there: most processes need no other, and not every kernel makes a second one.
+    if (free == mapped_) {
+        free->slot = &slot;
+        free->words = progress.words();
+    }
     free->addresses = {map(&free->slot, &slot, wire::page_bytes()), 0};
     if (free->addresses.slot && progress.words())
         free->addresses.words = map(&free->words, progress.words(), Progress::kBytes);
