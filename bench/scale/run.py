@@ -3,7 +3,7 @@
 idle     CPU time of 1, 16, 64 and 256 idle tenants, in a user's file and in an administrator's folder
 calls    what the interposer adds to a launch, to an operation after 10,000 streams, and to a million allocations
 
-python bench/scale/run.py                                  # both, about ten minutes
+python bench/scale/run.py                                  # both, about three minutes
 python bench/scale/run.py --part calls --tenants 1 64 --allocations 10000
 python bench/scale/run.py --part idle --seconds 5 -o scale.json
 """
