@@ -1,0 +1,50 @@
+// Whose turn it is among equals, pure. The tenants and the simulator call the same functions.
+//
+//   next        of those that are ready: who holds the turn, else who has executed least for its weight
+//   may start   who is next, once nobody else is on. So equals never cut each other's kernels; one that does not drain
+//               (a kernel of seconds, a stream that waits for a host function) is waited for `kDrainNs` and then passed
+//   a turn ends when its tenant has executed `turn_ns` in it, or has run empty: what the GPU would idle for, others get
+//   turn_ns     follows from what a switch was measured to cost: switching takes at most kSwitchPart of the time, and of
+//               ten tenants each has a turn within a second
+//
+// Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a class above
+// ran, or in which its streams waited for the CPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace admission {
+
+constexpr uint64_t kDrainNs = 100000000;
+constexpr double kSwitchPart = 0.02;
+constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRoundNs = 1000000000;
+
+struct Equal {
+    uint64_t turn_key_ns;  // executed, divided by weight
+    uint32_t number;
+    bool is_ready;    // it has work, and nothing but its turn keeps it from running
+    bool holds_turn;  // it has been given the turn, and the turn has not ended
+    bool is_on;       // what it has started may still be on the GPU
+    bool is_overdue;  // and should have ended more than kDrainNs ago
+};
+
+inline bool goes_before(const Equal& a, const Equal& b) {
+    if (a.holds_turn != b.holds_turn) return a.holds_turn;
+    return a.turn_key_ns != b.turn_key_ns ? a.turn_key_ns < b.turn_key_ns : a.number < b.number;
+}
+
+// Whether `self` waits because of `other`.
+inline bool waits_for(const Equal& self, const Equal& other) {
+    if (other.is_on && !other.is_overdue && !(self.holds_turn && self.is_on)) return true;
+    return other.is_ready && goes_before(other, self);
+}
+
+// `ready`: how many tenants take turns.
+inline uint64_t turn_ns(uint64_t switch_ns, uint32_t ready) {
+    uint64_t longest = std::min(kLongestTurnNs, kRoundNs / std::max(ready, 1u));
+    auto cheap = static_cast<uint64_t>(static_cast<double>(switch_ns) / kSwitchPart);
+    return std::clamp(cheap, std::min(kShortestTurnNs, longest), longest);
+}
+
+}  // namespace admission
