@@ -70,6 +70,27 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuState:
+    """What NVML last said of a GPU, for all of its tenants together; None: it does not say. It is read a few times a
+    second at most, so that several ticks see the same one."""
+
+    at_us: float  # when it was read, by the clock of View.now_us
+    clock_mhz: float | None = None  # of the SMs
+    highest_mhz: float | None = (
+        None  # that the GPU reaches; guard learns by itself what it has while nobody else runs
+    )
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    slowed_by: tuple[
+        str, ...
+    ] = ()  # why the clock is not higher, in words: "power limit"; an idle GPU has no reason
+
+    @property
+    def throttled(self) -> bool:
+        return bool(self.slowed_by)
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """All that a controller knows of its GPU."""
 
@@ -77,6 +98,7 @@ class View:
     tenants: Sequence[Tenant]
     sms: int = 0  # 0: not known, as live
     memory_bytes: int = 0
+    gpu: GpuState | None = None  # None: nobody can say, as simulated and where there is no NVML
 
     def of_class(self, tenant_class: TenantClass) -> list[Tenant]:
         return [tenant for tenant in self.tenants if tenant.tenant_class is tenant_class]
