@@ -37,6 +37,8 @@ JOBS: tuple[tuple[str, dict[str, str]], ...] = (
 )
 SLOT_BYTES = 4096  # of a slot that matter, on every machine
 
+pytestmark = pytest.mark.timeout(SECONDS + LONGEST_END + 120)
+
 
 class Vandal:
     """Writes nonsense where tenants read; the header becomes what it was now and then."""

@@ -3,6 +3,7 @@
 //   memory_quota SEGMENT race       processes that race for the last bytes never go over together
 //   memory_quota SEGMENT mending    what somebody has overwritten is put right, and what is being changed is left alone
 //   memory_quota SEGMENT family     whose memory counts together, and whose does not
+//   memory_quota SEGMENT garbage    a count that cannot be right counts as nothing
 //   memory_quota - limit TEXT TOTAL     prints what TEXT means on a GPU with TOTAL bytes
 #include <signal.h>
 #include <sys/wait.h>
@@ -64,7 +65,7 @@ void faults(wire::Segment& segment) {
         int status = wait_for(child);
         killed = WTERMSIG(status) == SIGKILL;
         // Whether anybody has cleaned up after it or not.
-        REQUIRE(tenant::memory_used(segment, witness, 0) == 100);
+        REQUIRE(tenant::memory_used(segment, witness, 0, 0) == 100);
         REQUIRE(tenant::take_memory(segment, witness, 0, 900, kLimit));
         tenant::give_memory(witness, 0, 900);
         if (places % 2) wire::bury_the_dead(segment);
@@ -117,7 +118,7 @@ void mending(wire::Segment& segment) {
     REQUIRE(!tenant::take_memory(segment, slot, 2, 800, kLimit) && shown.load() == 300);
     watched();
     tenant::give_memory(slot, 2, 100);
-    REQUIRE(shown.load() == 200 && tenant::memory_of_process(slot, 2) == 200 && !meanwhile);
+    REQUIRE(shown.load() == 200 && tenant::memory_of_process(slot, 2, 0) == 200 && !meanwhile);
     shown.store(0xdeadbeef);
     slot.memory_limit.store(3);
     tenant::mend_quota(slot);
@@ -136,6 +137,28 @@ void family(wire::Segment& segment) {
     REQUIRE(tenant::process_of(segment, a.tenant, &a) == &b && !tenant::process_of(segment, alone.tenant, &alone));
     b.memory_limit.store(5);
     REQUIRE(tenant::memory_limit(b, 100) == 5 && tenant::memory_limit(a, 100) == tenant::kNoLimit);
+}
+
+void garbage(wire::Segment& segment) {
+    constexpr uint64_t kTotal = 4000;
+    wire::Slot &a = join(segment, 7), &b = join(segment, 7);
+    uint64_t none = tenant::kNoLimit;
+    for (uint64_t bytes : {kTotal * 8 + 8, uint64_t{1} << 40, UINT64_MAX - 200, UINT64_MAX}) {
+        b.gpus[0].memory_bytes.store(bytes);
+        REQUIRE(tenant::take_memory(segment, a, 0, 900, kLimit, none, kTotal));
+        REQUIRE(!tenant::take_memory(segment, a, 0, 101, kLimit, none, kTotal));
+        REQUIRE(tenant::memory_used(segment, a, 0, kTotal) == 900);
+        REQUIRE(tenant::memory_used(segment, a.tenant, 0, kTotal) == 900);
+        REQUIRE(tenant::memory_used_by_user(segment, 0, kTotal) == 900);
+        tenant::give_memory(a, 0, 900);
+    }
+    // Managed memory may be more than the GPU has.
+    b.gpus[0].memory_bytes.store(kTotal * 2);
+    REQUIRE(!tenant::take_memory(segment, a, 0, 1, kTotal * 2, none, kTotal));
+    // What this process has counted itself is no garbage, however much it is.
+    tenant::own_quota(a, 0);
+    tenant::count_memory(a, 0, kTotal * 9);
+    REQUIRE(tenant::memory_used(segment, a, 0, kTotal) == kTotal * 11);
 }
 
 }  // namespace
@@ -157,5 +180,6 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "race")) race(*segment);
     if (!strcmp(argv[2], "mending")) mending(*segment);
     if (!strcmp(argv[2], "family")) family(*segment);
+    if (!strcmp(argv[2], "garbage")) garbage(*segment);
     return 0;
 }

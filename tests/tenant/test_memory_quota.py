@@ -28,7 +28,7 @@ def quota(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["faults", "race", "mending", "family"])
+@pytest.mark.parametrize("case", ["faults", "race", "mending", "family", "garbage"])
 def test_taking_and_giving(quota: Path, tmp_path: Path, case: str) -> None:
     command = [str(quota), str(tmp_path / "segment"), case]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

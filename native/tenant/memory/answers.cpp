@@ -44,9 +44,9 @@ Allowance allowance(const uint8_t uuid[16], uint64_t total) {
         if (!has_memory_limit(membership->segment(), slot)) return {};
         settle_pools(*membership);
         int gpu = known_gpu(membership->segment(), uuid);
-        Allowance run{memory_limit(slot, total), gpu < 0 ? 0 : memory_used(membership->segment(), slot, gpu)};
+        Allowance run{memory_limit(slot, total), gpu < 0 ? 0 : memory_used(membership->segment(), slot, gpu, total)};
         Allowance user{users_memory_limit(membership->segment(), total),
-                       gpu < 0 ? 0 : memory_used_by_user(membership->segment(), gpu)};
+                       gpu < 0 ? 0 : memory_used_by_user(membership->segment(), gpu, total)};
         return run.room() <= user.room() ? run : user;
     }
     uint64_t said = parse_memory_limit(getenv("COTENANT_MEMORY"));
@@ -56,7 +56,7 @@ Allowance allowance(const uint8_t uuid[16], uint64_t total) {
     wire::Slot* process = segment ? process_of(*segment, tenant, nullptr) : nullptr;
     if (!process) return {limit_in_bytes(said, total), 0};
     int gpu = known_gpu(*segment, uuid);
-    return {memory_limit(*process, total), gpu < 0 ? 0 : memory_used(*segment, tenant, gpu)};
+    return {memory_limit(*process, total), gpu < 0 ? 0 : memory_used(*segment, tenant, gpu, total)};
 }
 
 }  // namespace

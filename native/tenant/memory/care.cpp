@@ -36,7 +36,7 @@ bool measure(Membership& membership, int gpu, When when) {
     uint64_t before = UnderWay::moment(), bytes = 0;
     if (!nvml_bytes_of_this_process(membership.segment().header.gpus[gpu].uuid, &bytes)) return true;
     uint64_t known = drivers_bytes[gpu];
-    uint64_t counted = memory_of_process(slot, gpu) - known - unseen_by_nvml(gpu);
+    uint64_t counted = memory_of_process(slot, gpu, 0) - known - unseen_by_nvml(gpu);
     bool quiet = settle_pools(membership) == Change::none && before % 2 == 0 && UnderWay::moment() == before;
     if (when == When::if_quiet && !quiet) return false;
     uint64_t rest = bytes > counted ? bytes - counted : 0;

@@ -134,7 +134,7 @@ bool Place::is_limited() const {
     return has_memory_limit(membership->segment(), slot()) || has_less_capacity(membership->segment(), gpu);
 }
 
-uint64_t Place::limit() const { return memory_limit(slot(), devices[device].total.load(std::memory_order_relaxed)); }
+uint64_t Place::limit() const { return memory_limit(slot(), total()); }
 
 uint64_t Place::total() const { return devices[device].total.load(std::memory_order_relaxed); }
 
@@ -174,8 +174,8 @@ void tell_of_growth(wire::Segment& segment, uint64_t bytes) {
 
 bool take_within_limit(const Place& place, uint64_t bytes) {
     wire::Segment& segment = place.membership->segment();
-    uint64_t users_limit = users_memory_limit(segment, devices[place.device].total.load(std::memory_order_relaxed));
-    auto fits = [&] { return take_memory(segment, place.slot(), place.gpu, bytes, place.limit(), users_limit); };
+    uint64_t total = place.total(), users_limit = users_memory_limit(segment, total);
+    auto fits = [&] { return take_memory(segment, place.slot(), place.gpu, bytes, place.limit(), users_limit, total); };
     tell_of_growth(segment, bytes);
     if (fits()) return true;
     if (bytes <= place.limit()) {

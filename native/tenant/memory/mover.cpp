@@ -170,8 +170,8 @@ bool Mover::is_over_limit() const {
     MovableBytes bytes = movable_bytes();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         if (!bytes.all[gpu]) continue;
-        uint64_t used = memory_used(membership_.segment(), slot_, gpu) + bytes.absent[gpu];
         Place place{&membership_, device_of_gpu(gpu), gpu};
+        uint64_t used = memory_used(membership_.segment(), slot_, gpu, place.total()) + bytes.absent[gpu];
         if (used > place.limit()) return true;
     }
     return false;

@@ -35,8 +35,8 @@ uint64_t limit_of(const wire::Slot& slot) {
     return (is_own(slot) ? own.limit : slot.memory_limit).load(std::memory_order_relaxed);
 }
 
-uint64_t bytes_of(const wire::Slot& slot, int gpu) {
-    return is_own(slot) ? own.bytes[gpu].load() : slot.gpus[gpu].memory_bytes.load();
+uint64_t bytes_of(const wire::Slot& slot, int gpu, uint64_t total) {
+    return is_own(slot) ? own.bytes[gpu].load() : credible(slot.gpus[gpu].memory_bytes.load(), total);
 }
 
 template <class Do>
@@ -73,18 +73,18 @@ uint64_t limit_in_bytes(uint64_t limit, uint64_t total) {
 
 uint64_t memory_limit(const wire::Slot& slot, uint64_t total) { return limit_in_bytes(limit_of(slot), total); }
 
-uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu) {
+uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu, uint64_t total) {
     uint64_t used = 0;
-    for_each_process(segment, tenant, [&](wire::Slot& slot) { used += bytes_of(slot, gpu); });
+    for_each_process(segment, tenant, [&](wire::Slot& slot) { used += bytes_of(slot, gpu, total); });
     return used;
 }
 
-uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu) {
-    uint64_t used = bytes_of(slot, gpu);
+uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total) {
+    uint64_t used = bytes_of(slot, gpu, total);
     // Whoever was not started by `run` is a tenant by itself.
     if (is_nobody(slot.tenant)) return used;
     for_each_process(segment, slot.tenant, [&](wire::Slot& other) {
-        if (&other != &slot) used += bytes_of(other, gpu);
+        if (&other != &slot) used += bytes_of(other, gpu, total);
     });
     return used;
 }
@@ -104,11 +104,11 @@ uint64_t users_memory_limit(wire::Segment& segment, uint64_t total) {
     return limit_in_bytes(wire::imposed_memory_limit(segment, here.uid, here.gid), total);
 }
 
-uint64_t memory_used_by_user(wire::Segment& segment, int gpu) {
+uint64_t memory_used_by_user(wire::Segment& segment, int gpu, uint64_t total) {
     uint64_t used = 0;
     uid_t user = wire::attached(segment).uid;
     for_each_live(segment, [&](wire::Slot& slot) {
-        if (slot.uid == user) used += bytes_of(slot, gpu);
+        if (slot.uid == user) used += bytes_of(slot, gpu, total);
     });
     return used;
 }
@@ -120,19 +120,19 @@ bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot) {
 }
 
 bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t bytes, uint64_t limit,
-                 uint64_t users_limit) {
+                 uint64_t users_limit, uint64_t total) {
     if (bytes > limit || bytes > users_limit) return false;
     count_memory(slot, gpu, bytes);
     FAULT_POINT();
-    bool fits = (limit == kNoLimit || memory_used(segment, slot, gpu) <= limit) &&
-                (users_limit == kNoLimit || memory_used_by_user(segment, gpu) <= users_limit);
+    bool fits = (limit == kNoLimit || memory_used(segment, slot, gpu, total) <= limit) &&
+                (users_limit == kNoLimit || memory_used_by_user(segment, gpu, total) <= users_limit);
     if (fits || bytes == 0) return true;
     FAULT_POINT();
     give_memory(slot, gpu, bytes);
     return false;
 }
 
-uint64_t memory_of_process(const wire::Slot& slot, int gpu) { return bytes_of(slot, gpu); }
+uint64_t memory_of_process(const wire::Slot& slot, int gpu, uint64_t total) { return bytes_of(slot, gpu, total); }
 
 void count_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
     own.begun.fetch_add(1);

@@ -21,13 +21,17 @@ uint64_t memory_limit(const wire::Slot& slot, uint64_t total);
 bool has_own_memory_limit(const wire::Slot& slot);
 uint64_t limit_in_bytes(uint64_t limit, uint64_t total);
 
-// What the tenant of this slot has taken on a GPU: its live processes together.
-uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu);
-uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu);
+// What a slot counts on a GPU with `total` bytes (0: not known), if a process can have as much; else it is garbage, and
+// counts as nothing. Managed memory may be several times the GPU's.
+inline uint64_t credible(uint64_t bytes, uint64_t total) { return total && bytes / 8 > total ? 0 : bytes; }
+
+// What the tenant of this slot has taken on a GPU with `total` bytes: its live processes together.
+uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total);
+uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu, uint64_t total);
 // The limit that an administrator has set (wire/shared_segment.h) for all processes of this process's user together,
 // and what they have taken.
 uint64_t users_memory_limit(wire::Segment& segment, uint64_t total);
-uint64_t memory_used_by_user(wire::Segment& segment, int gpu);
+uint64_t memory_used_by_user(wire::Segment& segment, int gpu, uint64_t total);
 // Whether there is a limit of either kind.
 bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot);
 
@@ -42,11 +46,11 @@ bool read_memory_limit(const wire::Slot& slot, uint64_t* limit);
 // A live process of this tenant, other than `but`; null: none.
 wire::Slot* process_of(wire::Segment& segment, const uint8_t tenant[16], const wire::Slot* but);
 
-// False: it would be over a limit, and nothing was taken.
+// False: it would be over a limit, and nothing was taken. `total`: as above.
 bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t bytes, uint64_t limit,
-                 uint64_t users_limit = kNoLimit);
+                 uint64_t users_limit = kNoLimit, uint64_t total = 0);
+uint64_t memory_of_process(const wire::Slot& slot, int gpu, uint64_t total);
 // What the driver has taken already is counted, limit or not.
-uint64_t memory_of_process(const wire::Slot& slot, int gpu);
 void count_memory(wire::Slot& slot, int gpu, uint64_t bytes);
 void give_memory(wire::Slot& slot, int gpu, uint64_t bytes);
 

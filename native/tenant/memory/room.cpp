@@ -28,9 +28,6 @@ constexpr uint32_t kLongestStayMs = 3600000;
 
 std::atomic<uint64_t> needed[wire::kGpus];
 
-// More than any process has of one GPU, managed memory included, is garbage.
-uint64_t credible(uint64_t bytes, uint64_t total) { return total && bytes / 8 > total ? 0 : bytes; }
-
 bool refuses_for(const wire::Slot& slot, uint64_t now, uint64_t brief_ns) {
     uint32_t why = slot.residence.refusal.load();
     if (why == wire::none_refused) return false;
@@ -42,7 +39,7 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     wire::Slot& slot = segment.slot(static_cast<int>(number));
     wire::Slot::Residence& residence = slot.residence;
     uint32_t where = residence.where.load();
-    uint64_t bytes = credible(memory_of_process(slot, gpu), total);
+    uint64_t bytes = memory_of_process(slot, gpu, total);
     uint64_t movable = slot.memory[gpu].movable_bytes.load();
     bool has_left_in_part = where == wire::away && movable;
     bool here = where == wire::resident || where == wire::leaving || where == wire::returning || has_left_in_part;
