@@ -41,7 +41,7 @@ $(PACKAGE): $(TOOLS) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -116,6 +116,10 @@ bench-coverage: $(PACKAGE)  ## real programs with and without the interposer, co
 
 bench-pairs: $(PACKAGE)  ## production jobs beside opportunistic ones, and other ways to share (needs a GPU and PyTorch)
 	@$(PYTHON_IN_VENV) bench/pairs/run.py --python "$${PYTHON:-python3}"
+
+bench-crowd: $(PACKAGE)  ## crowds of opportunistic jobs, with production and without, and a churn of them (needs a GPU and PyTorch)
+	@$(PYTHON_IN_VENV) bench/crowd/run.py --python "$${PYTHON:-python3}"
+	$(PYTHON_IN_VENV) bench/crowd/run.py churn
 
 bench-simulator: $(PACKAGE)  ## how fast the simulator is, how far off, and the papers' headlines (five minutes, no GPU)
 	@$(PYTHON_IN_VENV) bench/simulator/run.py

@@ -97,14 +97,15 @@ class Crew:
             self._narrate(f"starting {names}")
         for job, start in missing:
             self._start(job, start, options)
+        answers = {key: self._workers[key].answer(START_SECONDS) for key in missing}
+        self._ready |= {key: answer for key, answer in answers.items() if "skipped" not in answer}
+        # Those that cannot run here go; the others stay for whoever can do without.
+        skipped = [key for key in missing if "skipped" in answers[key]]
+        self._end(skipped)
         # Plain ones first: what cannot run plainly is skipped, what cannot run in another mode alone has failed.
-        for key in sorted(missing, key=lambda key: key[1] != PLAIN):
-            job, start = key
-            answer = self._workers[key].answer(START_SECONDS)
-            if "skipped" in answer:
-                reason = f"{job.name}: {answer['skipped']}"
-                raise Skipped(reason) if start == PLAIN else Problem(f"as {start} only, {reason}")
-            self._ready[key] = answer
+        for job, start in sorted(skipped, key=lambda key: key[1] != PLAIN):
+            reason = f"{job.name}: {answers[job, start]['skipped']}"
+            raise Skipped(reason) if start == PLAIN else Problem(f"as {start} only, {reason}")
         return self._ready[needed[0]]
 
     def _start(self, job: Job, start: str, options: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from cotenant.demo.figures import percentile
 
 # Two p99s that are nearer than this are not told apart.
 NOTICEABLE = 1.02
+ENOUGH_FOR_P99 = 1000
 SAME, DIFFERS, UNSTEADY, NOTHING = "same", "differs", "not deterministic", "nothing to compare"
 
 
@@ -57,6 +58,15 @@ class PairFigures:
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def tail_percent(requests: int) -> float:
+    return 99.0 if requests >= ENOUGH_FOR_P99 else 95.0
+
+
+def tail_name(requests: int) -> str:
+    """Called what it is: of fewer than a thousand requests a p99 is the figure of a handful."""
+    return "p99" if requests >= ENOUGH_FOR_P99 else f"p95 of {requests}"
 
 
 def mean_of(values: Sequence[float | None]) -> float | None:

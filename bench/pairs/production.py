@@ -59,10 +59,16 @@ class Decode(_OpenLoop):
 
         return pytorch.captured(work, pool)
 
-    def request(self, number: int) -> bytes:
+    def _queue(self, number: int) -> None:
         self._token.copy_(self._prompts[number % len(self._prompts)])
         for graph in self._graphs:
             graph.replay()
+
+    def gpu_ms(self) -> float:
+        return pytorch.gpu_ms(lambda: self._queue(0))
+
+    def request(self, number: int) -> bytes:
+        self._queue(number)
         return pytorch.bytes_of(self._tokens) + pytorch.bytes_of(self._logits[0])
 
 
@@ -86,9 +92,15 @@ class Encoder(_OpenLoop):
     def _encode(self) -> None:
         self._output.copy_(self._model.hidden(self._tokens).mean(dim=1))
 
-    def request(self, number: int) -> bytes:
+    def _queue(self, number: int) -> None:
         self._tokens.copy_(self._inputs[number % len(self._inputs)])
         self._graph.replay()
+
+    def gpu_ms(self) -> float:
+        return pytorch.gpu_ms(lambda: self._queue(0))
+
+    def request(self, number: int) -> bytes:
+        self._queue(number)
         return pytorch.bytes_of(self._output)
 
 
@@ -102,10 +114,15 @@ class Vision(_OpenLoop):
         for number in range(5):
             self.request(number)
 
-    def request(self, number: int) -> bytes:
+    def _queue(self, number: int) -> Any:
         with torch.inference_mode():
-            picture = self._pictures[number % len(self._pictures)].to("cuda", non_blocking=True)
-            return pytorch.bytes_of(self._model(picture))
+            return self._model(self._pictures[number % len(self._pictures)].to("cuda", non_blocking=True))
+
+    def gpu_ms(self) -> float:
+        return pytorch.gpu_ms(lambda: self._queue(0))
+
+    def request(self, number: int) -> bytes:
+        return pytorch.bytes_of(self._queue(number))
 
 
 class Training:
@@ -135,6 +152,9 @@ class Training:
 
     def load_seconds(self, source: random.Random) -> float:
         return source.uniform(0.015, 0.035)
+
+    def gpu_ms(self) -> float:
+        return pytorch.gpu_ms(self._trainer.step)
 
     def request(self, number: int) -> bytes:
         return pytorch.bytes_of(self._trainer.step())

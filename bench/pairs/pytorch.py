@@ -6,6 +6,8 @@ Imported before torch is used: it sets what must be set before cuBLAS is loaded.
 from __future__ import annotations
 
 import os
+import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch.utils.deterministic
 from torch import nn
 
 SEED = 1234
+_FASTEST_HZ = 2e9  # no GPU's clock is far beyond: a spin of so many cycles lasts at least as long as wanted
 
 
 def start() -> dict[str, Any]:
@@ -45,6 +48,29 @@ def mark() -> Callable[[], object]:
     event.record()
     wait: Callable[[], object] = event.synchronize
     return wait
+
+
+def gpu_ms(queue: Callable[[], object], repeats: int = 5) -> float:
+    """GPU time of what `queue` queues, without the host's pauses: all of it waits behind a kernel that spins meanwhile.
+
+    `queue` must wait for nothing.
+    """
+    queue()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    queue()
+    spin_seconds = 2 * (time.perf_counter() - began) + 0.005
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(int(spin_seconds * _FASTEST_HZ))
+        begin.record()
+        queue()
+        end.record()
+        end.synchronize()
+        times.append(float(begin.elapsed_time(end)))
+    return statistics.median(times)
 
 
 def captured(work: Callable[[], None], pool: Any = None) -> Any:

@@ -32,9 +32,11 @@ NOTEWORTHY_DELAY_MS = 20.0
 @dataclasses.dataclass(frozen=True)
 class WindowOrder(Order):
     arrivals: list[float]
+    gpu_time: bool = False
 
 
 STOP = WindowOrder(start=0.0, seconds=0.0, seed=0, arrivals=[])
+TELL_GPU_TIME = WindowOrder(start=0.0, seconds=0.0, seed=0, arrivals=[], gpu_time=True)
 
 
 @dataclasses.dataclass(frozen=True)

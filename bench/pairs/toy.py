@@ -22,6 +22,9 @@ class Service:
     def load_seconds(self, source: random.Random) -> float:
         return 0.0
 
+    def gpu_ms(self) -> float:
+        return 2.0
+
     def request(self, number: int) -> bytes:
         time.sleep(0.002)
         return str(number).encode()

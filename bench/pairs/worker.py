@@ -2,6 +2,7 @@
 
     bench  -> worker   {"start": 1234.5, "seconds": 3.0, "seed": 7, "arrivals": [0.01, ...]}
     bench  -> worker   {"start": 0, "seconds": 0, ...}     ends an opportunistic job's window
+    bench  -> worker   {..., "gpu_time": true}             how long a production job's request keeps the GPU busy
     worker -> bench    {"gpu": ..., ...} or {"skipped": "why"} once, then one answer for each window
 
 Times are CLOCK_MONOTONIC seconds. The worker ends when its stdin does.
@@ -41,6 +42,9 @@ class ProductionJob(Protocol):
     def load_seconds(self, source: random.Random) -> float: ...  # only where it sets its own pace
     def request(self, number: int) -> bytes: ...
 
+    # Where it can tell: GPU time of one request without the host's pauses, with nobody else on the GPU.
+    # def gpu_ms(self) -> float: ...
+
 
 class OpportunisticJob(Protocol):
     """`step` queues a step and gives the function that waits for it; `snapshot` gives what reads the result of now."""
@@ -58,6 +62,7 @@ class Window:
     seconds: float
     seed: int
     arrivals: list[float]
+    gpu_time: bool = False
 
     @property
     def end(self) -> float:
@@ -200,6 +205,9 @@ def main() -> int:
     threading.Thread(target=listen, daemon=True).start()
     while line := inbox.get():
         window = Window(**json.loads(line))
+        if window.gpu_time:
+            say({"gpu_ms": job.gpu_ms() if hasattr(job, "gpu_ms") else None})
+            continue
         if not window.seconds:
             continue  # it came after the window had ended by itself
         if hasattr(job, "step"):
