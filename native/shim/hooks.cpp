@@ -71,6 +71,10 @@ tenant::Shape shape_of(const CUlaunchConfig* at, CUfunction function, Rest...) {
     return tenant::kernel_shape(function, {at->gridDimX, at->gridDimY, at->gridDimZ},
                                 {at->blockDimX, at->blockDimY, at->blockDimZ}, at->sharedMemBytes);
 }
+template <int index>
+tenant::Shape shape_of(CUgraphExec exec, CUstream) {
+    return tenant::graph_shape(exec);
+}
 
 template <Kind kind, Load load, int index, bool per_thread, class Function>
 struct Enqueue;
@@ -134,7 +138,7 @@ struct Instantiate<index, per_thread, CUresult(CUgraphExec*, CUgraph, Rest...)> 
         if (has_gates)
             gated.keep_for(*exec);
         else
-            gated.note_ungated();
+            gated.note_ungated(*exec);
         taking.keep_for(*exec);
         return result;
     }

@@ -11,7 +11,6 @@ namespace {
 constexpr double kShortestEdgeUs = 1;
 constexpr double kLookUs = 500;          // how often the watcher looks at rates and floors
 constexpr double kShortestInnerUs = 10;  // gates inside a graph are no closer than its kernels are long
-constexpr double kLongestWindowUs = 1e6;
 
 // When a share's credit is used up, or enough of it saved: at the soonest, since what is used may be less than `used`.
 double look_again_us(const tenant::Share& share, double of, double used) {
@@ -59,12 +58,12 @@ bool Gpu::must_pass_gate(Tenant& t) {
 }
 
 void Gpu::note_length(Tenant& t) {
-    if (now_ - t.longest_since_us > kLongestWindowUs) {
-        t.longest_since_us = now_;
-        t.longest_before_us = t.longest_us;
-        t.longest_us = 0;
-    }
-    if (t.kind == Kind::kernel) t.longest_us = std::max(t.longest_us, t.op_us);
+    if (is_copy(t.kind)) return;
+    t.recent_kernels.pass(now_ - t.noted_us);
+    t.noted_us = now_;
+    double piece = t.kind == Kind::graph ? std::min(t.op_us, std::max(knobs.gate_every_us, kShortestInnerUs)) : t.op_us;
+    t.recent_kernels.saw(t.op_us, t.op_us * piece);
+    t.cuts = admission::shall_cut(t.cuts, t.recent_kernels.rest_us(), admission::kCutCostUs);
 }
 
 // Somebody is here whom it may have to wait for, or a controller steers it.

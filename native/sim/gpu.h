@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "admission/admission.h"
+#include "admission/cut.h"
 #include "admission/moment.h"
 #include "sim/histogram.h"
 #include "sim/job.h"
@@ -139,9 +140,10 @@ class Gpu {
         double arrived_us = 0, service_us = 0, next_arrival_us = never;
         double charged_us = 0, turn_key_us = 0;
         tenant::Share of_rate, of_floor;
-        double floor_work_us = 0;                      // that its floor has been told of
-        double longest_us = 0, longest_before_us = 0;  // kernels of this second, of the one before
-        double longest_since_us = 0;
+        double floor_work_us = 0;  // that its floor has been told of
+        admission::RecentKernels recent_kernels;
+        double noted_us = 0;  // when it last launched one
+        bool cuts = false;
         double last_us = 0;  // how long its last kernel was
         double granted_sms = 0, gained_us = 0, locked_sms = 0, lock_us = -1, place_used_us = 0;
         uint64_t place = 0;

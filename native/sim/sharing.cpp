@@ -24,8 +24,9 @@ double Gpu::slice_of(const Tenant& t) const {
     if (t.knobs.slice_us > 0) return t.knobs.slice_us;
     if (knobs.rule != admission::strict && knobs.rule != admission::fair) return machine_.slice_us;
     uint32_t weight = static_cast<uint32_t>(std::lround(t.job->weight * 1000));
-    float longest_us = static_cast<float>(std::max(t.longest_us, t.longest_before_us));
-    uint32_t us = tenant::time_slice_for({t.job->tenant_class, shares_slices(t), weight, longest_us});
+    uint32_t above = 0;
+    for (uint32_t i = 0; i < t.job->tenant_class; ++i) above += here_[i];
+    uint32_t us = tenant::time_slice_for({t.job->tenant_class, shares_slices(t), weight, above > 0, t.cuts});
     return us ? us : machine_.slice_us;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "admission/admission.h"
+#include "admission/cut.h"
 #include "tenant/event_pair.h"
 
 namespace tenant {
@@ -26,6 +27,9 @@ inline Shape kernel_shape(const void* function, const unsigned int (&grid)[3], c
     return mix(shape, shared_bytes);
 }
 
+// Of a graph, whichever way it is launched.
+inline Shape graph_shape(const void* exec) { return mix(0, reinterpret_cast<uintptr_t>(exec)); }
+
 class Durations {
  public:
     // Microseconds; admission::kUnknown for a shape that was not timed yet.
@@ -37,12 +41,24 @@ class Durations {
     bool wants_sample(Shape shape);
     void learn(Shape shape, float us);
 
-    // The longest kernel launched since it was last taken.
-    void note_kernel(float us) {
-        if (us > longest_us_.load(std::memory_order_relaxed)) longest_us_.store(us, std::memory_order_relaxed);
+    // A graph was instantiated: what the handle stood for before is forgotten. `piece` is how much of it runs from one
+    // gate to the next, of the whole, on average over time.
+    void begin_graph(Shape shape, float piece);
+    float piece_of_graph(Shape shape) const {
+        const Entry* entry = find(shape);
+        return entry ? entry->piece.load(std::memory_order_relaxed) : 1;
     }
-    float longest() const { return longest_us_.load(std::memory_order_relaxed); }
-    float take_longest() { return longest_us_.exchange(0); }
+
+    // What is about to run, in pieces of this length that only a cut stops.
+    void note_pieces(float us, float piece_us) {
+        auto ns = static_cast<uint64_t>(us * 1000);
+        noted_ns_.fetch_add(ns, std::memory_order_relaxed);
+        noted_squares_.fetch_add(static_cast<uint64_t>(static_cast<float>(ns) * piece_us), std::memory_order_relaxed);
+    }
+    void take_noted(admission::RecentKernels& recent) {
+        recent.saw(static_cast<double>(noted_ns_.exchange(0)) / 1000,
+                   static_cast<double>(noted_squares_.exchange(0)) / 1000);
+    }
 
  private:
     // A time and whose it is, in one word: an entry may change hands between two loads.
@@ -57,6 +73,7 @@ class Durations {
         std::atomic<Shape> shape{0};
         std::atomic<Known> known{Known{0, admission::kUnknown}};
         std::atomic<uint32_t> launches{0};
+        std::atomic<float> piece{1};  // of a graph
     };
     // A shape has a few places to be in. Where others have them all, it takes over that of the least used, which is
     // learned again when it comes back.
@@ -71,7 +88,7 @@ class Durations {
     }
     Entry& take_place(Shape shape);
 
-    std::atomic<float> longest_us_{0};
+    std::atomic<uint64_t> noted_ns_{0}, noted_squares_{0};  // the latter in ns * us
     Entry entries_[kSets][kPlaces];
 };
 

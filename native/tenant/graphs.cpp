@@ -23,6 +23,7 @@ struct KeptClone {
     CUdeviceptr gate;
     uint64_t* places;  // numbers of the nodes that have a gate in front of them, in the order of the walk below
     uint32_t place_count;
+    float piece;  // as Durations::begin_graph has it
     KeptClone* next;
 };
 
@@ -93,15 +94,20 @@ class Gating {
 
     // Where kernels have added up to more than this since the last gate.
     bool by_time(CUgraph clone, const Durations& durations, float gate_every_us, KeptClone* entry) {
-        float since_gate_us = 0;
-        return walk(clone, true, [&](CUgraph graph, CUgraphNode node, bool outermost, uint64_t place) {
+        float since_gate_us = 0, all_us = 0, squares = 0;
+        bool done = walk(clone, true, [&](CUgraph graph, CUgraphNode node, bool outermost, uint64_t place) {
             if (type_of(node) != CU_GRAPH_NODE_TYPE_KERNEL) return true;
             float us = kernel_us(durations, node);
+            all_us += us;
             since_gate_us += us;
             if (since_gate_us <= gate_every_us || !put_before(graph, node, outermost)) return true;
+            squares += (since_gate_us - us) * (since_gate_us - us);
             since_gate_us = us;
             return note(entry, place);
         });
+        squares += since_gate_us * since_gate_us;
+        if (all_us > 0) entry->piece = squares / (all_us * all_us);
+        return done;
     }
 
     // Where another has them: all, or it is of no use.
@@ -220,7 +226,7 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     float us = 0;
     is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
     if (!is_long_) return;
-    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, gate, nullptr, 0, nullptr};
+    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, gate, nullptr, 0, 1, nullptr};
     if (!entry_ || driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
         clone_ = nullptr;
         return;
@@ -250,8 +256,10 @@ GatedGraph::~GatedGraph() {
 }
 
 void GatedGraph::keep_for(CUgraphExec exec) {
-    if (Membership* membership = Membership::current_if_joined())
+    if (Membership* membership = Membership::current_if_joined()) {
         membership->slot().gpus[entry_->gpu].figures.gates.fetch_add(entry_->place_count, std::memory_order_relaxed);
+        membership->durations.begin_graph(graph_shape(exec), entry_->piece);
+    }
     entry_->exec = exec;
     entry_->clone = clone_;
     clone_ = nullptr;
@@ -261,7 +269,9 @@ void GatedGraph::keep_for(CUgraphExec exec) {
     entry_ = nullptr;
 }
 
-void GatedGraph::note_ungated() const {
+void GatedGraph::note_ungated(CUgraphExec exec) const {
+    if (Membership* membership = Membership::current_if_joined())
+        membership->durations.begin_graph(graph_shape(exec), 1);
     if (is_long_) count(Uncovered::ungated_graph);
 }
 

@@ -27,8 +27,8 @@ class GatedGraph {
 
     bool exists() const { return clone_ != nullptr; }
     CUgraph clone() const { return clone_; }
-    void keep_for(CUgraphExec exec);  // it was instantiated
-    void note_ungated() const;        // the graph itself was instantiated
+    void keep_for(CUgraphExec exec);            // it was instantiated
+    void note_ungated(CUgraphExec exec) const;  // the graph itself was instantiated
     // The program's node behind one of the clone's, for error reports.
     CUgraphNode original_of(CUgraphNode node) const;
 

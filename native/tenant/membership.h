@@ -10,6 +10,7 @@
 #include "tenant/grace.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
+#include "tenant/settings.h"
 #include "tenant/share.h"
 #include "tenant/streams.h"
 #include "tenant/time_slice.h"
@@ -96,7 +97,6 @@ class Membership {
     void mind_gate(int gpu, uint64_t now_ns);
     double done_us(int gpu);
     void mind_time_slice();
-    float longest_kernel_us();
     bool has_unfinished(int gpu, bool* changed);
     bool is_empty(StreamState& state);
     uint64_t grace_ns() const;
@@ -148,8 +148,11 @@ class Membership {
     Share rates_[wire::kGpus], floors_[wire::kGpus];
     bool was_tolerant_[wire::kGpus] = {};
     bool has_others_below_ = false, has_equals_ = false;
-    float longest_before_us_ = 0;
-    uint64_t longest_since_ns_ = 0;
+    bool has_above_ = true;  // somebody of a class above uses one of its GPUs
+    admission::RecentKernels recent_kernels_;
+    uint64_t recent_kernels_ns_ = 0;
+    bool cuts_ = false;
+    float cut_cost_us_ = cut_cost_from_environment();
     uint32_t asked_slice_us_ = 0;  // 0: by class
     TimeSlices slices_ = {};       // as last set
 };

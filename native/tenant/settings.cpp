@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "admission/cut.h"
 #include "tenant/amounts.h"
 #include "wire/shared_segment.h"
 
@@ -24,6 +25,14 @@ uint32_t thousandths_from_environment(const char* name, uint32_t otherwise) {
     value *= *end == '%' ? 10 : 1000;
     // Written so that what is no number counts as nothing said.
     return end != text && value >= 0 && value <= 1e6 ? static_cast<uint32_t>(value + 0.5) : otherwise;
+}
+
+float cut_cost_from_environment() {
+    const char* text = getenv("COTENANT_CUT_COST");
+    if (!text || !*text) return admission::kCutCostUs;
+    const char* end = text;
+    double us = parse_number(text, &end);
+    return end != text && us >= 0 && us <= 1e6 ? static_cast<float>(us) : admission::kCutCostUs;
 }
 
 const char* segment_from_environment() {

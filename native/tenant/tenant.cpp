@@ -143,7 +143,7 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     if (membership_->captures_open.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
 
     state_ = state;
-    is_kernel_ = kind == Kind::kernel;
+    kind_ = kind;
     wire::Slot& slot = membership_->slot();
     wire::OnGpu& here = slot.gpus[state->gpu];
     uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
@@ -178,7 +178,10 @@ void Work::pass_gate(Shape shape) {
     }
     // What was never measured counts as enough for a gate behind it.
     float operation_us = seen.operation_us < 0 ? knobs.gate_every_us : seen.operation_us;
-    if (is_kernel_) membership_->durations.note_kernel(operation_us);
+    if (seen.operation_us > 0 && kind_ == Kind::kernel)
+        membership_->durations.note_pieces(operation_us, operation_us);
+    else if (seen.operation_us > 0 && kind_ == Kind::graph)
+        membership_->durations.note_pieces(operation_us, operation_us * membership_->durations.piece_of_graph(shape));
     state_->since_gate_us.store(since_gate_us + operation_us, std::memory_order_relaxed);
     state_->queued_ns.fetch_add(static_cast<uint64_t>(operation_us * 1000), std::memory_order_relaxed);
     if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_);

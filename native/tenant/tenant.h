@@ -44,7 +44,7 @@ class Work {
     Still still_;
     StreamState* state_ = nullptr;
     Samples::Sample* sample_ = nullptr;
-    bool is_kernel_ = false;
+    Kind kind_ = Kind::kernel;
     bool passes_gates_ = false;
 };
 

@@ -25,22 +25,23 @@ struct Slicing {
     bool shares;             // takes turns on the hardware with somebody that is not simply to wait: another
                              // production job, or one with a floor
     uint32_t weight = 1000;  // thousandths
-    float longest_kernel_us = 0;
+    bool has_above = true;   // a class above uses the GPU
+    bool cuts = false;       // admission::shall_cut
 };
 
 // 0: leave the driver's. A production job, once on, stays on. An opportunistic one that is in its way is either
 // drained or cut: what has short kernels stops at its next gate by itself, and to cut them would only cost a save of
-// all registers; a long kernel is cut at once.
+// all registers; a long kernel is cut at once. Where it is in nobody's way it keeps the driver's: equals drain.
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
     constexpr uint32_t kSharedUs = 2000;  // for a weight of 1
     constexpr uint32_t kDrainUs = 1000, kCutUs = 30;
-    constexpr float kLongKernelUs = 2500;
     if (slicing.tenant_class == wire::standard) return 0;
     if (slicing.shares)
         return std::clamp(static_cast<uint32_t>(uint64_t{kSharedUs} * slicing.weight / 1000), kCutUs, kProductionUs);
     if (slicing.tenant_class == wire::production) return kProductionUs;
-    return slicing.longest_kernel_us > kLongKernelUs ? kCutUs : kDrainUs;
+    if (!slicing.has_above) return 0;
+    return slicing.cuts ? kCutUs : kDrainUs;
 }
 
 // For copies, likewise: an opportunistic one is cut where others wait behind it, and one of production is not

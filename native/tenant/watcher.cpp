@@ -124,7 +124,7 @@ void Membership::look_around(uint64_t now) {
     uint32_t lowest = wire::kClasses - 1;
     // Whoever is kept waiting by the dead has work, and looks itself.
     if (is_busy() && (tenant_class != wire::production || wire::is_shared(*segment_))) wire::bury_the_dead(*segment_);
-    has_others_below_ = has_equals_ = false;
+    has_others_below_ = has_equals_ = has_above_ = false;
     for_each_used_gpu([&](int gpu) {
         wire::OnGpu& here = slot_->gpus[gpu];
         bool below = tenant_class < lowest && wire::anybody_else(*segment_, index_, gpu, tenant_class + 1, lowest);
@@ -133,6 +133,7 @@ void Membership::look_around(uint64_t now) {
         bool steered = wire::holds_until(here.shut_until_ns, now) || here.rate.load();
         has_others_below_ |= below;
         has_equals_ |= equals;
+        has_above_ |= above;
         uint32_t bit = 1u << gpu;
         if (above || equals || steered || (below && rule == admission::fair))
             company_.fetch_or(bit);
@@ -316,16 +317,6 @@ double Membership::done_us(int gpu) {
     return queued - in_flight;
 }
 
-// Of the last second or two.
-float Membership::longest_kernel_us() {
-    uint64_t now = wire::now_ns();
-    if (now - longest_since_ns_ > 1000 * kMillisecond) {
-        longest_since_ns_ = now;
-        longest_before_us_ = durations.take_longest();
-    }
-    return std::max(longest_before_us_, durations.longest());
-}
-
 void Membership::mind_time_slice() {
     uint32_t tenant_class = terms_.tenant_class;
     bool shares = terms_.floor != 0;
@@ -335,7 +326,12 @@ void Membership::mind_time_slice() {
                      wire::any_floor(*segment_, gpu);
         });
     if (wire::rule_of(segment_->header) == admission::none) tenant_class = wire::standard;  // the driver's own
-    Slicing slicing{tenant_class, shares, terms_.weight, longest_kernel_us()};
+    uint64_t now = wire::now_ns();
+    recent_kernels_.pass(static_cast<double>(now - recent_kernels_ns_) / 1000);
+    recent_kernels_ns_ = now;
+    durations.take_noted(recent_kernels_);
+    cuts_ = admission::shall_cut(cuts_, recent_kernels_.rest_us(), cut_cost_us_);
+    Slicing slicing{tenant_class, shares, terms_.weight, has_above_, cuts_};
     TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : time_slice_for(slicing), copy_slice_for(slicing)};
     if (wanted == slices_) return;
     slices_ = wanted;

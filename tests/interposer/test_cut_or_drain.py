@@ -1,0 +1,114 @@
+"""Whether a lower class is cut or drained when a class above goes busy: by the kernels that it runs, as they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interposer.conftest import COMPANY
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from cotenant import segment
+    from tests.interposer.conftest import Compile, Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+DRIVERS_US, DRAIN_US, CUT_US = 2048, 1000, 30
+
+# Runs kernels of as many microseconds as it was last told: one by one ("kernels 100") or fifty of them as a graph
+# ("graph 100"). Its driver has asked the kernel module for a time slice, as the real one does.
+STEADY = """
+import ctypes, select, struct, sys
+from cuda.bindings import driver
+from soft import Gpu, check
+slice_us = ctypes.c_uint64(2048)
+control = (ctypes.c_ubyte * 32)(*struct.pack('IIIIQII', 1, 2, 0xa06c0103, 0, ctypes.addressof(slice_us), 8, 0))
+assert ctypes.CDLL(None).ioctl(99, ctypes.c_ulong(0xc020462a), control) == 0
+gpu = Gpu(); spin = gpu.kernel('spin'); stream = gpu.stream(); kept = []
+def kernels(us):
+    length = ctypes.c_uint64(us); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+    kept.extend((length, parameters))
+    # The time of a kernel is known by its shape, which its parameters are no part of.
+    return lambda: check(driver.cuLaunchKernel(spin, us, 1, 1, 1, 1, 1, 0, stream, ctypes.addressof(parameters), 0))
+def graph(us):
+    launch = kernels(us)
+    for _ in range(8): launch()
+    check(driver.cuStreamSynchronize(stream))
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    for _ in range(50): launch()
+    exec = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0))
+    return lambda: check(driver.cuGraphLaunch(exec, stream))
+launch = lambda: None
+print('ready', flush=True)
+while True:
+    if select.select([sys.stdin], [], [], 0)[0]:
+        what, us = sys.stdin.readline().split()
+        launch = globals()[what](int(us))
+        print('does', what, us, flush=True)
+    launch(); check(driver.cuStreamSynchronize(stream))
+"""
+
+
+@pytest.fixture
+def steady(tenant: Start, compiled: Compile) -> Tenant:
+    return tenant("opportunistic", STEADY, LD_PRELOAD=str(compiled("kernel_module", "-shared")))
+
+
+def told(one: Tenant, what: str) -> None:
+    one.say(what)
+    # The kernel module of the test prints what it is asked for.
+    while (line := one.hear()) != f"does {what}":
+        assert line == "ready" or line.endswith("taken")
+
+
+def wait_for_slice(tenants_now: TenantsNow, one: Tenant, us: int) -> None:
+    assert one.process
+    pid = one.process.pid
+    wait_for(lambda: [t.time_slice_us for t in tenants_now() if t.pid == pid] == [us])
+
+
+@pytest.mark.usefixtures("company")
+def test_cut_or_drain_follows_the_kernels_as_they_change(steady: Tenant, tenants_now: TenantsNow) -> None:
+    told(steady, "kernels 1000")  # half a millisecond is left of one on average
+    wait_for_slice(tenants_now, steady, CUT_US)
+    told(steady, "kernels 10")
+    wait_for_slice(tenants_now, steady, DRAIN_US)
+    told(steady, "kernels 1500")
+    wait_for_slice(tenants_now, steady, CUT_US)
+
+
+@pytest.mark.usefixtures("company")
+def test_a_graph_counts_as_its_pieces_between_gates(steady: Tenant, tenants_now: TenantsNow) -> None:
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    told(steady, "graph 20")  # a millisecond in all, and a gate every 0.1 ms
+    wait_for_slice(tenants_now, steady, DRAIN_US)
+    told(steady, "graph 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+
+
+def test_with_nobody_above_the_drivers_slice_holds(
+    steady: Tenant, tenant: Start, tenants_now: TenantsNow
+) -> None:
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, DRIVERS_US)
+    above = tenant("production", COMPANY)
+    assert above.hear() == "here"
+    wait_for_slice(tenants_now, steady, CUT_US)
+    above.say("")
+    above.finish()
+    wait_for_slice(tenants_now, steady, DRIVERS_US)
+
+
+@pytest.mark.usefixtures("company")
+def test_what_a_cut_costs_can_be_said(tenant: Start, compiled: Compile, tenants_now: TenantsNow) -> None:
+    kernel_module = str(compiled("kernel_module", "-shared"))
+    one = tenant("opportunistic", STEADY, LD_PRELOAD=kernel_module, COTENANT_CUT_COST="5000")
+    told(one, "kernels 1000")
+    wait_for_slice(tenants_now, one, DRAIN_US)
+    told(one, "kernels 20000")
+    wait_for_slice(tenants_now, one, CUT_US)
