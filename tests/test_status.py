@@ -43,7 +43,9 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
     done = cotenant("status", "-o", "json", env=two_tenants)
     assert (done.returncode, done.stderr) == (0, "")
     seen = json.loads(done.stdout)
-    assert seen["gpus"] == [{"gpu": 0, "uuid": UUID_TEXT}]
+    (gpu,) = seen["gpus"]
+    assert (gpu["gpu"], gpu["uuid"]) == (0, UUID_TEXT)
+    assert gpu["state"]["clock_mhz"] is None and "no daemon runs" in gpu["state"]["in_words"]
     serve, train = seen["tenants"]
     assert (serve["pid"], serve["program"], serve["class"]) == (100, "serve.py", "production")
     assert serve["gpus"][0] | {"kernels": 5, "busy": True, "gated": False} == serve["gpus"][0]

@@ -111,6 +111,8 @@ void apply(const Line& line, DeviceSpec& spec) {
         spec.switch_us = line.real(0);
     } else if (line.key == "launch_us") {
         spec.launch_us = line.real(0);
+    } else if (line.key == "power_limit_w") {
+        spec.power_limit_w = line.real(0);
     } else if (line.key == "compute") {
         char rest;
         if (std::sscanf(line.value.c_str(), "%d.%d%c", &spec.compute_major, &spec.compute_minor, &rest) != 2) {
@@ -123,8 +125,8 @@ void apply(const Line& line, DeviceSpec& spec) {
     } else {
         refuse(line.path, line.number,
                "unknown key '" + line.key +
-                   "': use name, sms, memory, memory_gbps, bus_gbps, compute, slice_us, switch_us, launch_us or "
-                   "attribute.N");
+                   "': use name, sms, memory, memory_gbps, bus_gbps, compute, slice_us, switch_us, launch_us, "
+                   "power_limit_w or attribute.N");
     }
 }
 

@@ -20,6 +20,7 @@ struct DeviceSpec {
     double slice_us = 2048;    // how long one context runs while another wants to
     double switch_us = 150;    // what changing contexts costs
     double launch_us = 2;      // from submission to running at the earliest; a deep queue hides it
+    double power_limit_w = 0;  // 0: NVML does not say
     bool all_at_once = false;  // contexts run side by side, as under MPS
     int compute_major = 0, compute_minor = 0;
     std::map<int, int> attributes;  // CUdevice_attribute -> value: complete after read_device_file

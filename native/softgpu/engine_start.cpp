@@ -73,14 +73,6 @@ void pause_briefly() {
     nanosleep(&pause, nullptr);
 }
 
-std::string socket_folder() {
-    const char* given = std::getenv("COTENANT_SOFTGPU_DIR");
-    if (given && *given) return given;
-    const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-    if (runtime && *runtime && access(runtime, W_OK) == 0) return std::string(runtime) + "/cotenant-softgpu";
-    return "/tmp/cotenant-softgpu-" + std::to_string(getuid());
-}
-
 // Whoever can write here can be the GPU of our programs, so it must be ours alone.
 void make_private(const std::string& folder) {
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse("cannot make " + folder, errno);
@@ -204,7 +196,7 @@ void start(const std::string& folder, const std::string& name, int lock_fd) {
 int connect_or_start() {
     const MachineConfiguration& machine = machine_configuration();
     if (!machine.error.empty()) refuse(machine.error);
-    std::string folder = socket_folder();
+    std::string folder = machine_folder();
     std::string name = machine_name(machine.text);
     make_private(folder);
     Descriptor locked;
@@ -226,6 +218,14 @@ int connect_or_start() {
 }
 
 }  // namespace
+
+std::string machine_folder() {
+    const char* given = std::getenv("COTENANT_SOFTGPU_DIR");
+    if (given && *given) return given;
+    const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+    if (runtime && *runtime && access(runtime, W_OK) == 0) return std::string(runtime) + "/cotenant-softgpu";
+    return "/tmp/cotenant-softgpu-" + std::to_string(getuid());
+}
 
 int connect_to_machine(std::string* why) {
     try {

@@ -33,7 +33,7 @@ target_include_directories(softgpu_memory PRIVATE ${NATIVE} ${SOFTGPU_GENERATED}
 set(SOFTGPU_MEMORY_OBJECTS $<TARGET_OBJECTS:softgpu_memory>)
 
 # NVML knows nothing of CUDA: it asks the device's process.
-add_library(softgpu_nvml SHARED ${NATIVE}/softgpu/nvml.cpp)
+add_library(softgpu_nvml SHARED ${NATIVE}/softgpu/nvml.cpp ${NATIVE}/softgpu/clock_file.cpp)
 target_include_directories(softgpu_nvml PRIVATE ${NATIVE})
 target_link_libraries(softgpu_nvml PRIVATE softgpu_engine Threads::Threads)
 target_link_options(softgpu_nvml PRIVATE -Wl,-Bsymbolic -Wl,-soname,libnvidia-ml.so.1)

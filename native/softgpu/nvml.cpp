@@ -1,14 +1,17 @@
-// NVML for the software GPU: what tools ask to find devices, their memory and the processes on them. NVML's header is
-// not part of the CUDA headers this builds from, so the few types it takes are declared here.
+// NVML for the software GPU: what tools ask to find devices, their memory and the processes on them, their clock and
+// power. NVML's header is not part of the CUDA headers this builds from, so the few types it takes are declared here.
 #include <strings.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "softgpu/clock_file.h"
 #include "softgpu/engine.h"
 #include "softgpu/identity.h"
 
@@ -64,6 +67,8 @@ struct nvmlPciInfo_t {
 
 constexpr unsigned memory_v2 = sizeof(nvmlMemory_v2_t) | 2u << 24;
 constexpr int cuda_version = 13000;
+constexpr unsigned clocks = 4;           // nvmlClockType_t: graphics, SM, memory, video
+constexpr int attribute_clock_khz = 13;  // CU_DEVICE_ATTRIBUTE_CLOCK_RATE
 constexpr unsigned no_instance = 0xffffffff;
 constexpr char driver_text[] = "580.00 (software)";
 constexpr char nvml_text[] = "13.580.00";
@@ -100,6 +105,16 @@ nvmlReturn_t with_device(nvmlDevice_t handle, Body&& body) noexcept {
             if (device.get() == handle) return body(*device, softgpu::machine()[static_cast<size_t>(device->index)]);
         }
         return NVML_ERROR_INVALID_ARGUMENT;
+    });
+}
+
+// The same with what its clock file says, as slow as that says: body(const DeviceSpec&, const ClockFile&).
+template <typename Body>
+nvmlReturn_t with_clock(nvmlDevice_t handle, Body&& body) noexcept {
+    return with_device(handle, [&](Device& device, const model::DeviceSpec& spec) {
+        const softgpu::ClockFile said = softgpu::read_clock_file(device.index);
+        std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(said.wait_ms));
+        return said.answer ? static_cast<nvmlReturn_t>(said.answer) : body(spec, said);
     });
 }
 
@@ -360,4 +375,45 @@ NVML_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t handle, in
         const nvmlReturn_t result = say(major, spec.compute_major);
         return result == NVML_SUCCESS ? say(minor, spec.compute_minor) : result;
     });
+}
+
+// Clock and power. All kinds of clock are one.
+
+NVML_API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t handle, unsigned type, unsigned* out) {
+    return with_clock(handle, [&](const model::DeviceSpec& spec, const softgpu::ClockFile&) {
+        if (type >= clocks) return NVML_ERROR_INVALID_ARGUMENT;
+        return say(out, spec.attributes.at(attribute_clock_khz) / 1000);
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t handle, unsigned type, unsigned* out) {
+    return with_clock(handle, [&](const model::DeviceSpec& spec, const softgpu::ClockFile& said) {
+        if (type >= clocks) return NVML_ERROR_INVALID_ARGUMENT;
+        return say(out, said.clock_mhz > 0 ? said.clock_mhz : spec.attributes.at(attribute_clock_khz) / 1000);
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t handle, unsigned* out) {
+    return with_clock(handle, [&](const model::DeviceSpec&, const softgpu::ClockFile& said) {
+        return said.power_w > 0 ? say(out, said.power_w * 1000) : NVML_ERROR_NOT_SUPPORTED;
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t handle, unsigned* out) {
+    return with_clock(handle, [&](const model::DeviceSpec& spec, const softgpu::ClockFile&) {
+        return spec.power_limit_w > 0 ? say(out, spec.power_limit_w * 1000) : NVML_ERROR_NOT_SUPPORTED;
+    });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t handle, unsigned* out) {
+    return nvmlDeviceGetEnforcedPowerLimit(handle, out);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t handle, unsigned long long* out) {
+    return with_clock(handle,
+                      [&](const model::DeviceSpec&, const softgpu::ClockFile& said) { return say(out, said.reasons); });
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t handle, unsigned long long* out) {
+    return nvmlDeviceGetCurrentClocksEventReasons(handle, out);
 }

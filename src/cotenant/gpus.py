@@ -116,9 +116,8 @@ def pci_key(match: re.Match[str] | None) -> tuple[int, ...] | None:
     return None if match is None else tuple(int(part or "0", 16) for part in match.groups())
 
 
-@contextmanager
-def nvml(driver: Path | None) -> Iterator[Any]:
-    """The `pynvml` module, initialised with the NVML of this driver; None where there is none."""
+def open_nvml(driver: Path | None) -> Any:
+    """The `pynvml` module, initialised with the NVML of this driver; nvmlShutdown ends it. Raises its NVMLError."""
     import pynvml
 
     beside = driver.parent / "libnvidia-ml.so.1" if driver else None
@@ -126,15 +125,24 @@ def nvml(driver: Path | None) -> Iterator[Any]:
         with suppress(OSError):
             # pynvml opens it by name, and a library loaded under this name is the one it gets.
             ctypes.CDLL(str(beside), mode=ctypes.RTLD_GLOBAL)
+    pynvml.nvmlInit()
+    return pynvml
+
+
+@contextmanager
+def nvml(driver: Path | None) -> Iterator[Any]:
+    """The same while this lasts; None where there is none."""
+    import pynvml
+
     try:
-        pynvml.nvmlInit()
+        ml = open_nvml(driver)
     except pynvml.NVMLError:
         yield None
         return
     try:
-        yield pynvml
+        yield ml
     finally:
-        pynvml.nvmlShutdown()
+        ml.nvmlShutdown()
 
 
 def installed(driver: Path | None) -> list[Gpu] | None:

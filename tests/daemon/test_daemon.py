@@ -244,12 +244,16 @@ def test_the_guests_settings_are_not_the_daemons() -> None:
         "COTENANT_CLASS": "production",
         "COTENANT_NATIVE": "/n",
         "COTENANT_DAEMON_LINGER": "1",
+        "COTENANT_DRIVER": "/d/libcuda.so.1",
+        "COTENANT_SOFTGPU_DIR": "/s",
         "PYTHONPATH": "here",
     }
     assert environment_for_daemon(given) == {
         "PATH": "/bin",
         "COTENANT_NATIVE": "/n",
         "COTENANT_DAEMON_LINGER": "1",
+        "COTENANT_DRIVER": "/d/libcuda.so.1",
+        "COTENANT_SOFTGPU_DIR": "/s",
         "PYTHONPATH": os.path.abspath("here"),
     }
 

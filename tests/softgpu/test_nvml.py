@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,21 @@ print(json.dumps({
     "busy": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
 }))
 pynvml.nvmlShutdown()
+"""
+
+CLOCK = """
+import json, pynvml
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+def ask(name, *arguments):
+    try:
+        return getattr(pynvml, "nvmlDeviceGet" + name)(handle, *arguments)
+    except pynvml.NVMLError as error:
+        return str(error)
+print(json.dumps([
+    ask("ClockInfo", pynvml.NVML_CLOCK_SM), ask("MaxClockInfo", pynvml.NVML_CLOCK_SM), ask("ClockInfo", 9),
+    ask("PowerUsage"), ask("EnforcedPowerLimit"), ask("PowerManagementLimit"),
+    ask("CurrentClocksEventReasons"), ask("CurrentClocksThrottleReasons")]))
 """
 
 # Allocates, says so, and stays until its input ends.
@@ -90,3 +106,20 @@ def test_the_processes_on_a_device_and_what_they_hold(
     assert str(answer["uuid"]).removeprefix("GPU-").replace("-", "") == uuid
     assert answer["processes"] == [[child.pid, 100 << 20]]
     assert answer["memory"][2] == 100 << 20
+
+
+def test_the_clock_is_the_highest_until_a_file_says_otherwise(
+    run_python: RunPython, softgpu_env: dict[str, str]
+) -> None:
+    def ask() -> object:
+        done = run_python(CLOCK, softgpu_env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    unknown, refused, lost = "Not Supported", "Invalid Argument", "GPU is lost"
+    assert ask() == [1980, 1980, refused, unknown, 100_000, 100_000, 0, 0]
+    says = Path(softgpu_env["COTENANT_SOFTGPU_DIR"]) / "clock.0"
+    says.write_text("clock_mhz = 1455\npower_w = 99.5\nreasons = 0x24\n")
+    assert ask() == [1455, 1980, refused, 99_500, 100_000, 100_000, 0x24, 0x24]
+    says.write_text("answer = 15\n")
+    assert ask() == [lost] * 8

@@ -53,9 +53,10 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
 
 
 def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
-    from cotenant import waiting
+    from cotenant import gpu_states, waiting
 
     now_ns = segment.now_ns()
+    states = gpu_states.read(path)
     gpus = [
         {
             "gpu": use.gpu,
@@ -67,6 +68,7 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
             "used_seconds": use.used_ns / 1e9,
             "busy_seconds": use.busy_ns / 1e9,
             "in_flight_us": use.in_flight_us,
+            "state": gpu_states.figures(states, use.gpu),
         }
         for use in tenant.uses
     ]
@@ -142,6 +144,8 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
             yield from (f"  because {why}" for why in gpu["why"])
         if gpu["waits"] and not gpu["why"]:
             yield "  its gate is being opened in this moment"
+        if about["policy"]["daemon"] is not None:
+            yield f"  {gpu['state']['in_words']}"
     if not about["gpus"]:
         yield "it has not used a GPU yet"
     policy = about["policy"]

@@ -167,6 +167,8 @@ def rows(seen: segment.Snapshot, nvml: NvmlBytes) -> Iterator[Row]:
 def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
     import json
 
+    from cotenant import gpu_states
+
     tenants = [
         {
             "pid": tenant.pid,
@@ -201,7 +203,11 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
         }
         for tenant in seen.tenants
     ]
-    gpus = [{"gpu": number, "uuid": uuid} for number, uuid in seen.gpus.items()]
+    states = gpu_states.read(path)
+    gpus = [
+        {"gpu": number, "uuid": uuid, "state": gpu_states.figures(states, number)}
+        for number, uuid in seen.gpus.items()
+    ]
     say(json.dumps({"segment": str(path), "gpus": gpus, "tenants": tenants}, indent=2))
 
 

@@ -111,6 +111,9 @@ class Attachment:
     def gpus(self) -> list[int]:
         return [number for number, gpu in enumerate(self.header.gpus) if gpu.known == segment.GPU_VALID]
 
+    def uuids(self) -> dict[int, str]:
+        return {number: segment.uuid_text(bytes(self.header.gpus[number].uuid)) for number in self.gpus()}
+
     def look(self) -> Look:
         """At the live tenants. One whose owner died is freed on the way, and what it kept closed opened."""
         live = c_int()

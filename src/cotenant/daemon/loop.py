@@ -14,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cotenant.daemon.attachment import Attachment, Look
+from cotenant.daemon.clocks import NOT_YET, Clocks, Reading
 from cotenant.daemon.report import Report
 from cotenant.errors import Problem
 from cotenant.policies import border, registry
@@ -37,12 +39,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Daemon:
-    def __init__(self, attachment: Attachment, policy: str, linger_seconds: float) -> None:
+    def __init__(
+        self, attachment: Attachment, policy: str, linger_seconds: float, clocks: Clocks | None = None
+    ) -> None:
         """`policy` is for as long as the segment names none."""
         self.attachment = attachment
         self.default_policy = policy
         self.linger_seconds = linger_seconds
         self.report = Report(attachment.path)
+        self.clocks = clocks or Clocks()
+        self.readings: Mapping[int, Reading] = {}  # at the last tick, by the GPU's number
         # What the segment named at the last tick, how often it had been, and as which file.
         self.wanted: str | None = None
         self.choices = 0
@@ -66,6 +72,7 @@ class Daemon:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         signal.signal(signal.SIGALRM, end_the_wait)
         self.patience_seconds = PATIENCE_SECONDS
+        self.clocks.start()  # with these signals blocked
         try:
             next_tick = time.monotonic()
             while self.is_needed():
@@ -77,6 +84,7 @@ class Daemon:
         finally:
             self.attachment.reset()
             self.report.remove()
+            self.clocks.end()
 
     def rest(self, until: float) -> bool:
         """Whether a signal has ended it."""
@@ -99,6 +107,7 @@ class Daemon:
         pause_ms = self.pause_ms(at_work)
         if at_work or is_new:
             hold_ms = max(HELD_TICKS * (pause_ms or CALM_MS), SHORTEST_HOLD_MS)
+            self.readings = self.clocks.seen(self.attachment.uuids())
             decided = {gpu: self.decide(gpu, view) for gpu, view in look.views.items() if view.tenants}
             self.attachment.turn_all(decided.values())
             for gpu, knobs in decided.items():
@@ -124,7 +133,8 @@ class Daemon:
             with self.patience():
                 if gpu not in self.controllers:
                     self.controllers[gpu] = self.policy()
-                return border.knobs(self.controllers[gpu].tick(view), border.LIVE_RULES)
+                seen = replace(view, gpu=self.readings.get(gpu, NOT_YET).state)
+                return border.knobs(self.controllers[gpu].tick(seen), border.LIVE_RULES)
         except BaseException as error:  # a policy is anybody's code; the tenants must not suffer
             self.fall_back(f"the policy {self.about.name} failed ({border.shown(error)})")
             return Strict().tick(view)
@@ -177,7 +187,7 @@ class Daemon:
                 if gpu not in self.controllers:
                     break
                 lines[(place.pid, place.started, gpu)] = self.explained(gpu, place.id)
-        self.report.show(self.about.name, self.problem, lines)
+        self.report.show(self.about.name, self.problem, lines, self.readings)
         self.report.pause(time.thread_time() - began)
 
     def explained(self, gpu: int, tenant: TenantId) -> list[str]:

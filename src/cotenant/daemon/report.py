@@ -1,9 +1,10 @@
 """What the daemon shows: SEGMENT.daemon.json, whole at every moment, for `cotenant explain`.
 
-    {"pid", "policy", "since", "problem", "tenants": [{"pid", "started", "gpu", "decisions": [{"at", "text"}]}]}
+    {"pid", "policy", "since", "problem", "tenants": [{"pid", "started", "gpu", "decisions": [{"at", "text"}]}],
+     "gpus": [{"gpu", "problem", "state": the fields of GpuState, or null}]}
 
-Times are seconds since 1970. A decision's time is that of the report in which it was first seen: controllers know no
-clock.
+Times are seconds since 1970, but for that of a GPU's state. A decision's time is that of the report in which it was
+first seen: controllers know no clock.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cotenant.daemon import files
+from cotenant.daemon.clocks import Reading
+from cotenant.policies.interface import GpuState
 
 Key = tuple[int, int, int]  # PID, when it was started, GPU
 SHORTEST_PAUSE_SECONDS = 0.25
 PAUSE_FOR_COST = (
     50  # a report that took a millisecond is followed by a pause of 50: it takes 2 % of a core at most
 )
+GPU_PAUSE_SECONDS = 1.0  # where there is no other news than clocks and power, which are never the same
 MOST_BYTES = 32 << 20
+FIGURES = ("clock_mhz", "highest_mhz", "power_w", "power_limit_w")
+NO_GPUS: Mapping[int, Reading] = {}
 
 
 def file_for(path: Path) -> Path:
@@ -50,7 +56,9 @@ class Report:
         self.since = time.time()
         self.decisions: dict[Key, list[Decision]] = {}
         self.written: object = None
+        self.written_gpus: object = None
         self.next_write = 0.0
+        self.next_gpus = 0.0
 
     def is_due(self) -> bool:
         return time.monotonic() >= self.next_write
@@ -59,7 +67,13 @@ class Report:
         """After one that cost so much CPU time to gather and write."""
         self.next_write = time.monotonic() + max(SHORTEST_PAUSE_SECONDS, PAUSE_FOR_COST * cost_seconds)
 
-    def show(self, policy: str, problem: str, lines: Mapping[Key, Sequence[str]]) -> None:
+    def show(
+        self,
+        policy: str,
+        problem: str,
+        lines: Mapping[Key, Sequence[str]],
+        gpus: Mapping[int, Reading] = NO_GPUS,
+    ) -> None:
         now = time.time()
         self.decisions = {key: self.stamped_for(key, said, now) for key, said in lines.items()}
         content = {
@@ -72,11 +86,17 @@ class Report:
                 for (pid, started, gpu), decisions in self.decisions.items()
             ],
         }
-        if content != self.written:
+        states = [
+            {"gpu": gpu, "problem": one.problem, "state": asdict(one.state) if one.state else None}
+            for gpu, one in gpus.items()
+        ]
+        is_news = states != self.written_gpus and time.monotonic() >= self.next_gpus
+        if content != self.written or is_news:
             # A full disk is no reason to stop looking after the tenants.
             with contextlib.suppress(OSError):
-                files.replace(self.path, self.file, json.dumps(content).encode())
-                self.written = content
+                files.replace(self.path, self.file, json.dumps(content | {"gpus": states}).encode())
+                self.written, self.written_gpus = content, states
+                self.next_gpus = time.monotonic() + GPU_PAUSE_SECONDS
 
     def stamped_for(self, key: Key, said: Sequence[str], now: float) -> list[Decision]:
         """One that has just come is told what was decided before: the times are those of the ones who were there."""
@@ -117,6 +137,7 @@ class Shown:
     policy: str
     problem: str
     tenants: tuple[About, ...]
+    gpus: Mapping[int, Reading]
 
 
 def read(path: Path) -> Shown | None:
@@ -129,6 +150,7 @@ def read(path: Path) -> Shown | None:
             text(found["policy"]),
             text(found["problem"]),
             tuple(about(one) for one in found["tenants"]),
+            {whole(one["gpu"]): reading(one) for one in found.get("gpus", ())},
         )
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
@@ -139,6 +161,15 @@ def about(found: Any) -> About:
     return About(whole(found["pid"]), whole(found["started"]), whole(found["gpu"]), decisions)
 
 
+def reading(found: Any) -> Reading:
+    state, problem = found["state"], text(found["problem"])
+    if state is None:
+        return Reading(problem=problem)
+    words = tuple(text(one) for one in state["slowed_by"])
+    figures = {name: state[name] if state[name] is None else number(state[name]) for name in FIGURES}
+    return Reading(GpuState(number(state["at_us"]), slowed_by=words, **figures), problem)
+
+
 def whole(found: Any) -> int:
     if type(found) is not int:
         raise ValueError(found)
@@ -147,7 +178,13 @@ def whole(found: Any) -> int:
 
 def moment(found: Any) -> float:
     """One that `time.localtime` can show."""
-    if type(found) not in (int, float) or not 0 <= found < 2**40:
+    if number(found) >= 2**40:
+        raise ValueError(found)
+    return float(found)
+
+
+def number(found: Any) -> float:
+    if type(found) not in (int, float) or not 0 <= found < 2**63:
         raise ValueError(found)
     return float(found)
 

@@ -13,7 +13,8 @@ from cotenant.errors import Problem, narrate
 
 # What is meant for the guest, or changes how a process uses a GPU.
 OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_")
-KEPT = ("COTENANT_NATIVE", "COTENANT_DAEMON_")
+# What it is to be like itself, and where it finds NVML.
+KEPT = ("COTENANT_NATIVE", "COTENANT_DAEMON_", "COTENANT_DRIVER", "COTENANT_SOFTGPU")
 POLICY, LINGER = "COTENANT_DAEMON_POLICY", "COTENANT_DAEMON_LINGER"
 
 

@@ -76,18 +76,27 @@ class GpuState:
 
     at_us: float  # when it was read, by the clock of View.now_us
     clock_mhz: float | None = None  # of the SMs
-    highest_mhz: float | None = (
-        None  # that the GPU reaches; guard learns by itself what it has while nobody else runs
-    )
+    highest_mhz: float | None = None  # of this GPU at all; what it has with production alone a policy learns
     power_w: float | None = None
     power_limit_w: float | None = None
-    slowed_by: tuple[
-        str, ...
-    ] = ()  # why the clock is not higher, in words: "power limit"; an idle GPU has no reason
+    slowed_by: tuple[str, ...] = ()  # why the clock is not higher: "power limit"; empty while it is idle
 
     @property
     def throttled(self) -> bool:
         return bool(self.slowed_by)
+
+    def in_words(self) -> str:
+        """A sentence: "The GPU runs at 1455 of 1980 MHz: power limit; it draws 698 of 700 W."."""
+        clock = "The GPU's clock is not known"
+        if self.clock_mhz:
+            clock = f"The GPU runs at {of(self.clock_mhz, self.highest_mhz)} MHz"
+        why = f": {', '.join(self.slowed_by)}" if self.slowed_by else ""
+        power = f"; it draws {of(self.power_w, self.power_limit_w)} W" if self.power_w else ""
+        return f"{clock}{why}{power}."
+
+
+def of(figure: float, most: float | None) -> str:
+    return f"{figure:.0f} of {most:.0f}" if most else f"{figure:.0f}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,218 @@
+"""Each GPU's clock and power, as NVML has them: at the power limit the clock falls, for all tenants alike.
+
+A thread of its own asks, and no tick waits for it: a question goes through the driver's locks to the GPU's own
+processor, takes up to milliseconds and may hang. It asks every READ_SECONDS at most, which is as fast as a power limit
+settles on a clock, and only while a tenant is at work. After CLOSE_SECONDS with nobody at work it closes NVML, so that
+a GPU can be reset or divided while the daemon sleeps.
+
+Where there is no answer (no NVML, no permission, a GPU that is lost) the reading says why, and it is tried again later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant import driver, gpus, segment
+from cotenant.policies.interface import GpuState
+
+READ_SECONDS = 0.25
+STALE_SECONDS = 2.0  # an older state is shown to no policy
+AGAIN_SECONDS = 30.0  # after a failure
+CLOSE_SECONDS = 10.0
+END_SECONDS = 0.5  # for which the daemon waits in the end
+
+# nvmlClocksEventReasons, the bits that slow a GPU down. NVML names the hardware's slowdown beside its cause.
+REASONS = {
+    0x004: "power limit",
+    0x020: "temperature",
+    0x040: "temperature (hardware slowdown)",
+    0x080: "power brake (hardware slowdown)",
+    0x008: "hardware slowdown",
+    0x002: "applications clock",
+    0x010: "sync boost with another GPU",
+    0x100: "display clock",
+}
+IDLE, HARDWARE, HARDWARE_CAUSES = 0x001, 0x008, 0x0C0
+# What a GPU answers that will not say: invalid argument, not supported, no permission, no such function.
+UNSAID = (2, 3, 4, 13)
+NO_FIGURE = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is known of a GPU; without a state, why there is none."""
+
+    state: GpuState | None = None
+    problem: str = ""
+
+
+NOT_YET = Reading()
+
+
+class Clocks:
+    def __init__(self, open_nvml: Callable[[], Any] | None = None) -> None:
+        """`open_nvml` gives an initialised `pynvml`."""
+        self.open_nvml = open_nvml or nvml_of_this_machine
+        self.uuids: Mapping[int, str] = {}
+        self.readings: Mapping[
+            int, Reading
+        ] = {}  # the thread never changes it, but puts another in its place
+        self.asking_since_ns = 0  # 0: the thread waits for nobody
+        self.wanted, self.over = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self.work, name="clocks", daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def end(self) -> None:
+        self.over.set()
+        self.wanted.set()
+        if self.thread.is_alive():
+            self.thread.join(END_SECONDS)
+
+    def seen(self, uuids: Mapping[int, str]) -> dict[int, Reading]:
+        """What was last read of these GPUs, by their numbers. Returns at once; they are read anew."""
+        self.uuids = uuids
+        self.wanted.set()
+        now_ns, since_ns = segment.now_ns(), self.asking_since_ns
+        if since_ns and now_ns - since_ns > STALE_SECONDS * 1e9:
+            return dict.fromkeys(uuids, Reading(problem="NVML does not answer"))
+        readings = self.readings
+        return {gpu: fresh(readings.get(gpu, NOT_YET), now_ns) for gpu in uuids}
+
+    def work(self) -> None:
+        # Signals are for the daemon's main thread.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        session: Session | None = None
+        while not self.over.is_set():
+            if not self.wanted.wait(CLOSE_SECONDS if session else None):
+                close(session)
+                session = None
+                continue
+            self.wanted.clear()
+            self.asking_since_ns = segment.now_ns()
+            if session and session.is_to_end():
+                close(session)
+                session = None
+            pause = READ_SECONDS
+            try:
+                session = session or Session(self.open_nvml())
+                self.readings = session.read(self.uuids)
+            except Exception as error:  # of any kind: a policy goes without
+                self.readings = dict.fromkeys(self.uuids, Reading(problem=f"no NVML: {said(error)}"))
+                close(session)
+                session, pause = None, AGAIN_SECONDS
+            self.asking_since_ns = 0
+            self.over.wait(pause)
+        close(session)
+
+
+def fresh(reading: Reading, now_ns: int) -> Reading:
+    is_old = reading.state and now_ns / 1000 - reading.state.at_us > STALE_SECONDS * 1e6
+    return NOT_YET if is_old else reading
+
+
+def nvml_of_this_machine() -> Any:
+    try:
+        file = driver.find(os.environ)
+    except driver.NoDriver:
+        file = None
+    return gpus.open_nvml(file)
+
+
+def close(session: Session | None) -> None:
+    if session:
+        with contextlib.suppress(Exception):
+            session.ml.nvmlShutdown()
+
+
+def said(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+class Session:
+    """From nvmlInit to nvmlShutdown. A GPU that fails is left alone until the session ends, AGAIN_SECONDS later."""
+
+    def __init__(self, ml: Any) -> None:
+        self.ml = ml
+        self.devices: dict[str, Any] = {}  # by UUID
+        self.highest_mhz: dict[str, float | None] = {}
+        self.failed: dict[str, str] = {}  # why
+        self.failed_at = 0.0
+
+    def is_to_end(self) -> bool:
+        return bool(self.failed) and time.monotonic() - self.failed_at > AGAIN_SECONDS
+
+    def read(self, uuids: Mapping[int, str]) -> dict[int, Reading]:
+        return {gpu: self.read_one(uuid) for gpu, uuid in uuids.items()}
+
+    def read_one(self, uuid: str) -> Reading:
+        if uuid not in self.failed:
+            try:
+                if uuid not in self.devices:
+                    self.devices[uuid] = device_named(self.ml, uuid)
+                    self.highest_mhz[uuid] = self.figure("MaxClockInfo", uuid, self.ml.NVML_CLOCK_SM)
+                return self.state_of(uuid)
+            except self.ml.NVMLError as error:
+                self.failed[uuid] = f"NVML says nothing of this GPU: {said(error)}"
+                self.failed_at = time.monotonic()
+        return Reading(problem=self.failed[uuid])
+
+    def state_of(self, uuid: str) -> Reading:
+        at_us = segment.now_ns() / 1000
+        clock_mhz = self.figure("ClockInfo", uuid, self.ml.NVML_CLOCK_SM)
+        power_mw = self.figure("PowerUsage", uuid)
+        limit_mw = self.figure("EnforcedPowerLimit", uuid)
+        reasons = self.figure("CurrentClocksEventReasons", uuid)
+        if reasons is None:  # as drivers before 535 call it
+            reasons = self.figure("CurrentClocksThrottleReasons", uuid)
+        if clock_mhz is None and power_mw is None and reasons is None:
+            return Reading(problem="NVML says neither clock nor power of this GPU")
+        return Reading(
+            GpuState(
+                at_us,
+                clock_mhz,
+                self.highest_mhz[uuid],
+                None if power_mw is None else power_mw / 1000,
+                None if limit_mw is None else limit_mw / 1000,
+                in_words(int(reasons or 0)),
+            )
+        )
+
+    def figure(self, name: str, uuid: str, *arguments: int) -> float | None:
+        """None: this GPU, or this driver, does not say."""
+        try:
+            found = getattr(self.ml, f"nvmlDeviceGet{name}")(self.devices[uuid], *arguments)
+        except self.ml.NVMLError as error:
+            if error.value in UNSAID:
+                return None
+            raise
+        return None if found == NO_FIGURE else float(found)
+
+
+def device_named(ml: Any, uuid: str) -> Any:
+    """The GPU; for a MIG instance the GPU that it is a part of, whose clock it has. Only what is asked for is looked
+    up: NVML wakes up a GPU that it is asked for. Raises NVMLError."""
+    try:
+        return ml.nvmlDeviceGetHandleByUUID(uuid)
+    except ml.NVMLError as error:
+        try:
+            instance = ml.nvmlDeviceGetHandleByUUID(uuid.replace("GPU-", "MIG-", 1))
+            return ml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
+        except ml.NVMLError:
+            raise error from None
+
+
+def in_words(reasons: int) -> tuple[str, ...]:
+    if reasons & HARDWARE_CAUSES:
+        reasons &= ~HARDWARE
+    known = tuple(words for bit, words in REASONS.items() if reasons & bit)
+    other = reasons & ~(IDLE | sum(REASONS))
+    return (*known, f"reason {other:#x}") if other else known
