@@ -325,6 +325,36 @@ STRANGER = 65533
 
 
 @NEEDS_ROOT
+def test_other_users_see_whether_a_daemon_runs(
+    folder: Path, plain_env: dict[str, str], run_python: RunPython
+) -> None:
+    """They can neither open its lock nor take it."""
+    from cotenant.daemon import lock
+
+    source = """
+import os, sys
+from pathlib import Path
+from cotenant.daemon import lock
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+print(lock.is_held(Path(sys.argv[1])))
+"""
+
+    def is_held() -> str:
+        done = run_python(source, plain_env, folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert is_held() == "False"
+    held = lock.acquire(folder)
+    assert held is not None and is_held() == "True"
+    lock.release(folder, held)
+    assert is_held() == "False"
+    # A file that a killed daemon has left.
+    os.close(lock.acquire(folder) or 0)
+    assert lock.file_for(folder).exists() and is_held() == "False"
+
+
+@NEEDS_ROOT
 def test_a_strangers_segment_does_not_lie_in_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is used where somebody names it, but not where one's own is looked for, and no program is taken from it."""
     from cotenant.daemon.attachment import Attachment

@@ -314,6 +314,35 @@ def test_a_second_daemon_leaves_at_once(cotenant: Run, path: Path, plain_env: di
     assert not lock.is_held(path)
 
 
+def test_a_replaced_segment_gets_a_daemon_of_its_own(
+    path: Path, attachment: Attachment, plain_env: dict[str, str], tmp_path: Path
+) -> None:
+    def shown_by(pid: int) -> bool:
+        return lock.is_held(path) and (shown := report.read(path)) is not None and shown.pid == pid
+
+    below = attachment.slots[70].gpus[0]
+    command = [*COTENANT, "daemon", "--policy", policy_file(tmp_path, FIRM)]
+    with subprocess.Popen(command, env=plain_env) as first:
+        wait_for(lambda: shown_by(first.pid))
+        # WHEN somebody removes the segment, and a job makes a new one
+        path.unlink()
+        assert not lock.is_held(path)
+        segment.ensure(path)
+        assert not lock.is_held(path)
+        command = [*COTENANT, "daemon", "--linger", "1000"]
+        with subprocess.Popen(command, env=plain_env) as second:
+            # THEN that has a daemon, and the first goes on for the tenants that it has
+            wait_for(lambda: shown_by(second.pid))
+            before = below.shut_until_ns
+            wait_for(lambda: below.shut_until_ns > before)
+            # AND when the first ends, it takes nothing of the second's away
+            first.terminate()
+            assert first.wait(60) == 0 and shown_by(second.pid)
+            second.terminate()
+            assert second.wait(60) == 0
+    assert not lock.file_for(path).exists() and not report.file_for(path).exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_takes_back_what_it_set(
     path: Path, attachment: Attachment, plain_env: dict[str, str], tmp_path: Path, number: signal.Signals

@@ -1,4 +1,8 @@
-"""One daemon for a segment: whoever holds the lock on SEGMENT.daemon.lock. The kernel releases it, however it ends."""
+"""One daemon for a segment: whoever holds the lock on SEGMENT.daemon.lock. The kernel releases it, however it ends.
+
+The file says which segment it is for, by device and inode: the daemon of one that was removed or replaced keeps its
+lock for as long as it has tenants, and keeps nobody from looking after the new one.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +31,16 @@ def acquire(path: Path) -> int | None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # One that ended just now has removed the file that we opened.
-            if os.path.samestat(os.fstat(file), os.lstat(file_for(path))):
+            if is_named(path, file):
+                os.ftruncate(file, 0)
+                os.pwrite(file, identity(path), 0)
                 return file
         except FileNotFoundError:
             pass
         except BlockingIOError:
+            if is_for_another(path, file):
+                release(path, file)
+                continue
             if time.monotonic() > deadline:
                 os.close(file)
                 return None
@@ -41,20 +50,53 @@ def acquire(path: Path) -> int | None:
 
 def release(path: Path, file: int) -> None:
     with contextlib.suppress(OSError):
-        file_for(path).unlink()
+        if is_named(path, file):
+            file_for(path).unlink()
     os.close(file)
+
+
+def is_named(path: Path, file: int) -> bool:
+    """Raises FileNotFoundError."""
+    return os.path.samestat(os.fstat(file), os.lstat(file_for(path)))
+
+
+def identity(path: Path) -> bytes:
+    """Empty: there is no segment of this name."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return b""
+    return f"{about.st_dev} {about.st_ino}\n".encode()
+
+
+def is_for_another(path: Path, file: int) -> bool:
+    """Whether a lock that somebody holds is for a segment that had this name before."""
+    said = os.pread(file, 100, 0)
+    return said != b"" and said != identity(path)
 
 
 def is_held(path: Path) -> bool:
     """Whether a daemon looks after this segment. Raises a Problem where somebody has planted the lock's file."""
     try:
         file = files.open_trusted(path, file_for(path), os.O_RDONLY)
+    except PermissionError:
+        return is_in_kernels_list(file_for(path))
     except OSError:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
-    except OSError:
-        return True
+    except BlockingIOError:
+        return not is_for_another(path, file)
     finally:
         os.close(file)
+
+
+def is_in_kernels_list(file: Path) -> bool:
+    """For other users, who may not open an administrator's: who could, could also lock it."""
+    try:
+        about = file.lstat()
+        device = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+        return any(device in line.split() for line in Path("/proc/locks").read_text().splitlines())
+    except OSError:
+        return False

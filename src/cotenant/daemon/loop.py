@@ -115,7 +115,7 @@ class Daemon:
             self.cost_ms += WEIGHT_OF_NEW * ((time.thread_time() - began) * 1000 - self.cost_ms)
         # While nobody is at work nothing is decided, and the last report has it all.
         self.is_told &= not (at_work or is_news)
-        if not self.is_told and self.report.is_due():
+        if not self.is_told and self.report.is_due() and self.attachment.is_current():
             self.show(look)
             self.is_told = True
         return pause_ms

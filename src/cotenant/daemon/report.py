@@ -106,6 +106,9 @@ class Report:
         return min((stamped(said, one, now) for one in befores), key=lambda told: sum(one.at for one in told))
 
     def remove(self) -> None:
+        # That of a new segment with the old one's name stays.
+        if (shown := read(self.path)) and shown.pid != os.getpid():
+            return
         for file in (self.file, files.new(self.file)):
             with contextlib.suppress(OSError):
                 file.unlink()
