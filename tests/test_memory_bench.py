@@ -121,12 +121,12 @@ def test_a_command_that_is_not_there(softgpu_env: dict[str, str]) -> None:
     )
 
 
-def test_a_promise_is_broken_where_not_even_the_interval_reaches_it(report: ModuleType) -> None:
+def test_a_promise_is_kept_where_all_of_the_interval_is_within_it(report: ModuleType) -> None:
     alone = [1.0, 1.1, 0.9, 1.0] * 50
     latency = {"alone": alone, "kept": [1.15 * one for one in alone], "broken": [1.4 * one for one in alone]}
     # A few that are very late, among few: nobody knows.
     latency["unsure"] = [1.0] * 20 + [30.0]
-    assert report.promise_broken({"server": {"latency_ms": latency}}) == ["broken"]
+    assert report.promise_broken({"server": {"latency_ms": latency}}) == ["broken", "unsure"]
     assert report.promise_broken({}) == []
 
 

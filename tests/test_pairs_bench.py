@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import itertools
 import json
@@ -18,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import TREE, clean_environment
@@ -37,9 +38,9 @@ def load(name: str) -> ModuleType:
         sys.path.remove(str(BENCH))
 
 
-catalogue, bootstrap, clocks, rounds, outcome, report, overhead, preemption, worker = map(
+catalogue, intervals, clocks, rounds, outcome, report, overhead, preemption, worker = map(
     load,
-    ("catalogue", "bootstrap", "clocks", "rounds", "outcome", "report", "overhead", "preemption", "worker"),
+    ("catalogue", "intervals", "clocks", "rounds", "outcome", "report", "overhead", "preemption", "worker"),
 )
 Problem = load("cotenant.errors").Problem
 Samples = load("cotenant.demo.figures").Samples
@@ -222,62 +223,77 @@ def test_work_does_not_stop_inside_its_window(clock: Clock) -> None:
 
 # Intervals
 
-SERIES = st.lists(st.lists(st.floats(0.1, 100.0), min_size=2, max_size=20), min_size=1, max_size=3)
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.706), (5, 2.571), (30, 2.042), (31, 2.0395), (60, 2.0003), (10**6, 1.96)]
+)
+def test_the_quantiles_are_students(freedom: int, quantile: float) -> None:
+    assert intervals.t_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
 
 
-@pytest.mark.usefixtures("few_resamples")
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(series=SERIES, factor=st.floats(0.5, 4.0))
-def test_the_same_requests_are_drawn_on_both_sides(series: list[list[float]], factor: float) -> None:
-    scaled = [[factor * value for value in samples] for samples in series]
-    assert bootstrap.ratio_interval(scaled, series, 99) == pytest.approx((factor, factor))
+@pytest.mark.parametrize(("rounds_seen", "requests"), [(6, 80), (12, 40)])
+def test_the_interval_covers_the_truth_though_rounds_drift(rounds_seen: int, requests: int) -> None:
+    """Each window runs at a speed of its own, 3 % apart, for all its requests: 95 of 100 intervals hold the ratio."""
+    chance = numpy.random.default_rng(1)
+    truth, runs = 1.05, 2000
+
+    def means() -> Any:
+        drift = numpy.exp(chance.normal(0, 0.03, (runs, rounds_seen)))
+        return chance.lognormal(0, 0.1, (runs, rounds_seen, requests)).mean(axis=2) * drift
+
+    covered = 0
+    for above, below in zip(truth * means(), means(), strict=True):
+        low, high = intervals.of_ratios(above.tolist(), below.tolist()).interval
+        covered += low <= truth <= high
+    assert 0.935 <= covered / runs <= 0.965
 
 
-def test_an_interval_holds_the_truth_and_narrows_with_more_samples() -> None:
-    def widths(count: int) -> float:
-        below = [[1.0 + 0.1 * (number % 7) for number in range(count)]]
-        above = [[2.0 + 0.2 * (number % 5) for number in range(count + 1)]]
-        low, high = bootstrap.ratio_interval(above, below, 50)
-        assert low <= 2.4 / 1.3 <= high
-        return float(high - low)
-
-    assert widths(2000) <= widths(20)
+@given(series=st.lists(st.floats(0.1, 100.0), min_size=2, max_size=12), factor=st.floats(0.5, 4.0))
+def test_what_both_sides_have_in_common_leaves_no_interval(series: list[float], factor: float) -> None:
+    found = intervals.of_ratios([factor * value for value in series], series)
+    assert found.value == pytest.approx(factor)
+    assert found.interval == (pytest.approx(factor), pytest.approx(factor))
 
 
-def test_requests_that_wait_together_are_drawn_together() -> None:
-    # 100 queues of 10 requests, each quick or slow as a whole: as sure as 100 requests are, not as 1000.
-    queues = [1.0 if number % 2 else 3.0 for number in range(100)]
-    together = [value for value in queues for _ in range(10)]
-    apart = [*queues * 10]
-
-    def width(samples: list[float]) -> float:
-        low, high = bootstrap.ratio_interval([samples], [[1.0] * 999], None)
-        return float(high - low)
-
-    assert width(together) > 2 * width(apart)
+def test_a_limit_is_met_by_the_upper_bound_and_missed_by_the_lower() -> None:
+    estimate = intervals.Estimate(1.05, (1.02, 1.08))
+    assert [estimate.at_most(limit) for limit in (1.08, 1.05, 1.01)] == ["met", "open", "missed"]
+    assert [estimate.at_least(limit) for limit in (1.02, 1.05, 1.09)] == ["met", "open", "missed"]
+    # One round does not say how rounds differ.
+    alone = intervals.of_ratios([1.0], [1.0])
+    assert alone.interval is None and alone.at_most(2.0) == alone.at_least(0.5) == "open"
 
 
-def test_a_block_is_a_run_of_neighbours_that_begins_anywhere() -> None:
-    drawn = bootstrap._block_indices(1000, numpy.random.default_rng(1))
-    runs = drawn.reshape(-1, 10)
-    assert ((runs[:, 1:] - runs[:, :-1]) % 1000 == 1).all()
-    assert len(set(runs[:, 0].tolist())) > 80
-    assert drawn.min() >= 0 and drawn.max() < 1000
-    assert len(bootstrap._block_indices(7, numpy.random.default_rng(1))) == 7
-
-
-def test_the_interval_of_a_rate_comes_from_its_rounds() -> None:
-    low, high = bootstrap.rate_ratio_interval([[9.0, 10.0, 11.0]], [[10.0, 10.0, 10.0]])
-    assert 0.9 <= low < 1.0 < high <= 1.1
-    assert overhead.row("eager", "production", [[100.0, 200.0]], [[99.0, 198.0]])["cost"] == pytest.approx(
-        0.01
+def test_a_share_may_be_nothing_in_a_round() -> None:
+    found = intervals.of_shares([0.0, 0.1, 0.2])
+    assert found.value == pytest.approx(0.1)
+    assert found.interval == (
+        pytest.approx(0.1 - 4.303 * 0.1 / 3**0.5),
+        pytest.approx(0.1 + 4.303 * 0.1 / 3**0.5),
     )
 
 
-def test_processes_that_differ_widen_the_interval_of_a_rate_and_rounds_that_agree_do_not_narrow_it() -> None:
-    differing = [[9.0] * 100, [11.0] * 100]
-    low, high = bootstrap.rate_ratio_interval(differing, [[10.0] * 100] * 2)
-    assert (low, high) == (pytest.approx(0.9), pytest.approx(1.1))
+def test_a_series_without_rounds_is_as_sure_as_its_queues_are_many() -> None:
+    # Eight queues, each quick or slow as a whole, against requests that are quick or slow each for itself.
+    together = [value for value in [1.0, 3.0] * 4 for _ in range(100)]
+
+    def width(samples: list[float]) -> float:
+        low, high = intervals.of_series(samples, [1.0] * 800).interval
+        return float(high - low)
+
+    assert width(together) > 10 * width([1.0, 3.0] * 400)
+    assert intervals.of_series([2.0] * 3, [1.0] * 800).interval is None
+
+
+def test_the_interval_of_an_overhead_comes_from_its_processes() -> None:
+    row = overhead.row("eager", "production", [[100.0, 200.0]] * 2, [[99.0, 198.0]] * 2)
+    assert row["cost"] == pytest.approx(0.01)
+    assert row["cost_interval"] == [pytest.approx(0.01), pytest.approx(0.01)]
+    # Rounds that agree do not narrow what processes leave open.
+    low, high = overhead.row("eager", "production", [[10.0] * 100] * 2, [[9.0] * 100, [11.0] * 100])[
+        "cost_interval"
+    ]
+    assert low < -0.1 and high > 0.1
 
 
 # Clocks
@@ -314,12 +330,6 @@ def test_the_clock_is_asked_of_nvidia_smi_while_it_lasts(
 # Figures
 
 
-@pytest.fixture
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests in which an interval is no figure of its own."""
-    monkeypatch.setattr(bootstrap, "RESAMPLES", 20)
-
-
 def seen(latency: float, service: float, steps: float = 0.0, unanswered: int = 0) -> Any:
     samples = Samples([latency] * 10, [service] * 10, steps, 1.0)
     return rounds.Observation(samples, unanswered, ["a", "b"], ["x"] if steps else [])
@@ -332,20 +342,19 @@ def figures(pair: str = "decode+gpt", **modes: Any) -> Any:
     )
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_work_is_a_share_of_the_solo_rate_beside_the_ideal() -> None:
     found = figures(alone=seen(30, 20), timeslice=seen(90, 40, 60), solo=seen(0, 0, 100))
     assert found.ideal_share == pytest.approx(0.8)  # ten requests of 20 ms in a second
     mode = found.modes["timeslice"]
-    assert mode.opportunistic_share == pytest.approx(0.6)
-    assert mode.share_of_ideal == pytest.approx(0.75)
+    assert mode.opportunistic_share.value == pytest.approx(0.6)
+    assert mode.opportunistic_share.interval == (pytest.approx(0.6), pytest.approx(0.6))
+    assert mode.share_of_ideal.value == pytest.approx(0.75)
     assert mode.service_p50_ratio.value == pytest.approx(2)
-    assert mode.latency_p99_ratio.value == pytest.approx(3)
+    assert mode.tail_ratio.value == pytest.approx(3)
     assert found.modes["alone"].opportunistic_share is None
     assert "solo" not in found.modes
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_nothing_is_missed_by_a_good_neighbour() -> None:
     good = figures(
         alone=seen(30, 20),
@@ -356,14 +365,82 @@ def test_nothing_is_missed_by_a_good_neighbour() -> None:
     assert good.misses == []
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_what_falls_short_is_listed() -> None:
     bad = figures(
         alone=seen(30, 20), timeslice=seen(31, 40, 60), cotenant=seen(33, 21, 70), solo=seen(0, 0, 100)
     )
-    assert [miss.split()[0] for miss in bad.misses] == ["service", "p99", "work", "p99"]
+    assert [miss.split()[0] for miss in bad.misses] == ["service", "p95", "work", "p95"]
     vision = figures("vision+graph", alone=seen(30, 20), cotenant=seen(60, 40, 10), solo=seen(0, 0, 100))
     assert vision.misses == []
+
+
+def test_the_ideal_is_what_productions_gpu_time_leaves() -> None:
+    """Its service time is longer: the host launches, waits and reads."""
+    found = outcome.pair_figures(
+        catalogue.parse_pairs(["decode+gpt"])[0],
+        {"alone": [seen(30, 20)] * 2, "timeslice": [seen(90, 40, 63)] * 2, "solo": [seen(0, 0, 100)] * 2},
+        gpu_ms=10.0,
+    )
+    assert found.ideal_share == pytest.approx(0.9) and found.ideal_from == "GPU time"
+    assert found.modes["timeslice"].share_of_ideal.value == pytest.approx(0.7)
+
+
+def test_a_tail_is_called_what_it_is() -> None:
+    assert [outcome.tail_name(count) for count in (999, 1000)] == ["p95 of 999", "p99"]
+    assert [outcome.tail_percent(count) for count in (999, 1000)] == [95, 99]
+    assert figures(alone=seen(30, 20), solo=seen(0, 0, 100)).tail == "p95 of 20"
+
+
+def at_clock(observation: Any, mhz: float | None) -> Any:
+    return dataclasses.replace(observation, sm_mhz=mhz)
+
+
+def test_ratios_are_shown_as_they_were_and_at_the_same_clock() -> None:
+    slow = figures(
+        "encoder+longk",
+        alone=at_clock(seen(2, 2), 2000),
+        cotenant=at_clock(seen(2.5, 2.5, 80), 1600),
+        solo=seen(0, 0, 100),
+    ).modes["cotenant"]
+    assert slow.service_p50_ratio.value == pytest.approx(1.25)
+    assert slow.service_p50_at_clock.value == slow.tail_at_clock.value == pytest.approx(1.0)
+    # A higher clock than alone is no merit of the sharing, and no fault.
+    fast = figures(
+        alone=at_clock(seen(2, 2), 1600), cotenant=at_clock(seen(2, 2, 80), 2000), solo=seen(0, 0, 100)
+    ).modes["cotenant"]
+    assert fast.service_p50_at_clock.value == pytest.approx(1.0)
+    unseen = figures(alone=seen(2, 2), cotenant=at_clock(seen(2, 2, 80), 2000), solo=seen(0, 0, 100))
+    assert unseen.modes["cotenant"].service_p50_at_clock is None
+
+
+def test_short_requests_are_judged_at_the_same_clock_and_others_as_they_were() -> None:
+    modes = {
+        "alone": at_clock(seen(2, 2), 2000),
+        "cotenant": at_clock(seen(2.5, 2.5, 97), 1600),
+        "solo": seen(0, 0, 100),
+    }
+    assert figures("encoder+longk", **modes).misses == []
+    assert [miss.split()[0] for miss in figures("decode+longk", **modes).misses] == ["service", "p95"]
+
+
+def promised(*services: float) -> list[str]:
+    found = outcome.pair_figures(
+        catalogue.parse_pairs(["vision+gpt"])[0],
+        {
+            "alone": [seen(1, 1)] * len(services),
+            "cotenant 20%": [seen(1, service, 50) for service in services],
+            "solo": [seen(0, 0, 100)] * len(services),
+        },
+    )
+    return [miss.rpartition(": ")[2] for miss in found.misses]
+
+
+def test_a_promise_is_kept_by_the_upper_bound_of_its_interval() -> None:
+    assert promised(1.17, 1.18, 1.17) == []
+    assert promised(1.1, 1.3, 1.1) == [
+        "open"
+    ]  # the interval reaches down to the promise: that was "kept" once
+    assert promised(1.30, 1.31, 1.30) == ["missed"]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +494,6 @@ def test_the_documentation_has_a_place_for_every_table() -> None:
         report.with_table("no markers", "pairs", "new")
 
 
-@pytest.mark.usefixtures("few_resamples")
 def test_the_table_says_what_is_a_bound_and_what_failed() -> None:
     found = figures(alone=seen(30, 20), mps=seen(900, 40, 60, unanswered=3), solo=seen(0, 0, 100))
     table = report.pairs_table(
@@ -433,7 +509,7 @@ def test_the_table_says_what_is_a_bound_and_what_failed() -> None:
     )
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in rows}) == 1
-    assert "**decode+gpt**" in rows[2] and "(ideal 80%)" in rows[2]
+    assert "**decode+gpt**" in rows[2] and "(ideal 80% by service time)" in rows[2]
     assert "> 900" in rows[3] and "60%" in rows[3]
     assert "failed: the vision job ended early: no / luck" in rows[4]
     assert "skipped: no torch" in rows[5]
@@ -522,7 +598,9 @@ def test_a_pair_that_fails_or_is_skipped_does_not_stop_the_others(bench: Bench) 
     for mode in modes.values():
         assert mode["production_results"] == "same" and mode["requests"] == modes["alone"]["requests"] > 0
     for mode in ("mps-priority", "cotenant"):
-        assert modes[mode]["opportunistic_share"] > 0 and modes[mode]["opportunistic_results"] == "same"
+        assert (
+            modes[mode]["opportunistic_share"]["value"] > 0 and modes[mode]["opportunistic_results"] == "same"
+        )
     assert len(work["samples"]["alone"][0]["latencies_ms"]) == modes["alone"]["requests"]
     assert bench.mps_log.read_text().split() == ["started", "quit"]
     assert {"production", "opportunistic"} == set(bench.classes.read_text().split())

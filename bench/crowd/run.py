@@ -50,8 +50,9 @@ try:
     )
     from intervals import LEAST_ROUNDS, MISSED
     from options import add_start, at_least_one, machine, positive, words
+    from rounds import gpu_ms
     from standing import Row, Standing, Target, targets
-    from windows import Seen, gpu_ms, measure
+    from windows import Seen, measure
 
     from cotenant.cli import INTERRUPTED
     from cotenant.errors import Problem, narrate

@@ -18,7 +18,7 @@ from typing import Any
 
 from catalogue import Job
 from crowds import ALONE, COTENANT, SOLO, TIMESLICE, WEIGHTED, WEIGHTS, Case, Crowd, kind
-from intervals import MET, MISSED, Estimate, of_ratios, of_shares
+from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from outcome import DIFFERS, NOTHING, SAME, UNSTEADY, compare, mean_of, tail_name, tail_percent
 from windows import Seen
 
@@ -297,9 +297,3 @@ def _wanted(row: Row) -> list[tuple[str, str]]:
 
 def _verdict(reached: bool) -> str:
     return MET if reached else MISSED
-
-
-def shown(estimate: Estimate) -> str:
-    if estimate.interval is None:
-        return f"{estimate.value:.2f}"
-    return f"{estimate.value:.2f} [{estimate.interval[0]:.2f}, {estimate.interval[1]:.2f}]"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intervals import MET, Estimate
+from intervals import MET, Estimate, shown
 from report import line
-from standing import Row, Target, shown
+from standing import Row, Target
 
 COLUMNS = (
     "Crowd",

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, PLAIN, Job
+from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION
 from crew import Crew
 from crowds import COTENANT, MPS_PRIORITY, STARTS, TIMESLICE, WEIGHTED, WEIGHTS, Case
-from rounds import NOTEWORTHY_DELAY_MS, STOP, TELL_GPU_TIME, WindowOrder
+from rounds import NOTEWORTHY_DELAY_MS, STOP, WindowOrder
 
 from cotenant import segment
 from cotenant.demo.arrivals import poisson_arrivals
@@ -116,14 +116,6 @@ def run_case(crew: Crew, case: Case, seconds: float, seed: int, path: Path) -> S
         max(answer.get("late_ms", 0.0) for answer in (answered, *said)),
         crew.clocks.between(order.start, end),
     )
-
-
-def gpu_ms(crew: Crew, production: Job) -> float | None:
-    """What one request keeps the GPU busy for, with nobody else on it."""
-    worker = crew.worker(production, PLAIN)
-    worker.order(TELL_GPU_TIME)
-    told = worker.answer()["gpu_ms"]
-    return None if told is None else float(told)
 
 
 def warm_up(crew: Crew, cases: Sequence[Case], path: Path) -> None:

@@ -13,7 +13,7 @@ from moves import Span, latency_while
 from cotenant.demo.figures import percentile
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pairs"))
-from bootstrap import Interval, ratio_interval
+from intervals import MET, Estimate, of_series, shown
 
 PROMISE = 0.2  # of the server
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
@@ -141,21 +141,21 @@ def percentiles(samples: list[float]) -> str:
 
 
 def against_alone(server: dict[str, Any], samples: list[float]) -> str:
-    low, high = slowdown(server, samples)
-    mean = statistics.mean(samples) / statistics.mean(server["latency_ms"]["alone"])
-    return f"mean {mean:.2f} [{low:.2f}, {high:.2f}] of alone"
+    return f"mean {shown(slowdown(server, samples))} of alone"
 
 
-def slowdown(server: dict[str, Any], samples: list[float]) -> Interval:
-    """The 95 % interval of the mean latency, as a multiple of that alone."""
-    return ratio_interval([samples], [server["latency_ms"]["alone"]], None)
+def slowdown(server: dict[str, Any], samples: list[float]) -> Estimate:
+    """The mean latency, as a multiple of that alone."""
+    return of_series(samples, server["latency_ms"]["alone"])
 
 
 def promise_broken(found: dict[str, Any]) -> list[str]:
-    """In which parts: where not even the interval reaches down to it."""
+    """In which parts: where not all of the interval is within it."""
     server = found.get("server", {"latency_ms": {}})
     return [
-        part for part, samples in server["latency_ms"].items() if slowdown(server, samples)[0] > 1 + PROMISE
+        part
+        for part, samples in server["latency_ms"].items()
+        if part != "alone" and slowdown(server, samples).at_most(1 + PROMISE) != MET
     ]
 
 

@@ -11,13 +11,14 @@ logarithm, so that twice as slow and twice as fast weigh the same.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
 
-LEAST_ROUNDS = (
-    6  # with fewer, t makes the interval too wide to decide anything: 4.3 at three rounds, 2.6 at six
-)
+# With fewer, t makes the interval too wide to decide anything: 4.3 at three rounds, 2.6 at six.
+LEAST_ROUNDS = 6
+BLOCKS = 8  # of one long series: neighbouring requests share a queue, and are not independent
 MET, MISSED, OPEN = "met", "missed", "open"
 
 Interval = tuple[float, float]
@@ -53,6 +54,12 @@ class Estimate:
         return MET if low >= limit else MISSED if high < limit else OPEN
 
 
+def shown(estimate: Estimate) -> str:
+    if estimate.interval is None:
+        return f"{estimate.value:.2f}"
+    return f"{estimate.value:.2f} [{estimate.interval[0]:.2f}, {estimate.interval[1]:.2f}]"
+
+
 def of_shares(by_round: Sequence[float]) -> Estimate:
     """The mean of what each round has; it may be nothing in some."""
     mean = statistics.fmean(by_round)
@@ -67,3 +74,15 @@ def of_ratios(above: Sequence[float], below: Sequence[float]) -> Estimate:
     logs = of_shares([math.log(a / b) for a, b in zip(above, below, strict=True)])
     interval = logs.interval and (math.exp(logs.interval[0]), math.exp(logs.interval[1]))
     return Estimate(math.exp(logs.value), interval)
+
+
+def of_series(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """The ratio of two series' means where there are no rounds: consecutive blocks of each stand for them."""
+
+    def means(values: Sequence[float]) -> list[float]:
+        edges = [len(values) * block // BLOCKS for block in range(BLOCKS + 1)]
+        return [statistics.fmean(values[a:b]) for a, b in itertools.pairwise(edges)]
+
+    if min(len(above), len(below)) < BLOCKS:
+        return Estimate(statistics.fmean(above) / statistics.fmean(below), None)
+    return of_ratios(means(above), means(below))

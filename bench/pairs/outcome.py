@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bootstrap import Interval, ratio_interval
-from catalogue import LEAST_OF_IDEAL, PROMISED, SOLO, Pair
+from catalogue import PROMISED, SOLO, Pair
+from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from rounds import Observation
 
 from cotenant.demo.figures import percentile
 
-# Two p99s that are nearer than this are not told apart.
+# Two tails that are nearer than this are not told apart.
 NOTICEABLE = 1.02
 ENOUGH_FOR_P99 = 1000
 SAME, DIFFERS, UNSTEADY, NOTHING = "same", "differs", "not deterministic", "nothing to compare"
 
 
 @dataclasses.dataclass(frozen=True)
-class Ratio:
-    """To running alone in the same run, with its 95 % interval."""
-
-    value: float
-    interval: Interval
-
-
-@dataclasses.dataclass(frozen=True)
 class ModeFigures:
+    """Ratios are to running alone in the same run, shares of the rate alone."""
+
     requests: int
     unanswered: int
     latency_p50_ms: float
     latency_p95_ms: float
-    latency_p99_ms: float
+    latency_tail_ms: float  # PairFigures.tail says which
     latency_max_ms: float
     service_p50_ms: float
-    service_p99_ms: float
-    service_p50_ratio: Ratio
-    service_mean_ratio: Ratio  # what a promised slowdown is about
-    latency_p99_ratio: Ratio
-    opportunistic_share: float | None  # of its solo rate; None in `alone`
-    share_by_round: list[float]
-    share_of_ideal: float | None
+    service_p50_ratio: Estimate
+    service_mean_ratio: Estimate  # what a promised slowdown is about
+    tail_ratio: Estimate
+    # The same two as if the clock had been that of the windows alone; None where nobody saw it.
+    service_p50_at_clock: Estimate | None
+    tail_at_clock: Estimate | None
+    opportunistic_share: Estimate | None  # None in `alone`
+    share_of_ideal: Estimate | None
     production_results: str
     opportunistic_results: str
     late_ms: float
@@ -51,7 +47,9 @@ class ModeFigures:
 @dataclasses.dataclass(frozen=True)
 class PairFigures:
     pair: str
-    ideal_share: float  # 1 - the part of the time in which production, alone, needs the GPU
+    tail: str  # what the figures of the tail are: "p99", or "p95 of 320"
+    ideal_share: float  # 1 - the part of the time in which production, alone, keeps the GPU busy
+    ideal_from: str
     solo_steps_per_second: float
     modes: dict[str, ModeFigures]
     misses: list[str]
@@ -78,21 +76,29 @@ def pooled(observations: Sequence[Observation], field: str) -> list[float]:
     return [value for seen in observations for value in getattr(seen.samples, field)]
 
 
-def by_round(observations: Sequence[Observation], field: str) -> list[list[float]]:
-    return [getattr(seen.samples, field) for seen in observations]
+def by_round(observations: Sequence[Observation], field: str, percent: float | None) -> list[float]:
+    """Each round's percentile; its mean where there is no percent."""
+    rounds = [getattr(seen.samples, field) for seen in observations]
+    return [statistics.fmean(values) if percent is None else percentile(values, percent) for values in rounds]
 
 
 def ratio(
     mode: Sequence[Observation], alone: Sequence[Observation], field: str, percent: float | None
-) -> Ratio:
-    """Of the percentiles; of the means where there is no percent."""
+) -> Estimate:
+    return of_ratios(by_round(mode, field, percent), by_round(alone, field, percent))
 
-    def of(observations: Sequence[Observation]) -> float:
-        values = pooled(observations, field)
-        return sum(values) / len(values) if percent is None else percentile(values, percent)
 
-    interval = ratio_interval(by_round(mode, field), by_round(alone, field), percent)
-    return Ratio(of(mode) / of(alone), interval)
+def ratio_at_clock(
+    mode: Sequence[Observation], alone: Sequence[Observation], field: str, percent: float
+) -> Estimate | None:
+    """As if all of the time were cycles of the SMs, which at a lower clock last longer: what memory or the host limits
+    does not, so this is the least that sharing itself costs."""
+    above = by_round(mode, field, percent)
+    for number, (seen, base) in enumerate(zip(mode, alone, strict=True)):
+        if seen.sm_mhz is None or base.sm_mhz is None:
+            return None
+        above[number] *= min(1.0, seen.sm_mhz / base.sm_mhz)
+    return of_ratios(above, by_round(alone, field, percent))
 
 
 def compare(reference: Sequence[Sequence[str]], seen: Sequence[Sequence[str]]) -> str:
@@ -109,39 +115,58 @@ def compare(reference: Sequence[Sequence[str]], seen: Sequence[Sequence[str]]) -
     return SAME if all(agree(digests) for digests in seen) else DIFFERS
 
 
-def pair_figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> PairFigures:
+def ideals(alone: Sequence[Observation], gpu_ms: float | None) -> list[float]:
+    """What production leaves of the GPU's time, by round; by its service time where nobody knows its GPU time."""
+    found = []
+    for seen in alone:
+        services = seen.samples.services_ms
+        busy_ms = sum(services) if gpu_ms is None else gpu_ms * len(services)
+        found.append(1.0 - min(1.0, busy_ms / 1000.0 / seen.samples.seconds))
+    return found
+
+
+def pair_figures(
+    pair: Pair, seen: Mapping[str, Sequence[Observation]], gpu_ms: float | None = None
+) -> PairFigures:
+    """`gpu_ms`: what one request of production keeps the GPU busy for."""
     alone, solo = seen["alone"], seen[SOLO]
-    solo_seconds = sum(observation.samples.seconds for observation in solo)
-    solo_rate = sum(observation.samples.steps for observation in solo) / solo_seconds
-    alone_seconds = sum(observation.samples.seconds for observation in alone)
-    ideal = 1.0 - min(1.0, sum(pooled(alone, "services_ms")) / 1000.0 / alone_seconds)
+    solo_rates = [observation.samples.steps_per_second for observation in solo]
+    ideal = ideals(alone, gpu_ms)
+    # The same percentile for all modes, though a job that sets its own pace has more requests in some than in others.
+    fewest = min(len(pooled(seen[mode], "latencies_ms")) for mode in seen if mode != SOLO)
+    percent = tail_percent(fewest)
 
     def figures(mode: str) -> ModeFigures:
         observations = seen[mode]
         latencies, services = pooled(observations, "latencies_ms"), pooled(observations, "services_ms")
-        shares = [observation.samples.steps_per_second / solo_rate for observation in observations]
-        share = None if mode == "alone" else sum(shares) / len(shares)
+        shares = [
+            observation.samples.steps_per_second / rate
+            for observation, rate in zip(observations, solo_rates, strict=True)
+        ]
+        is_alone = mode == "alone"
         return ModeFigures(
             requests=len(latencies),
             unanswered=sum(observation.unanswered for observation in observations),
             latency_p50_ms=percentile(latencies, 50),
             latency_p95_ms=percentile(latencies, 95),
-            latency_p99_ms=percentile(latencies, 99),
+            latency_tail_ms=percentile(latencies, percent),
             latency_max_ms=max(latencies),
             service_p50_ms=percentile(services, 50),
-            service_p99_ms=percentile(services, 99),
             service_p50_ratio=ratio(observations, alone, "services_ms", 50),
             service_mean_ratio=ratio(observations, alone, "services_ms", None),
-            latency_p99_ratio=ratio(observations, alone, "latencies_ms", 99),
-            opportunistic_share=share,
-            share_by_round=[] if share is None else shares,
-            share_of_ideal=share / ideal if share is not None and ideal else None,
+            tail_ratio=ratio(observations, alone, "latencies_ms", percent),
+            service_p50_at_clock=ratio_at_clock(observations, alone, "services_ms", 50),
+            tail_at_clock=ratio_at_clock(observations, alone, "latencies_ms", percent),
+            opportunistic_share=None if is_alone else of_shares(shares),
+            share_of_ideal=None
+            if is_alone or min(ideal) <= 0
+            else of_shares([share / most for share, most in zip(shares, ideal, strict=True)]),
             production_results=compare(
                 [observation.production_digests for observation in alone],
                 [observation.production_digests for observation in observations],
             ),
             opportunistic_results=""
-            if share is None
+            if is_alone
             else compare(
                 [observation.opportunistic_digests for observation in solo],
                 [observation.opportunistic_digests for observation in observations],
@@ -151,49 +176,79 @@ def pair_figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> PairF
         )
 
     modes = {mode: figures(mode) for mode in seen if mode != SOLO}
-    return PairFigures(pair.name, ideal, solo_rate, modes, misses(pair, modes))
+    found = PairFigures(
+        pair.name,
+        tail_name(fewest),
+        statistics.fmean(ideal),
+        "service time" if gpu_ms is None else "GPU time",
+        statistics.fmean(solo_rates),
+        modes,
+        [],
+    )
+    return dataclasses.replace(found, misses=misses(pair, found, worse_tails(seen, percent)))
 
 
-def broken_promises(modes: Mapping[str, ModeFigures]) -> list[str]:
-    """Slowdowns that were promised by `--slowdown` and not kept, beyond what the interval allows."""
+def worse_tails(seen: Mapping[str, Sequence[Observation]], percent: float) -> list[str]:
+    """Modes of others that have a shorter tail than Cotenant, beyond what the rounds leave open."""
+    ours = seen.get("cotenant")
+    if ours is None:
+        return []
+    others = [mode for mode in seen if mode not in ("alone", SOLO, "cotenant", *PROMISED)]
+    return [
+        mode
+        for mode in others
+        if ratio(ours, seen[mode], "latencies_ms", percent).at_most(NOTICEABLE) == MISSED
+    ]
+
+
+def unkept_promises(modes: Mapping[str, ModeFigures]) -> list[str]:
+    """Slowdowns that `--slowdown` promised: kept when all of the interval is within."""
     found = []
     for mode, seen in modes.items():
         promised = PROMISED.get(mode)
-        if promised is not None and seen.service_mean_ratio.interval[0] > 1.0 + promised:
-            slowdown = seen.service_mean_ratio.value - 1.0
-            found.append(f"{mode}: slowed down by {slowdown:.1%}, promised {promised:.0%}")
+        if promised is not None:
+            verdict = seen.service_mean_ratio.at_most(1.0 + promised)
+            slowed = f"{mode}: service mean {shown(seen.service_mean_ratio)} x alone"
+            if verdict != MET:
+                found.append(f"{slowed}, promised {1 + promised:.2f}: {verdict}")
     return found
 
 
-def misses(pair: Pair, modes: Mapping[str, ModeFigures]) -> list[str]:
-    """Where Cotenant fell short of what the project wants of it."""
-    found = broken_promises(modes)
-    ours = modes.get("cotenant")
+def misses(pair: Pair, found: PairFigures, worse: Sequence[str]) -> list[str]:
+    """Where Cotenant fell short of what the project wants of it, or where the interval leaves that open."""
+    missed = unkept_promises(found.modes)
+    ours = found.modes.get("cotenant")
     if ours is None:
-        return found
+        return missed
     promise = pair.production.promise
     if promise:
-        if ours.service_p50_ratio.value > promise.service_p50:
-            found.append(
-                f"service p50 {ours.service_p50_ratio.value:.2f}x alone, wanted {promise.service_p50:.2f}x"
-            )
-        if ours.latency_p99_ratio.value > promise.latency_p99:
-            found.append(f"p99 {ours.latency_p99_ratio.value:.2f}x alone, wanted {promise.latency_p99:.2f}x")
-        if ours.share_of_ideal is not None and ours.share_of_ideal < LEAST_OF_IDEAL:
-            found.append(f"work {ours.share_of_ideal:.2f} of the ideal, wanted {LEAST_OF_IDEAL:.2f}")
-    for mode, other in modes.items():
-        if (
-            mode not in ("alone", "cotenant", *PROMISED)
-            and other.latency_p99_ms * NOTICEABLE < ours.latency_p99_ms
-        ):
-            found.append(f"p99 {ours.latency_p99_ms:.2f} ms, {mode} {other.latency_p99_ms:.2f} ms")
+        p50, tail = ours.service_p50_ratio, ours.tail_ratio
+        note = ""
+        if promise.at_same_clock and ours.service_p50_at_clock and ours.tail_at_clock:
+            p50, tail, note = ours.service_p50_at_clock, ours.tail_at_clock, " at the same clock"
+        wanted = [
+            ("service p50", f" x alone{note}", p50, promise.service_p50, p50.at_most(promise.service_p50)),
+            (found.tail, f" x alone{note}", tail, promise.latency_p99, tail.at_most(promise.latency_p99)),
+        ]
+        if ours.share_of_ideal is not None:
+            least = promise.least_of_ideal
+            work = ours.share_of_ideal
+            wanted.append(("work", " of the ideal", work, least, work.at_least(least)))
+        missed += [
+            f"{name} {shown(estimate)}{unit}, wanted {limit:.2f}: {verdict}"
+            for name, unit, estimate, limit, verdict in wanted
+            if verdict != MET
+        ]
+    for mode in worse:
+        other = found.modes[mode].latency_tail_ms
+        missed.append(f"{found.tail} {ours.latency_tail_ms:.2f} ms, {mode} {other:.2f} ms")
     for who, results in (
         ("production", ours.production_results),
         ("the opportunistic job", ours.opportunistic_results),
     ):
         if results == DIFFERS:
-            found.append(f"the results of {who} differ")
-    return found
+            missed.append(f"the results of {who} differ")
+    return missed
 
 
 def observations_as_json(seen: Mapping[str, Sequence[Observation]]) -> dict[str, list[dict[str, Any]]]:

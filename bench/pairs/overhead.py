@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
-from bootstrap import Rounds, rate_ratio_interval
 from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, PLAIN, parse_job
 from crew import Crew
+from intervals import of_ratios
 from pace import Pace
 from rounds import Narrate, Window, run_window
 
@@ -52,17 +53,21 @@ def steps_a_second(worker: Worker, seconds: float, seed: int, pace: Pace) -> flo
     return 1.0 / statistics.median(lengths)
 
 
-def row(job: str, class_: str, plain: Rounds, tenant: Rounds) -> dict[str, Any]:
-    """The cost as a part of the plain rate; negative where the tenant was quicker. Rates by process and round."""
-    low, high = rate_ratio_interval(tenant, plain)
+Rates = Sequence[Sequence[float]]  # by process, and in it by round
+
+
+def row(job: str, class_: str, plain: Rates, tenant: Rates) -> dict[str, Any]:
+    """The cost as a part of the plain rate; negative where the tenant was quicker. The process is the unit: it differs
+    from an equal one by more than a round from the next."""
+    kept = of_ratios(*([statistics.fmean(rounds) for rounds in rates] for rates in (tenant, plain)))
     mean_plain, mean_tenant = (statistics.mean(itertools.chain(*rates)) for rates in (plain, tenant))
     return {
         "job": job,
         "class": class_,
         "plain_per_second": mean_plain,
         "tenant_per_second": mean_tenant,
-        "cost": 1.0 - mean_tenant / mean_plain,
-        "cost_interval": [1.0 - high, 1.0 - low],
+        "cost": 1.0 - kept.value,
+        "cost_interval": kept.interval and [1.0 - kept.interval[1], 1.0 - kept.interval[0]],
         "wanted": MOST[class_],
         "by_process": {"plain": plain, "tenant": tenant},
     }

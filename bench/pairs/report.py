@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from intervals import Estimate, shown
+
 Section = dict[str, Any]
 NOT_RUN = "Not run yet on this version."
 
@@ -56,9 +58,17 @@ def milliseconds(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def _ratio(ratio: Mapping[str, Any]) -> str:
-    low, high = ratio["interval"]
-    return f"{ratio['value']:.2f} [{low:.2f}, {high:.2f}]"
+def _ratio(ratio: Mapping[str, Any] | None) -> str:
+    return "" if ratio is None else shown(Estimate(**ratio))
+
+
+def _share(share: Mapping[str, Any] | None) -> str:
+    if share is None:
+        return ""
+    if share["interval"] is None:
+        return f"{share['value']:.0%}"
+    low, high = share["interval"]
+    return f"{share['value']:.0%} [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 def line(cells: Sequence[str]) -> str:
@@ -70,11 +80,13 @@ _PAIR_COLUMNS = (
     "Mode",
     "Service p50, ms",
     "x alone [95 %]",
+    "at the same clock",
     "Latency p50, ms",
     "p95",
-    "p99",
+    "Tail",
     "max",
-    "p99 x alone [95 %]",
+    "Tail x alone [95 %]",
+    "at the same clock",
     "Other job's work",
     "of ideal",
     "SM clock, MHz",
@@ -83,7 +95,7 @@ _PAIR_COLUMNS = (
 
 
 def pairs_table(section: Section) -> str:
-    lines = [section["machine"], "", line(_PAIR_COLUMNS), line(["---"] * 2 + ["--:"] * 10 + ["---"])]
+    lines = [section["machine"], "", line(_PAIR_COLUMNS), line(["---"] * 2 + ["--:"] * 12 + ["---"])]
     notes = [
         f"`{mode}` was not measured: {reason}." for mode, reason in section.get("skipped_modes", {}).items()
     ]
@@ -92,11 +104,11 @@ def pairs_table(section: Section) -> str:
             state, reason = (
                 ("skipped", entry["skipped"]) if "skipped" in entry else ("failed", entry["failed"])
             )
-            lines.append(line([entry["pair"], f"{state}: {_in_short(reason)}", *[""] * 11]))
+            lines.append(line([entry["pair"], f"{state}: {_in_short(reason)}", *[""] * 13]))
             continue
         figures = entry["figures"]
         for mode, row in figures["modes"].items():
-            lines.append(line(_pair_row(entry["pair"], mode, row, figures["ideal_share"])))
+            lines.append(line(_pair_row(entry["pair"], mode, row, figures)))
         notes += [f"{entry['pair']}: {miss}." for miss in figures["misses"]]
     if notes:
         lines += ["", "Missed, or not measured:", "", *(f"- {note}" for note in notes)]
@@ -109,7 +121,7 @@ def _in_short(reason: str) -> str:
     return told[0] if len(told) == 1 else f"{told[0]} {told[-1].strip()}"
 
 
-def _pair_row(pair: str, mode: str, row: Mapping[str, Any], ideal: float) -> list[str]:
+def _pair_row(pair: str, mode: str, row: Mapping[str, Any], figures: Mapping[str, Any]) -> list[str]:
     alone = mode == "alone"
     bound = "> " if row["unanswered"] else ""  # of a request that nobody answered only a lower bound is known
     results = row["production_results"] if alone else _results(row)
@@ -118,13 +130,17 @@ def _pair_row(pair: str, mode: str, row: Mapping[str, Any], ideal: float) -> lis
         mode,
         milliseconds(row["service_p50_ms"]),
         "" if alone else _ratio(row["service_p50_ratio"]),
+        "" if alone else _ratio(row["service_p50_at_clock"]),
         milliseconds(row["latency_p50_ms"]),
         milliseconds(row["latency_p95_ms"]),
-        bound + milliseconds(row["latency_p99_ms"]),
+        f"{figures['tail']}: {bound}{milliseconds(row['latency_tail_ms'])}",
         bound + milliseconds(row["latency_max_ms"]),
-        "" if alone else bound + _ratio(row["latency_p99_ratio"]),
-        f"(ideal {ideal:.0%})" if alone else f"{row['opportunistic_share']:.0%}",
-        "" if row["share_of_ideal"] is None else f"{row['share_of_ideal']:.2f}",
+        "" if alone else bound + _ratio(row["tail_ratio"]),
+        "" if alone else bound + _ratio(row["tail_at_clock"]),
+        f"(ideal {figures['ideal_share']:.0%} by {figures['ideal_from']})"
+        if alone
+        else _share(row["opportunistic_share"]),
+        _ratio(row["share_of_ideal"]),
         "" if row.get("sm_mhz") is None else f"{row['sm_mhz']:.0f}",
         results,
     ]
@@ -149,7 +165,8 @@ def overhead_table(section: Section) -> str:
     columns = ("Job alone", "Class", "Steps/s without", "Steps/s with", "Cost [95 %]", "Wanted")
     lines = [section["machine"], "", line(columns), line(["---"] * 2 + ["--:"] * 4)]
     for row in section["rows"]:
-        low, high = row["cost_interval"]
+        interval = row["cost_interval"]
+        cost = f"{row['cost']:.1%}" + (f" [{interval[0]:.1%}, {interval[1]:.1%}]" if interval else "")
         lines.append(
             line(
                 [
@@ -157,7 +174,7 @@ def overhead_table(section: Section) -> str:
                     row["class"],
                     f"{row['plain_per_second']:.1f}",
                     f"{row['tenant_per_second']:.1f}",
-                    f"{row['cost']:.1%} [{low:.1%}, {high:.1%}]",
+                    cost,
                     f"at most {row['wanted']:.1%}",
                 ]
             )
@@ -184,9 +201,9 @@ def promises_table(section: Section) -> str:
         misses += figures["misses"]
         for mode, row in figures["modes"].items():
             if mode != "alone":
-                share, of_ideal = row["opportunistic_share"], row["share_of_ideal"]
                 ratios = [_ratio(row["service_mean_ratio"]), _ratio(row["service_p50_ratio"])]
-                lines.append(line([entry["pair"], mode, *ratios, f"{share:.0%}", f"{of_ideal:.2f}"]))
+                work = [_share(row["opportunistic_share"]), _ratio(row["share_of_ideal"])]
+                lines.append(line([entry["pair"], mode, *ratios, *work]))
     lines += ["", *(f"- Not kept: {miss}." for miss in misses)]
     return "\n".join(lines) + "\n"
 

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
-from catalogue import MODES, RUN_OPTIONS, SOLO, Job, Pair
+from catalogue import MODES, PLAIN, RUN_OPTIONS, SOLO, Job, Pair
 from crew import Crew
 from pace import MEASURED, Pace
 
@@ -107,6 +107,14 @@ def run_window(
         [after - before for before, after in itertools.pairwise(worked.get("completions", []))],
         order.start,
     )
+
+
+def gpu_ms(crew: Crew, production: Job) -> float | None:
+    """What one request keeps the GPU busy for, with nobody else on it; None where the job cannot tell."""
+    worker = crew.worker(production, PLAIN)
+    worker.order(TELL_GPU_TIME)
+    told = worker.answer()["gpu_ms"]
+    return None if told is None else float(told)
 
 
 def observe(crew: Crew, production: Job | None, opportunistic: Job | None, window: Window) -> Observation:

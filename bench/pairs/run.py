@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -42,9 +41,9 @@ try:
         parse_pairs,
     )
     from crew import Crew, Skipped, setting
+    from options import add_start, at_least_one, machine, positive, words
     from outcome import observations_as_json, pair_figures
-    from pace import HURRIED, MEASURED
-    from rounds import measure_pair
+    from rounds import gpu_ms, measure_pair
 
     from cotenant import __version__
     from cotenant.cli import INTERRUPTED
@@ -58,24 +57,13 @@ except ImportError as missing:
 OVERHEAD_JOBS = ["eager"]
 # Rounds and seconds a window, where the user does not say.
 DEFAULTS = {
-    "pairs": (2, 3.0),
-    "quick": (2, 2.0),
+    "pairs": (6, 1.7),  # a thousand requests of 100/s
+    "quick": (6, 1.0),
     "preemption": (2, 3.0),
     "overhead": (6, 0.5),
-    "promises": (2, 6.0),
+    "promises": (6, 6.0),
     "page": (1, 1.0),
 }
-
-
-def words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 3600")
-    return value
 
 
 def arguments() -> argparse.Namespace:
@@ -92,35 +80,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help=f"{', '.join(QUICK_PAIRS)} in {', '.join(QUICK_MODES)}"
     )
-    parser.add_argument("--rounds", type=int, help="every mode once a round")
+    parser.add_argument("--rounds", type=at_least_one, help="every mode once a round; default 6 of pairs")
     parser.add_argument("--seconds", type=positive, help="a window's length; solo windows take half")
     parser.add_argument("--output", type=Path, default=Path("pairs.json"), help="default pairs.json")
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the tables in this page")
-    parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter with PyTorch")
-    parser.add_argument(
-        "--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]), help="the command under test"
-    )
+    add_start(parser)
     parser.add_argument(
         "--jobs", type=words, default=OVERHEAD_JOBS, help="of overhead; default " + ",".join(OVERHEAD_JOBS)
     )
-    parser.add_argument("--processes", type=int, default=5, help="of overhead, of each kind; default 5")
     parser.add_argument(
-        "--hurry",
-        dest="pace",
-        action="store_const",
-        default=MEASURED,
-        const=HURRIED,
-        help="nobody warms up: to see that it works, not to measure",
+        "--processes", type=at_least_one, default=5, help="of overhead, of each kind; default 5"
     )
     parser.add_argument("--list", action="store_true", help="show jobs, pairs and modes, and stop")
     options = parser.parse_args()
     rounds, seconds = DEFAULTS["quick" if options.quick and options.what == "pairs" else options.what]
     options.rounds = rounds if options.rounds is None else options.rounds
     options.seconds = options.seconds or seconds
-    if options.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    if options.processes < 1:
-        parser.error("--processes must be at least 1")
     return options
 
 
@@ -132,18 +107,6 @@ def show_list() -> None:
                 pace = f", {job.rate:g}/s" if job.rate else ""
                 print(f"  {job.name:14} {job.title}{pace}")
     print(f"pairs\n  {' '.join(PAIRS)}\nmodes\n  {' '.join(CHOOSABLE)}")
-
-
-def machine(about: dict[str, Any]) -> str:
-    """GPU, driver and libraries in words, for the head of a table."""
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        found = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-        driver = [f"driver {found[0]}"] if found else []
-    except (OSError, subprocess.SubprocessError):
-        driver = []
-    versions = [f"{name} {version}" for name, version in about.get("versions", {}).items()]
-    return ", ".join([about["gpu"], *driver, *versions, time.strftime("%Y-%m-%d")])
 
 
 class Reporter:
@@ -222,6 +185,7 @@ def one_pair(
     try:
         about = crew.gather(pair.workers(modes))
         section["machine"] = section["machine"] or machine(about)
+        busy_ms = gpu_ms(crew, pair.production)
         seen = measure_pair(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
         explained = {
             f"{job.name} ({start})": crew.explained(job, start)
@@ -236,12 +200,12 @@ def one_pair(
         reporter.narrate(f"error: {pair.name}: {problem.message}")
         crew.dismiss()
         return entry | {"failed": problem.message}
-    figures = pair_figures(pair, seen)
+    figures = pair_figures(pair, seen, busy_ms)
     for mode, row in figures.modes.items():
-        share = "" if row.opportunistic_share is None else f", other job {row.opportunistic_share:.0%}"
+        share = "" if row.opportunistic_share is None else f", other job {row.opportunistic_share.value:.0%}"
         reporter.narrate(
             f"{pair.name}: {mode:12} service p50 {row.service_p50_ms:.2f} ms ({row.service_p50_ratio.value:.2f}x), "
-            f"p99 {row.latency_p99_ms:.2f} ms ({row.latency_p99_ratio.value:.2f}x){share}"
+            f"{figures.tail} {row.latency_tail_ms:.2f} ms ({row.tail_ratio.value:.2f}x){share}"
         )
     return entry | {
         "figures": figures.as_json(),

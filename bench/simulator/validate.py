@@ -46,7 +46,7 @@ def from_json(path: Path) -> list[Point]:
     """What bench/pairs/run.py left."""
     section = json.loads(path.read_text())["pairs"]
     return [
-        Point(entry["pair"], mode, row["service_p50_ratio"]["value"], row["opportunistic_share"])
+        Point(entry["pair"], mode, row["service_p50_ratio"]["value"], row["opportunistic_share"]["value"])
         for entry in section["pairs"]
         if "figures" in entry
         for mode, row in entry["figures"]["modes"].items()
@@ -66,7 +66,7 @@ def from_page(text: str) -> list[Point]:
         row = dict(zip(titles, cells, strict=True))
         if named := re.fullmatch(r"\*\*(.+)\*\*", row["Pair"]):
             pair = named[1]
-        slowdown, share = re.match(r"[\d.]+", row[SLOWDOWN]), re.fullmatch(r"(\d+)%", row[SHARE])
+        slowdown, share = re.match(r"[\d.]+", row[SLOWDOWN]), re.match(r"(\d+)%", row[SHARE])
         if pair and slowdown and share:
             points.append(Point(pair, row["Mode"], float(slowdown[0]), int(share[1]) / 100))
     return points
