@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,21 @@ from cotenant.daemon.clocks import STALE_SECONDS, Reading
 from cotenant.errors import Problem
 from cotenant.policies.interface import GpuState
 
-States = Mapping[int, Reading] | str  # by the GPU's number, or why nobody has looked
+NEGLIGIBLE = 0.01
 
 
-def read(path: Path) -> States:
-    """What the daemon of this segment has seen."""
+def read(path: Path) -> report.Shown | str:
+    """What the daemon of this segment shows, or why nobody shows anything."""
     try:
         shown = report.read(path) if lock.is_held(path) else None
     except Problem as problem:
         return f"{problem.message}: {problem.hint}"
-    return shown.gpus if shown else "no daemon runs"
+    return shown or "no daemon runs"
 
 
-def figures(states: States, gpu: int) -> dict[str, Any]:
+def figures(shown: report.Shown | str, gpu: int) -> dict[str, Any]:
     """Of one GPU: what NVML said and how long ago, and the same in words. What is not known is None."""
-    reading = Reading(problem=states) if isinstance(states, str) else states.get(gpu, Reading())
+    reading = Reading(problem=shown) if isinstance(shown, str) else shown.gpus.get(gpu, Reading())
     told = asdict(reading.state or GpuState(0))
     del told["at_us"]
     if reading.state is None:
@@ -38,3 +37,20 @@ def figures(states: States, gpu: int) -> dict[str, Any]:
     when = f", {ago:.0f} s ago." if ago > STALE_SECONDS else "."
     words = reading.state.in_words().removesuffix(".") + when
     return told | {"throttled": reading.state.throttled, "seconds_ago": round(ago, 3), "in_words": words}
+
+
+def at_work(shown: report.Shown | str, tenant: segment.Tenant, gpu: int) -> dict[str, Any] | None:
+    """The clock while a production tenant had work of late; by how much its kernels take longer than at the GPU's
+    highest clock, if they are bound by the SMs alone; the same in words, where it is worth a word."""
+    if isinstance(shown, str):
+        return None
+    mhz = shown.clocks.get((tenant.pid, tenant.started, gpu))
+    state = shown.gpus.get(gpu, Reading()).state
+    if not mhz or not state or not state.highest_mhz:
+        return None
+    slower = max(0.0, state.highest_mhz / mhz - 1)
+    words = (
+        f"While it had work the clock was {mhz:.0f} MHz of late: its kernels take up to {slower:.0%} longer than at"
+        f" {state.highest_mhz:.0f} MHz, whoever else is there."
+    )
+    return {"clock_mhz": round(mhz, 1), "slower": slower, "in_words": words if slower > NEGLIGIBLE else ""}

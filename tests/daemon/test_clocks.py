@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cotenant import segment
+from cotenant.classes import TenantClass
 from cotenant.daemon import clocks, report
 from cotenant.daemon.attachment import Attachment
 from cotenant.daemon.clocks import Clocks, Reading, in_words
 from cotenant.daemon.loop import Daemon
-from cotenant.policies.interface import GpuState
+from cotenant.policies.interface import GpuState, Tenant, View
 from tests.conftest import REAL_GPU
 from tests.daemon.made import COTENANT, policy_file
 from tests.segments import UUID_TEXT
@@ -262,6 +263,31 @@ def test_a_policy_sees_it_and_so_does_the_report(attachment: Attachment, tmp_pat
     assert state and (state.clock_mhz, state.power_w, state.slowed_by) == (1455, 698, ("power limit",))
 
 
+def test_the_clock_at_work_is_a_mean_over_work_and_not_over_time() -> None:
+    at_work = clocks.ClockAtWork()
+
+    def look(
+        used_s: float, mhz: float | None, tenant_class: TenantClass = TenantClass.production
+    ) -> dict[Any, float]:
+        readings = {0: Reading(GpuState(0, mhz))}
+        at_work.look({0: View(0, [Tenant(7, tenant_class, used_us=used_s * 1e6)])}, readings)
+        return at_work.mean_mhz
+
+    assert look(0, 1980) == {}  # what it did before nobody saw
+    assert look(1, 1980) == {(0, 7): 1980}
+    for _ in range(1000):
+        assert look(1, 345)[0, 7] == 1980  # an idle GPU
+    assert 1700 < look(2, 1000)[0, 7] < 1900
+    for used_s in range(3, 60):
+        look(used_s, 1000)
+    assert look(60, 1000)[0, 7] == pytest.approx(1000, rel=1e-3)
+    assert look(61, None)[0, 7] == pytest.approx(1000, rel=1e-3)
+    at_work.look({0: View(0, [])}, {})
+    assert not at_work.mean_mhz  # it has left
+    look(1, 1980, TenantClass.opportunistic)
+    assert look(2, 1980, TenantClass.opportunistic) == {}
+
+
 def test_ticks_go_on_while_nvml_hangs(attachment: Attachment, tmp_path: Path) -> None:
     go_on = threading.Event()
     one = Daemon(attachment, policy_file(tmp_path, LOOKER), 10, Clocks(go_on.wait))
@@ -283,6 +309,7 @@ def test_ticks_go_on_while_nvml_hangs(attachment: Attachment, tmp_path: Path) ->
         '[{"gpu": "0", "problem": "", "state": null}]',
         '[{"gpu": 0, "problem": 3, "state": null}]',
         '[{"gpu": 0, "problem": "", "state": 3}]',
+        '[{"gpu": 0, "problem": "", "state": null, "at_work": [{"pid": 1, "started": 1, "clock_mhz": "1"}]}]',
         '[{"gpu": 0, "problem": "", "state": {"at_us": 1, "slowed_by": []}}]',
         '[{"gpu": 0, "problem": "", "state": {"at_us": NaN, "slowed_by": [], "clock_mhz": 1, "highest_mhz": 1,'
         ' "power_w": 1, "power_limit_w": 1}}]',
@@ -308,12 +335,13 @@ def check(result, *values):
 check(*driver.cuInit(0))
 device = check(*driver.cuDeviceGet(0))
 check(*driver.cuCtxSetCurrent(check(*driver.cuDevicePrimaryCtxRetain(device))))
-memory = check(*driver.cuMemAlloc(1024))
+module = check(*driver.cuModuleLoadData(b"softgpu 1\\nkernel burn time=10ms\\n\\0"))
+burn = check(*driver.cuModuleGetFunction(module, b"burn"))
 stream = check(*driver.cuStreamCreate(0))
 ends = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ends.set())).start()
-while not ends.wait(0.02):
-    check(*driver.cuMemcpyHtoDAsync(memory, bytes(1024), 1024, stream))
+while not ends.wait(0.01):
+    check(*driver.cuLaunchKernel(burn, 8, 1, 1, 32, 1, 1, 0, stream, 0, 0))
     check(*driver.cuStreamSynchronize(stream))
 """
 
@@ -341,6 +369,13 @@ def test_a_clock_that_falls_is_seen_by_everybody_who_asks(cotenant: Run, env: di
             assert (seen["power_w"], seen["power_limit_w"], seen["highest_mhz"]) == (99, 100, 1980)
             words = "The GPU runs at 1455 of 1980 MHz: power limit; it draws 99 of 100 W"
             assert words in cotenant("explain", str(job.pid), env=env).stdout
+
+            def at_work() -> dict[str, Any]:
+                about = json.loads(cotenant("explain", str(job.pid), "-o", "json", env=env).stdout)
+                return dict(about["gpus"][0]["at_work"])
+
+            wait_for(lambda: at_work()["clock_mhz"] < 1940)
+            assert "its kernels take up to" in at_work()["in_words"]
             # WHEN the GPU is lost, THEN it is said, and the job goes on
             says.write_text("answer = 15\n")
             wait_for(lambda: "GPU is lost" in state()["in_words"])

@@ -56,7 +56,7 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
     from cotenant import gpu_states, waiting
 
     now_ns = segment.now_ns()
-    states = gpu_states.read(path)
+    shown = gpu_states.read(path)
     gpus = [
         {
             "gpu": use.gpu,
@@ -68,7 +68,8 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
             "used_seconds": use.used_ns / 1e9,
             "busy_seconds": use.busy_ns / 1e9,
             "in_flight_us": use.in_flight_us,
-            "state": gpu_states.figures(states, use.gpu),
+            "state": gpu_states.figures(shown, use.gpu),
+            "at_work": gpu_states.at_work(shown, tenant, use.gpu),
         }
         for use in tenant.uses
     ]
@@ -146,6 +147,8 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
             yield "  its gate is being opened in this moment"
         if about["policy"]["daemon"] is not None:
             yield f"  {gpu['state']['in_words']}"
+        if gpu["at_work"] and gpu["at_work"]["in_words"]:
+            yield f"  {gpu['at_work']['in_words']}"
     if not about["gpus"]:
         yield "it has not used a GPU yet"
     policy = about["policy"]

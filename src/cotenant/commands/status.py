@@ -203,9 +203,9 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
         }
         for tenant in seen.tenants
     ]
-    states = gpu_states.read(path)
+    shown = gpu_states.read(path)
     gpus = [
-        {"gpu": number, "uuid": uuid, "state": gpu_states.figures(states, number)}
+        {"gpu": number, "uuid": uuid, "state": gpu_states.figures(shown, number)}
         for number, uuid in seen.gpus.items()
     ]
     say(json.dumps({"segment": str(path), "gpus": gpus, "tenants": tenants}, indent=2))

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cotenant.daemon.attachment import Attachment, Look
-from cotenant.daemon.clocks import NOT_YET, Clocks, Reading
+from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
 from cotenant.daemon.report import Report
 from cotenant.errors import Problem
 from cotenant.policies import border, registry
@@ -49,6 +49,7 @@ class Daemon:
         self.report = Report(attachment.path)
         self.clocks = clocks or Clocks()
         self.readings: Mapping[int, Reading] = {}  # at the last tick, by the GPU's number
+        self.clock_at_work = ClockAtWork()
         # What the segment named at the last tick, how often it had been, and as which file.
         self.wanted: str | None = None
         self.choices = 0
@@ -108,6 +109,7 @@ class Daemon:
         if at_work or is_new:
             hold_ms = max(HELD_TICKS * (pause_ms or CALM_MS), SHORTEST_HOLD_MS)
             self.readings = self.clocks.seen(self.attachment.uuids())
+            self.clock_at_work.look(look.views, self.readings)
             decided = {gpu: self.decide(gpu, view) for gpu, view in look.views.items() if view.tenants}
             self.attachment.turn_all(decided.values())
             for gpu, knobs in decided.items():
@@ -181,13 +183,16 @@ class Daemon:
         self.problem = f"{problem}: strict goes on in its place"
 
     def show(self, look: Look) -> None:
-        began, lines = time.thread_time(), {}
+        began, lines, clocks = time.thread_time(), {}, {}
         for gpu, places in look.places.items():
             for place in places:
                 if gpu not in self.controllers:
                     break
-                lines[(place.pid, place.started, gpu)] = self.explained(gpu, place.id)
-        self.report.show(self.about.name, self.problem, lines, self.readings)
+                key = (place.pid, place.started, gpu)
+                lines[key] = self.explained(gpu, place.id)
+                if mhz := self.clock_at_work.mean_mhz.get((gpu, place.id)):
+                    clocks[key] = mhz
+        self.report.show(self.about.name, self.problem, lines, self.readings, clocks)
         self.report.pause(time.thread_time() - began)
 
     def explained(self, gpu: int, tenant: TenantId) -> list[str]:

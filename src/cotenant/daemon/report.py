@@ -1,7 +1,8 @@
 """What the daemon shows: SEGMENT.daemon.json, whole at every moment, for `cotenant explain`.
 
     {"pid", "policy", "since", "problem", "tenants": [{"pid", "started", "gpu", "decisions": [{"at", "text"}]}],
-     "gpus": [{"gpu", "problem", "state": the fields of GpuState, or null}]}
+     "gpus": [{"gpu", "problem", "state": the fields of GpuState, or null,
+               "at_work": [{"pid", "started", "clock_mhz"}]}]}
 
 Times are seconds since 1970, but for that of a GPU's state. A decision's time is that of the report in which it was
 first seen: controllers know no clock.
@@ -31,6 +32,7 @@ GPU_PAUSE_SECONDS = 1.0  # where there is no other news than clocks and power, w
 MOST_BYTES = 32 << 20
 FIGURES = ("clock_mhz", "highest_mhz", "power_w", "power_limit_w")
 NO_GPUS: Mapping[int, Reading] = {}
+NO_CLOCKS: Mapping[Key, float] = {}
 
 
 def file_for(path: Path) -> Path:
@@ -73,7 +75,9 @@ class Report:
         problem: str,
         lines: Mapping[Key, Sequence[str]],
         gpus: Mapping[int, Reading] = NO_GPUS,
+        clocks: Mapping[Key, float] = NO_CLOCKS,
     ) -> None:
+        """`clocks`: the mean clock of late while a tenant had work."""
         now = time.time()
         self.decisions = {key: self.stamped_for(key, said, now) for key, said in lines.items()}
         content = {
@@ -87,7 +91,16 @@ class Report:
             ],
         }
         states = [
-            {"gpu": gpu, "problem": one.problem, "state": asdict(one.state) if one.state else None}
+            {
+                "gpu": gpu,
+                "problem": one.problem,
+                "state": asdict(one.state) if one.state else None,
+                "at_work": [
+                    {"pid": pid, "started": started, "clock_mhz": mhz}
+                    for (pid, started, on), mhz in clocks.items()
+                    if on == gpu
+                ],
+            }
             for gpu, one in gpus.items()
         ]
         is_news = states != self.written_gpus and time.monotonic() >= self.next_gpus
@@ -141,6 +154,7 @@ class Shown:
     problem: str
     tenants: tuple[About, ...]
     gpus: Mapping[int, Reading]
+    clocks: Mapping[Key, float]  # MHz, on average, while it had work
 
 
 def read(path: Path) -> Shown | None:
@@ -154,6 +168,11 @@ def read(path: Path) -> Shown | None:
             text(found["problem"]),
             tuple(about(one) for one in found["tenants"]),
             {whole(one["gpu"]): reading(one) for one in found.get("gpus", ())},
+            {
+                (whole(one["pid"]), whole(one["started"]), whole(gpu["gpu"])): number(one["clock_mhz"])
+                for gpu in found.get("gpus", ())
+                for one in gpu["at_work"]
+            },
         )
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
