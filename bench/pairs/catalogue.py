@@ -37,9 +37,17 @@ _JOBS = (
     Job("encoder", "production", "production:Encoder", "one graph of 1 to 2 ms", 100.0, SHORT_REQUESTS),
     Job("vision", "production", "production:Vision", "eager ResNet-50, batch 4", 40.0),
     Job("training", "production", "production:Training", "training, slow data loader", 0.0, GPU_BOUND),
+    Job(
+        "compiled", "production", "short_requests:Compiled", "torch.compile, 1 to 2 ms", 50.0, SHORT_REQUESTS
+    ),
+    Job("pinned", "production", "short_requests:PinnedCopy", "a graph behind a copy", 100.0, SHORT_REQUESTS),
+    Job("copied", "production", "short_requests:BehindCopies", "behind copies aside", 100.0, SHORT_REQUESTS),
+    Job("ranked", "production", "short_requests:BeforeLaunches", "launches behind it", 100.0, SHORT_REQUESTS),
+    Job("generate", "production", "generation:Generate", "eager GPT-2, CPU-bound, 8 tokens", 8.0),
     Job("gpt", "opportunistic", "opportunistic:Gpt", "transformer training"),
     Job("resnet", "opportunistic", "opportunistic:Resnet", "ResNet-50 training"),
     Job("longk", "opportunistic", "opportunistic:LongKernels", "matrix products of 10 ms"),
+    Job("jax", "opportunistic", "matrix_products:JaxProducts", "JAX matrix products of 0.4 ms"),
     Job("longk-zeros", "opportunistic", "opportunistic:LongKernelsOfZeros", "the same, of zeros"),
     Job("graph", "opportunistic", "opportunistic:ManyKernelGraph", "a graph of 200 small kernels"),
     Job("copies", "opportunistic", "opportunistic:Copies", "64 MiB host<->device copies"),
@@ -66,6 +74,17 @@ PAIRS = (
     "training+gpt",
     "vision+graph",
     "vision+resnet",
+)
+SHORT_PAIRS = (
+    "encoder+jax",
+    "compiled+jax",
+    "compiled+gpt",
+    "compiled+longk",
+    "pinned+longk",
+    "pinned+gpt",
+    "copied+gpt",
+    "ranked+gpt",
+    "generate+gpt",
 )
 QUICK_PAIRS = ("decode+longk", "decode+gpt", "encoder+gpt", "vision+resnet")
 
@@ -108,6 +127,7 @@ PROMISED = {f"cotenant {promise:.0%}": promise for promise in _PROMISES}
 MODES |= {mode: (with_promise(promise), AS_OPPORTUNISTIC) for mode, promise in PROMISED.items()}
 CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
 PROMISE_PAIRS = ("encoder+gpt",)
+SHORT_MODES = ("alone", "timeslice", "mps-priority", "cotenant")
 QUICK_MODES = ("alone", "timeslice", "cotenant")
 
 

@@ -210,6 +210,7 @@ def promises_table(section: Section) -> str:
 
 TABLES = {
     "pairs": pairs_table,
+    "short": pairs_table,
     "promises": promises_table,
     "preemption": preemption_table,
     "overhead": overhead_table,

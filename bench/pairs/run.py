@@ -2,6 +2,7 @@
 
 python bench/pairs/run.py --quick                       # four pairs, three modes
 python bench/pairs/run.py --pairs decode+gpt --modes timeslice,cotenant
+python bench/pairs/run.py short                         # requests of 1 to 2 ms: compiled, with copies, with launches
 python bench/pairs/run.py preemption                    # how long production waits for a GPU that is held
 python bench/pairs/run.py promises                      # what --slowdown 2% and 20% do
 python bench/pairs/run.py overhead                      # what the interposer costs a job alone
@@ -36,6 +37,8 @@ try:
         QUICK_MODES,
         QUICK_PAIRS,
         RUN_OPTIONS,
+        SHORT_MODES,
+        SHORT_PAIRS,
         Pair,
         parse_modes,
         parse_pairs,
@@ -59,6 +62,7 @@ OVERHEAD_JOBS = ["eager"]
 DEFAULTS = {
     "pairs": (6, 1.7),  # a thousand requests of 100/s
     "quick": (6, 1.0),
+    "short": (6, 1.0),
     "preemption": (2, 3.0),
     "overhead": (6, 0.5),
     "promises": (6, 6.0),
@@ -71,7 +75,10 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", nargs="?", choices=("pairs", "promises", "preemption", "overhead", "page"), default="pairs"
+        "what",
+        nargs="?",
+        choices=("pairs", "short", "promises", "preemption", "overhead", "page"),
+        default="pairs",
     )
     parser.add_argument("--pairs", type=words, metavar="A+B,...", help="default: all that --list shows")
     parser.add_argument(
@@ -106,7 +113,7 @@ def show_list() -> None:
             if job.kind == kind:
                 pace = f", {job.rate:g}/s" if job.rate else ""
                 print(f"  {job.name:14} {job.title}{pace}")
-    print(f"pairs\n  {' '.join(PAIRS)}\nmodes\n  {' '.join(CHOOSABLE)}")
+    print(f"pairs\n  {' '.join(PAIRS)}\nshort\n  {' '.join(SHORT_PAIRS)}\nmodes\n  {' '.join(CHOOSABLE)}")
 
 
 class Reporter:
@@ -135,12 +142,16 @@ def needs_mps(mode: str) -> bool:
 def default_pairs(options: argparse.Namespace) -> Sequence[str]:
     if options.what == "promises":
         return PROMISE_PAIRS
+    if options.what == "short":
+        return SHORT_PAIRS
     return QUICK_PAIRS if options.quick else PAIRS
 
 
 def default_modes(options: argparse.Namespace) -> Sequence[str]:
     if options.what == "promises":
         return tuple(PROMISED)
+    if options.what == "short":
+        return SHORT_MODES
     return QUICK_MODES if options.quick else DEFAULT_MODES
 
 
@@ -266,7 +277,7 @@ def run(options: argparse.Namespace) -> int:
     check_files(options)
     reporter = Reporter(options)
     rounds, seconds = options.rounds, options.seconds
-    if options.what in ("pairs", "promises"):
+    if options.what in ("pairs", "short", "promises"):
         return run_pairs(options, reporter)
     if options.what == "preemption":
         # Its workers use the package's own kernels, so they run in this Python.
