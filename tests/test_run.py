@@ -401,3 +401,15 @@ def test_a_segment_on_a_disk_is_no_use_to_a_real_driver(
     )
     Path(f"/dev/shm/{tmp_path.name}-test").unlink(missing_ok=True)
     assert (on_tmpfs.returncode, on_tmpfs.stdout) == (0, "ran\n"), on_tmpfs.stderr
+
+
+def test_what_keeps_the_daemon_away_is_said_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cotenant.commands.run import look_after
+
+    path = tmp_path / "segment"
+    path.write_bytes(b"no segment")
+    look_after(path, "fair", no_daemon=True)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"cotenant: no daemon looks after {path}, the rules go on without it: ")

@@ -195,8 +195,8 @@ def test_a_context_takes_its_memory_with_it(tenant: Start) -> None:
         "standard",
         """
 from soft import Gpu, check, driver
-from memory_ways import array, counted, mapped, plain, taken
-gpu = Gpu(); stays = mapped(4 << 20)
+from memory_ways import array, counted, in_order, mapped, plain, taken
+gpu = Gpu(); stays = mapped(4 << 20); in_order(6 << 20)
 for _ in range(2): plain(1000)
 plain(7 << 20); array(9 << 20)
 print(counted() == taken(), counted() > 20 << 20)

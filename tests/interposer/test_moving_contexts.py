@@ -143,3 +143,28 @@ check(driver.cuMemFree(large)); check(driver.cuMemFree(small))
         resume(cotenant, one)
     one.say("")
     assert one.finish() == "True True\n"
+
+
+def test_a_capture_ends_with_its_green_context(tenant: Start, cotenant: Run) -> None:
+    """An open capture keeps memory on the GPU."""
+    one = tenant(
+        "opportunistic",
+        PRELUDE
+        + """
+memory = check(driver.cuMemAlloc(4 << 20)); green = green_context(); kernel = gpu.kernel('empty')
+stream = check(driver.cuGreenCtxStreamCreate(green, driver.CUstream_flags.CU_STREAM_NON_BLOCKING, 0))
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+gpu.launch(kernel, stream); print('captures', flush=True); input()
+check(driver.cuGreenCtxDestroy(green)); gpu.use(); print('gone', flush=True); input()
+""",
+        COTENANT_OVERSUBSCRIBE="1",
+    )
+    assert one.hear() == "captures"
+    done = cotenant("pause", pid_of(one), env=one.env)
+    assert done.returncode == 1 and "captured" in done.stderr
+    one.say("")
+    assert one.hear() == "gone"
+    pause(cotenant, one)
+    resume(cotenant, one)
+    one.say("")
+    one.finish()

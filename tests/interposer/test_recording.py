@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,6 +139,76 @@ def test_a_kernels_time_is_the_gpus(record: Record, tmp_path: Path) -> None:
     assert shape.samples >= 1
     assert 19_900 < shape.min_us <= shape.mean_us <= shape.max_us
     assert trace.busy_share > 0.5
+
+
+def test_gaps_between_operations_are_the_programs_own(record: Record, tmp_path: Path) -> None:
+    done = record("""
+import time
+began = []
+for pause in (0, 0.0003, 0.003, 0.03, 0.3):
+    time.sleep(pause); began.append(time.monotonic()); gpu.launch(empty, stream)
+gpu.synchronize(); began.append(time.monotonic())
+print(*began)
+""")
+    assert done.returncode == 0, done.stderr
+    began = [1e6 * float(moment) for moment in done.stdout.split()]
+    trace = read(tmp_path / "job.trace")
+    launched = trace.operations.time_us[trace.operations.kind == Kind.kernel]
+    # Each time lies in its call; a gap is written with four binary digits.
+    for number, (least, gap) in enumerate(zip((300, 3000, 30_000, 300_000), np.diff(launched), strict=True)):
+        assert 0.96 * least < gap < 1.04 * (began[number + 2] - began[number])
+
+
+def test_what_blocks_the_program_is_a_wait_however_short(record: Record, tmp_path: Path) -> None:
+    done = record("""
+memory = check(driver.cuMemAlloc(1 << 20))
+for _ in range(30): check(driver.cuMemsetD8(memory, 0, 10)); check(driver.cuMemsetD2D8(memory, 16, 0, 8, 2))
+""")
+    assert done.returncode == 0, done.stderr
+    operations = read(tmp_path / "job.trace").operations
+    fills = operations.kind == Kind.fill
+    assert fills.sum() == 60 and (operations.wait_us[fills] > 0).all()
+
+
+@contextmanager
+def stopped(pid: int, name: str) -> Iterator[None]:
+    """Keeps one thread of a process from running."""
+    seize, interrupt, detach, any_thread = 0x4206, 0x4207, 17, 0x40000000
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    tasks = Path(f"/proc/{pid}/task")
+
+    def found() -> list[int]:
+        return [int(one.name) for one in tasks.iterdir() if (one / "comm").read_text().strip() == name]
+
+    wait_for(lambda: found() != [])
+    (thread,) = found()
+    if ptrace(seize, thread, None, None) != 0:
+        pytest.skip("threads of other processes cannot be stopped here")
+    assert ptrace(interrupt, thread, None, None) == 0
+    assert os.waitpid(thread, any_thread)[0] == thread
+    try:
+        yield
+    finally:
+        ptrace(detach, thread, None, None)
+
+
+def test_what_was_lost_is_counted(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    job = start("""
+gpu.launch(empty, stream); print('began'); input()
+launch = ctypes.CDLL('libcuda.so.1').cuLaunchKernel
+words = ctypes.c_void_p(int(empty)), *[ctypes.c_uint(1)] * 6, ctypes.c_uint(0), ctypes.c_void_p(int(stream)), None, None
+print(sum(launch(*words) == 0 for _ in range(70000))); input()
+""")
+    assert job.stdin and job.stdout and job.stdout.readline() == "began\n"
+    with stopped(job.pid, "cotenant-record"):
+        job.stdin.write("go\n")
+        job.stdin.flush()
+        launched = int(job.stdout.readline())
+    job.communicate("end\n", timeout=60)
+    trace = read(tmp_path / "job.trace")
+    assert (job.returncode, trace.complete, trace.damage) == (0, True, "")
+    assert trace.lost > 0 and kinds(trace).count("kernel") + trace.lost == 1 + launched
 
 
 def test_many_threads_and_their_own_streams(record: Record, tmp_path: Path) -> None:

@@ -353,6 +353,8 @@ void host_memory(wire::Segment& segment) {
         REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_memory);
         REQUIRE(!job.eviction.is_away() && copies == 0 && physical_bytes() == job.bytes);
     }
+    // What was claimed and not had is given back once, also when the next one claims nothing.
+    REQUIRE(!job.pool.prepare(0) && segment.slot(0).residence.host_pinned.load() == job.pool.bytes());
     most_pinned = 1000;
     REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
     job.is_whole_on_gpu();
