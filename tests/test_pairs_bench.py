@@ -38,10 +38,10 @@ def load(name: str) -> ModuleType:
         sys.path.remove(str(BENCH))
 
 
-catalogue, intervals, clocks, rounds, outcome, report, overhead, preemption, worker = map(
-    load,
-    ("catalogue", "intervals", "clocks", "rounds", "outcome", "report", "overhead", "preemption", "worker"),
+catalogue, intervals, clocks, rounds, outcome, report, overhead = map(
+    load, ("catalogue", "intervals", "clocks", "rounds", "outcome", "report", "overhead")
 )
+preemption, promises, worker = map(load, ("preemption", "promises", "worker"))
 Problem = load("cotenant.errors").Problem
 Samples = load("cotenant.demo.figures").Samples
 
@@ -469,6 +469,69 @@ def test_a_preemption_that_takes_too_long_is_listed() -> None:
     assert "spin-100us" in miss
 
 
+# Promises
+
+
+def served(*services: float, steps: int = 10, seconds: float = 10.0) -> Any:
+    """One request a second, the first after half of one, and so many steps a second."""
+    ended = [number + 0.5 for number in range(len(services))]
+    completions = [number / steps for number in range(int(seconds * steps) + 1)]
+    samples = Samples(list(services), list(services), seconds * steps, seconds)
+    return rounds.Observation(samples, ended_s=ended, completions_s=completions)
+
+
+def test_promises_are_looked_at_in_windows_of_four_seconds_after_the_first_two() -> None:
+    assert promises.spans(10.0) == [(2.0, 6.0), (6.0, 10.0)]
+    assert promises.spans(6.0) == [(2.0, 6.0)]
+    assert promises.spans(3.0) == [(1.0, 3.0)]
+
+
+def test_one_window_over_the_promise_is_a_promise_not_kept() -> None:
+    (pair,) = catalogue.parse_pairs(["encoder+gpt"])
+    seen = {
+        "alone": [served(*[1.0] * 10)] * 2,
+        # The first two seconds do not count; the second window of the second round is over.
+        "cotenant 20%": [served(9, 9, *[1.1] * 8), served(9, 9, *[1.1] * 4, *[1.3] * 4)],
+        "cotenant 10%": [served(*[1.05] * 10)] * 2,
+        "solo": [served(steps=20)] * 2,
+    }
+    kept = {name: promises.kept(name, seen) for name in ("cotenant 10%", "cotenant 20%")}
+    assert kept["cotenant 20%"].windows == pytest.approx([1.1, 1.1, 1.1, 1.3])
+    assert kept["cotenant 20%"].over == 1 and kept["cotenant 10%"].over == 0
+    assert kept["cotenant 10%"].share.value == pytest.approx(0.5)
+    (miss,) = promises.figures(pair, seen)["misses"]
+    assert miss.startswith("cotenant 20%") and "1 of 4 windows" in miss and miss.endswith("missed")
+
+
+def duty(share: float, ratio: float) -> Any:
+    return promises.Kept(
+        "duty", None, [ratio], intervals.Estimate(ratio, None), intervals.Estimate(share, None)
+    )
+
+
+@pytest.mark.parametrize(
+    ("promise", "best"), [(0.05, 0.2), (0.1, 0.4), (0.15, 0.5), (0.3, 0.6), (0.01, 0.04)]
+)
+def test_the_best_constant_duty_lies_on_a_line_between_its_neighbours(promise: float, best: float) -> None:
+    sweep = [duty(0.4, 1.1), duty(0.2, 1.05), duty(0.6, 1.2)]
+    assert promises.best_constant(sweep, promise) == pytest.approx(best)
+
+
+def test_what_could_have_been_done_within_the_promise_and_was_not_is_missed() -> None:
+    (pair,) = catalogue.parse_pairs(["encoder+gpt"])
+    seen = {
+        "alone": [served(*[1.0] * 10)] * 2,
+        "cotenant 10%": [served(*[1.05] * 10, steps=10)] * 2,
+        "duty 45%": [served(*[1.08] * 6, steps=16, seconds=6.0)] * 2,
+        "solo": [served(steps=20)] * 2,
+    }
+    found = promises.figures(pair, seen)
+    assert [row["of_best"] for row in found["rows"]] == [pytest.approx(10 / 16), None]
+    (miss,) = found["misses"]
+    assert "work 0.62 of the best constant duty" in miss
+    report.promises_table({"machine": "", "pairs": [{"pair": "encoder+gpt", "figures": found}]})
+
+
 # The report
 
 
@@ -685,6 +748,39 @@ def test_the_list_names_jobs_pairs_and_modes(bench: Bench) -> None:
     done = bench.run("--list")
     assert done.returncode == 0
     assert all(word in done.stdout for word in (*catalogue.JOBS, *catalogue.PAIRS, *catalogue.CHOOSABLE))
+
+
+def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
+    native: Path, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    if not (native / "shim" / "libcuda.so.1").exists():
+        pytest.skip("the interposer is not built")
+    output = tmp_path / "pairs.json"
+    command = [
+        sys.executable,
+        str(BENCH / "run.py"),
+        "promises",
+        "--rounds",
+        "1",
+        "--seconds",
+        "3",
+        "--hurry",
+    ]
+    command += ["--pairs", "tiny+spin-100us", "--modes", "cotenant 5%,duty 10%,duty 100%"]
+    done = subprocess.run(
+        [*command, "--output", str(output)],
+        env={name: value for name, value in softgpu_env.items() if name != "COTENANT_NO_DAEMON"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (entry,) = json.loads(output.read_text())["promises"]["pairs"]
+    shares = {row["mode"]: row["share"]["value"] for row in entry["figures"]["rows"]}
+    assert set(shares) == {"cotenant 5%", "duty 10%", "duty 100%"}
+    # A rate is kept: this is what the promise is compared with.
+    assert shares["duty 10%"] < 0.5 * shares["duty 100%"]
 
 
 def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str], tmp_path: Path) -> None:

@@ -99,17 +99,23 @@ PLAIN, MPS, MPS_LOW, AS_PRODUCTION, AS_OPPORTUNISTIC = (
 SOLO = "solo"  # the opportunistic job alone: what its work is compared with
 
 # Production under `cotenant run --slowdown`.
-_PROMISES = (0.02, 0.20)
+_PROMISES = (0.02, 0.05, 0.10, 0.20)
 
 
 def with_promise(promise: float) -> str:
     return f"{AS_PRODUCTION}, at most {promise:.0%} slower"
 
 
+# In a segment of their own that has no daemon: whoever measures sets the rate.
+UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC = "production, unsteered", "opportunistic, unsteered"
+UNSTEERED = (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC)
+
 # How `cotenant run` is told.
 RUN_OPTIONS: dict[str, list[str]] = {
     AS_PRODUCTION: ["--class", "production"],
     AS_OPPORTUNISTIC: ["--class", "opportunistic"],
+    UNSTEERED_PRODUCTION: ["--class", "production", "--no-daemon"],
+    UNSTEERED_OPPORTUNISTIC: ["--class", "opportunistic", "--no-daemon"],
 } | {with_promise(p): ["--class", "production", "--slowdown", f"{p:.0%}"] for p in _PROMISES}
 
 # Who runs in a mode: how production is started, and how the opportunistic job.
@@ -125,8 +131,11 @@ DEFAULT_MODES = tuple(mode for mode in MODES if mode != SOLO)
 # A mode for each promise: what it promises.
 PROMISED = {f"cotenant {promise:.0%}": promise for promise in _PROMISES}
 MODES |= {mode: (with_promise(promise), AS_OPPORTUNISTIC) for mode, promise in PROMISED.items()}
+# A constant rate of the other job, of the GPU's time.
+DUTIES = {f"duty {duty:.0%}": duty for duty in (0.10, 0.25, 0.45, 0.70, 1.0)}
+MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTIES}
 CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
-PROMISE_PAIRS = ("encoder+gpt",)
+PROMISE_PAIRS = ("encoder+gpt", "compiled+gpt", "generate+gpt", "decode+longk")
 SHORT_MODES = ("alone", "timeslice", "mps-priority", "cotenant")
 QUICK_MODES = ("alone", "timeslice", "cotenant")
 

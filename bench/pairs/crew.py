@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import mps
-from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, Job
+from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, UNSTEERED, Job
 from clocks import Clocks
 from pace import MEASURED, Pace
 
@@ -45,11 +45,17 @@ class Setting:
             return [*self.cotenant, "run", "--require", *RUN_OPTIONS[start], "--", *plain]
         return plain
 
+    @property
+    def unsteered_segment(self) -> Path:
+        return self.folder / "unsteered"
+
     def environment_of(self, start: str) -> dict[str, str]:
         if start in _MPS_PRIORITY:
             if self.mps_environment is None:
                 raise Skipped(self.no_mps)
             return dict(self.mps_environment) | {"CUDA_MPS_CLIENT_PRIORITY": _MPS_PRIORITY[start]}
+        if start in UNSTEERED:
+            return dict(self.environment) | {"COTENANT_SEGMENT": str(self.unsteered_segment)}
         return dict(self.environment)
 
 
@@ -118,6 +124,10 @@ class Crew:
             env["COTENANT_SEGMENT"] = str(folder / "segment")
         title = job.name if start == PLAIN else f"{job.name} ({start})"
         self._workers[job, start] = Worker(title, self._setting.command(job, start, options), env, folder)
+
+    @property
+    def unsteered_segment(self) -> Path:
+        return self._setting.unsteered_segment
 
     def worker(self, job: Job, start: str) -> Worker:
         return self._workers[job, start]

@@ -187,23 +187,23 @@ def promises_table(section: Section) -> str:
         "Pair",
         "Mode",
         "Service mean, x alone [95 %]",
-        "Service p50, x alone",
+        "Windows over the promise",
+        "Worst window",
         "Other job's work",
-        "of ideal",
+        "of the best constant duty",
     )
-    lines = [section["machine"], "", line(columns), line(["---"] * 2 + ["--:"] * 4)]
+    lines = [section["machine"], "", line(columns), line(["---"] * 2 + ["--:"] * 5)]
     misses = []
     for entry in section["pairs"]:
         if "figures" not in entry:
-            lines.append(line([entry["pair"], entry.get("skipped") or entry["failed"], *[""] * 4]))
+            lines.append(line([entry["pair"], entry.get("skipped") or entry["failed"], *[""] * 5]))
             continue
-        figures = entry["figures"]
-        misses += figures["misses"]
-        for mode, row in figures["modes"].items():
-            if mode != "alone":
-                ratios = [_ratio(row["service_mean_ratio"]), _ratio(row["service_p50_ratio"])]
-                work = [_share(row["opportunistic_share"]), _ratio(row["share_of_ideal"])]
-                lines.append(line([entry["pair"], mode, *ratios, *work]))
+        misses += [f"{entry['pair']}: {miss}" for miss in entry["figures"]["misses"]]
+        for row in entry["figures"]["rows"]:
+            over = "" if row["promised"] is None else f"{row['over']} of {len(row['windows'])}"
+            best = "" if row["of_best"] is None else f"{row['of_best']:.2f} (of {row['best']:.0%})"
+            means = [_ratio(row["service_mean"]), over, f"{row['worst']:.2f}"]
+            lines.append(line([entry["pair"], row["mode"], *means, _share(row["share"]), best]))
     lines += ["", *(f"- Not kept: {miss}." for miss in misses)]
     return "\n".join(lines) + "\n"
 

@@ -56,6 +56,9 @@ class Observation:
     opportunistic_digests: list[str] = dataclasses.field(default_factory=list)
     late_ms: float = 0.0  # by how much a job was not ready at the window's start
     step_seconds: list[float] = dataclasses.field(default_factory=list)  # of the opportunistic job
+    # Since the window's start: when each request that was answered ended, and each step.
+    ended_s: list[float] = dataclasses.field(default_factory=list)
+    completions_s: list[float] = dataclasses.field(default_factory=list)
     start: float = 0.0
     sm_mhz: float | None = None
 
@@ -105,6 +108,8 @@ def run_window(
         worked.get("digests", []),
         max(answered.get("late_ms", 0.0), worked.get("late_ms", 0.0)),
         [after - before for before, after in itertools.pairwise(worked.get("completions", []))],
+        [ended - order.start for ended in answered.get("ended", [])],
+        [ended - order.start for ended in worked.get("completions", [])],
         order.start,
     )
 
@@ -127,16 +132,20 @@ def observe(crew: Crew, production: Job | None, opportunistic: Job | None, windo
     return dataclasses.replace(seen, sm_mhz=crew.clocks.between(seen.start, seen.start + window.seconds))
 
 
+def warm_up(crew: Crew, pair: Pair, modes: Sequence[str]) -> None:
+    for mode in modes:
+        # The seed of no round: nobody has met these arrivals before they count.
+        is_tenant = any(start in RUN_OPTIONS for start in MODES[mode])
+        length = crew.pace.learning if is_tenant else crew.pace.warm_up
+        observe(crew, pair.production, pair.opportunistic, Window(mode, length, seed=0))
+
+
 def measure_pair(
     crew: Crew, pair: Pair, modes: Sequence[str], rounds: int, seconds: float, narrate: Narrate
 ) -> dict[str, list[Observation]]:
     """What was seen in each mode, and in `solo`, round by round. The pair's workers are in the crew already."""
     everything = [*modes, SOLO]
-    for mode in everything:
-        # The seed of no round: nobody has met these arrivals before they count.
-        is_tenant = any(start in RUN_OPTIONS for start in MODES[mode])
-        length = crew.pace.learning if is_tenant else crew.pace.warm_up
-        observe(crew, pair.production, pair.opportunistic, Window(mode, length, seed=0))
+    warm_up(crew, pair, everything)
     seen: dict[str, list[Observation]] = {mode: [] for mode in everything}
     for number, windows in enumerate(plan(everything, rounds, seconds), start=1):
         narrate(f"{pair.name}: round {number} of {rounds}: {', '.join(window.mode for window in windows)}")

@@ -4,7 +4,7 @@ python bench/pairs/run.py --quick                       # four pairs, three mode
 python bench/pairs/run.py --pairs decode+gpt --modes timeslice,cotenant
 python bench/pairs/run.py short                         # requests of 1 to 2 ms: compiled, with copies, with launches
 python bench/pairs/run.py preemption                    # how long production waits for a GPU that is held
-python bench/pairs/run.py promises                      # what --slowdown 2% and 20% do
+python bench/pairs/run.py promises                      # are 2, 5, 10 and 20 % kept, and at what cost
 python bench/pairs/run.py overhead                      # what the interposer costs a job alone
 python bench/pairs/run.py page --markdown PAGE          # the tables of what an earlier run has found
 """
@@ -24,10 +24,12 @@ try:
     import clocks
     import overhead
     import preemption
+    import promises
     import report
     from catalogue import (
         CHOOSABLE,
         DEFAULT_MODES,
+        DUTIES,
         JOBS,
         MODES,
         MPS,
@@ -45,7 +47,7 @@ try:
     )
     from crew import Crew, Skipped, setting
     from options import add_start, at_least_one, machine, positive, words
-    from outcome import observations_as_json, pair_figures
+    from outcome import PairFigures, observations_as_json, pair_figures
     from rounds import gpu_ms, measure_pair
 
     from cotenant import __version__
@@ -65,7 +67,7 @@ DEFAULTS = {
     "short": (6, 1.0),
     "preemption": (2, 3.0),
     "overhead": (6, 0.5),
-    "promises": (6, 6.0),
+    "promises": (3, 10.0),  # six windows of 4 s, each after the first 2
     "page": (1, 1.0),
 }
 
@@ -149,7 +151,7 @@ def default_pairs(options: argparse.Namespace) -> Sequence[str]:
 
 def default_modes(options: argparse.Namespace) -> Sequence[str]:
     if options.what == "promises":
-        return tuple(PROMISED)
+        return (*PROMISED, *DUTIES)
     if options.what == "short":
         return SHORT_MODES
     return QUICK_MODES if options.quick else DEFAULT_MODES
@@ -196,8 +198,14 @@ def one_pair(
     try:
         about = crew.gather(pair.workers(modes))
         section["machine"] = section["machine"] or machine(about)
-        busy_ms = gpu_ms(crew, pair.production)
-        seen = measure_pair(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
+        if options.what == "promises":
+            rounds, seconds, path = options.rounds, options.seconds, crew.unsteered_segment
+            seen = promises.measure(crew, pair, modes, rounds, seconds, path, reporter.narrate)
+            figures = promises.figures(pair, seen)
+        else:
+            busy_ms = gpu_ms(crew, pair.production)
+            seen = measure_pair(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
+            figures = summary(pair_figures(pair, seen, busy_ms), reporter)
         explained = {
             f"{job.name} ({start})": crew.explained(job, start)
             for job, start in pair.workers(modes)
@@ -211,18 +219,22 @@ def one_pair(
         reporter.narrate(f"error: {pair.name}: {problem.message}")
         crew.dismiss()
         return entry | {"failed": problem.message}
-    figures = pair_figures(pair, seen, busy_ms)
-    for mode, row in figures.modes.items():
-        share = "" if row.opportunistic_share is None else f", other job {row.opportunistic_share.value:.0%}"
-        reporter.narrate(
-            f"{pair.name}: {mode:12} service p50 {row.service_p50_ms:.2f} ms ({row.service_p50_ratio.value:.2f}x), "
-            f"{figures.tail} {row.latency_tail_ms:.2f} ms ({row.tail_ratio.value:.2f}x){share}"
-        )
     return entry | {
-        "figures": figures.as_json(),
+        "figures": figures,
         "samples": observations_as_json(seen),
         "explained": explained,
     }
+
+
+def summary(figures: PairFigures, reporter: Reporter) -> dict[str, Any]:
+    """A line for each mode; all of it as JSON."""
+    for mode, row in figures.modes.items():
+        share = "" if row.opportunistic_share is None else f", other job {row.opportunistic_share.value:.0%}"
+        reporter.narrate(
+            f"{figures.pair}: {mode:12} service p50 {row.service_p50_ms:.2f} ms ({row.service_p50_ratio.value:.2f}x), "
+            f"{figures.tail} {row.latency_tail_ms:.2f} ms ({row.tail_ratio.value:.2f}x){share}"
+        )
+    return figures.as_json()
 
 
 def run_alone(

@@ -88,6 +88,7 @@ class Served:
     late_ms: float
     latencies_ms: list[float] = dataclasses.field(default_factory=list)
     services_ms: list[float] = dataclasses.field(default_factory=list)
+    ended: list[float] = dataclasses.field(default_factory=list)  # when, of those that were answered
     results: list[bytes] = dataclasses.field(default_factory=list)
     unanswered: int = 0
 
@@ -96,6 +97,7 @@ class Served:
         ended = time.monotonic()
         self.latencies_ms.append(1000.0 * (ended - due))
         self.services_ms.append(1000.0 * (ended - began))
+        self.ended.append(ended)
         if len(self.results) < COMPARED_REQUESTS:
             self.results.append(result)
         return ended

@@ -1,0 +1,172 @@
+"""Promised slowdowns: are they kept in every window, and does the other job get what it could have within them?
+
+    ratio of a window   mean service of the requests that ended in it / the same alone, with the same arrivals
+    windows             of 4 s, from 2 s after the other job's arrival on
+    best constant duty  the most work of the other job at a constant rate whose mean ratio is within the promise, found
+                        by a sweep in the same run, on a line between neighbouring rates
+
+The sweep has processes and a segment of its own without a daemon, so that nobody but this program sets a rate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from catalogue import DUTIES, PROMISED, SOLO, UNSTEERED_OPPORTUNISTIC, Pair
+from crew import Crew
+from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
+from rounds import Narrate, Observation, observe, plan, warm_up
+
+from cotenant import segment
+from cotenant.demo.opportunistic import steps_within
+from cotenant.errors import Problem
+
+SETTLING_SECONDS = 2.0
+WINDOW_SECONDS = 4.0
+LEAST_OF_BEST = 0.9
+
+
+def set_rate(path: Path, pid: int, rate: float) -> None:
+    """As a daemon would, on all GPUs; 1: no limit."""
+    memory = segment.writable(path)
+    for at in range(segment.PAGE, segment.SEGMENT_BYTES, segment.PAGE):
+        slot = segment.Slot.from_buffer(memory, at)
+        if slot.pid == pid and segment.is_live(slot):
+            for gpu in slot.gpus:
+                gpu.rate = 0 if rate >= 1 else max(1, round(1000 * rate))
+
+
+def measure(
+    crew: Crew, pair: Pair, modes: Sequence[str], rounds: int, seconds: float, path: Path, narrate: Narrate
+) -> dict[str, list[Observation]]:
+    """`path`: the segment of the sweep."""
+    everything = [*modes, SOLO]
+    # Each way of starting once; guard meets the neighbour's arrival in the windows themselves.
+    warm_up(crew, pair, ["alone", SOLO, *[mode for mode in modes if mode in PROMISED]])
+    seen: dict[str, list[Observation]] = {mode: [] for mode in everything}
+    for number, windows in enumerate(plan(everything, rounds, seconds), start=1):
+        narrate(f"{pair.name}: round {number} of {rounds}: {', '.join(window.mode for window in windows)}")
+        for planned in windows:
+            window = planned
+            if planned.mode in DUTIES:
+                worker = crew.worker(pair.opportunistic, UNSTEERED_OPPORTUNISTIC)
+                try:
+                    set_rate(path, worker.pid, DUTIES[planned.mode])
+                except (OSError, segment.BadSegment) as error:
+                    raise Problem(f"no rate can be set: {error}") from None
+                # A constant rate needs no time to be found: one window is enough.
+                window = dataclasses.replace(planned, seconds=min(seconds, SETTLING_SECONDS + WINDOW_SECONDS))
+            seen[planned.mode].append(observe(crew, pair.production, pair.opportunistic, window))
+    return seen
+
+
+def spans(seconds: float) -> list[tuple[float, float]]:
+    """The windows of so many seconds; of too few for one, what there is after the first third."""
+    count = int((seconds - SETTLING_SECONDS) / WINDOW_SECONDS + 1e-9)
+    if count < 1:
+        return [(min(SETTLING_SECONDS, seconds / 3), seconds)]
+    first = SETTLING_SECONDS
+    return [
+        (first + WINDOW_SECONDS * number, first + WINDOW_SECONDS * (number + 1)) for number in range(count)
+    ]
+
+
+def mean_services(seen: Observation, within: Sequence[tuple[float, float]]) -> list[float | None]:
+    found = []
+    for begin, end in within:
+        inside = [
+            service
+            for service, ended in zip(seen.samples.services_ms, seen.ended_s, strict=True)
+            if begin <= ended < end
+        ]
+        found.append(statistics.fmean(inside) if inside else None)
+    return found
+
+
+def work_rate(seen: Observation) -> float:
+    """Steps a second once it has settled."""
+    begin, end = spans(seen.samples.seconds)[0][0], seen.samples.seconds
+    return steps_within(seen.completions_s, begin, end) / (end - begin)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    mode: str
+    promised: float | None  # None: a constant duty
+    windows: list[float]  # ratios
+    service_mean: Estimate
+    share: Estimate
+
+    @property
+    def over(self) -> int:
+        return 0 if self.promised is None else sum(ratio > 1 + self.promised for ratio in self.windows)
+
+    @property
+    def worst(self) -> float:
+        return max(self.windows)
+
+
+def kept(mode: str, seen: Mapping[str, Sequence[Observation]]) -> Kept:
+    above, below, shares = [], [], []
+    for ours, alone, solo in zip(seen[mode], seen["alone"], seen[SOLO], strict=True):
+        within = spans(ours.samples.seconds)
+        for one, base in zip(mean_services(ours, within), mean_services(alone, within), strict=True):
+            if one is not None and base is not None:
+                above.append(one)
+                below.append(base)
+        shares.append(work_rate(ours) / solo.samples.steps_per_second)
+    if not above:
+        raise Problem(f"no request was answered in a window of {mode}: give more --seconds")
+    ratios = [one / base for one, base in zip(above, below, strict=True)]
+    return Kept(mode, PROMISED.get(mode), ratios, of_ratios(above, below), of_shares(shares))
+
+
+def best_constant(sweep: Sequence[Kept], promised: float) -> float:
+    """The most work within the promise: nothing at all is always within it."""
+    limit = 1.0 + promised
+    points = sorted((one.share.value, one.service_mean.value) for one in sweep)
+    best, before = 0.0, (0.0, 1.0)
+    for share, ratio in points:
+        if ratio <= limit:
+            best = max(best, share)
+        elif before[1] <= limit:
+            part = (limit - before[1]) / (ratio - before[1])
+            best = max(best, before[0] + part * (share - before[0]))
+        before = (share, ratio)
+    return best
+
+
+def figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> dict[str, Any]:
+    found = [kept(mode, seen) for mode in seen if mode in PROMISED or mode in DUTIES]
+    sweep = [one for one in found if one.promised is None]
+    rows, misses = [], []
+    for one in found:
+        row: dict[str, Any] = {
+            **dataclasses.asdict(one),
+            "over": one.over,
+            "worst": one.worst,
+            "best": None,
+            "of_best": None,
+        }
+        rows.append(row)
+        if one.promised is None:
+            continue
+        verdict = MISSED if one.over else one.service_mean.at_most(1 + one.promised)
+        if verdict != MET:
+            misses.append(
+                f"{one.mode}: service mean {shown(one.service_mean)} x alone, "
+                f"{one.over} of {len(one.windows)} windows over, the worst {one.worst:.2f}: {verdict}"
+            )
+        if sweep:
+            row["best"] = best_constant(sweep, one.promised)
+            row["of_best"] = one.share.value / row["best"] if row["best"] else None
+            if row["of_best"] is not None and row["of_best"] < LEAST_OF_BEST:
+                misses.append(
+                    f"{one.mode}: work {row['of_best']:.2f} of the best constant duty, "
+                    f"wanted {LEAST_OF_BEST:.2f}: {MISSED}"
+                )
+    return {"pair": pair.name, "rows": rows, "misses": misses}
