@@ -17,11 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cotenant.daemon import files
-from cotenant.daemon.clocks import Reading
-from cotenant.policies.interface import GpuState
+
+if TYPE_CHECKING:  # `cotenant run` needs this file, and is to start quickly
+    from cotenant.daemon.clocks import Reading
 
 Key = tuple[int, int, int]  # PID, when it was started, GPU
 SHORTEST_PAUSE_SECONDS = 0.25
@@ -184,6 +185,9 @@ def about(found: Any) -> About:
 
 
 def reading(found: Any) -> Reading:
+    from cotenant.daemon.clocks import Reading
+    from cotenant.policies.interface import GpuState
+
     state, problem = found["state"], text(found["problem"])
     if state is None:
         return Reading(problem=problem)
