@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import shlex
 import signal
@@ -62,7 +63,8 @@ except ImportError as missing:
         "--python names the one that has PyTorch"
     ) from None
 
-SECONDS = 0.8
+SECONDS = 0.6
+NOTICE_SECONDS = 0.3  # before each of some sixty windows a round
 
 
 def arguments() -> argparse.Namespace:
@@ -247,7 +249,8 @@ def run(options: argparse.Namespace) -> int:
             setting(shlex.split(options.python), shlex.split(options.cotenant), with_mps)
         )
         watched = stack.enter_context(clocks.watched())
-        crew = stack.enter_context(Crew(place, found.narrate, clocks=watched, pace=options.pace))
+        pace = dataclasses.replace(options.pace, notice=min(options.pace.notice, NOTICE_SECONDS))
+        crew = stack.enter_context(Crew(place, found.narrate, clocks=watched, pace=pace))
         return run_crowds(options, place, crew, found)
 
 
