@@ -192,3 +192,23 @@ def test_what_cannot_leave_the_gpu_is_all_but_what_can_move(explained: Any, scen
     assert "4M of its memory cannot leave the GPU" in explained()
     slot.memory[0].movable_bytes = 10 << 20
     assert "cannot leave the GPU" not in explained()
+
+
+def test_where_the_time_of_a_burst_goes(scene: Scene, explained: Any) -> None:
+    slot = scene.tenant(
+        10, "serve", TenantClass.production, waits=4, waited_ns=840_000, gap_ns=10**8, busy_ns=18 * 10**8
+    )
+    slot.gpus[0].figures.bursts = 1000
+    text = explained(10)
+    assert (
+        "of a burst of 1.80 ms it waited 0.21 ms for the GPU, ran 1.49 ms and waited 0.10 ms for itself"
+        in text
+    )
+    assert "nobody else was at work" not in text
+    slot.pace[0].now_ns, slot.pace[0].alone_ns = 120_000, 100_000
+    assert "its operations take 20% more GPU time than when nobody else was at work" in explained(10)
+
+
+def test_a_job_that_passes_gates_has_no_breakdown(scene: Scene, explained: Any) -> None:
+    scene.waiting(waits=4, waited_ns=840_000, busy_ns=10**9)
+    assert "of a burst" not in explained()

@@ -19,6 +19,7 @@ STRUCTURES = {
     "Slot": segment.Slot,
     "Slot::Asked": segment.Asked,
     "Slot::Memory": segment.Memory,
+    "Slot::Pace": segment.Pace,
     "Slot::Residence": segment.Residence,
     "Header::Crowding": segment.Crowding,
     "OnGpu": segment.OnGpu,

@@ -158,7 +158,12 @@ void Membership::become_busy(int gpu) {
     wire::go_busy(*segment_, index_, gpu);
     // While it was idle it has not looked who is there.
     company_.fetch_or(1u << gpu);
-    if (asleep_.load()) wake();
+    if (asleep_.load() == soundly) wake();
+}
+
+void Membership::time_start(const StreamState& state) {
+    if (!(below_.load(std::memory_order_relaxed) >> state.gpu & 1) || captures_open.load()) return;
+    if (breakdown_.begin(state, burst_began_ns_[state.gpu].load()) && asleep_.load()) wake();
 }
 
 CUdeviceptr Membership::gate_address(CUcontext context, int gpu) {
@@ -220,7 +225,7 @@ void Membership::mark_end_of_work(StreamState& state) {
 }
 
 void Membership::wake() {
-    asleep_.store(0);
+    asleep_.store(awake);
     wake_all(asleep_);
 }
 

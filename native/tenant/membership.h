@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "tenant/breakdown.h"
 #include "tenant/captures.h"
 #include "tenant/durations.h"
 #include "tenant/gpu_pages.h"
@@ -32,6 +33,8 @@ class Membership {
 
     // The edge from idle to busy on a GPU: closes the gates of the classes below.
     void become_busy(int gpu);
+    // Right after it, by the thread that is about to launch into this stream: how long will the burst wait for the GPU?
+    void time_start(const StreamState& state);
     // Whether somebody whom this tenant may have to wait for uses the GPU.
     bool has_company(int gpu) const { return company_.load(std::memory_order_relaxed) >> gpu & 1; }
     bool is_leaving() const { return leaving_.load(); }
@@ -49,6 +52,7 @@ class Membership {
     int begin_end_of(CUcontext context) {
         streams.remove_if([&](const StreamState& state) { return state.context == context; });
         samples.forget_context(context);
+        breakdown_.forget_context(context);
         captures_open.remove_all_of(context);
         return pages_.begin_end_of(context);
     }
@@ -79,6 +83,9 @@ class Membership {
     static void* watcher_main(void* self);
 
     static constexpr CUdeviceptr kCannotMap = 1;
+    // How the watcher sleeps: so that any burst wakes it, or, as bursts seldom come alone, only one whose start is
+    // timed.
+    enum Sleep : uint32_t { awake, soundly, lightly };
 
     bool start();
     void introduce();
@@ -101,6 +108,9 @@ class Membership {
     bool is_empty(StreamState& state);
     uint64_t grace_ns() const;
     void nap(uint64_t ns);
+    void doze(uint64_t ns, uint32_t how);
+    void look_at_start();
+    void nap_between_looks(uint64_t ns);
     void nap_with_an_eye_open(uint64_t ns);
     void change_class(uint32_t wanted);
     template <class Do>
@@ -127,7 +137,9 @@ class Membership {
     std::atomic<uint32_t> used_gpus_{0};  // bit: some stream of ours is there
     std::atomic<uint32_t> company_{0};    // bit: see has_company
     std::atomic<uint32_t> phase_{0};      // of the watcher: see membership.cpp; also its futex
-    std::atomic<uint32_t> asleep_{0};
+    std::atomic<uint32_t> asleep_{0};     // Sleep; also the watcher's futex
+    std::atomic<uint32_t> below_{0};      // bit: a lower class uses this GPU
+    Breakdown breakdown_;
     std::atomic<uint32_t> leaving_{0};
     std::atomic<uint64_t> burst_began_ns_[wire::kGpus]{};
 

@@ -150,7 +150,9 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     add_one(figure(here.figures, kind));
     passes_gates_ =
         admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
-    if (!here.busy.load(std::memory_order_relaxed)) membership_->become_busy(state->gpu);
+    if (here.busy.load(std::memory_order_relaxed)) return;
+    membership_->become_busy(state->gpu);
+    if (!passes_gates_) membership_->time_start(*state);
 }
 
 void Work::pass_gate(Shape shape) {

@@ -37,6 +37,8 @@ constexpr uint64_t kLookNs = 500 * kMillisecond;
 constexpr uint64_t kGarbageNs = 100 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
 constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000;
+// While the start of a burst is timed.
+constexpr uint64_t kTimingNap = 10000, kTimedNs = 5 * kMillisecond;
 
 }  // namespace
 
@@ -46,6 +48,7 @@ void Membership::watch() {
     driver.cuThreadExchangeStreamCaptureMode(&relaxed);
     uint64_t last_busy = 0, last_care = 0;
     while (!leaving_.load()) {
+        look_at_start();
         uint64_t now = wire::now_ns();
         take_requests(now);
         if (now - last_care >= kCareNs) {
@@ -65,9 +68,9 @@ void Membership::watch() {
             last_busy = now;
             beat(now);
             for_each_used_gpu([&](int gpu) { look_at(gpu, now); });
-            nap_with_an_eye_open(pace(now));
+            nap_between_looks(pace(now));
         } else if (now - last_busy < kLingerNs && (has_others_below_ || has_equals_)) {
-            nap(kLongestNap);
+            doze(kLongestNap, lightly);
         } else if (timing) {
             nap(kCalmNs);
         } else {
@@ -135,6 +138,12 @@ void Membership::look_around(uint64_t now) {
         has_equals_ |= equals;
         has_above_ |= above;
         uint32_t bit = 1u << gpu;
+        if (below)
+            below_.fetch_or(bit);
+        else
+            below_.fetch_and(~bit);
+        if (!admission::is_gated(rule, tenant_class))
+            breakdown_.weigh(*slot_, gpu, !wire::anybody_at_work(*segment_, index_, gpu), now);
         if (above || equals || steered || (below && rule == admission::fair))
             company_.fetch_or(bit);
         else
@@ -148,6 +157,13 @@ void Membership::look_at(int gpu, uint64_t now) {
     if (!slot_->gpus[gpu].busy.load()) return;
     look_for_idleness(gpu, now);
     mind_gate(gpu, now);
+}
+
+// When it began is known as closely as looks come: soon after another, for as long as such a wait may last.
+void Membership::look_at_start() {
+    if (!breakdown_.is_timing() || captures_open.load() || !try_lock()) return;
+    if (!captures_open.load()) breakdown_.look_at_start(*slot_, wire::now_ns());
+    unlock();
 }
 
 uint64_t Membership::pace(uint64_t now) const {
@@ -222,7 +238,9 @@ uint64_t Membership::grace_ns() const {
 void Membership::look_for_idleness(int gpu, uint64_t now) {
     Pause& pause = pauses_[gpu];
     bool changed = false;
-    if (has_unfinished(gpu, &changed) || changed) {
+    bool unfinished = has_unfinished(gpu, &changed);
+    breakdown_.saw_streams(slot_->gpus[gpu], gpu, !unfinished, unfinished || changed, burst_began_ns_[gpu].load(), now);
+    if (unfinished || changed) {
         if (pause.on) {
             // A pause that was given away ended with the launch that made us busy again.
             uint64_t began = burst_began_ns_[gpu].load();
@@ -242,8 +260,10 @@ void Membership::look_for_idleness(int gpu, uint64_t now) {
     // launching thread's again.
     if (has_unfinished(gpu, &changed) || changed)
         become_busy(gpu);
-    else
+    else {
+        breakdown_.saw_idle(gpu);
         wire::refresh_gates(*segment_, terms_.tenant_class, gpu);
+    }
 }
 
 // A burst lasts from the launch that began it to when the streams were first seen empty.
@@ -347,9 +367,25 @@ void Membership::nap(uint64_t ns) {
         clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
         return;
     }
-    asleep_.store(1);
-    if (!leaving_.load() && !is_busy()) syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &length, nullptr, 0);
-    asleep_.store(0);
+    doze(ns, soundly);
+}
+
+void Membership::doze(uint64_t ns, uint32_t how) {
+    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+    asleep_.store(how);
+    if (!leaving_.load() && !is_busy()) syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, how, &length, nullptr, 0);
+    asleep_.store(awake);
+}
+
+void Membership::nap_between_looks(uint64_t ns) {
+    uint64_t until = wire::now_ns() + ns;
+    for (uint64_t now = until - ns; breakdown_.is_timing() && now + kTimingNap < until; now = wire::now_ns()) {
+        if (burst_age_ns(now) > kTimedNs || leaving_.load()) break;
+        nap(kTimingNap);
+        look_at_start();
+    }
+    uint64_t now = wire::now_ns();
+    if (now < until) nap_with_an_eye_open(until - now);
 }
 
 // In a shared segment nobody else can close our gate: we see for ourselves whether somebody goes first.

@@ -348,6 +348,10 @@ bool has_work(Segment& segment, int index, int gpu) {
     return slot.gpus[gpu].busy.load() && is_live(slot) && !is_stale(segment, slot.heartbeat_ns.load());
 }
 
+bool anybody_at_work(Segment& segment, int index, int gpu) {
+    return any_in(segment, 0, kClasses - 1, [&](int other) { return other != index && has_work(segment, other, gpu); });
+}
+
 bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last) {
     return any_in(segment, first, last, [&](int other) { return other != index && uses(segment.slot(other), gpu); });
 }

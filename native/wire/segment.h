@@ -45,6 +45,8 @@ uint32_t best_class_of_own(Segment& segment);
 void members(Segment& segment, uint64_t words[kSlotWords]);
 // Whether the slot's owner is alive and not stopped, and has work on this GPU.
 bool has_work(Segment& segment, int index, int gpu);
+// Whether any other tenant has work on this GPU, held at its gate or not.
+bool anybody_at_work(Segment& segment, int index, int gpu);
 // Whether any other tenant of these classes, `first` to `last`, uses this GPU, with work or without.
 bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last);
 // Whether anybody has been promised a share of this GPU whatever the classes above do.

@@ -32,7 +32,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr size_t kSmallestPage = 4096;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -126,6 +126,10 @@ struct OnGpu {
     alignas(64) Flag gate;  // written by others too
     Flag over_rate;         // it has used more than `rate`
     Flag below_floor;       // it has got less than `floor`
+    // Where the time of one that passes no gates goes (tenant/breakdown.h).
+    Flag waits;       // bursts whose start was timed
+    Count waited_ns;  // how long these waited for the GPU in all
+    Count gap_ns;     // of busy_ns, its streams were empty: it waited for itself
     alignas(64) Flag busy;
     Flag holds_turn;  // among its equals it goes on until it is `turn_us` ahead of one that waits
     Figures figures;
@@ -199,6 +203,11 @@ struct Slot {
         Count refused;        // allocations that the limit did not allow
         Count movable_bytes;  // of memory_bytes: can go to host memory and come back
     } memory[kGpus];
+    // GPU time that an operation takes, of one that passes no gates; 0: not known.
+    struct Pace {
+        Flag now_ns;    // lately
+        Flag alone_ns;  // when nobody else was last at work on the GPU
+    } pace[kGpus];
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);

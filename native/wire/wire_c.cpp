@@ -147,12 +147,16 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(Slot::Residence, dropped_bytes);
         FIELD(Slot, gpus);
         FIELD(Slot, memory);
+        FIELD(Slot, pace);
         FIELD(Slot::Memory, driver_bytes);
         FIELD(Slot::Memory, refused);
         FIELD(Slot::Memory, movable_bytes);
         FIELD(OnGpu, gate);
         FIELD(OnGpu, over_rate);
         FIELD(OnGpu, below_floor);
+        FIELD(OnGpu, waits);
+        FIELD(OnGpu, waited_ns);
+        FIELD(OnGpu, gap_ns);
         FIELD(OnGpu, busy);
         FIELD(OnGpu, holds_turn);
         FIELD(OnGpu, figures);
@@ -164,6 +168,8 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(OnGpu, rate);
         FIELD(OnGpu, in_flight_us);
         FIELD(OnGpu, turn_key);
+        FIELD(Slot::Pace, now_ns);
+        FIELD(Slot::Pace, alone_ns);
         FIELD(Slot::Asked, tenant_class);
         FIELD(Slot::Asked, weight);
         FIELD(Slot::Asked, slowdown);
@@ -186,6 +192,7 @@ EXPORT const char* cotenant_wire_layout() {
         field("Header::Crowding", 0, sizeof(wire::Header::Crowding));
         field("Slot::Residence", 0, sizeof(wire::Slot::Residence));
         field("Slot::Memory", 0, sizeof(wire::Slot::Memory));
+        field("Slot::Pace", 0, sizeof(wire::Slot::Pace));
         field("OnGpu", 0, sizeof(wire::OnGpu));
         field("Figures", 0, sizeof(wire::Figures));
         return out;

@@ -23,7 +23,7 @@ from cotenant import parts
 from cotenant.terminal import printable
 
 MAGIC = b"cotenant"
-VERSION = 4
+VERSION = 5
 PAGE = max(4096, mmap.PAGESIZE)  # as wire::page_bytes
 SLOTS = 256
 GPUS = 16
@@ -128,7 +128,10 @@ class OnGpu(ctypes.Structure):
         ("gate", c_uint32),
         ("over_rate", c_uint32),
         ("below_floor", c_uint32),
-        ("gate_line", c_uint8 * 52),
+        ("waits", c_uint32),
+        ("waited_ns", c_uint64),
+        ("gap_ns", c_uint64),
+        ("gate_line", c_uint8 * 32),
         ("busy", c_uint32),
         ("holds_turn", c_uint32),
         ("figures", Figures),
@@ -149,6 +152,10 @@ class Asked(ctypes.Structure):
 
 class Memory(ctypes.Structure):
     _fields_ = [("driver_bytes", c_uint64), ("refused", c_uint64), ("movable_bytes", c_uint64)]
+
+
+class Pace(ctypes.Structure):
+    _fields_ = [("now_ns", c_uint32), ("alone_ns", c_uint32)]
 
 
 class Residence(ctypes.Structure):
@@ -206,6 +213,7 @@ class Slot(ctypes.Structure):
         ("unused", c_uint8 * 152),
         ("gpus", OnGpu * GPUS),
         ("memory", Memory * GPUS),
+        ("pace", Pace * GPUS),
     ]
 
 
@@ -240,6 +248,12 @@ class Use:
     driver_bytes: int = 0  # of these, contexts, modules and what else the driver took by itself
     refused: int = 0  # allocations that the memory limit did not allow
     movable_bytes: int = 0  # of memory_bytes, what can go to host memory; the rest is pinned
+    # Of one that passes no gates: see cotenant.breakdown.
+    waits: int = 0
+    waited_ns: int = 0
+    gap_ns: int = 0
+    operation_ns: int = 0
+    operation_alone_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -624,6 +638,11 @@ def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
                 slot.memory[number].driver_bytes,
                 slot.memory[number].refused,
                 slot.memory[number].movable_bytes,
+                on.waits,
+                on.waited_ns,
+                on.gap_ns,
+                slot.pace[number].now_ns,
+                slot.pace[number].alone_ns,
             )
 
 

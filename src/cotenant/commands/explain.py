@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from cotenant import amounts, memory_size, segment
+from cotenant.classes import TenantClass
 from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem
 from cotenant.terminal import printable, say
@@ -68,6 +69,7 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
             "used_seconds": use.used_ns / 1e9,
             "busy_seconds": use.busy_ns / 1e9,
             "in_flight_us": use.in_flight_us,
+            "breakdown": breakdown_of(tenant, use),
             "state": gpu_states.figures(shown, use.gpu),
             "at_work": gpu_states.at_work(shown, tenant, use.gpu),
         }
@@ -87,6 +89,13 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
         "gpus": gpus,
         "policy": policy_about(seen, tenant, path),
     }
+
+
+def breakdown_of(tenant: segment.Tenant, use: segment.Use) -> dict[str, Any] | None:
+    from cotenant import breakdown
+
+    found = breakdown.of(use) if tenant.tenant_class == TenantClass.production else None
+    return vars(found) | {"text": list(breakdown.in_words(found))} if found else None
 
 
 def memory_of(tenant: segment.Tenant) -> dict[str, Any]:
@@ -145,6 +154,8 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
             yield from (f"  because {why}" for why in gpu["why"])
         if gpu["waits"] and not gpu["why"]:
             yield "  its gate is being opened in this moment"
+        if gpu["breakdown"]:
+            yield from (f"  {line}" for line in gpu["breakdown"]["text"])
         if about["policy"]["daemon"] is not None:
             yield f"  {gpu['state']['in_words']}"
         if gpu["at_work"] and gpu["at_work"]["in_words"]:

@@ -196,6 +196,8 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
                 | {"used_ns": use.used_ns, "busy_ns": use.busy_ns, "in_flight_us": use.in_flight_us}
                 | {"memory_bytes": use.memory_bytes, "driver_bytes": use.driver_bytes, "refused": use.refused}
                 | {"movable_bytes": use.movable_bytes}
+                | {"waits": use.waits, "waited_ns": use.waited_ns, "gap_ns": use.gap_ns}
+                | {"operation_ns": use.operation_ns, "operation_alone_ns": use.operation_alone_ns}
                 | {"nvml_bytes": nvml.get((use.uuid, tenant.pid))}
                 | use.figures
                 for use in tenant.uses

@@ -1,0 +1,98 @@
+"""Where a production job's time goes: waiting for the GPU, waiting for itself, running."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import breakdown
+from tests.interposer.test_gates import use
+from tests.interposer.test_sharing import busy, set_knob
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from cotenant import segment
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+# Bursts of two kernels of so many microseconds, so many microseconds apart by the CPU, and then a rest of 25 ms. Each
+# burst in the stream that it is told of: one of its own, the legacy or the per-thread default stream.
+BURSTS = """
+import ctypes, select, sys, time
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('spin')
+streams = {'own': gpu.stream(), 'legacy': driver.CUstream(1), 'per-thread': driver.CUstream(2)}
+stream = streams[sys.argv[3]]
+length = ctypes.c_uint64(int(sys.argv[1])); gap = int(sys.argv[2]) / 1e6
+parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+def burst():
+    gpu.launch(kernel, stream, ctypes.addressof(parameters)); check(driver.cuStreamSynchronize(stream))
+    if gap: time.sleep(gap)
+    gpu.launch(kernel, stream, ctypes.addressof(parameters)); check(driver.cuStreamSynchronize(stream))
+burst()
+print('ready', flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    burst(); time.sleep(0.025)
+"""
+
+
+def bursts(tenant: Start, kernel_us: int, gap_us: int, stream: str = "own") -> Tenant:
+    command = [sys.executable, "-u", "-c", BURSTS, str(kernel_us), str(gap_us), stream]
+    one = tenant("production", command)
+    assert one.hear() == "ready"
+    return one
+
+
+def timed(tenants_now: TenantsNow, one: Tenant, starts: int) -> breakdown.Breakdown:
+    before = use(tenants_now(), one).waits
+    wait_for(lambda: use(tenants_now(), one).waits >= before + starts)
+    found = breakdown.of(use(tenants_now(), one))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("stream", ["own", "legacy", "per-thread"])
+def test_starts_of_bursts_are_timed_in_every_kind_of_stream(
+    tenant: Start, tenants_now: TenantsNow, stream: str
+) -> None:
+    one = bursts(tenant, 100, 0, stream)
+    busy(tenant, "opportunistic", 20_000)
+    found = timed(tenants_now, one, 10)
+    assert found.wait_us is not None and 0 < found.wait_us < found.burst_us
+
+
+def test_with_nobody_below_no_start_is_timed(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = bursts(tenant, 100, 0)
+    before = use(tenants_now(), one).figures["bursts"]
+    wait_for(lambda: use(tenants_now(), one).figures["bursts"] > before + 20)
+    assert use(tenants_now(), one).waits == 0
+    found = breakdown.of(use(tenants_now(), one))
+    assert found and found.wait_us is None
+
+
+def test_a_gap_inside_a_burst_is_waiting_for_itself(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = bursts(tenant, 1000, 10_000)
+    set_knob(one, "grace_us", 15_000)  # the gap is inside the burst, and the rest is not
+    busy(tenant, "opportunistic", 100)
+    wait_for(lambda: use(tenants_now(), one).gap_ns > 100_000_000)
+    seen = use(tenants_now(), one)
+    assert seen.gap_ns < seen.busy_ns
+
+
+def test_what_an_operation_takes_is_compared_with_when_it_was_alone(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    one = bursts(tenant, 2000, 0)
+    wait_for(lambda: use(tenants_now(), one).operation_alone_ns > 0)
+    alone = use(tenants_now(), one).operation_alone_ns
+    assert alone >= 2_000_000 * 0.9
+    busy(tenant, "opportunistic", 100)
+    wait_for(lambda: use(tenants_now(), one).operation_ns != use(tenants_now(), one).operation_alone_ns)
+    found = breakdown.of(use(tenants_now(), one))
+    assert found and found.slower is not None
