@@ -37,6 +37,9 @@ def test_a_wide_kernel_is_judged_by_how_long_it_takes_on_the_free_sms(decide: As
 
 def test_nothing_pads_a_kernel_that_fills_the_gpu(decide: Ask) -> None:
     assert pad(decide, us=1, sms=1, gpu_free_sms=0) == "wait"
+    # Nor one that leaves less than an SM.
+    assert pad(decide, us=1, sms=1, gpu_free_sms=0.9) == "wait"
+    assert pad(decide, us=1, sms=1, gpu_free_sms=1) == "go"
 
 
 def test_production_s_pauses_within_a_request_are_not_padded(decide: Ask) -> None:
