@@ -172,6 +172,23 @@ check(driver.cuArrayDestroy(array)); print(counted() - before)
     assert one.finish().split() == ["8", "0"]
 
 
+def test_small_arrays_share_the_drivers_pages(tenant: Start) -> None:
+    one = tenant(
+        "standard",
+        """
+from soft import Gpu, check, driver
+from memory_ways import counted
+gpu = Gpu(); wanted = driver.CUDA_ARRAY_DESCRIPTOR(); wanted.Width, wanted.Height = 1024, 160
+wanted.Format, wanted.NumChannels = driver.CUarray_format.CU_AD_FORMAT_FLOAT, 1; before = counted()
+arrays = []
+for _ in range(7): arrays.append(check(driver.cuArrayCreate(wanted))); print(counted() - before >> 20)
+while arrays: check(driver.cuArrayDestroy(arrays.pop())); print(counted() - before >> 20)
+""",
+    )
+    # 640 KiB each, in pages of 2 MiB.
+    assert [int(word) for word in one.finish().split()] == [2, 2, 2, 4, 4, 4, 6, 4, 4, 4, 2, 2, 2, 0]
+
+
 def test_pointers_that_are_nobodys_change_nothing(tenant: Start) -> None:
     one = tenant(
         "standard",

@@ -75,12 +75,13 @@ def test_every_kind_of_memory_comes_back_whole(job: Tenant, cotenant: Run, tenan
         ("ordered", 1000),
         ("ordered", 9 * MiB),
         ("mapped", 6 * MiB),
+        ("mapped-again", 4 * MiB),
     ):
         tell(job, f"add {way} {size}", "added")
     tell(job, "add alloc 700 500", "added")
     before = tenants_now()[0].uses[0].memory_bytes
     for _ in range(3):
-        assert "is paused: 22M on the host" in pause(cotenant, job)
+        assert "is paused: 26M on the host" in pause(cotenant, job)
         (now,) = tenants_now()
         assert (now.where, now.uses[0].memory_bytes, now.host_bytes) == (Where.away, 0, before)
         resume(cotenant, job)

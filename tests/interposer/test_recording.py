@@ -170,6 +170,29 @@ for _ in range(30): check(driver.cuMemsetD8(memory, 0, 10)); check(driver.cuMems
     assert fills.sum() == 60 and (operations.wait_us[fills] > 0).all()
 
 
+def test_rows_take_what_lies_between_them(record: Record, tmp_path: Path) -> None:
+    done = record("pointer, pitch = check(driver.cuMemAllocPitch(1000, 20, 4)); print(pitch)")
+    assert done.returncode == 0, done.stderr
+    operations = read(tmp_path / "job.trace").operations
+    assert operations.bytes[operations.kind == Kind.allocate].tolist() == [20 * int(done.stdout)]
+
+
+def test_a_launch_on_several_devices_is_in_its_stream(record: Record, tmp_path: Path) -> None:
+    done = record("""
+class Launch(ctypes.Structure):
+    _fields_ = [('function', ctypes.c_void_p), ('shape', ctypes.c_uint * 7), ('stream', ctypes.c_void_p)]
+    _fields_ += [('parameters', ctypes.c_void_p)]
+gpu.launch(empty); gpu.launch(empty, stream)
+one = Launch(int(empty), (ctypes.c_uint * 7)(*[1] * 6, 0), int(stream), None)
+print(ctypes.CDLL('libcuda.so.1').cuLaunchCooperativeKernelMultiDevice(ctypes.byref(one), 1, 0))
+gpu.synchronize()
+""")
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    operations = read(tmp_path / "job.trace").operations
+    default, own, on_each = operations.stream[operations.kind == Kind.kernel]
+    assert default != own == on_each
+
+
 @contextmanager
 def stopped(pid: int, name: str) -> Iterator[None]:
     """Keeps one thread of a process from running."""

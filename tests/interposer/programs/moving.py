@@ -19,7 +19,7 @@ def device_location() -> Any:
     return location
 
 
-def by_mapping(size: int) -> Any:
+def by_mapping(size: int, elsewhere_before: bool = False) -> Any:
     """As PyTorch's expandable segments do it: several handles side by side, released once mapped."""
     prop = driver.CUmemAllocationProp()
     prop.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -29,8 +29,12 @@ def by_mapping(size: int) -> Any:
     access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     size = -(-size // PAGE) * PAGE
     base = check(driver.cuMemAddressReserve(size, 0, 0, 0))
+    elsewhere = check(driver.cuMemAddressReserve(PAGE, 0, 0, 0))
     for at in range(0, size, PAGE):
         handle = check(driver.cuMemCreate(PAGE, prop, 0))
+        if elsewhere_before:
+            check(driver.cuMemMap(elsewhere, PAGE, 0, handle, 0))
+            check(driver.cuMemUnmap(elsewhere, PAGE))
         check(driver.cuMemMap(int(base) + at, PAGE, 0, handle, 0))
         check(driver.cuMemRelease(handle))
     check(driver.cuMemSetAccess(base, size, [access], 1))
@@ -41,6 +45,7 @@ WAYS: dict[str, Callable[[int], Any]] = {
     "alloc": lambda size: check(driver.cuMemAlloc(size)),
     "ordered": lambda size: check(driver.cuMemAllocAsync(size, 0)),
     "mapped": by_mapping,
+    "mapped-again": lambda size: by_mapping(size, elsewhere_before=True),
 }
 
 
