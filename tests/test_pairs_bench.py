@@ -469,6 +469,39 @@ def test_a_preemption_that_takes_too_long_is_listed() -> None:
     assert "spin-100us" in miss
 
 
+def burst(count: int, busy_ns: int, waits: int, waited_ns: int, gap_ns: int) -> Any:
+    segment = load("cotenant.segment")
+    return segment.Use(
+        0,
+        "",
+        False,
+        False,
+        {"bursts": count},
+        busy_ns=busy_ns,
+        waits=waits,
+        waited_ns=waited_ns,
+        gap_ns=gap_ns,
+    )
+
+
+def test_where_a_bursts_time_went_is_that_of_the_windows_alone() -> None:
+    bursts = load("bursts")
+    spent = bursts.between(burst(100, 5, 7, 9, 11), burst(110, 20_000_005, 12, 1_000_009, 1_000_011))
+    assert bursts.between(None, spent) is None and bursts.together([None]) is None
+    found = bursts.together([spent, None, spent])
+    assert (found.burst_us, found.wait_us, found.gap_us, found.run_us) == pytest.approx(
+        (2000, 200, 100, 1700)
+    )
+    shared = figures(
+        alone=seen(30, 20),
+        cotenant=dataclasses.replace(seen(30, 20, 70), bursts=spent),
+        solo=seen(0, 0, 100),
+    )
+    entry = {"pair": "decode+gpt", "figures": json.loads(json.dumps(shared.as_json()))}
+    table = report.pairs_table({"machine": "a GPU", "pairs": [entry]})
+    assert "| 0.20, 1.70, 0.10 |" in table
+
+
 # Promises
 
 

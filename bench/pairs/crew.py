@@ -45,17 +45,13 @@ class Setting:
             return [*self.cotenant, "run", "--require", *RUN_OPTIONS[start], "--", *plain]
         return plain
 
-    @property
-    def unsteered_segment(self) -> Path:
-        return self.folder / "unsteered"
-
     def environment_of(self, start: str) -> dict[str, str]:
         if start in _MPS_PRIORITY:
             if self.mps_environment is None:
                 raise Skipped(self.no_mps)
             return dict(self.mps_environment) | {"CUDA_MPS_CLIENT_PRIORITY": _MPS_PRIORITY[start]}
         if start in UNSTEERED:
-            return dict(self.environment) | {"COTENANT_SEGMENT": str(self.unsteered_segment)}
+            return dict(self.environment) | {"COTENANT_SEGMENT": str(self.folder / "unsteered")}
         return dict(self.environment)
 
 
@@ -125,9 +121,8 @@ class Crew:
         title = job.name if start == PLAIN else f"{job.name} ({start})"
         self._workers[job, start] = Worker(title, self._setting.command(job, start, options), env, folder)
 
-    @property
-    def unsteered_segment(self) -> Path:
-        return self._setting.unsteered_segment
+    def segment_of(self, start: str) -> Path:
+        return Path(self._setting.environment_of(start)["COTENANT_SEGMENT"])
 
     def worker(self, job: Job, start: str) -> Worker:
         return self._workers[job, start]

@@ -7,10 +7,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bursts import together
 from catalogue import PROMISED, SOLO, Pair
 from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from rounds import Observation
 
+from cotenant.breakdown import Breakdown
 from cotenant.demo.figures import percentile
 
 # Two tails that are nearer than this are not told apart.
@@ -42,6 +44,7 @@ class ModeFigures:
     opportunistic_results: str
     late_ms: float
     sm_mhz: float | None = None  # mean
+    breakdown: Breakdown | None = None  # of a burst of production under Cotenant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +176,7 @@ def pair_figures(
             ),
             late_ms=max(observation.late_ms for observation in observations),
             sm_mhz=mean_of([observation.sm_mhz for observation in observations]),
+            breakdown=together([observation.bursts for observation in observations]),
         )
 
     modes = {mode: figures(mode) for mode in seen if mode != SOLO}

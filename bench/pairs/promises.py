@@ -41,9 +41,8 @@ def set_rate(path: Path, pid: int, rate: float) -> None:
 
 
 def measure(
-    crew: Crew, pair: Pair, modes: Sequence[str], rounds: int, seconds: float, path: Path, narrate: Narrate
+    crew: Crew, pair: Pair, modes: Sequence[str], rounds: int, seconds: float, narrate: Narrate
 ) -> dict[str, list[Observation]]:
-    """`path`: the segment of the sweep."""
     everything = [*modes, SOLO]
     # Each way of starting once; guard meets the neighbour's arrival in the windows themselves.
     warm_up(crew, pair, ["alone", SOLO, *[mode for mode in modes if mode in PROMISED]])
@@ -55,6 +54,7 @@ def measure(
             if planned.mode in DUTIES:
                 worker = crew.worker(pair.opportunistic, UNSTEERED_OPPORTUNISTIC)
                 try:
+                    path = crew.segment_of(UNSTEERED_OPPORTUNISTIC)
                     set_rate(path, worker.pid, DUTIES[planned.mode])
                 except (OSError, segment.BadSegment) as error:
                     raise Problem(f"no rate can be set: {error}") from None

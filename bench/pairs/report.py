@@ -90,12 +90,13 @@ _PAIR_COLUMNS = (
     "Other job's work",
     "of ideal",
     "SM clock, MHz",
+    "Of a burst, ms: waited for the GPU, ran, waited for itself",
     "Results",
 )
 
 
 def pairs_table(section: Section) -> str:
-    lines = [section["machine"], "", line(_PAIR_COLUMNS), line(["---"] * 2 + ["--:"] * 12 + ["---"])]
+    lines = [section["machine"], "", line(_PAIR_COLUMNS), line(["---"] * 2 + ["--:"] * 13 + ["---"])]
     notes = [
         f"`{mode}` was not measured: {reason}." for mode, reason in section.get("skipped_modes", {}).items()
     ]
@@ -104,7 +105,7 @@ def pairs_table(section: Section) -> str:
             state, reason = (
                 ("skipped", entry["skipped"]) if "skipped" in entry else ("failed", entry["failed"])
             )
-            lines.append(line([entry["pair"], f"{state}: {_in_short(reason)}", *[""] * 13]))
+            lines.append(line([entry["pair"], f"{state}: {_in_short(reason)}", *[""] * 14]))
             continue
         figures = entry["figures"]
         for mode, row in figures["modes"].items():
@@ -142,8 +143,17 @@ def _pair_row(pair: str, mode: str, row: Mapping[str, Any], figures: Mapping[str
         else _share(row["opportunistic_share"]),
         _ratio(row["share_of_ideal"]),
         "" if row.get("sm_mhz") is None else f"{row['sm_mhz']:.0f}",
+        _breakdown(row.get("breakdown")),
         results,
     ]
+
+
+def _breakdown(burst: Mapping[str, Any] | None) -> str:
+    if burst is None:
+        return ""
+    waited = "-" if burst["wait_us"] is None else f"{burst['wait_us'] / 1000:.2f}"
+    slower = "" if burst["slower"] is None else f" ({burst['slower']:+.0%} an operation)"
+    return f"{waited}, {burst['run_us'] / 1000:.2f}{slower}, {burst['gap_us'] / 1000:.2f}"
 
 
 def _results(row: Mapping[str, Any]) -> str:

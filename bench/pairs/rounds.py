@@ -11,10 +11,12 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 
+import bursts
 from catalogue import MODES, PLAIN, RUN_OPTIONS, SOLO, Job, Pair
 from crew import Crew
 from pace import MEASURED, Pace
 
+from cotenant import segment
 from cotenant.demo.arrivals import poisson_arrivals
 from cotenant.demo.figures import Samples
 from cotenant.demo.opportunistic import steps_within
@@ -61,6 +63,7 @@ class Observation:
     completions_s: list[float] = dataclasses.field(default_factory=list)
     start: float = 0.0
     sm_mhz: float | None = None
+    bursts: segment.Use | None = None  # of production under Cotenant: what it did in this window
 
 
 def plan(modes: Sequence[str], rounds: int, seconds: float, seed: int = 1) -> list[list[Window]]:
@@ -128,8 +131,18 @@ def observe(crew: Crew, production: Job | None, opportunistic: Job | None, windo
         crew.worker(job, start) if job is not None and start is not None else None
         for job, start in zip((production, opportunistic), starts, strict=True)
     )
+    is_tenant = first is not None and starts[0] in RUN_OPTIONS
+
+    def look() -> segment.Use | None:
+        return bursts.look(crew.segment_of(starts[0] or ""), first.pid) if first and is_tenant else None
+
+    before = look()
     seen = run_window(first, production.rate if production else 0.0, second, window, crew.pace)
-    return dataclasses.replace(seen, sm_mhz=crew.clocks.between(seen.start, seen.start + window.seconds))
+    return dataclasses.replace(
+        seen,
+        sm_mhz=crew.clocks.between(seen.start, seen.start + window.seconds),
+        bursts=bursts.between(before, look()),
+    )
 
 
 def warm_up(crew: Crew, pair: Pair, modes: Sequence[str]) -> None:

@@ -199,8 +199,7 @@ def one_pair(
         about = crew.gather(pair.workers(modes))
         section["machine"] = section["machine"] or machine(about)
         if options.what == "promises":
-            rounds, seconds, path = options.rounds, options.seconds, crew.unsteered_segment
-            seen = promises.measure(crew, pair, modes, rounds, seconds, path, reporter.narrate)
+            seen = promises.measure(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
             figures = promises.figures(pair, seen)
         else:
             busy_ms = gpu_ms(crew, pair.production)
