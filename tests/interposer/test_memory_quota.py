@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from cotenant import segment
-    from tests.conftest import Run
+    from tests.conftest import Run, RunPython
     from tests.interposer.conftest import Compile, Tenant
 
     Start = Callable[..., Tenant]
@@ -309,3 +310,34 @@ def test_a_program_that_is_linked_with_nvml_is_told_the_limit(
     )
     assert tenant("standard", [str(monitor)], COTENANT_MEMORY="100M").finish() == "100 100 0\n"
     assert tenant("standard", [str(monitor)]).finish() == "1024 1024 0\n"
+
+
+# The software GPU's contexts take no memory, this one's do. NVML lies beside the driver.
+NVML = """
+#include <unistd.h>
+struct process { unsigned pid; unsigned long long bytes; unsigned instances[2]; };
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) { *device = 0; return 0; }
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, struct process* found) {
+    *count = 1;
+    *found = (struct process){getpid(), 100ull << 20};
+    return 0;
+}
+"""
+
+
+def test_what_a_context_takes_counts_before_the_first_allocation(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    driver = driver_with("")
+    name, text = "libnvidia-ml.so.1", driver.parent / "nvml.c"
+    text.write_text(NVML)
+    link = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", str(text), "-o", str(driver.parent / name)]
+    subprocess.run(link, check=True)
+    source = """
+from soft import Gpu, check, driver
+gpu = Gpu()
+print(int(driver.cuMemAlloc(450 << 20)[0]), *(figure >> 20 for figure in check(driver.cuMemGetInfo())))
+"""
+    done = run_python(source, preloaded | {"COTENANT_DRIVER": str(driver), "COTENANT_MEMORY": "500M"})
+    assert done.stdout == "2 400 500\n", done.stderr
