@@ -226,8 +226,19 @@ def run(*options: str, env: dict[str, str], timeout: int = 120) -> subprocess.Co
 def test_a_crowd_that_cannot_run_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     output = tmp_path / "crowd.json"
+    page = tmp_path / "page.md"
+    page.write_text((TREE / "docs" / "benchmarks.md").read_text())
     done = run(
-        *("--crowds", "toy-work*2,toy-work+toy-missing", "--beside", "toy-service", "--rounds", "1"),
+        *(
+            "--markdown",
+            str(page),
+            "--crowds",
+            "toy-work*2,toy-work+toy-missing",
+            "--beside",
+            "toy-service",
+            "--rounds",
+            "1",
+        ),
         *("--seconds", "0.2", "--hurry", "--output", str(output), "--modes", "timeslice,cotenant"),
         *("--cotenant", f"{sys.executable} {tmp_path / 'stand_in.py'}"),
         env=clean_environment(),
@@ -249,7 +260,8 @@ def test_a_crowd_that_cannot_run_does_not_stop_the_others(tmp_path: Path) -> Non
     assert done.returncode == (1 if any(t["verdict"] == "missed" for t in section["targets"]) else 0), (
         done.stderr
     )
-    assert "toy-work*2" in done.stdout and "targets met" in done.stdout
+    for text in (done.stdout, page.read_text()):
+        assert "| toy-work*2 | toy-service | cotenant |" in text and "targets met" in text
 
 
 @pytest.mark.parametrize(
@@ -258,6 +270,7 @@ def test_a_crowd_that_cannot_run_does_not_stop_the_others(tmp_path: Path) -> Non
         (["--crowds", "gtp*2"], "did you mean 'gpt'?"),
         (["--modes", "timeslices"], "did you mean 'timeslice'?"),
         (["--output", "/nowhere/crowd.json"], "no place for the results"),
+        (["--markdown", "/nowhere/page.md"], "no place for the tables"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(options: list[str], said: str) -> None:
@@ -271,9 +284,12 @@ def test_nobody_hangs_and_nothing_is_left_when_jobs_are_killed_one_after_another
 ) -> None:
     output = tmp_path / "crowd.json"
     env = {name: value for name, value in softgpu_env.items() if name != "COTENANT_NO_DAEMON"}
-    options = ("churn", "--processes", "4", "--kills", "3", "--output", str(output))
+    page = tmp_path / "page.md"
+    page.write_text((TREE / "docs" / "benchmarks.md").read_text())
+    options = ("churn", "--processes", "4", "--kills", "3", "--output", str(output), "--markdown", str(page))
     done = run(*options, env=env | {"COTENANT_SOFTGPU": "h200"}, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     section = json.loads(output.read_text())["churn"]
     assert section["harm"] == [] and section["started"] == 7
     assert os.fspath(tmp_path) not in json.dumps(section)
+    assert "| 4 | 3 | 7 |" in page.read_text()

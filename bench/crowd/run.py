@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import shlex
 import signal
 import sys
@@ -90,6 +89,7 @@ def arguments() -> argparse.Namespace:
         default=SECONDS,
         help=f"a window's length, default {SECONDS}; solo windows take half, Cotenant's without production twice that",
     )
+    parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the tables in this page")
     parser.add_argument("--output", type=Path, default=Path("crowd.json"), help="default crowd.json")
     parser.add_argument(
         "--processes", type=at_least_one, default=churn.PROCESSES, help="of churn; default 16"
@@ -132,6 +132,11 @@ class Report:
 
     def keep(self) -> None:
         report.save_section(self._options.output, self._options.what, self.section)
+
+    def publish(self, text: str) -> None:
+        print(text, flush=True)
+        if page := self._options.markdown:
+            report.save(page, report.with_table(page.read_text(), self._options.what, text))
 
 
 def needs_mps(mode: str) -> bool:
@@ -190,8 +195,7 @@ def run_crowds(options: argparse.Namespace, place: Setting, crew: Crew, found: R
         found.section["failed"] = problem.message
         found.narrate(f"error: {problem.message}")
     found.keep()
-    print(tables.table(found.section["machine"], rows))
-    print(tables.verdicts(verdicts), flush=True)
+    found.publish(tables.table(found.section["machine"], rows) + "\n" + tables.verdicts(verdicts))
     return 1 if found.section["failed"] or any(target.verdict == MISSED for target in verdicts) else 0
 
 
@@ -232,11 +236,16 @@ def as_json(seen: Seen) -> dict[str, Any]:
 def run(options: argparse.Namespace) -> int:
     if not options.output.absolute().parent.is_dir():
         raise Problem(f"no place for the results: {options.output}", "see --output")
+    if options.markdown:
+        try:
+            report.with_table(options.markdown.read_text(), options.what, "")
+        except (OSError, ValueError) as error:
+            raise Problem(f"no place for the tables: {error}", "see --markdown") from None
     found = Report(options)
     if options.what == "churn":
         found.section = churn.measure(options.processes, options.kills, found.narrate)
         found.keep()
-        print(json.dumps(found.section, indent=1))
+        found.publish(tables.churn(found.section))
         return 1 if found.section["harm"] else 0
     options.crowds = options.crowds or (QUICK_CROWDS if options.quick else CROWDS)
     options.beside = options.beside or (QUICK_PRODUCTION if options.quick else PRODUCTION)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from intervals import MET, Estimate, shown
 from report import line
@@ -58,3 +59,11 @@ def verdicts(targets: Sequence[Target]) -> str:
     met = sum(target.verdict == MET for target in targets)
     lines = [f"{met} of {len(targets)} targets met (open: the interval holds both):", ""]
     return "\n".join([*lines, *(f"- {t.verdict}: {t.who}: {t.what}." for t in targets)]) + "\n"
+
+
+def churn(section: Mapping[str, Any]) -> str:
+    columns = ("Jobs at once", "killed", "started in all", "most slots taken", "came to harm")
+    figures = (section[name] for name in ("processes", "kills", "started", "most_tenants"))
+    lines = [section["machine"], "", line(columns), line(["--:"] * len(columns))]
+    lines.append(line([*map(str, figures), str(len(section["harm"]))]))
+    return "\n".join([*lines, "", *(f"- Missed: {harm}." for harm in section["harm"])]).rstrip() + "\n"

@@ -52,7 +52,7 @@ _JOBS = (
     Job("graph", "opportunistic", "opportunistic:ManyKernelGraph", "a graph of 200 small kernels"),
     Job("copies", "opportunistic", "opportunistic:Copies", "64 MiB host<->device copies"),
     Job("eager", "opportunistic", "opportunistic:Eager", "small eager training, CPU-bound"),
-    Job("tiny", "production", "spinning:Tiny", "one tiny kernel at random moments", 40.0),
+    Job("tiny", "production", "spinning:Tiny", "one tiny kernel at random moments", 100.0),
     Job("spin-11ms", "opportunistic", "spinning:Spin11ms", "spinning kernels of 11 ms"),
     Job("spin-100us", "opportunistic", "spinning:Spin100us", "spinning kernels of 100 us"),
     Job("toy-service", "production", "toy:Service", "sleeps; needs no GPU", 100.0),

@@ -65,7 +65,7 @@ DEFAULTS = {
     "pairs": (6, 1.7),  # a thousand requests of 100/s
     "quick": (6, 1.0),
     "short": (6, 1.0),
-    "preemption": (2, 3.0),
+    "preemption": (6, 1.8),  # a thousand kernels of 100/s
     "overhead": (6, 0.5),
     "promises": (3, 10.0),  # six windows of 4 s, each after the first 2
     "page": (1, 1.0),

@@ -57,7 +57,9 @@ def from_json(path: Path) -> list[Point]:
 def from_page(text: str) -> list[Point]:
     """The table that bench/pairs/run.py has written into a page."""
     points, pair, titles = [], "", list[str]()
-    for line in text.splitlines():
+    # A page may have other tables of pairs.
+    ours = text.partition("<!-- pairs table: begin -->")[2].partition("<!-- pairs table: end -->")[0] or text
+    for line in ours.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if {"Pair", "Mode", SLOWDOWN, SHARE} <= set(cells):
             titles = cells
