@@ -67,6 +67,17 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def test_a_name_that_is_too_long_to_say_leaves_one_line(
+    env: dict[str, str], run_python: RunPython, tmp_path: Path
+) -> None:
+    path = tmp_path.joinpath(*(letter * 250 for letter in "abcd"))
+    done = run_python(PROGRAM, env | {"COTENANT_SEGMENT": str(path)})
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cotenant: ") and "aaa" in line and line.endswith("; running without sharing")
+    assert len(line) < 512
+
+
 @pytest.mark.parametrize("trouble", [missing, foreign, empty, truncated, of_another_version, a_folder])
 def test_an_unusable_segment(
     env: dict[str, str], run_python: RunPython, trouble: Callable[[Path], None]
