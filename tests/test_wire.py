@@ -26,7 +26,7 @@ STRUCTURES = {
     "Figures": segment.Figures,
 }
 # Fields that only fill a place here have no counterpart to compare.
-FILLERS = {"unused", "unused_a", "unused_b", "gate_line"}
+FILLERS = {"unused", "unused_a", "unused_b"}
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ inline bool is_gated(uint32_t rule, uint32_t tenant_class) {
 struct Standing {
     uint32_t tenant_class;
     bool above_is_busy;  // somebody of a class above has work and does not tolerate company
-    bool has_turn;       // none of its equals that have work is to go first
+    bool has_turn;       // it waits for none of its equals (turns.h)
     bool is_shut;        // by a controller
     bool over_rate;      // it has used more than the rate it was given
     bool below_floor;    // it has got less than it was promised
@@ -37,20 +37,6 @@ inline bool may_run(uint32_t rule, const Standing& tenant) {
     return rule == fair || !tenant.above_is_busy;
 }
 
-// Of two equals that have work, whether `a` goes before `b`. The one that holds the turn keeps it until it is `turn_us`
-// ahead; otherwise whoever has used least, for its weight, is next.
-struct Equal {
-    uint64_t turn_key_ns;  // GPU time used, divided by weight
-    bool holds_turn;
-    uint32_t number;
-};
-inline bool goes_before(const Equal& a, const Equal& b, uint32_t turn_us) {
-    auto key = [&](const Equal& one) {
-        return static_cast<int64_t>(one.turn_key_ns) - (one.holds_turn ? int64_t{turn_us} * 1000 : 0);
-    };
-    return key(a) != key(b) ? key(a) < key(b) : a.number < b.number;
-}
-
 enum class Verdict : uint8_t {
     go,    // straight to the driver
     gate,  // to the driver behind a gate that others may close
@@ -58,6 +44,7 @@ enum class Verdict : uint8_t {
 };
 
 constexpr float kUnknown = -1;
+constexpr float kAloneUs = 5000;  // between two gates of one that has nobody to wait for
 
 struct Seen {
     uint32_t tenant_class;
@@ -76,10 +63,11 @@ struct Knobs {
 
 // A gate costs GPU time, so there is one for every `gate_every_us` of queued work, not for every operation: what can
 // still run after a gate has been closed is at most that much, or one operation. Nothing is queued past a gate that is
-// closed already.
+// closed already. One that is alone queues seconds of work ahead: whoever comes then shall not wait for all of it.
 inline Verdict admit(const Knobs& knobs, const Seen& seen) {
     if (!is_gated(knobs.rule, seen.tenant_class)) return Verdict::go;
-    if (!seen.has_company && seen.gate_is_open) return Verdict::go;
+    if (!seen.has_company && seen.gate_is_open)
+        return seen.since_gate_us + seen.operation_us > kAloneUs ? Verdict::gate : Verdict::go;
     if (seen.in_flight_us > knobs.in_flight_us) return Verdict::wait;
     if (!seen.gate_is_open || seen.operation_us < 0) return Verdict::gate;
     return seen.since_gate_us + seen.operation_us > knobs.gate_every_us ? Verdict::gate : Verdict::go;

@@ -3,12 +3,15 @@
 //   next        of those that are ready: who holds the turn, else who has executed least for its weight
 //   may start   who is next, once nobody else is on. So equals never cut each other's kernels; one that does not drain
 //               (a kernel of seconds, a stream that waits for a host function) is waited for `kDrainNs` and then passed
-//   a turn ends when its tenant has executed `turn_ns` in it, or has run empty: what the GPU would idle for, others get
-//   turn_ns     follows from what a switch was measured to cost: switching takes at most kSwitchPart of the time, and of
+//   a turn ends when its tenant has executed `turn_ns` in it and another is ready, or when it has run empty: what the
+//               GPU would idle for, others get, and meanwhile it queues work that it runs densely in its next turn. A
+//               turn that has not been worth its switch yet is kept through gaps that are shorter than a switch
+//   turn_ns     follows from what a switch was measured to cost: switching takes at most kSwitchPart of the time, and
+//   of
 //               ten tenants each has a turn within a second
 //
-// Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a class above
-// ran, or in which its streams waited for the CPU.
+// Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a class
+// above ran, or in which its streams waited for the CPU.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +22,9 @@ namespace admission {
 constexpr uint64_t kDrainNs = 100000000;
 constexpr double kSwitchPart = 0.02;
 constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRoundNs = 1000000000;
+constexpr uint64_t kWorthSwitches = 5;         // a turn of fewer is not over at the first gap
+constexpr uint64_t kLongestGapNs = 100000;     // for which the GPU idles though another is ready
+constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
 
 struct Equal {
     uint64_t turn_key_ns;  // executed, divided by weight
@@ -30,11 +36,13 @@ struct Equal {
 };
 
 inline bool goes_before(const Equal& a, const Equal& b) {
+    if (a.is_ready != b.is_ready) return a.is_ready;
     if (a.holds_turn != b.holds_turn) return a.holds_turn;
     return a.turn_key_ns != b.turn_key_ns ? a.turn_key_ns < b.turn_key_ns : a.number < b.number;
 }
 
-// Whether `self` waits because of `other`.
+// Whether `self` waits because of `other`. One that holds the turn and is on stays, whoever else is on; so of two that
+// started at the same instant one stays.
 inline bool waits_for(const Equal& self, const Equal& other) {
     if (other.is_on && !other.is_overdue && !(self.holds_turn && self.is_on)) return true;
     return other.is_ready && goes_before(other, self);
@@ -45,6 +53,21 @@ inline uint64_t turn_ns(uint64_t switch_ns, uint32_t ready) {
     uint64_t longest = std::min(kLongestTurnNs, kRoundNs / std::max(ready, 1u));
     auto cheap = static_cast<uint64_t>(static_cast<double>(switch_ns) / kSwitchPart);
     return std::clamp(cheap, std::min(kShortestTurnNs, longest), longest);
+}
+
+struct Turn {
+    uint64_t executed_ns;  // in it
+    uint64_t turn_ns, switch_ns;
+    bool is_empty;      // nothing is in its streams
+    uint64_t empty_ns;  // for how long
+};
+
+// Where another is ready, or may be soon.
+inline bool is_over(const Turn& turn) {
+    if (turn.executed_ns >= turn.turn_ns) return true;
+    if (!turn.is_empty) return false;
+    return turn.executed_ns >= kWorthSwitches * turn.switch_ns ||
+           turn.empty_ns >= std::min(turn.switch_ns, kLongestGapNs);
 }
 
 }  // namespace admission

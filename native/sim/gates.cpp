@@ -179,8 +179,10 @@ void Gpu::refresh_gates() {
         for (uint32_t below = t.job->tenant_class + 1; below < 4 && !t.knobs.tolerant; ++below)
             busy_above[below] = true;
     }
-    auto as_equal = [](const Tenant& t) {
-        return admission::Equal{static_cast<uint64_t>(t.turn_key_us * 1000), t.holds_turn, t.number};
+    auto goes_before = [&](const Tenant& a, const Tenant& b) {
+        double first = a.turn_key_us - (a.holds_turn ? knobs.turn_us : 0);
+        double second = b.turn_key_us - (b.holds_turn ? knobs.turn_us : 0);
+        return first != second ? first < second : a.number < b.number;
     };
     uint32_t first_of[4] = {Timers::nobody, Timers::nobody, Timers::nobody, Timers::nobody};
     for (uint32_t i : with_work_) {
@@ -188,8 +190,7 @@ void Gpu::refresh_gates() {
         uint32_t group = knobs.rule == admission::fair ? 0 : t.job->tenant_class;
         uint32_t& first = first_of[group];
         // Whoever may not run anyway keeps no equal waiting.
-        bool wins = first == Timers::nobody || admission::goes_before(as_equal(t), as_equal(tenants_[first]),
-                                                                      static_cast<uint32_t>(knobs.turn_us));
+        bool wins = first == Timers::nobody || goes_before(t, tenants_[first]);
         if (!is_barred(t) && wins) first = i;
     }
     for (uint32_t i : with_work_) {

@@ -36,14 +36,14 @@ bool all_accessible(const Context& context, const Arguments& arguments, size_t p
     return true;
 }
 
-CUresult fill(const Context& context, const Arguments& arguments) {
+CUresult fill(const Context& context, const Arguments& arguments, const Timing&) {
     const uint64_t n = arguments.whole(2);
     if (!all_accessible(context, arguments, 1, n)) return CUDA_ERROR_ILLEGAL_ADDRESS;
     std::fill_n(floats(arguments, 0), n, arguments.real(1));
     return CUDA_SUCCESS;
 }
 
-CUresult add(const Context& context, const Arguments& arguments) {
+CUresult add(const Context& context, const Arguments& arguments, const Timing&) {
     const uint64_t n = arguments.whole(3);
     if (!all_accessible(context, arguments, 3, n)) return CUDA_ERROR_ILLEGAL_ADDRESS;
     float* out = floats(arguments, 0);
@@ -52,7 +52,7 @@ CUresult add(const Context& context, const Arguments& arguments) {
     return CUDA_SUCCESS;
 }
 
-CUresult scale(const Context& context, const Arguments& arguments) {
+CUresult scale(const Context& context, const Arguments& arguments, const Timing&) {
     const uint64_t n = arguments.whole(3);
     if (!all_accessible(context, arguments, 2, n)) return CUDA_ERROR_ILLEGAL_ADDRESS;
     float* out = floats(arguments, 0);
@@ -63,7 +63,7 @@ CUresult scale(const Context& context, const Arguments& arguments) {
 }
 
 // Row-major: out[m x n] = a[m x k] * b[k x n], summed in the order of k.
-CUresult matmul(const Context& context, const Arguments& arguments) {
+CUresult matmul(const Context& context, const Arguments& arguments, const Timing&) {
     const uint64_t m = arguments.whole(3), n = arguments.whole(4), k = arguments.whole(5);
     if (!accessible(context, address(arguments, 0), m * n, sizeof(float), true) ||
         !accessible(context, address(arguments, 1), m * k, sizeof(float), false) ||
@@ -85,7 +85,7 @@ CUresult matmul(const Context& context, const Arguments& arguments) {
 }
 
 // FNV-1a, 64 bits.
-CUresult checksum(const Context& context, const Arguments& arguments) {
+CUresult checksum(const Context& context, const Arguments& arguments, const Timing&) {
     const uint64_t bytes = arguments.whole(2);
     if (!accessible(context, address(arguments, 0), 1, sizeof(uint64_t), true) ||
         !accessible(context, address(arguments, 1), bytes, 1, false)) {
@@ -95,6 +95,14 @@ CUresult checksum(const Context& context, const Arguments& arguments) {
     uint64_t hash = 0xcbf29ce484222325u;
     for (uint64_t i = 0; i < bytes; ++i) hash = (hash ^ data[i]) * 0x100000001b3u;
     std::memcpy(reinterpret_cast<void*>(address(arguments, 0)), &hash, sizeof hash);
+    return CUDA_SUCCESS;
+}
+
+// When the device ran it, from start to end: two doubles, microseconds of CLOCK_MONOTONIC in modelled time.
+CUresult clock(const Context& context, const Arguments& arguments, const Timing& timing) {
+    if (!accessible(context, address(arguments, 0), 2, sizeof(double), true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    const double times[2] = {timing.start_us, timing.end_us};
+    std::memcpy(reinterpret_cast<void*>(address(arguments, 0)), times, sizeof times);
     return CUDA_SUCCESS;
 }
 
@@ -117,6 +125,9 @@ model::Work matmul_cost(const model::DeviceSpec& device, const Arguments& argume
 model::Work checksum_cost(const model::DeviceSpec& device, const Arguments& arguments) {
     return streaming(device, arguments.number(2));
 }
+model::Work clock_cost(const model::DeviceSpec& device, const Arguments& arguments) {
+    return {model::WorkKind::kernel, arguments.number(1), device.sms, 0, 0};
+}
 
 constexpr BuiltIn built_ins[] = {
     {"fill", "u64,f32,u64", fill_cost, fill},
@@ -124,6 +135,7 @@ constexpr BuiltIn built_ins[] = {
     {"scale", "u64,u64,f32,u64", scale_cost, scale},
     {"matmul", "u64,u64,u64,u32,u32,u32", matmul_cost, matmul},
     {"checksum", "u64,u64,u64", checksum_cost, checksum},
+    {"clock", "u64,u64", clock_cost, clock},
 };
 
 }  // namespace
@@ -159,9 +171,9 @@ double Arguments::number(size_t index) const {
     return static_cast<double>(whole(index));
 }
 
-CUresult KernelText::run(const Context& context, const Arguments& arguments) const {
+CUresult KernelText::run(const Context& context, const Arguments& arguments, const Timing& timing) const {
     const std::shared_lock<std::shared_mutex> lock(memory().mutex);
-    return function->run(context, arguments);
+    return function->run(context, arguments, timing);
 }
 
 size_t KernelText::parameter_bytes() const {

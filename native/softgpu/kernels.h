@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "softgpu/engine.h"
 #include "softgpu/entry.h"
 
 namespace softgpu {
@@ -40,7 +41,7 @@ struct BuiltIn {
     const char* name;
     const char* parameters;
     model::Work (*cost)(const model::DeviceSpec& device, const Arguments& arguments);
-    CUresult (*run)(const Context& context, const Arguments& arguments);
+    CUresult (*run)(const Context& context, const Arguments& arguments, const Timing& timing);
 };
 
 struct KernelText {
@@ -53,7 +54,7 @@ struct KernelText {
     int sms = 0;              // 0: all of them
     double gbps = 0;
 
-    CUresult run(const Context& context, const Arguments& arguments) const;  // its built-in function
+    CUresult run(const Context& context, const Arguments& arguments, const Timing& timing) const;  // its built-in
     size_t parameter_bytes() const;
     model::Work cost(const model::DeviceSpec& device, const Arguments& arguments) const;
 };

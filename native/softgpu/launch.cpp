@@ -188,9 +188,9 @@ Operation operation_of(Context& context, const LaunchRef& launch) {
     const uint64_t wanted = (blocks_of(launch->grid) + resident - 1) / resident;
     operation.work.sms = static_cast<int>(std::min(wanted, static_cast<uint64_t>(operation.work.sms)));
     if (kernel.function) {
-        operation.effect = [launch, &context](const Timing&) -> int {
+        operation.effect = [launch, &context](const Timing& timing) -> int {
             const MemoryHold hold;
-            return launch->function->text->run(context, launch->arguments);
+            return launch->function->text->run(context, launch->arguments, timing);
         };
     }
     return operation;

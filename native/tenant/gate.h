@@ -15,4 +15,13 @@ inline CUstreamBatchMemOpParams wait_for_open(CUdeviceptr gate) {
     return operation;
 }
 
+inline CUstreamBatchMemOpParams write_value(CUdeviceptr word, uint32_t value) {
+    CUstreamBatchMemOpParams operation{};
+    operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    operation.writeValue.address = word;
+    operation.writeValue.value = value;
+    operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // without its barrier, batches do not take it
+    return operation;
+}
+
 }  // namespace tenant

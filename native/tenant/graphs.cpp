@@ -21,7 +21,9 @@ struct KeptClone {
     CUcontext context;  // of the gates, on this GPU of the segment
     int gpu;
     CUdeviceptr gate;
-    uint64_t* places;  // numbers of the nodes that have a gate in front of them, in the order of the walk below
+    uint32_t word;           // of the progress words: 1 while it stands at one of its gates; 0: it has none
+    CUdeviceptr word_place;  // where the GPU finds it
+    uint64_t* places;        // numbers of the nodes that have a gate in front of them, in the order of the walk below
     uint32_t place_count;
     float piece;  // as Durations::begin_graph has it
     KeptClone* next;
@@ -44,6 +46,7 @@ KeptClone** find_kept(CUgraphExec exec) {
 
 void destroy(KeptClone* entry) {
     if (entry->clone) driver.cuGraphDestroy(entry->clone);
+    if (Membership* membership = Membership::current_if_joined()) membership->progress.free_graph_word(entry->word);
     free(entry->places);
     delete entry;
 }
@@ -90,7 +93,7 @@ bool is_long(CUgraph graph, const Durations& durations, float gate_every_us, flo
 // Puts gates into a clone. It walks through all nodes, those of a child graph in place of its node.
 class Gating {
  public:
-    Gating(CUdeviceptr gate, CUcontext context) : gate_(gate), context_(context) {}
+    Gating(CUdeviceptr gate, CUdeviceptr word, CUcontext context) : gate_(gate), word_(word), context_(context) {}
 
     // Where kernels have added up to more than this since the last gate.
     bool by_time(CUgraph clone, const Durations& durations, float gate_every_us, KeptClone* entry) {
@@ -155,11 +158,11 @@ class Gating {
         if (count > 0 && driver.cuGraphNodeGetDependencies(node, before.data(), &count) != CUDA_SUCCESS) return false;
         for (size_t i = 0; i < count; ++i) same[i] = node;
 
-        CUstreamBatchMemOpParams wait = wait_for_open(gate_);
+        CUstreamBatchMemOpParams wait[3] = {write_value(word_, 1), wait_for_open(gate_), write_value(word_, 0)};
         CUDA_BATCH_MEM_OP_NODE_PARAMS operations{};
         operations.ctx = context_;
-        operations.count = 1;
-        operations.paramArray = &wait;
+        operations.count = word_ ? 3 : 1;
+        operations.paramArray = word_ ? wait : wait + 1;
         CUgraphNode waiting = nullptr;
         CUgraphNode* all = count > 0 ? before.data() : nullptr;
         return driver.cuGraphAddBatchMemOpNode(&waiting, graph, all, count, &operations) == CUDA_SUCCESS &&
@@ -167,27 +170,34 @@ class Gating {
                (count == 0 || driver.cuGraphRemoveDependencies(graph, all, same.data(), count) == CUDA_SUCCESS);
     }
 
-    CUdeviceptr gate_;
+    CUdeviceptr gate_, word_;
     CUcontext context_;
     uint64_t place_ = 0;
 };
 
 // The tenant, if it passes gates and its gate on the current context's GPU can be mapped.
-Membership* gated_tenant(CUcontext* context, int* gpu, CUdeviceptr* gate) {
+Membership* gated_tenant(CUcontext* context, int* gpu, Membership::GatePlaces* places) {
     Membership* membership = Membership::current();
     if (!membership || !(*context = current_context())) return nullptr;
     uint32_t rule = membership->segment().header.knobs.rule.load();
     if (!admission::is_gated(rule, membership->slot().tenant_class.load())) return nullptr;
     *gpu = membership->gpu_of(*context);
-    return *gpu >= 0 && (*gate = membership->gate_address(*context, *gpu)) ? membership : nullptr;
+    if (*gpu < 0) return nullptr;
+    *places = membership->gate_places(*context, *gpu);
+    return places->gate ? membership : nullptr;
 }
 
-// Where the gate is now. A context that is not current may be gone, and is not asked.
-CUdeviceptr gate_now(const KeptClone& kept) {
+CUdeviceptr place_of(uint32_t word, CUdeviceptr words) { return word && words ? words + word * sizeof(uint32_t) : 0; }
+
+// Where the gates are now. A context that is not current may be gone, and is not asked.
+Gating gating_now(const KeptClone& kept) {
     Membership* membership = Membership::current_if_joined();
     bool is_there = membership && current_context() == kept.context;
-    CUdeviceptr gate = is_there ? membership->gate_address(kept.context, kept.gpu) : 0;
-    return gate ? gate : kept.gate;
+    Membership::GatePlaces now = is_there ? membership->gate_places(kept.context, kept.gpu) : Membership::GatePlaces{};
+    bool has_moved = now.gate && (!kept.word_place || now.words);
+    if (!has_moved) return {kept.gate, kept.word_place, kept.context};
+    // As many operations as it was instantiated with.
+    return {now.gate, kept.word_place ? place_of(kept.word, now.words) : 0, kept.context};
 }
 
 // The one of `graph` whose copy in `clone` is this node, also in child graphs.
@@ -219,19 +229,21 @@ CUgraphNode find_clone(CUgraph clone, CUgraphNode original) {
 GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     CUcontext context = nullptr;
     int gpu = -1;
-    CUdeviceptr gate = 0;
-    Membership* membership = gated_tenant(&context, &gpu, &gate);
+    Membership::GatePlaces places{};
+    Membership* membership = gated_tenant(&context, &gpu, &places);
     if (!membership) return;
     float gate_every_us = static_cast<float>(wire::gate_every_us(membership->segment().header.knobs));
     float us = 0;
     is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
     if (!is_long_) return;
-    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, gate, nullptr, 0, 1, nullptr};
+    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, places.gate, 0, 0, nullptr, 0, 1, nullptr};
+    if (entry_) entry_->word = membership->progress.take_graph_word();
+    if (entry_) entry_->word_place = place_of(entry_->word, places.words);
     if (!entry_ || driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
         clone_ = nullptr;
         return;
     }
-    Gating gating(gate, context);
+    Gating gating(places.gate, entry_->word_place, context);
     if (gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->place_count > 0) return;
     driver.cuGraphDestroy(clone_);
     clone_ = nullptr;
@@ -245,7 +257,7 @@ GatedGraph::GatedGraph(CUgraph graph, CUgraphExec exec) : graph_(graph) {
         clone_ = nullptr;
         return;
     }
-    if (Gating(gate_now(*found), found->context).like(clone_, *found)) return;
+    if (gating_now(*found).like(clone_, *found)) return;
     driver.cuGraphDestroy(clone_);
     clone_ = nullptr;
 }
@@ -301,6 +313,17 @@ void forget_exec(CUgraphExec exec) {
         if (found) *place = found->next;
     }
     if (found) destroy(found);
+}
+
+int standing_graphs(int gpu) {
+    Membership* membership = Membership::current_if_joined();
+    // Not waited for: its holder may be in the driver.
+    if (!membership || pthread_mutex_trylock(&kept_lock) != 0) return 0;
+    int standing = 0;
+    for (const KeptClone* one = kept; one; one = one->next)
+        standing += one->gpu == gpu && one->word && membership->progress.graph_stands(one->word);
+    pthread_mutex_unlock(&kept_lock);
+    return standing;
 }
 
 // The parent's graphs mean nothing to a forked child's driver.

@@ -166,12 +166,16 @@ void Membership::time_start(const StreamState& state) {
     if (breakdown_.begin(state, burst_began_ns_[state.gpu].load()) && asleep_.load()) wake();
 }
 
-CUdeviceptr Membership::gate_address(CUcontext context, int gpu) {
+void Membership::become_ready(int gpu) {
+    if (!is_leaving()) wire::go_ready(*segment_, index_, gpu);
+}
+
+Membership::GatePlaces Membership::gate_places(CUcontext context, int gpu) {
     InContext there(context);
-    if (!there.is_there()) return 0;
+    if (!there.is_there()) return {0, 0};
     Locked locked(lock_);
-    CUdeviceptr page = pages_.of(owner_of(context), *slot_, progress).slot;
-    return page ? page + gate_offset(gpu) : 0;
+    GpuPages::Addresses at = pages_.of(owner_of(context), *slot_, progress);
+    return {at.slot ? at.slot + gate_offset(gpu) : 0, at.words};
 }
 
 CUdeviceptr Membership::map_gate_of(StreamState& state) {
@@ -186,6 +190,7 @@ CUdeviceptr Membership::map_gate_of(StreamState& state) {
                     segment_from_environment(), pages_.refusal());
         return 0;
     }
+    if (at.words) progress.begin(state);
     state.progress_word = at.words ? at.words + state.number * sizeof(uint32_t) : 0;
     state.gate = at.slot + gate_offset(state.gpu);
     return state.gate;

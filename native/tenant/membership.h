@@ -35,11 +35,16 @@ class Membership {
     void become_busy(int gpu);
     // Right after it, by the thread that is about to launch into this stream: how long will the burst wait for the GPU?
     void time_start(const StreamState& state);
+    // The edge from empty to having work, for one that passes gates: it takes the turn among its equals, or waits.
+    void become_ready(int gpu);
     // Whether somebody whom this tenant may have to wait for uses the GPU.
     bool has_company(int gpu) const { return company_.load(std::memory_order_relaxed) >> gpu & 1; }
     bool is_leaving() const { return leaving_.load(); }
-    // Where a context finds this tenant's gate on its GPU; 0: the driver would not map it.
-    CUdeviceptr gate_address(CUcontext context, int gpu);
+    // Where a context finds this tenant's gate on its GPU, and the progress words; 0: the driver would not map it.
+    struct GatePlaces {
+        CUdeviceptr gate, words;
+    };
+    GatePlaces gate_places(CUcontext context, int gpu);
     // The same for a stream, which remembers it.
     CUdeviceptr gate_of(StreamState& state) {
         CUdeviceptr gate = state.gate;
@@ -87,6 +92,13 @@ class Membership {
     // timed.
     enum Sleep : uint32_t { awake, soundly, lightly };
 
+    // What is in our streams.
+    struct Seen {
+        bool changed = false;     // something was put into a stream since the last look, finished or not
+        bool unfinished = false;  // something is in a stream
+        bool running = false;     // and does not stand at a gate
+    };
+
     bool start();
     void introduce();
     CUdeviceptr map_gate_of(StreamState& state);
@@ -99,19 +111,26 @@ class Membership {
     bool is_busy() const;
     bool is_pausing() const;
     uint64_t burst_age_ns(uint64_t now_ns) const;
-    void look_for_idleness(int gpu, uint64_t now_ns);
+    void look_for_idleness(int gpu, uint64_t now_ns, const Seen& seen);
     void account(int gpu, uint64_t until_ns);
-    void mind_gate(int gpu, uint64_t now_ns);
+    void mind_gate(int gpu, uint64_t now_ns, const Seen& seen);
     double done_us(int gpu);
     void mind_time_slice();
-    bool has_unfinished(int gpu, bool* changed);
     bool is_empty(StreamState& state);
+    Seen see_streams(int gpu);
+    void take_part_in_turns(int gpu, uint64_t now_ns, const Seen& seen);
+    void charge_executed(int gpu, uint64_t now_ns, const Seen& seen);
+    void measure_switch(int gpu, uint64_t now_ns, const Seen& seen);
+    uint64_t turn_ns(int gpu, uint32_t ready) const;
+    uint64_t switch_ns(int gpu) const;
+    uint64_t pace_of_turns() const;
     uint64_t grace_ns() const;
     void nap(uint64_t ns);
     void doze(uint64_t ns, uint32_t how);
     void look_at_start();
     void nap_between_looks(uint64_t ns);
     void nap_with_an_eye_open(uint64_t ns);
+    void nap_at_gate(uint64_t ns);
     void change_class(uint32_t wanted);
     template <class Do>
     void for_each_used_gpu(Do&& act) {
@@ -158,6 +177,21 @@ class Membership {
     double done_then_us_[wire::kGpus] = {};
     uint32_t rules_then_[wire::kGpus] = {};
     Share rates_[wire::kGpus], floors_[wire::kGpus];
+    // Among equals (turn.cpp).
+    struct Turns {
+        uint32_t gate = 0;           // as it was at the last look
+        uint64_t gate_since_ns = 0;  // since when it has been so
+        uint64_t looked_ns = 0;
+        uint64_t ran_ns = 0;          // when our streams were last seen running
+        uint64_t empty_since_ns = 0;  // 0: they are not empty
+        uint64_t executed_ns = 0;     // in this turn
+        uint64_t switched_ns = 0;     // when the turn came to us, if the switch is being measured
+        float switch_us = 0;          // what it costs; 0: not measured yet
+        bool held = false;            // we had the turn at the last look
+        bool draining = false;        // our gate is closed, and our work is still there
+        bool others_are_ready = false;
+        bool running = false;  // our streams, at the last look
+    } turns_[wire::kGpus];
     bool was_tolerant_[wire::kGpus] = {};
     bool has_others_below_ = false, has_equals_ = false;
     bool has_above_ = true;  // somebody of a class above uses one of its GPUs

@@ -10,4 +10,17 @@ Progress::Progress() {
     if (memory != MAP_FAILED) words_ = static_cast<std::atomic<uint32_t>*>(memory);
 }
 
+uint32_t Progress::take_graph_word() {
+    for (uint32_t i = 0; words_ && i < StreamTable::kPlaces - kFirstGraph; ++i)
+        if (!graph_words_[i].load(std::memory_order_relaxed) && !graph_words_[i].exchange(true)) {
+            words_[kFirstGraph + i].store(0);
+            return kFirstGraph + i;
+        }
+    return 0;
+}
+
+void Progress::free_graph_word(uint32_t number) {
+    if (number) graph_words_[number - kFirstGraph].store(false);
+}
+
 }  // namespace tenant

@@ -5,8 +5,7 @@
 namespace tenant {
 
 StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext context, int gpu) {
-    // A table three quarters full is full: look-ups must meet an empty place soon.
-    if (used_count_ >= kPlaces / 4 * 3) return nullptr;
+    if (used_count_ >= kMostStreams) return nullptr;
     StreamState* state = spare_count_ ? spare_[--spare_count_] : new (std::nothrow) StreamState;
     if (!state) return nullptr;
     if (!state->number) state->number = ++made_;

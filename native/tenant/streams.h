@@ -59,7 +59,10 @@ struct StreamState {
 
 class StreamTable {
  public:
-    static constexpr uint32_t kPlaces = 4096;  // more streams than that are served, but not watched
+    static constexpr uint32_t kPlaces = 4096;
+    // A table three quarters full is full: look-ups must meet an empty place soon. More streams are served, but not
+    // watched.
+    static constexpr uint32_t kMostStreams = kPlaces / 4 * 3;
 
     // Null: it is not there, or was being moved to another place just now. The lock's holder knows.
     StreamState* find(StreamKey key) const {
@@ -108,7 +111,7 @@ class StreamTable {
     uint32_t used_count_ = 0;
     StreamState* spare_[kPlaces]{};
     uint32_t spare_count_ = 0;
-    uint32_t made_ = 0;  // at most kPlaces / 4 * 3
+    uint32_t made_ = 0;  // at most kMostStreams
 };
 
 }  // namespace tenant

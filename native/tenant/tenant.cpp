@@ -114,21 +114,15 @@ static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_c
               offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
 wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
 
-CUstreamBatchMemOpParams write_mark(CUdeviceptr word, uint32_t mark) {
-    CUstreamBatchMemOpParams operation{};
-    operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    operation.writeValue.address = word;
-    operation.writeValue.value = mark;
-    operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // without its barrier, batches do not take it
-    return operation;
-}
-
 void put_gate(Membership& membership, StreamState& state) {
     wire::OnGpu& here = membership.slot().gpus[state.gpu];
     CUdeviceptr gate = membership.gate_of(state);
     CUdeviceptr word = state.progress_word;
-    CUstreamBatchMemOpParams operations[2] = {wait_for_open(gate), write_mark(word, Progress::mark_of(state))};
-    if (gate && driver.cuStreamBatchMemOp_v2(state.handle, word ? 2 : 1, operations, 0) == CUDA_SUCCESS)
+    uint32_t mark = Progress::mark_of(state);
+    CUstreamBatchMemOpParams operations[3] = {write_value(word, Progress::standing(mark)), wait_for_open(gate),
+                                              write_value(word, Progress::passed(mark))};
+    CUstreamBatchMemOpParams* first = word ? operations : operations + 1;
+    if (gate && driver.cuStreamBatchMemOp_v2(state.handle, word ? 3 : 1, first, 0) == CUDA_SUCCESS)
         add_one(here.figures.gates);
     else
         add_one(here.figures.escaped);
@@ -150,9 +144,11 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     add_one(figure(here.figures, kind));
     passes_gates_ =
         admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
-    if (here.busy.load(std::memory_order_relaxed)) return;
-    membership_->become_busy(state->gpu);
-    if (!passes_gates_) membership_->time_start(*state);
+    if (!here.busy.load(std::memory_order_relaxed)) {
+        membership_->become_busy(state->gpu);
+        if (!passes_gates_) membership_->time_start(*state);
+    }
+    if (passes_gates_ && !here.ready.load(std::memory_order_relaxed)) membership_->become_ready(state->gpu);
 }
 
 void Work::pass_gate(Shape shape) {
@@ -198,7 +194,7 @@ void Work::wait_for_room(float in_flight_us) {
     uint32_t passed = progress.mark_passed(*state_);
     bool is_held = here.gate.load() != wire::open;
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
-    CUstreamBatchMemOpParams mark = write_mark(state_->progress_word, Progress::mark_of(*state_));
+    CUstreamBatchMemOpParams mark = write_value(state_->progress_word, Progress::passed(Progress::mark_of(*state_)));
     if (driver.cuStreamBatchMemOp_v2(state_->handle, 1, &mark, 0) != CUDA_SUCCESS) return;
     uint64_t patience_ns = uint64_t{wire::patience_ms(membership_->segment().header.knobs)} * 1000000;
     uint64_t last_step = wire::now_ns();
@@ -222,9 +218,11 @@ void Work::stay_busy() {
     if (state_->is_per_thread()) membership_->mark_end_of_work(*state_);
     // Counted only now that the driver has it: before, the watcher would find its stream empty and take it for done.
     // Both sequentially consistent: either the watcher sees this operation, or we see that it has called us idle
-    // meanwhile.
+    // meanwhile, or given our turn away.
     state_->issued.fetch_add(1);
-    if (!membership_->slot().gpus[state_->gpu].busy.load()) membership_->become_busy(state_->gpu);
+    wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
+    if (!here.busy.load()) membership_->become_busy(state_->gpu);
+    if (passes_gates_ && !here.ready.load()) membership_->become_ready(state_->gpu);
 }
 
 OpeningCapture::OpeningCapture(CUstream stream, bool per_thread_default) : membership_(Membership::current()) {

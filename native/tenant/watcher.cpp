@@ -1,7 +1,9 @@
 // The watcher's loop: when have our streams run empty, is our gate as it should be, whose turn is it?
 //
 //   busy, with others below   every 50 to 200 us: are the streams empty, and have they been for the grace period?
-//   busy, with equals         every 500 us: who is ahead?
+//   busy, with equals         every 500 us, and while a turn is about to pass every 50 us (turn.cpp); one that waits
+//   for
+//                             its turn sleeps at its gate
 //   busy otherwise            every 2 ms
 //   idle                      a little longer at the fast pace (a burst seldom comes alone), then asleep until the next
 //                             burst, with a look every 500 ms whether somebody asked for a change
@@ -32,7 +34,6 @@ namespace {
 constexpr uint64_t kMillisecond = 1000000;
 constexpr uint64_t kCareNs = 20 * kMillisecond;
 constexpr uint64_t kCalmNs = 2 * kMillisecond;
-constexpr uint64_t kTurnsNs = kMillisecond / 2;
 constexpr uint64_t kLookNs = 500 * kMillisecond;
 constexpr uint64_t kGarbageNs = 100 * kMillisecond;
 constexpr uint64_t kLingerNs = 20 * kMillisecond;
@@ -148,15 +149,16 @@ void Membership::look_around(uint64_t now) {
             company_.fetch_or(bit);
         else
             company_.fetch_and(~bit);
-        mind_gate(gpu, now);
+        mind_gate(gpu, now, see_streams(gpu));
     });
     mind_time_slice();
 }
 
 void Membership::look_at(int gpu, uint64_t now) {
     if (!slot_->gpus[gpu].busy.load()) return;
-    look_for_idleness(gpu, now);
-    mind_gate(gpu, now);
+    Seen seen = see_streams(gpu);
+    look_for_idleness(gpu, now, seen);
+    mind_gate(gpu, now, seen);
 }
 
 // When it began is known as closely as looks come: soon after another, for as long as such a wait may last.
@@ -172,7 +174,7 @@ uint64_t Membership::pace(uint64_t now) const {
         uint64_t patience = is_pausing() ? 0 : burst_age_ns(now) / 16;
         return std::clamp(std::max(grace_ns() / 4, patience), kShortestNap, kLongestNap);
     }
-    return has_equals_ ? kTurnsNs : kCalmNs;
+    return has_equals_ ? pace_of_turns() : kCalmNs;
 }
 
 bool Membership::is_busy() const {
@@ -205,24 +207,6 @@ bool Membership::is_empty(StreamState& state) {
     return driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
 }
 
-// `changed`: something was put into a stream since the last look, finished or not.
-bool Membership::has_unfinished(int gpu, bool* changed) {
-    // Never waits for the lock: its holder may be in the driver, waiting for a gate that only we can see to.
-    if (!try_lock()) return true;
-    bool unfinished = captures_open.load() != 0;
-    streams.for_each([&](StreamState& state) {
-        uint64_t issued = state.issued.load();
-        if (unfinished || state.gpu != gpu || issued == state.finished) return;
-        *changed = true;
-        if (is_empty(state))
-            state.finished = issued;
-        else
-            unfinished = true;
-    });
-    unlock();
-    return unfinished;
-}
-
 void Membership::beat(uint64_t now) {
     bool was_stale = wire::is_stale(*segment_, slot_->heartbeat_ns.exchange(now));
     // We were stopped, and others have rightly gone ahead.
@@ -235,12 +219,11 @@ uint64_t Membership::grace_ns() const {
     return static_cast<uint64_t>(grace_.us(fallback_us) * 1000);
 }
 
-void Membership::look_for_idleness(int gpu, uint64_t now) {
+void Membership::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
     Pause& pause = pauses_[gpu];
-    bool changed = false;
-    bool unfinished = has_unfinished(gpu, &changed);
-    breakdown_.saw_streams(slot_->gpus[gpu], gpu, !unfinished, unfinished || changed, burst_began_ns_[gpu].load(), now);
-    if (unfinished || changed) {
+    bool at_work = seen.unfinished || seen.changed;
+    breakdown_.saw_streams(slot_->gpus[gpu], gpu, !seen.unfinished, at_work, burst_began_ns_[gpu].load(), now);
+    if (at_work) {
         if (pause.on) {
             // A pause that was given away ended with the launch that made us busy again.
             uint64_t began = burst_began_ns_[gpu].load();
@@ -258,7 +241,8 @@ void Membership::look_for_idleness(int gpu, uint64_t now) {
     slot_->gpus[gpu].busy.store(0);
     // Either a launch in this moment sees that we are idle, or we see the launch. Once we have looked, `busy` is the
     // launching thread's again.
-    if (has_unfinished(gpu, &changed) || changed)
+    Seen now_seen = see_streams(gpu);
+    if (now_seen.unfinished || now_seen.changed)
         become_busy(gpu);
     else {
         breakdown_.saw_idle(gpu);
@@ -273,10 +257,11 @@ void Membership::account(int gpu, uint64_t until) {
     if (until <= since) return;
     accounted_ns_[gpu] = until;
     here.busy_ns.fetch_add(until - since, std::memory_order_relaxed);
-    if (here.gate.load() == wire::open) wire::charge(*segment_, index_, gpu, until - since);
+    if (!admission::is_gated(wire::rule_of(segment_->header), terms_.tenant_class))
+        wire::charge(*segment_, index_, gpu, until - since);
 }
 
-void Membership::mind_gate(int gpu, uint64_t now) {
+void Membership::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     wire::OnGpu& here = slot_->gpus[gpu];
     bool tolerant = wire::is_tolerant(*slot_, gpu);
     if (tolerant != was_tolerant_[gpu] && here.busy.load()) {
@@ -295,6 +280,7 @@ void Membership::mind_gate(int gpu, uint64_t now) {
         return;
     }
 
+    charge_executed(gpu, now, seen);
     float elapsed_us = static_cast<float>(now - std::min(now, minded_ns_[gpu])) / 1000;
     uint64_t used_ns = here.used_ns.load();
     float used_us = static_cast<float>(used_ns - used_then_ns_[gpu]) / 1000;
@@ -318,9 +304,7 @@ void Membership::mind_gate(int gpu, uint64_t now) {
         here.over_rate.store(rate && !rates_[gpu].in_credit());
         here.below_floor.store(floor && floors_[gpu].in_credit());
     }
-    bool was_open = here.gate.load() == wire::open;
-    if (!wire::refresh_gate(*segment_, index_, gpu) && was_open)
-        wire::refresh_gates(*segment_, terms_.tenant_class, gpu);
+    take_part_in_turns(gpu, now, seen);
 }
 
 // Microseconds of work known to be done, of all streams; also shows what is in flight.
@@ -392,7 +376,11 @@ void Membership::nap_between_looks(uint64_t ns) {
 void Membership::nap_with_an_eye_open(uint64_t ns) {
     bool gated = admission::is_gated(wire::rule_of(segment_->header), terms_.tenant_class);
     if (!wire::is_shared(*segment_) || !gated || !company_.load()) {
-        nap(ns);
+        // Whoever passes us the turn, or waits for ours, wakes us there.
+        if (gated && has_equals_)
+            nap_at_gate(ns);
+        else
+            nap(ns);
         return;
     }
     uint64_t until = wire::now_ns() + ns;
@@ -403,6 +391,19 @@ void Membership::nap_with_an_eye_open(uint64_t ns) {
             if (slot_->gpus[gpu].busy.load()) wire::refresh_gate(*segment_, index_, gpu);
         });
     } while (wire::now_ns() < until && !leaving_.load());
+}
+
+void Membership::nap_at_gate(uint64_t ns) {
+    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        wire::Flag& gate = slot_->gpus[gpu].gate;
+        if (!slot_->gpus[gpu].busy.load()) continue;
+        // Who finds it changed since it looked naps all the same: somebody may write there without end.
+        if (gate.load() != turns_[gpu].gate) break;
+        syscall(SYS_futex, &gate, FUTEX_WAIT, turns_[gpu].gate, &length, nullptr, 0);
+        return;
+    }
+    nap(std::min(ns, kShortestNap));
 }
 
 void Membership::change_class(uint32_t wanted) {

@@ -20,7 +20,7 @@ inline uint32_t grace_us(const Knobs& knobs) { return within(knobs.grace_us, 0, 
 inline uint32_t gate_every_us(const Knobs& knobs) { return within(knobs.gate_every_us, 0, 1000000); }
 inline uint32_t stale_ms(const Knobs& knobs) { return within(knobs.stale_ms, 0, 60000); }
 inline uint32_t in_flight_us(const Knobs& knobs) { return within(knobs.in_flight_us, 1, 10000000); }
-inline uint32_t turn_us(const Knobs& knobs) { return within(knobs.turn_us, 1, 10000000); }
+inline uint32_t turn_us(const Knobs& knobs) { return within(knobs.turn_us, 0, 10000000); }  // 0: learned
 inline uint32_t patience_ms(const Knobs& knobs) { return within(knobs.patience_ms, 0, 10000); }
 
 // What no tenant is, counts as the lowest: it keeps nobody waiting.

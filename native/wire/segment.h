@@ -4,6 +4,7 @@
 #include <string>
 
 #include "admission/admission.h"
+#include "admission/turns.h"
 #include "wire/shared_segment.h"
 #include "wire/wire.h"
 
@@ -53,6 +54,8 @@ bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t
 bool any_floor(Segment& segment, int gpu);
 // Whether a tenant lets those below it run beside it now.
 bool is_tolerant(const Slot& slot, int gpu);
+// Whether somebody of a class above has work, and does not tolerate company.
+bool is_above_busy(Segment& segment, int index, int gpu);
 // How a tenant stands on a GPU, for admission::may_run.
 admission::Standing standing(Segment& segment, int index, int gpu);
 
@@ -62,10 +65,23 @@ void go_busy(Segment& segment, int index, int gpu);
 void go_idle(Segment& segment, int index, int gpu);
 // Closes the gates of those that this tenant keeps waiting; it has set its own `busy` before.
 void close_gates_below(Segment& segment, int index, int gpu);
-// Recomputes the gates of this class and those below it (of all, where classes do not matter).
-void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu);
+// Recomputes the gates of this class and those below it (of all, where classes do not matter). `ran_ns`: when the one
+// that passes its turn on was last seen running; 0: nobody does.
+void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu, uint64_t ran_ns = 0);
 // Recomputes a gate. Says whether the tenant may go on.
-bool refresh_gate(Segment& segment, int index, int gpu);
+bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns = 0);
+
+// For one that passes gates. It has something to run again, and is about to launch it: takes the turn if it is free.
+void go_ready(Segment& segment, int index, int gpu);
+// It has run empty, and launches nothing any more: gives its turn away.
+void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns);
+// The same, where others are ready: it has no claim to what it did not use, and one of them goes next. It may be on
+// until its gate has been closed for a moment: then leave_gpu.
+void forgo_turn(Segment& segment, int index, int gpu);
+// Its gate has had this value, closed, for so long that its streams stand: the next one may start.
+void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran_ns);
+// Whether another of its equals is ready, and how many are with it.
+uint32_t ready_equals(Segment& segment, int index, int gpu);
 // Brings a tenant's turn key to those of its equals. One that was idle, or comes from another class or rule, has
 // neither the right to all the time that the others have used meanwhile, nor a debt from when it had the GPU to itself.
 void catch_up(Segment& segment, int index, int gpu);

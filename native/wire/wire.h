@@ -18,6 +18,11 @@
 // owner that is dead or has shown no heartbeat for a while (it was stopped) counts for nothing. What decides whether a
 // gate is open is admission::may_run, from what the slots show.
 //
+// Whose turn it is. Among equals one at a time is `on`. Whoever is to start says so first (ready, on, holds_turn, then
+// its gate) and then looks at the others again: of two that start at once the one that goes first stays. Only a
+// tenant's own watcher says that it is not on any more, once its gate is closed and its streams have run empty or stand
+// at gates; so the next one starts on a GPU that its predecessor has left. A turn is ended by its holder.
+//
 // What a policy's controller steers (the daemon writes it) either holds by itself or runs out: `shut_until_ns` and
 // `tolerant_until_ns` are moments, so that a daemon that died holds nobody back for longer than a fraction of a second.
 #pragma once
@@ -66,7 +71,7 @@ struct Knobs {
     Flag gate_every_us;  // how much work may be queued between two gates
     Flag stale_ms;       // how old the heartbeat of a tenant may be before its busy flag counts for nothing
     Flag in_flight_us;   // how much gated work may be queued before a launch waits
-    Flag turn_us;        // how far one of several equals may get ahead before the next has its turn
+    Flag turn_us;        // how much one of several equals executes in a turn; 0: by what a switch costs (turns.h)
     Flag patience_ms;    // how long a launch waits for room at most; then it goes on, its gate in front
 };
 
@@ -123,17 +128,26 @@ struct Figures {
 };
 
 struct OnGpu {
-    alignas(64) Flag gate;  // written by others too
+    alignas(64) Flag gate;  // written by others too; a futex: whoever waits for a turn sleeps here
     Flag over_rate;         // it has used more than `rate`
     Flag below_floor;       // it has got less than `floor`
     // Where the time of one that passes no gates goes (tenant/breakdown.h).
     Flag waits;       // bursts whose start was timed
     Count waited_ns;  // how long these waited for the GPU in all
     Count gap_ns;     // of busy_ns, its streams were empty: it waited for itself
+    // Where it stands among its equals (admission/turns.h), for one that passes gates.
+    Flag ready;       // it has work: its streams are not empty
+    Flag on;          // what it has started may be on the GPU, or its gate is open and it is ready
+    Flag switch_us;   // what a switch to it was measured to cost
+    Flag turn_us;     // how much it may execute in a turn
+    Count stop_ns;    // since when it should have stopped and has not; 0: it may run, or it has stopped
+    Count switch_ns;  // when the turn came to it: when its predecessor was last seen running
     alignas(64) Flag busy;
-    Flag holds_turn;  // among its equals it goes on until it is `turn_us` ahead of one that waits
+    Flag holds_turn;  // it was given the turn among its equals, and the turn has not ended
     Figures figures;
-    Count used_ns;  // GPU time charged: it had work, and its gate was open
+    // GPU time charged. Of one that passes gates: executed, its streams not empty and nobody above at work; of
+    // production under `strict`: it had work.
+    Count used_ns;
     Count busy_ns;  // it had work, whether the gate was open or not
     Count memory_bytes;
     // Written by a policy's controller.
@@ -141,7 +155,7 @@ struct OnGpu {
     Count tolerant_until_ns;  // until then it keeps nobody below it waiting
     Flag rate;                // thousandths of the GPU's time that it may use; 0: no limit
     Flag in_flight_us;        // written by the owner: work queued behind gates and not known to be done
-    Count turn_key;  // used_ns divided by weight, never far behind its equals: who waits with the least is next
+    Count turn_key;           // used_ns divided by weight, never far from its equals': who waits with the least is next
 };
 
 struct Slot {

@@ -157,6 +157,12 @@ EXPORT const char* cotenant_wire_layout() {
         FIELD(OnGpu, waits);
         FIELD(OnGpu, waited_ns);
         FIELD(OnGpu, gap_ns);
+        FIELD(OnGpu, ready);
+        FIELD(OnGpu, on);
+        FIELD(OnGpu, switch_us);
+        FIELD(OnGpu, turn_us);
+        FIELD(OnGpu, stop_ns);
+        FIELD(OnGpu, switch_ns);
         FIELD(OnGpu, busy);
         FIELD(OnGpu, holds_turn);
         FIELD(OnGpu, figures);

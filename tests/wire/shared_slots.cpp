@@ -197,9 +197,13 @@ void turns() {
     auto begin = [&] { (tenant = new Tenant(wire::opportunistic))->work(); };
     auto step = [&](int which) {
         return [&tenant, used, which] {
-            if (!tenant->is_let_through()) return;
+            wire::OnGpu& here = tenant->segment.slot(tenant->index).gpus[0];
+            if (!tenant->is_let_through()) {
+                if (here.on.load()) wire::leave_gpu(tenant->segment, tenant->index, 0, here.gate.load(), 0);
+                return;
+            }
             wire::charge(tenant->segment, tenant->index, 0, 1000000);
-            ++used[which];
+            if (++used[which] % 20 == 0) here.holds_turn.store(0);
         };
     };
     auto meet = [&] { wire::look_around(tenant->segment); };  // as the watcher does every 20 ms

@@ -68,11 +68,26 @@ int busy_tenant(wire::Segment& segment, wire::Class tenant_class, uint32_t weigh
     return slot;
 }
 
-// A millisecond passes: who is let through is charged, then every watcher looks at its gate.
+// A millisecond passes: who is let through is charged, and ends its turn when it is long enough; then every watcher
+// looks at its gate. What is stopped has left the GPU a millisecond later.
 void pass_a_millisecond(wire::Segment& segment, const std::vector<int>& slots) {
-    for (int slot : slots)
-        if (is_open(segment, slot)) wire::charge(segment, slot, 0, 1000000);
+    constexpr int kTurnMs = 20;
+    static int executed_ms[wire::kSlots] = {};
+    for (int slot : slots) {
+        wire::OnGpu& here = segment.slot(slot).gpus[0];
+        if (is_open(segment, slot) && here.busy.load()) {
+            wire::charge(segment, slot, 0, 1000000);
+            if (++executed_ms[slot] % kTurnMs == 0 && wire::ready_equals(segment, slot, 0)) here.holds_turn.store(0);
+        } else if (!is_open(segment, slot) && here.on.load()) {
+            wire::leave_gpu(segment, slot, 0, here.gate.load(), 0);
+        }
+    }
     wire::refresh_gates(segment, wire::production, 0);
+}
+
+// As its watcher says when it has found its streams standing at the closed gate.
+void drain(wire::Segment& segment, int slot) {
+    wire::leave_gpu(segment, slot, 0, segment.slot(slot).gpus[0].gate.load(), 0);
 }
 
 double used_ms(wire::Segment& segment, int slot) { return segment.slot(slot).gpus[0].used_ns.load() / 1e6; }
@@ -81,8 +96,9 @@ void turns(wire::Segment& segment) {
     int heavy = busy_tenant(segment, wire::opportunistic, 3000), light = busy_tenant(segment, wire::opportunistic);
     int changes = 0;
     for (int ms = 0, last = -1; ms < 2000; ++ms) {
-        REQUIRE(is_open(segment, heavy) != is_open(segment, light));  // one at a time, and always one
-        int now = is_open(segment, heavy) ? heavy : light;
+        bool heavy_on = segment.slot(heavy).gpus[0].on.load(), light_on = segment.slot(light).gpus[0].on.load();
+        REQUIRE(heavy_on != light_on);  // one at a time, and always one
+        int now = heavy_on ? heavy : light;
         changes += now != last;
         last = now;
         pass_a_millisecond(segment, {heavy, light});
@@ -125,18 +141,57 @@ void turns(wire::Segment& segment) {
         wire::OnGpu& barred = segment.slot(next).gpus[0];
         barred.shut_until_ns.store(shut ? wire::now_ns() + 50ull * 1000000000 : 0);
         barred.over_rate.store(!shut);
-        barred.holds_turn.store(0);
         segment.slot(waiting).gpus[0].turn_key.store(barred.turn_key.load() + 1000000000);  // far behind in the order
-        REQUIRE(!wire::refresh_gate(segment, next, 0) && wire::refresh_gate(segment, waiting, 0));
-        // Below its floor it runs all the same, and keeps the turn.
+        REQUIRE(!wire::refresh_gate(segment, next, 0) && !barred.holds_turn.load());
+        REQUIRE(!wire::refresh_gate(segment, waiting, 0));  // what the other has started is still there
+        drain(segment, next);
+        REQUIRE(is_open(segment, waiting));
+        // Below its floor it runs all the same, beside whoever has the turn.
         barred.below_floor.store(1);
-        REQUIRE(wire::refresh_gate(segment, next, 0) && !wire::refresh_gate(segment, waiting, 0));
+        REQUIRE(wire::refresh_gate(segment, next, 0) && wire::refresh_gate(segment, waiting, 0));
         barred.below_floor.store(0);
         barred.shut_until_ns.store(0);
         barred.over_rate.store(0);
-        wire::refresh_gates(segment, wire::opportunistic, 0);
+        REQUIRE(!wire::refresh_gate(segment, next, 0) && is_open(segment, waiting));
+        drain(segment, next);
+        segment.slot(waiting).gpus[0].holds_turn.store(0);
+        wire::refresh_gate(segment, waiting, 0);
+        drain(segment, waiting);
         REQUIRE(is_open(segment, next) && !is_open(segment, waiting));
     }
+
+    // One that runs empty passes the turn, though it has executed less, and takes it back only after the other.
+    int first = is_open(segment, heavy) ? heavy : light, second = heavy + light - first;
+    segment.slot(second).gpus[0].turn_key.store(segment.slot(first).gpus[0].turn_key.load() + 1000000000);
+    wire::forgo_turn(segment, first, 0);
+    wire::go_ready(segment, first, 0);  // it launches again at once
+    REQUIRE(!is_open(segment, first) && !is_open(segment, second));
+    drain(segment, first);
+    REQUIRE(is_open(segment, second) && !is_open(segment, first));
+    wire::forgo_turn(segment, second, 0);
+    wire::refresh_gate(segment, second, 0);
+    drain(segment, second);
+    REQUIRE(is_open(segment, first) && !is_open(segment, second));
+    wire::go_ready(segment, second, 0);
+    REQUIRE(is_open(segment, first) && !is_open(segment, second));
+
+    // The turn outlives a burst of a class above, though the other has executed less.
+    segment.slot(second).gpus[0].turn_key.store(0);
+    wire::go_busy(segment, above, 0);
+    never_stale(segment, above);
+    drain(segment, first);
+    REQUIRE(!is_open(segment, first) && !is_open(segment, second));
+    wire::go_idle(segment, above, 0);
+    REQUIRE(is_open(segment, first) && !is_open(segment, second));
+
+    // One that does not drain is passed after a while.
+    segment.slot(first).gpus[0].holds_turn.store(0);
+    wire::refresh_gates(segment, wire::opportunistic, 0);
+    REQUIRE(!is_open(segment, first) && !is_open(segment, second));
+    segment.slot(first).gpus[0].stop_ns.store(wire::now_ns() - admission::kDrainNs - 1);
+    wire::refresh_gate(segment, second, 0);
+    REQUIRE(is_open(segment, second) && !is_open(segment, first));
+    drain(segment, first);
 
     // The one that has the turn stands still: the other goes on.
     int holder = is_open(segment, heavy) ? heavy : light, other = heavy + light - holder;
@@ -178,7 +233,9 @@ void steered(wire::Segment& segment) {
     REQUIRE(used_ms(segment, high) > 450 && used_ms(segment, low) > 450);
     // One that has no more work lets the next go on at once, also one of a class above.
     high_on.turn_key.store(low_on.turn_key.load() + 1000000000);
+    high_on.holds_turn.store(0);
     wire::refresh_gates(segment, wire::production, 0);
+    if (high_on.on.load()) drain(segment, high);
     REQUIRE(is_open(segment, low) && !is_open(segment, high));
     wire::go_idle(segment, low, 0);
     REQUIRE(is_open(segment, high));

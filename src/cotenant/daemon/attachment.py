@@ -22,7 +22,7 @@ from cotenant.policies import border
 from cotenant.policies.interface import Knobs, Tenant, TenantId, TenantKnobs, View
 
 # As native/wire/segment.cpp makes a new segment; tests/daemon/test_daemon.py holds them equal.
-DEFAULTS = {"gate_every_us": 100, "in_flight_us": 50_000, "turn_us": 20_000}
+DEFAULTS = {"gate_every_us": 100, "in_flight_us": 50_000, "turn_us": 0}  # turn_us 0: learned
 NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)
 ROW = struct.Struct("=8Q12I")  # Row of native/wire/daemon_c.cpp

@@ -1,11 +1,11 @@
 """fair: everybody gets GPU time by weight, whatever the class.
 
     rule fair: of those that have work, whoever has the least GPU time for its weight goes;
-               it keeps its turn until it is `turn_us` ahead of one that waits
+               it keeps its turn until it has executed `turn_us` in it, or has run empty
 
-GPU time is what the tenants measure themselves (`used_us`). A turn (20 ms, the mechanism's default) is long against
-what handing it over costs (a gate opens in 7 us, a switch of contexts takes up to some 350 us) and short against what a
-person notices.
+GPU time is what the tenants measure themselves (`used_us`). A turn (some 10 ms, by what a switch was measured to cost)
+is long against what handing it over costs (a gate opens in 7 us, a switch of contexts takes some 150 us) and short
+against what a person notices.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class Knobs:
     rule: Rule = Rule.strict
     gate_every_us: int | None = None
     in_flight_us: int | None = None
-    turn_us: int | None = None
+    turn_us: int | None = None  # 0: by what a switch was measured to cost
     tenants: Mapping[TenantId, TenantKnobs] = field(default_factory=dict)
     parameters: Sequence[float] = ()  # of a modelled rule (native/admission/moment.h), at most 8
 

@@ -13,6 +13,7 @@ kernel spin  time=@0us params=u64
 kernel fill  function=fill
 kernel add   function=add
 kernel scale function=scale
+kernel clock function=clock
 """
 
 

@@ -1,0 +1,156 @@
+// The watcher's part in taking turns (admission/turns.h): is our work on the GPU, how much of it was executed, is our
+// turn over?
+#include <algorithm>
+
+#include "admission/turns.h"
+#include "tenant/graphs.h"
+#include "tenant/membership.h"
+#include "wire/border.h"
+
+namespace tenant {
+
+namespace {
+
+// A stream may have passed the gate just before it was closed, and a launch may have found it open: only after so long
+// is it seen.
+constexpr uint64_t kSettleNs = 30000;
+constexpr uint64_t kLongestLookNs = 50000000;  // that is charged for: then we were not running either
+constexpr uint64_t kFirstLookNs = 100000;
+constexpr uint64_t kLongestSwitchNs = 1000000000;
+
+}  // namespace
+
+Membership::Seen Membership::see_streams(int gpu) {
+    Seen seen;
+    int standing = standing_graphs(gpu), running = 0;
+    // Never waits for the lock: its holder may be in the driver, waiting for a gate that only we can see to.
+    if (!try_lock()) return {false, true, turns_[gpu].running};
+    // While a graph is captured no stream may be asked.
+    bool capturing = captures_open.load() != 0;
+    streams.for_each([&](StreamState& state) {
+        uint64_t issued = state.issued.load();
+        if (running > standing || state.gpu != gpu || issued == state.finished) return;
+        seen.changed = true;
+        if (progress.stands_at_gate(state)) {
+            seen.unfinished = true;
+        } else if (!capturing && is_empty(state)) {
+            state.finished = issued;
+        } else {
+            seen.unfinished = true;
+            ++running;
+        }
+    });
+    unlock();
+    seen.unfinished |= capturing;
+    // Each graph that stands is in a stream that seems to run.
+    seen.running = turns_[gpu].running = running > standing;
+    return seen;
+}
+
+// The streams are looked at now and then: what they are found at stands for the time since the last look.
+void Membership::charge_executed(int gpu, uint64_t now, const Seen& seen) {
+    Turns& turns = turns_[gpu];
+    uint32_t gate = slot_->gpus[gpu].gate.load();
+    uint64_t since = std::max(turns.looked_ns, burst_began_ns_[gpu].load());
+    uint64_t passed = std::min(now - std::min(now, since), kLongestLookNs);
+    if (gate != turns.gate) {
+        turns.gate = gate;
+        turns.gate_since_ns = now;
+        passed = std::min(passed, kFirstLookNs);  // it was opened in between, and we were woken
+    }
+    turns.looked_ns = now;
+    if (seen.running) turns.ran_ns = now;
+    bool executes = seen.unfinished && (gate == wire::open || seen.running);
+    if (!executes || wire::is_above_busy(*segment_, index_, gpu)) return;
+    wire::charge(*segment_, index_, gpu, passed);
+    turns.executed_ns += passed;
+}
+
+uint64_t Membership::turn_ns(int gpu, uint32_t ready) const {
+    if (uint32_t told_us = wire::turn_us(segment_->header.knobs)) return uint64_t{told_us} * 1000;
+    return admission::turn_ns(switch_ns(gpu), ready);
+}
+
+uint64_t Membership::switch_ns(int gpu) const {
+    float us = turns_[gpu].switch_us;
+    return us > 0 ? static_cast<uint64_t>(us * 1000) : admission::kAssumedSwitchNs;
+}
+
+void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
+    wire::OnGpu& here = slot_->gpus[gpu];
+    Turns& turns = turns_[gpu];
+    uint32_t ready = wire::ready_equals(*segment_, index_, gpu);
+    bool others_are_ready = ready > 0, holds = here.holds_turn.load();
+    if (holds && !turns.held) {
+        turns.executed_ns = 0;
+        turns.switched_ns = here.switch_ns.load();
+    }
+    turns.empty_since_ns = seen.unfinished ? 0 : turns.empty_since_ns ? turns.empty_since_ns : now;
+    measure_switch(gpu, now, seen);
+
+    uint64_t length = turn_ns(gpu, ready);
+    here.turn_us.store(static_cast<uint32_t>(length / 1000));
+    bool over = admission::is_over({turns.executed_ns, length, switch_ns(gpu), !seen.unfinished,
+                                    seen.unfinished ? 0 : now - turns.empty_since_ns});
+    bool keeps_gap = has_equals_ && holds && !over;
+    if (!seen.unfinished && here.ready.load() && !keeps_gap) {
+        wire::forgo_turn(*segment_, index_, gpu);
+        // Either a launch in this moment sees that we are not ready, or we see the launch.
+        if (see_streams(gpu).unfinished)
+            wire::go_ready(*segment_, index_, gpu);
+        else if (!others_are_ready)
+            wire::go_empty(*segment_, index_, gpu, turns.ran_ns);
+    } else if (seen.unfinished && !here.ready.load()) {
+        wire::go_ready(*segment_, index_, gpu);
+    } else if (holds && over && others_are_ready) {
+        here.holds_turn.store(0);
+        turns.executed_ns = 0;
+    }
+    bool goes = wire::refresh_gate(*segment_, index_, gpu);
+    uint32_t gate = here.gate.load();
+    if (gate != turns.gate) {
+        turns.gate = gate;
+        turns.gate_since_ns = now;
+    }
+    turns.held = here.holds_turn.load();
+    turns.others_are_ready = others_are_ready;
+    turns.draining = false;
+    if (goes || !here.on.load()) return;
+    // A kernel that a class above cuts cannot end.
+    if (!here.stop_ns.load() || wire::is_above_busy(*segment_, index_, gpu)) here.stop_ns.store(now);
+    if (!seen.running && now - turns.gate_since_ns >= kSettleNs)
+        wire::leave_gpu(*segment_, index_, gpu, gate, turns.ran_ns);
+    else
+        turns.draining = true;
+}
+
+// From when the one before us was last seen running to when we are first seen so.
+void Membership::measure_switch(int gpu, uint64_t now, const Seen& seen) {
+    Turns& turns = turns_[gpu];
+    if (!slot_->gpus[gpu].holds_turn.load()) turns.switched_ns = 0;
+    if (!turns.switched_ns || !seen.running) return;
+    uint64_t took = now - turns.switched_ns;
+    turns.switched_ns = 0;
+    if (took > kLongestSwitchNs) return;
+    float us = static_cast<float>(took) / 1000;
+    turns.switch_us = turns.switch_us > 0 ? turns.switch_us + (us - turns.switch_us) / 8 : us;
+    slot_->gpus[gpu].switch_us.store(static_cast<uint32_t>(turns.switch_us));
+}
+
+// How soon the next look shall come, for one with equals.
+uint64_t Membership::pace_of_turns() const {
+    constexpr uint64_t kSoonNs = 50000, kTurnNs = 100000, kAloneNs = 500000, kWaitingNs = 5000000;
+    uint64_t pace = kWaitingNs;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        const wire::OnGpu& here = slot_->gpus[gpu];
+        const Turns& turns = turns_[gpu];
+        if (!here.busy.load(std::memory_order_relaxed)) continue;
+        bool waits = here.ready.load() && !here.on.load();
+        if (waits) continue;
+        bool soon = turns.draining || turns.switched_ns || turns.empty_since_ns;
+        pace = std::min(pace, soon ? kSoonNs : turns.others_are_ready ? kTurnNs : kAloneNs);
+    }
+    return pace;
+}
+
+}  // namespace tenant

@@ -1,0 +1,100 @@
+"""Equals take turns: one at a time is on the GPU, each by its weight, and nobody waits for one that cannot run.
+
+What ran when is what the software GPU says, in its modelled time: a machine that is busy with other things changes
+nothing in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from cotenant import segment
+from tests.interposer.test_gates import ready, use
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+# Runs kernels of so many microseconds, a few ahead, until it hears something; then prints when each of them ran. Where
+# it is told to, it waits for each and does something else for so many milliseconds.
+CLOCKED = """
+import ctypes, select, sys, time
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('clock'); stream = gpu.stream()
+microseconds, ahead, away_ms, most = (int(one) for one in sys.argv[1:5])
+host = check(driver.cuMemHostAlloc(16 * most, driver.CU_MEMHOSTALLOC_DEVICEMAP))
+times = (ctypes.c_double * (2 * most)).from_address(int(host))
+at = int(check(driver.cuMemHostGetDevicePointer(host, 0)))
+place, length = ctypes.c_uint64(at), ctypes.c_uint64(microseconds)
+parameters = (ctypes.c_void_p * 2)(ctypes.addressof(place), ctypes.addressof(length))
+events = [check(driver.cuEventCreate(0)) for _ in range(ahead)]
+for event in events: check(driver.cuEventRecord(event, stream))
+gpu.launch(kernel, stream, ctypes.addressof(parameters)); gpu.synchronize()
+print('ready', flush=True)
+number = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    event = events[number % ahead]; place.value = at + 16 * (number % most); number += 1
+    check(driver.cuEventSynchronize(event))
+    gpu.launch(kernel, stream, ctypes.addressof(parameters)); check(driver.cuEventRecord(event, stream))
+    if away_ms: gpu.synchronize(); time.sleep(away_ms / 1000)
+gpu.synchronize()
+for i in range(min(number, most)): print(times[2 * i], times[2 * i + 1])
+print('over', flush=True)
+"""
+
+
+def clocked(
+    tenant: Start,
+    microseconds: int,
+    ahead: int = 4,
+    away_ms: int = 0,
+    tenant_class: str = "opportunistic",
+    **settings: str,
+) -> Tenant:
+    command = [sys.executable, "-u", "-c", CLOCKED, str(microseconds), str(ahead), str(away_ms), "20000"]
+    return ready(tenant(tenant_class, command, **settings))
+
+
+def used_ms(tenants_now: TenantsNow, one: Tenant) -> float:
+    return use(tenants_now(), one).used_ns / 1e6
+
+
+def uses(tenants_now: TenantsNow, one: Tenant, milliseconds: float) -> None:
+    before = used_ms(tenants_now, one)
+    wait_for(lambda: used_ms(tenants_now, one) > before + milliseconds)
+
+
+def ran(one: Tenant) -> list[tuple[float, float]]:
+    """When its kernels ran, in microseconds."""
+    one.say("")
+    lines = list(iter(one.hear, "over"))
+    return [(float(start), float(end)) for start, end in (line.split() for line in lines)]
+
+
+def overlaps(
+    these: Iterable[tuple[float, float]], those: Iterable[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Of `these`, the ones in whose time one of `those` ran too."""
+    others = list(those)
+    return [one for one in these if any(one[0] < end and start < one[1] for start, end in others)]
+
+
+def test_two_jobs_of_long_kernels_do_not_cut_each_other(tenant: Start, tenants_now: TenantsNow) -> None:
+    jobs = [clocked(tenant, 11_000), clocked(tenant, 11_000)]
+    for job in jobs:
+        uses(tenants_now, job, 400)
+    times = [ran(job) for job in jobs]
+    # From when both were there to when the first of them was told to end.
+    begin, end = max(one[0][0] for one in times) + 3e5, min(one[-1][1] for one in times)
+    first, second = ([one for one in job if begin < one[0] and one[1] < end] for job in times)
+    assert len(first) + len(second) > 20
+    # The software GPU hears of an open gate when its client's process gets a processor: so a stream may pass one that
+    # was closed meanwhile. Where equals cut each other, all kernels are cut.
+    cut = [one for one in first + second if one[1] - one[0] > 11_000 + 1]
+    assert len(cut) + len(overlaps(first, second)) < (len(first) + len(second)) / 4
