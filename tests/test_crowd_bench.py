@@ -286,7 +286,19 @@ def test_nobody_hangs_and_nothing_is_left_when_jobs_are_killed_one_after_another
     env = {name: value for name, value in softgpu_env.items() if name != "COTENANT_NO_DAEMON"}
     page = tmp_path / "page.md"
     page.write_text((TREE / "docs" / "benchmarks.md").read_text())
-    options = ("churn", "--processes", "4", "--kills", "3", "--output", str(output), "--markdown", str(page))
+    options = (
+        "churn",
+        "--processes",
+        "4",
+        "--kills",
+        "3",
+        "--patience",
+        "60",
+        "--output",
+        str(output),
+        "--markdown",
+        str(page),
+    )
     done = run(*options, env=env | {"COTENANT_SOFTGPU": "h200"}, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     section = json.loads(output.read_text())["churn"]

@@ -95,6 +95,12 @@ def arguments() -> argparse.Namespace:
         "--processes", type=at_least_one, default=churn.PROCESSES, help="of churn; default 16"
     )
     parser.add_argument("--kills", type=int, default=churn.KILLS, help="of churn, one a second; default 60")
+    parser.add_argument(
+        "--patience",
+        type=positive,
+        default=churn.LONGEST_GAP_SECONDS,
+        help=f"of churn: longer without a step is a hang; default {churn.LONGEST_GAP_SECONDS:g} s",
+    )
     parser.add_argument("--list", action="store_true", help="show jobs, crowds and modes, and stop")
     add_start(parser)
     return parser.parse_args()
@@ -243,7 +249,7 @@ def run(options: argparse.Namespace) -> int:
             raise Problem(f"no place for the tables: {error}", "see --markdown") from None
     found = Report(options)
     if options.what == "churn":
-        found.section = churn.measure(options.processes, options.kills, found.narrate)
+        found.section = churn.measure(options.processes, options.kills, found.narrate, options.patience)
         found.keep()
         found.publish(tables.churn(found.section))
         return 1 if found.section["harm"] else 0
