@@ -7,8 +7,7 @@
 //               GPU would idle for, others get, and meanwhile it queues work that it runs densely in its next turn. A
 //               turn that has not been worth its switch yet is kept through gaps that are shorter than a switch
 //   turn_ns     follows from what a switch was measured to cost: switching takes at most kSwitchPart of the time, and
-//   of
-//               ten tenants each has a turn within a second
+//               of ten tenants each has a turn within a second
 //
 // Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a class
 // above ran, or in which its streams waited for the CPU.
@@ -69,5 +68,15 @@ inline bool is_over(const Turn& turn) {
     return turn.executed_ns >= kWorthSwitches * turn.switch_ns ||
            turn.empty_ns >= std::min(turn.switch_ns, kLongestGapNs);
 }
+
+// The key of a tenant that is ready again. `reached`: the most that the least key of those who were ready has been. So
+// it claims nothing of what others executed while it had nothing to run. What it is ahead it stays: to bound that by
+// the least of those with work let whoever pauses for a moment off, and one of them kept all keys down.
+inline uint64_t key_when_ready(uint64_t key_ns, uint64_t reached_ns) { return std::max(key_ns, reached_ns); }
+
+// What a turn adds to its tenant's key at least, at a weight of 1, however little is executed in it: it is added when
+// the turn begins, and so much of what is executed is not charged again. Without it some that run empty at once would
+// pass the GPU to each other all the time, as those that have executed least.
+inline uint64_t least_charge_ns(uint64_t switch_ns) { return kWorthSwitches * switch_ns; }
 
 }  // namespace admission

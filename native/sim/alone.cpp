@@ -28,6 +28,7 @@ void Gpu::run_alone(double until) {
     while (t.end_us <= until && t.state == State::running) {
         // `settle` would see each start and end; here the books are kept by hand.
         double now = now_ = t.end_us;
+        (is_host_copy(t.kind) ? t.copied_us : t.figures.executed_us) += t.left_us;
         t.figures.work_us += t.left_us;
         t.place_used_us += t.left_us;
         if (!is_copy(t.kind)) {
@@ -41,6 +42,7 @@ void Gpu::run_alone(double until) {
         note_span(t, now);
         ++t.figures.operations;
         t.done_us = now;
+        if (!is_host_copy(t.kind)) t.kernel_end_us = now;
         t.source.step();
         if (t.source.at_request_end()) {
             runners(entered).erase(std::find(runners(entered).begin(), runners(entered).end(), t.number));
@@ -48,6 +50,7 @@ void Gpu::run_alone(double until) {
             if (rated_ == t.number) rated_ = Timers::nobody;
             changed_ = true;
             end_request(t);
+            note_turn(t);
             return;
         }
         fit_launch(t);
@@ -57,8 +60,9 @@ void Gpu::run_alone(double until) {
         t.empty_us = now;
         double ready = std::max(now, t.cpu_us + machine_.launch_us);
         bool pauses = ready > now;
-        bool leaves = (gated && !t.gate_open) ||
-                      (pauses && (others_want || ready > until || ready - now >= grace_us(t))) ||
+        double longest_pause = is_contended_ && gated ? std::min(grace_us(t), turn_outlasts_us(t)) : grace_us(t);
+        bool leaves = (gated && !t.gate_of(t.kind).open) ||
+                      (pauses && (others_want || ready > until || ready - now >= longest_pause)) ||
                       is_copy(t.kind) != is_copy(entered);
         if (leaves) {
             runners(entered).erase(std::find(runners(entered).begin(), runners(entered).end(), t.number));
@@ -68,16 +72,18 @@ void Gpu::run_alone(double until) {
             t.started_us = never;
             t.ready_us = ready;
             schedule(t);
+            note_turn(t);
             return;
         }
         if (pauses) {
             see_pause(t, ready - now);
+            t.turn_empty_us += ready - now;
             if (active_ && !is_copy(t.kind)) {
                 gpu_.busy_us += now - active_since_us_;
                 active_since_us_ = ready;
             }
         }
-        if (gated && must_pass_gate(t)) ready += costs.gate_us;
+        if (gated && must_pass_gate(t, t.cpu_us)) ready += costs.gate_us;
         add_inner_gates(t);
         t.started_us = t.since_us = ready;
         t.end_us = ready + t.left_us;

@@ -8,7 +8,6 @@ namespace sim {
 
 namespace {
 
-constexpr double kShortestEdgeUs = 1;
 constexpr double kLookUs = 500;          // how often the watcher looks at rates and floors
 constexpr double kShortestInnerUs = 10;  // gates inside a graph are no closer than its kernels are long
 
@@ -39,14 +38,17 @@ void Gpu::go_busy(Tenant& t) {
 
 void Gpu::go_idle(Tenant& t) {
     charge(t);
-    t.busy = t.holds_turn = false;
+    if (is_gated(t) && rounds_[round_of(t)].ready <= 1)
+        reached_us_[round_of(t)] = std::max(reached_us_[round_of(t)], t.turn_key_us);
+    t.busy = t.holds_turn = t.seen_on = false;
+    t.waits_since_us = never;
     with_work_.erase(std::find(with_work_.begin(), with_work_.end(), t.number));
     refresh_gates();
 }
 
 // An operation that was launched while the gate was closed has a gate in front of it, however much is queued.
-bool Gpu::must_pass_gate(Tenant& t) {
-    bool was_open = t.gate_open ? t.cpu_us < t.closed_us || t.cpu_us >= t.opened_us : t.cpu_us < t.closed_us;
+bool Gpu::must_pass_gate(Tenant& t, double launched_us) {
+    bool was_open = t.gate_of(t.kind).was_open(launched_us);
     admission::Knobs rule{knobs.rule, static_cast<float>(knobs.gate_every_us), static_cast<float>(knobs.in_flight_us)};
     float us = static_cast<float>(t.op_us);
     admission::Seen seen{t.job->tenant_class, has_company(t), was_open, t.since_gate_us, 0, us};
@@ -107,65 +109,12 @@ void Gpu::go_on_inside(Tenant& t) {
     changed_ = true;
 }
 
-// ---- GPU time and what is due ---------------------------------------------------------------------------------------
-
-void Gpu::charge(Tenant& t) {
-    double us = now_ - t.charged_us;
-    t.charged_us = now_;
-    if (us <= 0 || t.state == State::away || t.state == State::gone) return;
-    double used = t.busy && t.gate_open && t.state != State::asking ? us : 0;
-    if (t.busy) {
-        t.figures.busy_us += us;
-        if (!t.gate_open) t.figures.held_us += us;
-        if (t.knobs.rate > 0)
-            t.of_rate.pass(static_cast<float>(t.knobs.rate), static_cast<float>(us), static_cast<float>(used));
-    }
-    if (t.job->floor > 0) {
-        if (t.state == State::running) progress(t);
-        float did = static_cast<float>(t.figures.work_us - t.floor_work_us);
-        if (t.busy) t.of_floor.pass(static_cast<float>(t.job->floor), static_cast<float>(us), did);
-        t.floor_work_us = t.figures.work_us;
-    }
-    t.figures.used_us += used;
-    t.turn_key_us += used / t.job->weight;
-}
-
-// One that was idle comes back neither with the right to all the time that the others have used meanwhile, nor with a
-// debt from when it had the GPU to itself.
-void Gpu::catch_up(Tenant& t) {
-    double least = never;
-    for (uint32_t i : with_work_) {
-        Tenant& other = tenants_[i];
-        if (other.number == t.number || !share_turns(t, other)) continue;
-        charge(other);
-        least = std::min(least, other.turn_key_us);
-    }
-    if (least != never) t.turn_key_us = std::clamp(t.turn_key_us, least, least + knobs.turn_us);
-}
+// ---- gates ----------------------------------------------------------------------------------------------------------
 
 void Gpu::settle_budgets(Tenant& t) {
     if (t.knobs.rate <= 0) t.of_rate = tenant::Share();
     t.over_rate = t.knobs.rate > 0 && !t.of_rate.in_credit();
     t.below_floor = t.job->floor > 0 && t.of_floor.in_credit();
-}
-
-// ---- gates ----------------------------------------------------------------------------------------------------------
-
-bool Gpu::share_turns(const Tenant& a, const Tenant& b) const {
-    if (knobs.rule == admission::fair) return true;
-    return a.job->tenant_class == b.job->tenant_class && !a.is_production();
-}
-
-// When the one that holds the turn will be so far ahead of another that it loses it.
-double Gpu::turn_edge_us(const Tenant& holder) const {
-    double soonest = never;
-    for (uint32_t i : with_work_) {
-        const Tenant& other = tenants_[i];
-        if (other.number == holder.number || !share_turns(holder, other) || is_barred(other)) continue;
-        double ahead = other.turn_key_us + knobs.turn_us - holder.turn_key_us;
-        soonest = std::min(soonest, ahead * holder.job->weight);
-    }
-    return now_ + std::max(soonest, kShortestEdgeUs);
 }
 
 void Gpu::refresh_gates() {
@@ -179,30 +128,24 @@ void Gpu::refresh_gates() {
         for (uint32_t below = t.job->tenant_class + 1; below < 4 && !t.knobs.tolerant; ++below)
             busy_above[below] = true;
     }
-    auto goes_before = [&](const Tenant& a, const Tenant& b) {
-        double first = a.turn_key_us - (a.holds_turn ? knobs.turn_us : 0);
-        double second = b.turn_key_us - (b.holds_turn ? knobs.turn_us : 0);
-        return first != second ? first < second : a.number < b.number;
-    };
-    uint32_t first_of[4] = {Timers::nobody, Timers::nobody, Timers::nobody, Timers::nobody};
-    for (uint32_t i : with_work_) {
-        const Tenant& t = tenants_[i];
-        uint32_t group = knobs.rule == admission::fair ? 0 : t.job->tenant_class;
-        uint32_t& first = first_of[group];
-        // Whoever may not run anyway keeps no equal waiting.
-        bool wins = first == Timers::nobody || goes_before(t, tenants_[first]);
-        if (!is_barred(t) && wins) first = i;
-    }
+    look_at_rounds();
+    end_turns();
+    look_at_rounds();
     for (uint32_t i : with_work_) {
         Tenant& t = tenants_[i];
-        uint32_t group = knobs.rule == admission::fair ? 0 : t.job->tenant_class;
-        bool has_turn = first_of[group] == i || first_of[group] == Timers::nobody;
-        bool goes = !gates || admission::may_run(knobs.rule, {t.job->tenant_class, busy_above[t.job->tenant_class],
-                                                              has_turn, t.knobs.shut, t.over_rate, t.below_floor});
-        t.holds_turn = goes && is_gated(t);
-        if (goes != t.gate_open) set_gate(t, goes);
-        if (gates && !is_gated(t)) continue;
-        if (t.holds_turn) edge_us_ = std::min(edge_us_, turn_edge_us(t));
+        bool gated = gates && is_gated(t), above_is_busy = busy_above[t.job->tenant_class];
+        t.above_is_busy = gated && knobs.rule == admission::strict && above_is_busy;
+        auto may_run = [&](bool has_turn) {
+            return !gated || admission::may_run(knobs.rule, {t.job->tenant_class, above_is_busy, has_turn, t.knobs.shut,
+                                                             t.over_rate, t.below_floor});
+        };
+        bool has_turn = !gated || may_start(t, rounds_[round_of(t)]), goes = may_run(has_turn);
+        set_gate(t, t.gate, goes);
+        set_gate(t, t.link_gate, may_run(true));
+        if (!gated) continue;
+        if (goes && has_turn && t.seen_ready) take_turn(t);
+        if (!goes && t.seen_ready && t.waits_since_us == never) t.waits_since_us = now_;
+        if (is_contended_) edge_us_ = std::min(edge_us_, turn_edge_us(t));
         if (t.knobs.rate > 0) edge_us_ = std::min(edge_us_, now_ + look_again_us(t.of_rate, t.knobs.rate, goes));
         if (t.job->floor > 0) {
             double most = t.below_floor ? 1 : 0;  // of its time spent working: what brings the next change soonest
@@ -211,15 +154,17 @@ void Gpu::refresh_gates() {
     }
 }
 
-void Gpu::set_gate(Tenant& t, bool open) {
-    charge(t);
-    t.gate_open = open;
+void Gpu::set_gate(Tenant& t, Gate& gate, bool open) {
+    if (gate.open == open) return;
+    gate.open = open;
+    bool is_at_it = &gate == &t.gate_of(t.kind);
     if (!open) {
-        t.closed_us = now_;
-        stop_inside(t);
+        gate.closed_us = now_;
+        if (is_at_it) stop_inside(t);
         return;
     }
-    t.opened_us = now_;
+    gate.opened_us = now_;
+    if (!is_at_it) return;
     if (t.state == State::running) go_on_inside(t);
     if (t.state != State::held) return;
     t.passed = true;

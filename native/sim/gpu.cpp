@@ -82,7 +82,7 @@ bool Gpu::admit_waiting() {
         if (machine_.holds_memory && memory_used_ + need > machine_.memory_bytes) return any;
         memory_used_ += need;
         waiting_for_memory_.erase(waiting_for_memory_.begin());
-        t.figures.begun_us = t.done_us = t.empty_us = t.cpu_us = t.charged_us = now_;
+        t.figures.begun_us = t.done_us = t.empty_us = t.cpu_us = t.charged_us = t.kernel_end_us = now_;
         t.state = State::thinking;
         ++here_[t.job->tenant_class];
         floors_here_ += t.job->floor > 0;
@@ -179,21 +179,29 @@ void Gpu::alarm(Tenant& t) {
 
 void Gpu::reach(Tenant& t) {
     if (!t.passed && now_ > t.empty_us) see_pause(t, now_ - t.empty_us);
+    if (!t.passed && !is_host_copy(t.kind)) t.turn_empty_us += now_ - t.kernel_end_us;
     t.ready_us = t.idle_us = never;
     timers_.set(t.number, never);
     t.in_request = true;
+    // One that was idle has looked at its gate before it launches.
+    double launched_us = t.busy ? t.cpu_us : now_;
     if (!t.busy) go_busy(t);
-    if (!t.passed && is_gated(t) && must_pass_gate(t)) {
-        if (!t.gate_open) {
+    if (!t.passed && is_gated(t) && must_pass_gate(t, launched_us)) {
+        if (!t.gate_of(t.kind).open) {
             t.state = State::held;
             t.has_place = false;
+            note_turn(t);
             return;
         }
         // The stream stands at the gate for a moment: time that is not work.
         t.left_us += machine_.interference.gate_us;
         t.figures.work_us -= machine_.interference.gate_us;
     }
-    if (!is_modelled()) return start(t);
+    if (!is_modelled()) {
+        start(t);
+        note_turn(t);
+        return;
+    }
     if (t.is_production() && !t.cleared && clear_the_way(t)) return;
     charge(t);
     t.state = State::asking;
@@ -250,13 +258,16 @@ void Gpu::finish(Tenant& t) {
         t.rest_us = 0;
         t.state = State::held;
         t.has_place = false;
+        note_turn(t);
         return;
     }
     if (!is_copy(t.kind)) t.last_us = t.op_us;
+    if (!is_host_copy(t.kind)) t.kernel_end_us = now_;
     note_span(t, now_);
     ++t.figures.operations;
     t.done_us = now_;
     next_operation(t);
+    note_turn(t);
 }
 
 void Gpu::finish_due() {
@@ -345,8 +356,13 @@ Gpu::Standing Gpu::standing(uint32_t tenant) const {
     double remaining = 0;
     if (t.job->requests && is_here)
         remaining = std::max(0.0, left + per_request * static_cast<double>(t.job->requests - t.source.begun()));
-    return {is_here,   t.busy,     is_gated(t) && !t.gate_open, t.in_request, t.state == State::running ? t.left_us : 0,
-            remaining, per_request};
+    return {is_here,
+            t.busy,
+            is_gated(t) && !t.gate_of(t.kind).open,
+            t.in_request,
+            t.state == State::running ? t.left_us : 0,
+            remaining,
+            per_request};
 }
 
 }  // namespace sim

@@ -21,6 +21,7 @@
 #include "admission/admission.h"
 #include "admission/cut.h"
 #include "admission/moment.h"
+#include "admission/turns.h"
 #include "sim/histogram.h"
 #include "sim/job.h"
 #include "sim/machine.h"
@@ -41,7 +42,8 @@ struct TenantKnobs {
 
 struct Knobs {
     uint32_t rule = admission::strict;
-    double gate_every_us = 100, in_flight_us = 50000, turn_us = 20000;
+    double gate_every_us = 100, in_flight_us = 50000;
+    double turn_us = 0;  // 0: by the cost of a switch
     float parameters[admission::kParameters] = {};
 };
 
@@ -53,6 +55,8 @@ struct Figures {
     double wasted_us = 0;      // work that was begun anew
     double sm_us = 0;
     double used_us = 0, busy_us = 0, held_us = 0;
+    double executed_us = 0;      // GPU time of its kernels and graphs, without copies to and from the host
+    double longest_wait_us = 0;  // for a turn, from having something to start
     double begun_us = never, ended_us = never;
 };
 
@@ -111,6 +115,21 @@ class Gpu {
         gone,
     };
 
+    struct Gate {
+        bool open = true;
+        double closed_us = -2, opened_us = -1;  // the last time it was closed
+
+        bool was_open(double us) const { return us < closed_us || (open && us >= opened_us); }
+    };
+
+    // Those that take turns with each other.
+    struct Round {
+        uint32_t first = Timers::nobody;  // of those that are ready
+        uint32_t ready = 0, on = 0;
+        double least_us = never;                                 // of their keys
+        uint32_t some_on[2] = {Timers::nobody, Timers::nobody};  // two that others have to wait for
+    };
+
     struct Tenant {
         // First what every operation touches.
         double cpu_us = 0;   // when the present operation was launched
@@ -124,10 +143,10 @@ class Gpu {
         State state = State::away;
         Kind kind = Kind::kernel;
         bool busy = false;
-        bool gate_open = true;
         bool passed = false;   // the present operation's gate, or the delay of what it preempted
         bool cleared = false;  // it has preempted what it wanted to
         bool holds_turn = false, over_rate = false, below_floor = false, in_request = false;
+        bool above_is_busy = false, seen_on = false, seen_ready = false;  // at the last look at the gates
         bool is_squeezed = false;   // it started on fewer free SMs than it can fill
         bool is_contended = false;  // somebody more urgent wants SMs, too
         bool has_place = false;     // in the order of kernels that run together
@@ -135,10 +154,17 @@ class Gpu {
         uint32_t number = 0;
         Source source;
         const Job* job;
-        double closed_us = -2, opened_us = -1;  // the last time its gate was closed
+        Gate gate, link_gate;  // of kernels and graphs; of copies to and from the host, which take no turns
         double ready_us = never, idle_us = never, empty_us = 0;
         double arrived_us = 0, service_us = 0, next_arrival_us = never;
         double charged_us = 0, turn_key_us = 0;
+        double charged_executed_us = 0, copied_us = 0, charged_copied_us = 0;
+        double prepaid_us = 0;  // of what it will execute in its turn, already charged
+        double turn_empty_us = 0;
+        double turn_us = 0;   // executed in its present turn
+        double drain_us = 0;  // how long it has been on since the turn ended
+        double kernel_end_us = 0;
+        double waits_since_us = never;
         tenant::Share of_rate, of_floor;
         double floor_work_us = 0;  // that its floor has been told of
         admission::RecentKernels recent_kernels;
@@ -154,6 +180,8 @@ class Gpu {
         std::vector<float> timeline;
 
         Tenant(Source stream, const Job* its_job) : source(stream), job(its_job) {}
+        Gate& gate_of(Kind what) { return is_host_copy(what) ? link_gate : gate; }
+        const Gate& gate_of(Kind what) const { return is_host_copy(what) ? link_gate : gate; }
         bool is_production() const { return job->tenant_class == admission::kProduction; }
     };
 
@@ -221,20 +249,35 @@ class Gpu {
     double grace_us(const Tenant& t) const;
     bool is_gated(const Tenant& t) const { return admission::is_gated(knobs.rule, t.job->tenant_class); }
     bool is_modelled() const { return knobs.rule >= admission::kFirstModelled; }
-    bool must_pass_gate(Tenant& t);
+    bool must_pass_gate(Tenant& t, double launched_us);
     void add_inner_gates(Tenant& t);
     void stop_inside(Tenant& t);
     void go_on_inside(Tenant& t);
     void note_length(Tenant& t);
-    void charge(Tenant& t);
-    void catch_up(Tenant& t);
-    void refresh_gates();
-    void set_gate(Tenant& t, bool open);
     void settle_budgets(Tenant& t);
-    double turn_edge_us(const Tenant& holder) const;
-    bool share_turns(const Tenant& a, const Tenant& b) const;
+    void refresh_gates();
+    void set_gate(Tenant& t, Gate& gate, bool open);
     bool is_barred(const Tenant& t) const { return t.knobs.shut || t.over_rate; }
     bool has_company(const Tenant& t) const;
+
+    // turns.cpp: GPU time, and whose turn it is among equals
+    void charge(Tenant& t);
+    void catch_up(Tenant& t);
+    double switch_us() const { return machine_.interference.drain_us + machine_.interference.open_us; }
+    bool is_empty_for_good(const Tenant& t) const;
+    double turn_outlasts_us(const Tenant& t) const;
+    double turn_us(const Round& round) const;
+    uint32_t round_of(const Tenant& t) const { return knobs.rule == admission::fair ? 0 : t.job->tenant_class; }
+    bool share_turns(const Tenant& a, const Tenant& b) const;
+    bool is_on(const Tenant& t) const;
+    bool is_ready(const Tenant& t) const;
+    admission::Equal as_equal(const Tenant& t) const;
+    void end_turns();
+    void look_at_rounds();
+    bool may_start(const Tenant& t, const Round& round) const;
+    void take_turn(Tenant& t);
+    double turn_edge_us(const Tenant& t) const;
+    void note_turn(Tenant& t);
 
     // rules.cpp: modelled rules
     void let_start();
@@ -267,6 +310,9 @@ class Gpu {
     uint64_t places_given_ = 0;
 
     std::vector<uint32_t> with_work_;
+    Round rounds_[4];
+    double reached_us_[4] = {};  // the key that all who were ready have reached; it only grows
+    bool is_contended_ = false;  // two that take turns with each other have work
     std::vector<uint32_t> asking_;
     std::vector<uint32_t> kernels_;                          // tenants with a kernel on the device
     std::vector<uint32_t> to_device_, to_host_, on_device_;  // tenants with a copy there

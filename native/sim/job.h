@@ -27,6 +27,7 @@ struct Op {
 };
 
 inline bool is_copy(Kind kind) { return kind >= Kind::copy_to_device; }
+inline bool is_host_copy(Kind kind) { return kind == Kind::copy_to_device || kind == Kind::copy_to_host; }
 
 // Requests are its operations up to each of `request_ends`, over and over.
 struct Program {

@@ -234,6 +234,7 @@ void Gpu::progress(Tenant& t) {
         t.left_us -= done;
         t.figures.work_us += done;
         t.place_used_us += done;
+        (is_host_copy(t.kind) ? t.copied_us : t.figures.executed_us) += done;
         if (!is_copy(t.kind)) {
             double sms = t.source.op().sms;
             t.figures.sm_us += done * sms;

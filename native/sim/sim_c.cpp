@@ -25,7 +25,7 @@ struct CotenantSimDevice {
 struct CotenantSimTenant {
     uint32_t is_here, has_work, is_held, in_request;
     uint64_t operations, requests, unanswered, bursts, gates, preemptions;
-    double work_us, wasted_us, sm_us, used_us, busy_us, held_us;
+    double work_us, wasted_us, sm_us, used_us, busy_us, held_us, executed_us, longest_wait_us;
     double begun_us, ended_us;  // infinite: not yet
     double in_flight_us, remaining_us, alone_us;
     double latency_sum_us, latency_least_us, latency_most_us;
@@ -135,12 +135,13 @@ EXPORT void cotenant_sim_tenants(const sim::Gpu* gpu, CotenantSimTenant* out) {
     for (uint32_t i = 0; i < gpu->tenant_count(); ++i) {
         const sim::Figures& f = gpu->figures(i);
         sim::Gpu::Standing s = gpu->standing(i);
-        out[i] = {s.is_here,         s.has_work,       s.is_held,         s.in_request,     f.operations,
-                  f.requests,        f.unanswered,     f.bursts,          f.gates,          f.preemptions,
-                  f.work_us,         f.wasted_us,      f.sm_us,           f.used_us,        f.busy_us,
-                  f.held_us,         f.begun_us,       f.ended_us,        s.in_flight_us,   s.remaining_us,
-                  s.alone_us,        f.latency.sum(),  f.latency.least(), f.latency.most(), f.service.sum(),
-                  f.service.least(), f.service.most(), f.latency.count(), f.service.count()};
+        out[i] = {s.is_here,        s.has_work,      s.is_held,         s.in_request,     f.operations,
+                  f.requests,       f.unanswered,    f.bursts,          f.gates,          f.preemptions,
+                  f.work_us,        f.wasted_us,     f.sm_us,           f.used_us,        f.busy_us,
+                  f.held_us,        f.executed_us,   f.longest_wait_us, f.begun_us,       f.ended_us,
+                  s.in_flight_us,   s.remaining_us,  s.alone_us,        f.latency.sum(),  f.latency.least(),
+                  f.latency.most(), f.service.sum(), f.service.least(), f.service.most(), f.latency.count(),
+                  f.service.count()};
     }
 }
 

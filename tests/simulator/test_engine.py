@@ -306,10 +306,10 @@ def test_gates_are_passed_only_where_somebody_may_have_to_be_waited_for() -> Non
     idle = Job("idle", ops=(Op(us=10),), arrivals=listed(10))
     below = Job("below", OPPORTUNISTIC, (Op(us=10),), arrivals=listed(10))
     standard = replace(training, tenant_class=STANDARD)
-    assert run(training, under=STRICT).tenants[0].gates == 0
+    assert run(training, under=STRICT).tenants[0].gates <= 1e6 / 5000  # alone: one for 5 ms at most
     assert run(training, idle, under=STRICT).tenants[0].gates > 1000
     assert run(training, below, under=STRICT).tenants[0].gates > 1000  # an equal has turns
-    assert run(standard, below, under=STRICT).tenants[0].gates == 0  # what is below it has not
+    assert run(standard, below, under=STRICT).tenants[0].gates <= 1e6 / 5000  # what is below it has not
     limited = policy(Knobs(rule=Rule.strict, tenants={0: TenantKnobs(rate=0.9)}))
     assert run(training, under=limited).tenants[0].gates > 1000
 

@@ -96,7 +96,9 @@ class Tenant(ctypes.Structure):
         ("is_held", c_uint32),
         ("in_request", c_uint32),
         *_counts("operations requests unanswered bursts gates preemptions"),
-        *_doubles("work_us wasted_us sm_us used_us busy_us held_us begun_us ended_us"),
+        *_doubles(
+            "work_us wasted_us sm_us used_us busy_us held_us executed_us longest_wait_us begun_us ended_us"
+        ),
         *_doubles("in_flight_us remaining_us alone_us"),
         *_doubles("latency_sum_us latency_least_us latency_most_us"),
         *_doubles("service_sum_us service_least_us service_most_us"),

@@ -106,6 +106,8 @@ class TenantOutcome:
     gates: int
     bursts: int
     held_s: float
+    executed_s: float  # GPU time of its kernels and graphs
+    longest_wait_s: float  # for its turn among equals
     timeline: tuple[float, ...] = field(repr=False, default=())  # SMs over `Outcome.timeline_span_s`
 
     @property

@@ -134,6 +134,8 @@ class Study:
             gates=seen.gates,
             bursts=seen.bursts,
             held_s=seen.held_us / 1e6,
+            executed_s=seen.executed_us / 1e6,
+            longest_wait_s=seen.longest_wait_us / 1e6,
             timeline=ran.timelines[i],
         )
 

@@ -1,0 +1,185 @@
+// What is charged to a tenant, and whose turn it is among equals: the mirror of the live tenants, by the same rules
+// (admission/turns.h). Copies to and from the host take no turns and are charged to none.
+#include "admission/turns.h"
+
+#include <algorithm>
+
+#include "sim/gpu.h"
+
+namespace sim {
+
+namespace {
+
+constexpr double kTurnPrecision = 0.01;  // of a turn: how exactly its end is met
+
+uint64_t ns(double us) { return static_cast<uint64_t>(std::max(us, 0.0) * 1000); }
+
+}  // namespace
+
+// ---- GPU time -------------------------------------------------------------------------------------------------------
+
+// A tenant that passes gates is charged what was executed for it; others, as before, the time in which they had work.
+void Gpu::charge(Tenant& t) {
+    bool executes = is_gated(t);
+    if (t.state == State::running && (executes || t.job->floor > 0)) progress(t);
+    double executed = t.figures.executed_us - t.charged_executed_us, copied = t.copied_us - t.charged_copied_us;
+    t.charged_executed_us = t.figures.executed_us;
+    t.charged_copied_us = t.copied_us;
+    double us = now_ - t.charged_us;
+    t.charged_us = now_;
+    if (t.state == State::away || t.state == State::gone) return;
+    bool is_held = !t.gate_of(t.kind).open;
+    double used = executes ? executed + copied : t.busy && t.state != State::asking ? us : 0;
+    if (t.busy && us > 0) {
+        t.figures.busy_us += us;
+        if (is_held) t.figures.held_us += us;
+        if (t.knobs.rate > 0)
+            t.of_rate.pass(static_cast<float>(t.knobs.rate), static_cast<float>(us), static_cast<float>(used));
+    }
+    if (t.job->floor > 0) {
+        float did = static_cast<float>(t.figures.work_us - t.floor_work_us);
+        if (t.busy) t.of_floor.pass(static_cast<float>(t.job->floor), static_cast<float>(us), did);
+        t.floor_work_us = t.figures.work_us;
+    }
+    t.figures.used_us += used;
+    double prepaid = std::min(t.prepaid_us, executed);
+    t.prepaid_us -= prepaid;
+    t.turn_key_us += (executed - prepaid) / t.job->weight;
+    t.turn_us += executed;
+    if (t.holds_turn || !t.seen_on)
+        t.drain_us = 0;
+    else if (!t.above_is_busy)
+        t.drain_us += us;
+}
+
+bool Gpu::share_turns(const Tenant& a, const Tenant& b) const {
+    return is_gated(a) && is_gated(b) && round_of(a) == round_of(b);
+}
+
+// One that had nothing to run comes back without a right to what the others have executed meanwhile.
+void Gpu::catch_up(Tenant& t) {
+    double least = never;
+    for (uint32_t i : with_work_) {
+        Tenant& other = tenants_[i];
+        if (other.number == t.number || !share_turns(t, other)) continue;
+        charge(other);
+        if (is_ready(other)) least = std::min(least, other.turn_key_us);
+    }
+    double& reached = reached_us_[round_of(t)];
+    if (least != never) reached = std::max(reached, least);
+    t.turn_key_us = static_cast<double>(admission::key_when_ready(ns(t.turn_key_us), ns(reached))) / 1000;
+}
+
+// ---- whose turn it is -----------------------------------------------------------------------------------------------
+
+double Gpu::turn_us(const Round& round) const {
+    if (knobs.turn_us > 0) return knobs.turn_us;
+    return static_cast<double>(admission::turn_ns(ns(switch_us()), round.ready)) / 1000;
+}
+
+// What has been cut in the middle is on; what has passed its gate is about to be.
+bool Gpu::is_on(const Tenant& t) const {
+    if (is_host_copy(t.kind)) return false;
+    return t.state == State::running || (t.state == State::thinking && (t.passed || t.cpu_us <= now_));
+}
+
+// The turn outlasts a gap that is not worth a switch.
+bool Gpu::is_ready(const Tenant& t) const {
+    if (is_barred(t)) return false;
+    if (is_on(t) || (t.state == State::held && !is_host_copy(t.kind))) return true;
+    return t.holds_turn && !is_empty_for_good(t);
+}
+
+// Whether the turn of one that has run empty is over.
+bool Gpu::is_empty_for_good(const Tenant& t) const { return now_ >= t.kernel_end_us + turn_outlasts_us(t); }
+
+// When that will be so.
+double Gpu::turn_outlasts_us(const Tenant& t) const {
+    bool was_worth_it = admission::is_over({ns(t.turn_us), UINT64_MAX, ns(switch_us()), true, 0});
+    double gap_us = static_cast<double>(std::min(ns(switch_us()), admission::kLongestGapNs)) / 1000 - t.turn_empty_us;
+    double seen_after_us = machine_.interference.watch_us / 2;  // in the mean
+    return was_worth_it ? seen_after_us : std::max(gap_us, seen_after_us);
+}
+
+// Who has a floor runs beside whoever holds the turn, by the hardware's slices: nobody waits until it has drained.
+admission::Equal Gpu::as_equal(const Tenant& t) const {
+    bool is_overdue = t.below_floor || ns(t.drain_us) >= admission::kDrainNs;
+    return {ns(t.turn_key_us), t.number, is_ready(t), t.holds_turn, is_on(t), is_overdue};
+}
+
+void Gpu::end_turns() {
+    for (uint32_t i : with_work_) {
+        Tenant& t = tenants_[i];
+        if (!t.holds_turn) continue;
+        const Round& round = rounds_[round_of(t)];
+        bool ready = is_ready(t), others = round.ready > (ready ? 1u : 0u);
+        bool is_over = admission::is_over({ns(t.turn_us), ns(turn_us(round)), ns(switch_us()), !ready, UINT64_MAX});
+        if (!is_gated(t) || is_barred(t) || (others && is_over)) t.holds_turn = false;
+    }
+}
+
+void Gpu::look_at_rounds() {
+    for (Round& round : rounds_) round = Round();
+    uint32_t here[4] = {};
+    is_contended_ = false;
+    for (uint32_t i : with_work_) {
+        Tenant& t = tenants_[i];
+        t.seen_on = t.seen_ready = false;
+        if (!is_gated(t)) continue;
+        admission::Equal equal = as_equal(t);
+        Round& round = rounds_[round_of(t)];
+        is_contended_ = ++here[round_of(t)] > 1 || is_contended_;
+        t.seen_on = equal.is_on;
+        t.seen_ready = equal.is_ready;
+        if (equal.is_on && !equal.is_overdue && round.on < 2) round.some_on[round.on++] = i;
+        if (!equal.is_ready) continue;
+        ++round.ready;
+        bool wins = round.first == Timers::nobody || admission::goes_before(equal, as_equal(tenants_[round.first]));
+        if (wins) round.first = i;
+        round.least_us = std::min(round.least_us, t.turn_key_us);
+    }
+    for (int i = 0; i < 4; ++i)
+        if (rounds_[i].ready) reached_us_[i] = std::max(reached_us_[i], rounds_[i].least_us);
+}
+
+bool Gpu::may_start(const Tenant& t, const Round& round) const {
+    admission::Equal self = as_equal(t);
+    if (!self.is_ready && round.first != Timers::nobody) return false;
+    for (uint32_t other : {round.first, round.some_on[0], round.some_on[1]})
+        if (other != Timers::nobody && other != t.number && admission::waits_for(self, as_equal(tenants_[other])))
+            return false;
+    return true;
+}
+
+void Gpu::take_turn(Tenant& t) {
+    if (t.waits_since_us != never)
+        t.figures.longest_wait_us = std::max(t.figures.longest_wait_us, now_ - t.waits_since_us);
+    t.waits_since_us = never;
+    if (t.holds_turn) return;
+    t.holds_turn = true;
+    t.turn_us = t.turn_empty_us = 0;
+    t.prepaid_us = static_cast<double>(admission::least_charge_ns(ns(switch_us()))) / 1000;
+    t.turn_key_us += t.prepaid_us / t.job->weight;
+}
+
+// When something about turns may change because of this tenant, though nothing happens.
+double Gpu::turn_edge_us(const Tenant& t) const {
+    const Round& round = rounds_[round_of(t)];
+    if (round.ready == 0 || t.above_is_busy) return never;
+    if (!t.holds_turn) return t.seen_on ? now_ + std::max(admission::kDrainNs / 1000.0 - t.drain_us, 1.0) : never;
+    if (!t.seen_on) return std::max(t.kernel_end_us + turn_outlasts_us(t), now_);
+    if (round.ready < 2) return never;
+    double turn = turn_us(round);
+    return now_ + std::max(turn - t.turn_us, kTurnPrecision * turn);
+}
+
+// To be called when the tenant may have come on or gone off the GPU, or have run empty.
+void Gpu::note_turn(Tenant& t) {
+    if (!is_contended_ || !t.busy || !is_gated(t)) return;
+    bool on = is_on(t), ready = is_ready(t);
+    if (on == t.seen_on && ready == t.seen_ready) return;
+    if (ready && !t.seen_ready) catch_up(t);
+    refresh_gates();
+}
+
+}  // namespace sim
