@@ -18,6 +18,7 @@ SERVING = ("decode", "encoder", "vision", "training")
 RATES = {"decode": 20.0, "encoder": 100.0, "vision": 40.0}
 LOADER_MS = {"training": (15.0, 35.0)}
 STEPS = ("gpt", "longk", "graph", "copies", "resnet")
+CROWD_STEPS = (*STEPS, "eager")
 
 
 def one_request(program: Program) -> Program:

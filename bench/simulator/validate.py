@@ -1,7 +1,8 @@
-"""How far off is the simulator? Measured pairs beside simulated ones.
+"""How far off is the simulator? Measured pairs and crowds beside simulated ones.
 
 python bench/simulator/validate.py                       # against the table in docs/benchmarks.md
 python bench/simulator/validate.py --measured pairs.json # against a run of bench/pairs
+python bench/simulator/validate.py --measured crowd.json # crowds, against a run of bench/crowd
 python bench/simulator/validate.py --set cut_us=300 --modes cotenant
 
 The parameters (cotenant.simulator.Interference) were fitted to the calibration pairs alone; the error that counts is
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import crowd_points
 from pair_jobs import POLICIES, SERVING, STEPS, opportunistic_job, production_job
 
 from cotenant.errors import Problem
@@ -125,7 +127,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--measured", type=Path, default=PAGE, help="pairs.json, or a page with its table")
+    parser.add_argument(
+        "--measured",
+        type=Path,
+        default=PAGE,
+        help="pairs.json, crowd.json, or a page with the table of pairs",
+    )
     parser.add_argument("--modes", default=",".join(POLICIES))
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--set", action="append", default=[], metavar="PARAMETER=VALUE")
@@ -137,6 +144,8 @@ def main() -> int:
     try:
         changes = {key: float(value) for key, value in (item.split("=", 1) for item in options.set)}
         interference = dataclasses.replace(Interference(), **changes)
+        if crowd_points.is_crowds(options.measured):
+            return crowd_points.compare(options.measured, interference, options.seconds)
         is_page = options.measured.suffix == ".md"
         measured = from_page(options.measured.read_text()) if is_page else from_json(options.measured)
         points = known(measured, options.modes.split(","))

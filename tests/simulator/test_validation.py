@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,3 +41,21 @@ def test_a_page_without_the_table_is_said_to_have_none(
     monkeypatch.setattr(sys, "argv", ["validate.py", "--measured", str(page)])
     assert validate.main() != 0
     assert "has no pair in these modes" in capsys.readouterr().err
+
+
+def test_crowds_that_were_measured_are_simulated_too(
+    validate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sums of the H200 under the driver's time slices; the simulator is within 10 points of them."""
+    sums = {("longk", "longk 2"): 0.93, ("gpt", "gpt 2"): 0.93, ("gpt", "longk", "resnet"): 1.01}
+    rows = [
+        {"jobs": jobs, "production": None, "mode": "timeslice", "shares": [total / len(jobs)] * len(jobs)}
+        for jobs, total in sums.items()
+    ]
+    unknown = {"jobs": ["nosuch"], "production": None, "mode": "timeslice", "shares": [1.0]}
+    measured = tmp_path / "crowd.json"
+    measured.write_text(json.dumps({"crowds": {"rows": [*rows, unknown]}}))
+    monkeypatch.setattr(sys, "argv", ["validate.py", "--measured", str(measured), "--seconds", "2"])
+    assert validate.main() == 0
+    said = capsys.readouterr().out
+    assert "over 3; 3 within 10 points" in said and "| longk + longk 2 | timeslice | 93% | 9" in said
