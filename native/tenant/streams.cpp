@@ -14,7 +14,10 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     state->gpu = gpu;
     state->gate = 0;
     state->progress_word = 0;
-    state->issued.store(0, std::memory_order_relaxed);
+    // In this order: a launch that still holds the state of the stream before it must not leave one more entered than
+    // issued.
+    state->issued.store(0);
+    state->entered.store(0);
     state->since_gate_us.store(0, std::memory_order_relaxed);
     state->last_work.store(nullptr, std::memory_order_relaxed);
     state->finished = 0;

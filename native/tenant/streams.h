@@ -45,12 +45,18 @@ struct StreamState {
     std::atomic<float> since_gate_us{0};      // work queued since the last gate
     std::atomic<uint64_t> queued_ns{0};       // work ever put into the stream, and into those that it served before
     std::atomic<uint32_t> stuck_at{~0u};      // the mark at which it stood still though nobody held it
-    std::atomic<uint64_t> issued{0};          // operations put into the stream
+    std::atomic<uint64_t> entered{0};         // operations that the driver was called for
+    std::atomic<uint64_t> issued{0};          // and that it has taken
     uint32_t number = 0;                      // of its progress word, for good
     // Under the tenant's lock.
     uint32_t used_at = 0;   // its place among those in use
     uint64_t finished = 0;  // `issued` when the watcher last saw the stream empty
 
+    // Whether a thread is in the driver with an operation for this stream: a synchronous copy of pageable memory, say.
+    bool is_being_called() const {
+        uint64_t taken = issued.load();
+        return static_cast<int64_t>(entered.load() - taken) > 0;
+    }
     bool is_default() const { return key.load(std::memory_order_relaxed) & kDefaultStream; }
     bool is_per_thread() const {
         return is_default() && (key.load(std::memory_order_relaxed) >> kContextBits & (kMostThreads - 1)) > 1;

@@ -144,7 +144,10 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     add_one(figure(here.figures, kind));
     passes_gates_ =
         admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
-    if (!here.busy.load(std::memory_order_relaxed)) {
+    // Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has
+    // called us idle.
+    state->entered.fetch_add(1);
+    if (!here.busy.load()) {
         membership_->become_busy(state->gpu);
         if (!passes_gates_) membership_->time_start(*state);
     }

@@ -24,11 +24,12 @@ Membership::Seen Membership::see_streams(int gpu) {
     Seen seen;
     int standing = standing_graphs(gpu), running = 0;
     // Never waits for the lock: its holder may be in the driver, waiting for a gate that only we can see to.
-    if (!try_lock()) return {false, true, turns_[gpu].running};
+    if (!try_lock()) return {false, true, turns_[gpu].running, false};
     // While a graph is captured no stream may be asked.
     bool capturing = captures_open.load() != 0;
     streams.for_each([&](StreamState& state) {
         uint64_t issued = state.issued.load();
+        if (state.gpu == gpu && state.is_being_called()) seen.called = true;
         if (running > standing || state.gpu != gpu || issued == state.finished) return;
         seen.changed = true;
         if (progress.stands_at_gate(state)) {

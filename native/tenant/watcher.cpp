@@ -221,7 +221,7 @@ uint64_t Membership::grace_ns() const {
 
 void Membership::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
     Pause& pause = pauses_[gpu];
-    bool at_work = seen.unfinished || seen.changed;
+    bool at_work = seen.is_at_work();
     breakdown_.saw_streams(slot_->gpus[gpu], gpu, !seen.unfinished, at_work, burst_began_ns_[gpu].load(), now);
     if (at_work) {
         if (pause.on) {
@@ -242,7 +242,7 @@ void Membership::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
     // Either a launch in this moment sees that we are idle, or we see the launch. Once we have looked, `busy` is the
     // launching thread's again.
     Seen now_seen = see_streams(gpu);
-    if (now_seen.unfinished || now_seen.changed)
+    if (now_seen.is_at_work())
         become_busy(gpu);
     else {
         breakdown_.saw_idle(gpu);
