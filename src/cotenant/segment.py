@@ -259,6 +259,9 @@ class Use:
     gap_ns: int = 0
     operation_ns: int = 0
     operation_alone_ns: int = 0
+    # Of one that takes turns with equals.
+    switch_us: int = 0  # what a switch to it from an equal was measured to cost; 0: none was
+    turn_us: int = 0  # how much it executes in a turn; 0: it has taken none
 
 
 @dataclass(frozen=True)
@@ -648,6 +651,8 @@ def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
                 on.gap_ns,
                 slot.pace[number].now_ns,
                 slot.pace[number].alone_ns,
+                on.switch_us,
+                on.turn_us,
             )
 
 

@@ -6,12 +6,17 @@ nothing in it.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotenant import segment
-from tests.interposer.test_gates import ready, use
+from tests.interposer.conftest import set_stale_ms
+from tests.interposer.test_gates import OBEDIENT, order, ready, use
+from tests.interposer.test_sharing import busy, goes_on, set_knob
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -98,3 +103,82 @@ def test_two_jobs_of_long_kernels_do_not_cut_each_other(tenant: Start, tenants_n
     # was closed meanwhile. Where equals cut each other, all kernels are cut.
     cut = [one for one in first + second if one[1] - one[0] > 11_000 + 1]
     assert len(cut) + len(overlaps(first, second)) < (len(first) + len(second)) / 4
+
+
+def test_one_that_runs_empty_passes_its_turn(tenant: Start, tenants_now: TenantsNow) -> None:
+    """However long a turn may be."""
+    waiting_for_itself = clocked(tenant, 500, ahead=1, away_ms=1)
+    set_knob(waiting_for_itself, "turn_us", 10_000_000)
+    other = clocked(tenant, 500, ahead=1, away_ms=1)
+    for _ in range(3):
+        goes_on(tenants_now, other)
+        goes_on(tenants_now, waiting_for_itself)
+
+
+def test_one_that_does_not_drain_is_passed(tenant: Start) -> None:
+    held, other = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    assert order(held, "begin") == "did begin"  # its stream waits for what the program does next
+    assert order(other, "work 20") == "did work"
+    assert order(held, "end") == "did end"
+
+
+def test_one_that_was_stopped_is_passed(tenant: Start, tenants_now: TenantsNow) -> None:
+    stopped, other = busy(tenant, "opportunistic", 500), busy(tenant, "opportunistic", 500)
+    assert stopped.process
+    goes_on(tenants_now, other)
+    set_stale_ms(Path(other.env["COTENANT_SEGMENT"]), 500)
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    try:
+        goes_on(tenants_now, other)
+    finally:
+        os.kill(stopped.process.pid, signal.SIGCONT)
+    goes_on(tenants_now, stopped)
+
+
+def test_weights_hold_in_what_was_executed(tenant: Start, tenants_now: TenantsNow) -> None:
+    weights = (1, 2, 4)
+    jobs = [clocked(tenant, 2000, COTENANT_WEIGHT=str(weight)) for weight in weights]
+    for job in jobs:
+        set_knob(job, "turn_us", 10_000)
+        uses(tenants_now, job, 20)
+    before = [used_ms(tenants_now, job) for job in jobs]
+    uses(tenants_now, jobs[0], 300)
+    got = [used_ms(tenants_now, job) - was for job, was in zip(jobs, before, strict=True)]
+    shares = [one / sum(got) for one in got]
+    assert all(
+        abs(share - weight / sum(weights)) < 0.08 for share, weight in zip(shares, weights, strict=True)
+    ), shares
+
+
+def test_what_production_used_is_not_charged(tenant: Start, tenants_now: TenantsNow) -> None:
+    high, low = ready(tenant("production", OBEDIENT)), clocked(tenant, 500)
+    uses(tenants_now, low, 50)
+    assert order(high, "begin") == "did begin"
+    wait_for(lambda: use(tenants_now(), low).gated)
+    before = use(tenants_now(), low)
+    wait_for(lambda: use(tenants_now(), low).busy_ns > before.busy_ns + 300_000_000)
+    assert use(tenants_now(), low).used_ns - before.used_ns < 30_000_000
+    assert order(high, "end") == "did end"
+    uses(tenants_now, low, 50)
+
+
+BRIEF = """
+import ctypes
+from soft import Gpu
+gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
+length = ctypes.c_uint64(1000); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+for _ in range(40): gpu.launch(kernel, stream, ctypes.addressof(parameters))
+gpu.synchronize()
+print('over', flush=True)
+"""
+
+
+def test_a_crowd_of_short_jobs_ends_though_some_are_killed(tenant: Start) -> None:
+    endless = [clocked(tenant, 1000) for _ in range(2)]
+    jobs = [tenant("opportunistic", BRIEF) for _ in range(6)]
+    for job in endless:
+        assert job.process
+        job.process.kill()
+    for job in jobs:
+        assert job.hear() == "over"
+        job.finish()

@@ -69,6 +69,8 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
             "used_seconds": use.used_ns / 1e9,
             "busy_seconds": use.busy_ns / 1e9,
             "in_flight_us": use.in_flight_us,
+            "turn_us": use.turn_us,
+            "switch_us": use.switch_us,
             "breakdown": breakdown_of(tenant, use),
             "state": gpu_states.figures(shown, use.gpu),
             "at_work": gpu_states.at_work(shown, tenant, use.gpu),

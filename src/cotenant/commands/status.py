@@ -194,6 +194,7 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
             "gpus": [
                 {"gpu": use.gpu, "uuid": use.uuid, "busy": use.busy, "gated": use.gated}
                 | {"used_ns": use.used_ns, "busy_ns": use.busy_ns, "in_flight_us": use.in_flight_us}
+                | {"turn_us": use.turn_us, "switch_us": use.switch_us}
                 | {"memory_bytes": use.memory_bytes, "driver_bytes": use.driver_bytes, "refused": use.refused}
                 | {"movable_bytes": use.movable_bytes}
                 | {"waits": use.waits, "waited_ns": use.waited_ns, "gap_ns": use.gap_ns}

@@ -198,7 +198,8 @@ class Attachment:
         knobs = self.header.knobs
         for name, default in DEFAULTS.items():
             values = [default if (value := getattr(one, name)) is None else value for one in every]
-            smallest = round(min(values))
+            # 0 says nothing: the tenants learn it.
+            smallest = round(min((value for value in values if value), default=0))
             if getattr(knobs, name) != smallest:
                 setattr(knobs, name, smallest)
         rule = int(every[0].rule)

@@ -1,0 +1,85 @@
+// Whose turn it is (native/admission/turns.h), over random states.
+#include "admission/turns.h"
+
+#include <random>
+#include <vector>
+
+#include "../require.h"
+
+using admission::Equal;
+
+namespace {
+
+std::vector<Equal> drawn(std::mt19937& random) {
+    auto one_in = [&](uint32_t n) { return random() % n == 0; };
+    std::vector<Equal> all(1 + random() % 8);
+    for (uint32_t i = 0; i < all.size(); ++i) {
+        bool is_on = one_in(3);
+        all[i] = {random() % 4, i, !one_in(3), one_in(4), is_on, is_on && one_in(3)};
+    }
+    return all;
+}
+
+bool may_start(const std::vector<Equal>& all, const Equal& self) {
+    for (const Equal& other : all)
+        if (other.number != self.number && admission::waits_for(self, other)) return false;
+    return true;
+}
+
+void whose_turn() {
+    std::mt19937 random(1);
+    for (int i = 0; i < 200000; ++i) {
+        std::vector<Equal> all = drawn(random);
+        int ready = 0, on = 0, starters = 0, firsts = 0;
+        for (const Equal& one : all) {
+            ready += one.is_ready;
+            on += one.is_on && !one.is_overdue;
+            starters += one.is_ready && may_start(all, one);
+            bool first = one.is_ready;
+            for (const Equal& other : all)
+                first = first && (other.number == one.number || admission::goes_before(one, other));
+            firsts += first;
+        }
+        REQUIRE(firsts == (ready ? 1 : 0));
+        REQUIRE(starters <= 1);
+        // Nobody waits while nobody is on.
+        if (ready && !on) REQUIRE(starters == 1);
+        // One that is on and goes first stays, whoever else is on; nobody starts beside another that is on.
+        for (const Equal& one : all) {
+            if (!one.is_ready || !may_start(all, one) || (one.holds_turn && one.is_on)) continue;
+            for (const Equal& other : all) REQUIRE(other.number == one.number || !other.is_on || other.is_overdue);
+        }
+    }
+}
+
+void lengths() {
+    for (uint64_t us : {0, 1, 100, 140, 200, 400, 2000, 100000})
+        for (uint32_t ready : {0u, 1u, 2u, 8u, 10u, 16u, 256u}) {
+            uint64_t ns = admission::turn_ns(us * 1000, ready);
+            REQUIRE(ns > 0 && ns <= admission::kLongestTurnNs && ns * ready <= admission::kRoundNs);
+            // Under 3 % goes into switching, where a round leaves room for that.
+            if (us <= 1000 && ready <= 10) REQUIRE(static_cast<double>(us) * 1000 <= 0.03 * static_cast<double>(ns));
+        }
+}
+
+void ends() {
+    admission::Turn turn{0, 10000000, 200000, false, 0};
+    REQUIRE(!admission::is_over(turn));
+    turn.is_empty = true;
+    REQUIRE(!admission::is_over(turn));  // it has not been worth its switch yet
+    turn.empty_ns = admission::kLongestGapNs;
+    REQUIRE(admission::is_over(turn));
+    turn = {admission::kWorthSwitches * 200000, 10000000, 200000, true, 0};
+    REQUIRE(admission::is_over(turn));
+    turn = {10000000, 10000000, 200000, false, 0};
+    REQUIRE(admission::is_over(turn));
+}
+
+}  // namespace
+
+int main() {
+    whose_turn();
+    lengths();
+    ends();
+    return 0;
+}
