@@ -264,6 +264,52 @@ def test_a_crowd_that_cannot_run_does_not_stop_the_others(tmp_path: Path) -> Non
         assert "| toy-work*2 | toy-service | cotenant |" in text and "targets met" in text
 
 
+def test_a_job_that_fails_is_named_with_its_window(tmp_path: Path) -> None:
+    output = tmp_path / "crowd.json"
+    done = run(
+        *(
+            "--crowds",
+            "toy-work+toy-dying",
+            "--beside",
+            "none",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.2",
+            "--hurry",
+        ),
+        *("--output", str(output), "--modes", "timeslice"),
+        env=clean_environment(),
+    )
+    assert done.returncode == 1
+    failed = json.loads(output.read_text())["crowds"]["failed"]
+    assert failed.startswith("timeslice: nobody beside toy-work+toy-dying: the toy-dying job")
+    assert "died on purpose" in failed
+
+
+def test_a_job_that_does_not_answer_is_a_problem_that_says_what_each_tenant_waits_for() -> None:
+    class Silent:
+        def order(self, _: object) -> None: ...
+
+        def answer(self, _: float = 0.0) -> Any:
+            raise Problem("the gpt job did not answer in time")
+
+    class Hanging:
+        pace = load("pace").HURRIED
+
+        def worker(self, *_: object) -> Silent:
+            return Silent()
+
+        def explained(self, job: Any, _: str) -> list[str]:
+            return [f"{job.name} waits for its turn"]
+
+    with pytest.raises(Problem) as raised:
+        windows.run_case(Hanging(), Case("cotenant", None, PAIR.jobs), 0.01, 1, Path("/nowhere/segment"))
+    said = raised.value.message.splitlines()
+    assert said[0] == "cotenant: nobody beside gpt+longk: the gpt job did not answer in time"
+    assert said[1:] == ["  gpt: gpt waits for its turn", "  longk: longk waits for its turn"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION
+from catalogue import AS_OPPORTUNISTIC, AS_PRODUCTION, RUN_OPTIONS
 from crew import Crew
 from crowds import COTENANT, MPS_PRIORITY, STARTS, TIMESLICE, WEIGHTED, WEIGHTS, Case
 from rounds import NOTEWORTHY_DELAY_MS, STOP, WindowOrder
@@ -75,6 +75,16 @@ def sleep_until(moment: float) -> None:
 
 
 def run_case(crew: Crew, case: Case, seconds: float, seed: int, path: Path) -> Seen:
+    """A job that does not answer is a Problem that says which window it was, and what each tenant of it waits for."""
+    try:
+        return _run_case(crew, case, seconds, seed, path)
+    except Problem as problem:
+        tenants = [worker for worker in case.workers() if worker[1] in RUN_OPTIONS]
+        said = [f"\n  {job.name}: {line}" for job, start in tenants for line in crew.explained(job, start)]
+        raise Problem(f"{case.title}: {problem.message}{''.join(said)}", problem.hint) from None
+
+
+def _run_case(crew: Crew, case: Case, seconds: float, seed: int, path: Path) -> Seen:
     everyone = [crew.worker(job, start) for job, start in case.workers()]
     production = everyone[0] if case.production else None
     workers = everyone[1:] if case.production else everyone
@@ -141,10 +151,7 @@ def measure(
         turn = number * len(cases) // rounds
         found = {}
         for case in [*cases[turn:], *cases[:turn]]:
-            try:
-                seen = run_case(crew, case, case.length(seconds), 1 + number, path)
-            except Problem as problem:
-                raise Problem(f"{case.title}: {problem.message}", problem.hint) from None
+            seen = run_case(crew, case, case.length(seconds), 1 + number, path)
             if seen.late_ms > NOTEWORTHY_DELAY_MS:
                 narrate(f"{case.title}: a job was {seen.late_ms:.0f} ms late for its window")
             found[case] = seen
