@@ -288,13 +288,16 @@ bool is_abandoned(const Slot& slot) {
 }
 
 int take_slot(Segment& segment) {
-    int index = is_shared(segment) ? take_shared_slot(segment) : take_free_slot(segment);
-    FAULT_POINT();
-    if (index < 0) return index;
-    clear(segment, index);
-    FAULT_POINT();
     attached(segment).self = own_identity();
-    sign(segment, index);
+    auto begin = [](Segment& where, int index) {
+        FAULT_POINT();
+        clear(where, index);
+        FAULT_POINT();
+        sign(where, index);
+    };
+    if (is_shared(segment)) return take_shared_slot(segment, begin);
+    int index = take_free_slot(segment);
+    if (index >= 0) begin(segment, index);
     return index;
 }
 

@@ -238,12 +238,12 @@ bool map_slot(Segment& segment, int index, int fd) {
 }
 
 // Maps the new file as this slot, takes its owner word, and gives it the slot's name.
-bool become_slot(Segment& segment, int slots, int index, int fd, const char* unnamed) {
+bool become_slot(Segment& segment, int slots, int index, int fd, const char* unnamed, BeginSlot begin) {
     Slot& slot = segment.slot(index);
     if (!map_slot(segment, index, fd)) return false;
     if (take_owner(attached(segment).hold, slot.owner)) {
-        // Once it has its name, others may take it for abandoned.
-        slot.heartbeat_ns.store(now_ns());
+        // Once it has its name, others remove it unless it says whose it is: this process may be held up for seconds.
+        begin(segment, index);
         FAULT_POINT();
         if (linkat(slots, unnamed, slots, Name(index).text, 0) == 0) return true;
         leave_owner(attached(segment).hold, slot.owner);
@@ -369,7 +369,7 @@ bool create_shared_header(const char* path, std::string* why) {
     return done;
 }
 
-int take_shared_slot(Segment& segment) {
+int take_shared_slot(Segment& segment, BeginSlot begin) {
     Attached& here = attached(segment);
     Looking looking(here);
     see_everybody(segment);
@@ -386,7 +386,7 @@ int take_shared_slot(Segment& segment) {
     if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(page_bytes())) == 0 &&
         fstat(file.fd, &about) == 0)
         for (int i = 0; taken < 0 && i < kSlots; ++i)
-            if (!bit(here.present, i) && become_slot(segment, slots.fd, i, file.fd, unnamed.text)) taken = i;
+            if (!bit(here.present, i) && become_slot(segment, slots.fd, i, file.fd, unnamed.text, begin)) taken = i;
     FAULT_POINT();
     unlinkat(slots.fd, unnamed.text, 0);
     if (taken < 0) return -1;

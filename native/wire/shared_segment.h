@@ -76,8 +76,10 @@ Segment* open_shared_segment(const char* folder, std::string* why);
 // The header's file of a new one; the rest is folders (cotenant.shared_segment).
 bool create_shared_header(const char* file, std::string* why);
 
-// As take_slot and leave_slot do it: the owner word is taken, the rest of the slot as it was.
-int take_shared_slot(Segment& segment);
+// As take_slot and leave_slot do it.
+// `begin` makes the slot its owner's, before others can find it.
+using BeginSlot = void (*)(Segment&, int);
+int take_shared_slot(Segment& segment, BeginSlot begin);
 void leave_shared_slot(Segment& segment, int index);
 // Sees who has come, gone and changed, and removes the slots of the dead where this user may. Returns how many.
 int look_around(Segment& segment);

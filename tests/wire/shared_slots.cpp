@@ -5,6 +5,7 @@
 //   shared_slots FOLDER crowd       all slots taken at once, one too many, and free again
 //   shared_slots FOLDER churn N     N processes, one after another, take a slot and are killed in it
 //   shared_slots FOLDER faults      a process is killed between any two steps of its life in the segment
+//   shared_slots FOLDER held up     one that is held up amid its coming is there all the same when it goes on
 //   shared_slots FOLDER forked      a child can look, whatever its parent's threads were doing
 //   shared_slots FOLDER limits      what is said most particularly holds
 //   shared_slots FOLDER junk        names that are no slots hide none
@@ -23,6 +24,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -36,11 +38,12 @@
 #include <string>
 #include <vector>
 
-// Killed at the n-th place where that may matter.
+// Killed, or stopped, at the n-th place where that may matter.
 static std::atomic<int> fault_countdown{-1};  // every thread passes the points
-#define FAULT_POINT()                               \
-    do {                                            \
-        if (fault_countdown-- == 0) raise(SIGKILL); \
+static int fault_signal = SIGKILL;
+#define FAULT_POINT()                                    \
+    do {                                                 \
+        if (fault_countdown-- == 0) raise(fault_signal); \
     } while (0)
 #include "../require.h"
 #include "wire/border.cpp"
@@ -279,7 +282,48 @@ void faults() {
     }
     REQUIRE(places > 15);
     // What was killed before it had a slot's name has left a file that `cotenant segment clean` removes.
-    REQUIRE(files() < 1 + 5);
+    REQUIRE(files() < 1 + 10);
+}
+
+void held_up() {
+    Tenant witness(wire::opportunistic);
+    auto make_old = [] {
+        for (int i = 0; i < wire::kSlots; ++i) {
+            uint64_t long_ago = 1;
+            int fd = open(file_of(i).c_str(), O_WRONLY);
+            if (fd < 0) continue;
+            REQUIRE(pwrite(fd, &long_ago, sizeof long_ago, offsetof(wire::Slot, heartbeat_ns)) == sizeof long_ago);
+            close(fd);
+        }
+    };
+    int places = 0;
+    for (bool stopped = true; stopped; ++places) {
+        pid_t child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            fault_signal = SIGSTOP;
+            fault_countdown = places;
+            wire::Segment& segment = opened();
+            int index = wire::take_slot(segment);
+            fault_countdown = -1;
+            raise(SIGSTOP);  // it has come
+            _exit(index < 0);
+        }
+        int status = 0;
+        REQUIRE(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+        make_old();
+        live(witness.segment);
+        kill(child, SIGCONT);
+        REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+        stopped = WIFSTOPPED(status);  // else it had come already
+        if (stopped) {
+            REQUIRE(live(witness.segment) == 2);
+            kill(child, SIGCONT);
+            REQUIRE(waitpid(child, &status, 0) == child);
+        }
+        REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0 && live(witness.segment) == 1);
+    }
+    REQUIRE(places > 5);
 }
 
 void junk() {
@@ -520,6 +564,7 @@ int main(int argc, char** argv) {
     if (what == "crowd") crowd();
     if (what == "churn") churn(atoi(argv[3]));
     if (what == "faults") faults();
+    if (what == "held") held_up();
     if (what == "forked") forked();
     if (what == "limits") limits();
     if (what == "users") users();

@@ -42,7 +42,20 @@ def run(program: Path, folder: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["waits", "turns", "crowd", "churn 200", "faults", "forked", "limits", "junk", "files", "bell"]
+    "case",
+    [
+        "waits",
+        "turns",
+        "crowd",
+        "churn 200",
+        "faults",
+        "held up",
+        "forked",
+        "limits",
+        "junk",
+        "files",
+        "bell",
+    ],
 )
 def test_slots(shared_slots: Path, folder: Path, case: str) -> None:
     run(shared_slots, folder, case)
