@@ -11,9 +11,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cotenant.classes import TenantClass
-from cotenant.policies.guard import Guard
-from cotenant.policies.guard_cost import CALIBRATION_US
-from cotenant.policies.guard_position import STEPS
+from cotenant.policies.guard import FIRST_CALIBRATION_US, Guard
+from cotenant.policies.guard_allowance import SHARE
+from cotenant.policies.guard_position import STRICT, TOLERANT
 from cotenant.policies.interface import Knobs, Rule, Tenant, TenantKnobs, View
 from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
 
@@ -23,7 +23,7 @@ def hurting(**about: Any) -> Plant:
 
 
 def position(guard: Guard) -> float:
-    return guard.jobs[PRODUCTION].position / STEPS
+    return guard.jobs[PRODUCTION].position
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -72,7 +72,7 @@ def test_who_was_shut_altogether_gets_another_chance() -> None:
     plant, guard = Plant(strict_slowdown=0.9, tolerant_slowdown=0.9, promise=0.02), Guard()
     positions = []
     plant.play(guard, 20, after_tick=lambda _: positions.append(position(guard)))
-    assert min(positions) == 0
+    assert min(positions) < 0.03
     plant.strict_slowdown = plant.tolerant_slowdown = 0.0
     plant.play(guard, 60)
     assert plant.play(guard, 5).share > 0.8
@@ -91,7 +91,7 @@ def test_without_a_stated_promise_every_gap_is_given_away() -> None:
 def test_learning_costs_the_neighbour_little() -> None:
     plant, guard = hurting(promise=0.05), Guard()
     plant.play(guard, 10)
-    assert plant.play(guard, 60).shut < 0.02
+    assert plant.play(guard, 60).shut < SHARE
 
 
 def test_what_is_known_from_pauses_of_the_neighbour_is_not_learned_again() -> None:
@@ -254,7 +254,7 @@ def test_a_move_neither_begins_nor_lengthens_a_calibration() -> None:
     assert not any(is_shut)
     plant.play(guard, 30, after_tick=lambda knobs: is_shut.append(bool(knobs.tenants)))
     lasted = [len(list(run)) * TICK_US for shut, run in groupby(is_shut) if shut]
-    assert lasted and max(lasted) <= CALIBRATION_US
+    assert lasted and max(lasted) <= FIRST_CALIBRATION_US
     assert cost_alone(guard) == pytest.approx(100, rel=0.02)
 
 
@@ -361,8 +361,9 @@ def test_whatever_it_sees_it_never_turns_against_its_own(seen: list[tuple[float,
             assert not (wanted.shut and is_production)
             assert not (wanted.tolerant and not is_production)
         for job in guard.jobs.values():
-            whole = (STEPS, 2 * STEPS)
-            assert job.position in (whole if job.promise is None else range(2 * STEPS + 1))
+            if job.promise is None:
+                assert job.position in (STRICT, TOLERANT)
+            assert 0 < job.position <= TOLERANT
         if not any(one.tenant_class is TenantClass.production for one in there):
             assert not knobs.tenants
         for one in there:

@@ -1,6 +1,6 @@
 """guard: a production job slows down by no more than was promised, and everything else is given away.
 
-What it measures, for each production job and window of time (guard_cost.py):
+What it measures, for each production job, in windows of the time that it is at work (guard_cost.py):
 
     cost     = d(busy_us) / d(operations)       GPU-busy time that one operation takes
     alone    = the cost while nobody below runs, a running mean with its spread
@@ -8,24 +8,24 @@ What it measures, for each production job and window of time (guard_cost.py):
 
 Moments in which the memory of one below moves to the host or back are left out: no position stops a move.
 
-What it turns, a position for each production job (guard_position.py); the smallest counts:
+What it turns, a position for each production job (guard_position.py); the smallest of those at work counts:
 
     SHUT  those below are shut     STRICT  they run while production is idle     TOLERANT  production tolerates company
 
-Between two of these both are taken in turn. How it moves (guard_job.py), with the mean m of the slowdowns since the
-last move, the doubt that is left after so many windows, and the promise P:
+Between two of these both are taken in turn, 20 ms each or longer. With a stated promise (guard_promise.py):
 
-    m - doubt > 0.9 * P      down, in proportion to what is over
-    m + doubt < 0.7 * P      up, a step or two
+    slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)       both learned from the windows at these levels
+    position    = where slowdown(p) is 0.92 of the promise
 
-A stated promise goes first: it may take the position to SHUT. A job without one stands at STRICT, so every pause of it
-is given away, or at TOLERANT where a trial has shown that company is harmless.
+A job without one stands at STRICT, so every pause of it is given away, or at TOLERANT where a trial has shown that
+company is harmless (guard_job.py).
 
 Company must also be worth it (guard_worth.py): where those below get less than 5 % more done at TOLERANT than at
 STRICT, no position is over STRICT for a while.
 
-Where the cost alone is needed and not known, or has grown old, those below are shut for up to 0.4 s: about 1 % of the
-time, and none where they pause by themselves. Without a stated promise it is needed for a trial only.
+The cost alone is learned whenever those below pause or a position shuts them. Where it is needed and not known, is 20 s
+old, or may have changed, they are shut for up to 0.4 s (1 s where nothing is known yet): altogether 5 % of the time at
+most (guard_allowance.py). Without a stated promise it is needed for a trial only.
 """
 
 from __future__ import annotations
@@ -35,17 +35,22 @@ from functools import partial
 from typing import ClassVar
 
 from cotenant.classes import TenantClass
-from cotenant.policies.guard_cost import CALIBRATION_US, CALIBRATION_WINDOWS, Below
-from cotenant.policies.guard_job import Job
-from cotenant.policies.guard_position import SHUT, STRICT, TOLERANT, Mixer, in_words, mixing_period_us
+from cotenant.policies.guard_allowance import SHARE, Allowance
+from cotenant.policies.guard_cost import Below
+from cotenant.policies.guard_job import FREE, RETRY_US, Job
+from cotenant.policies.guard_position import SHUT, STRICT, TOLERANT, Mixer, in_words
+from cotenant.policies.guard_promise import Promise
 from cotenant.policies.guard_worth import Worth
 from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 
+CALIBRATION_US, FIRST_CALIBRATION_US = 400_000, 1_000_000
 STUCK_US = 30_000_000  # memory that moves for longer does not: its process was stopped
 LONGEST_STEP_US = (
     500_000  # between two ticks; more has passed while nobody was at work, or the daemon was stopped
 )
+SHORT_US = 1_000_000  # a job may be one of many short ones: for so long it is judged by the last one
+ABSENT_US = 1_000_000  # those below have not wanted to run for so long: they come anew
 
 
 class Guard:
@@ -59,8 +64,11 @@ class Guard:
         self.below: dict[TenantId, Tenant] = {}  # at the last tick
         self.ticked_us = 0.0
         self.step_us = 0.0  # since the tick before
+        self.wanted_us = 0.0  # when those below last wanted to run
         self.calibrating_since_us: float | None = None
         self.moving_since_us: float | None = None
+        self.earlier = Promise(1.0)  # what is known from jobs that have left
+        self.allowance = Allowance()
         self.worth = Worth()
         self.mixer = Mixer()
         self.journal = Journal()
@@ -71,12 +79,13 @@ class Guard:
         production = view.of_class(TenantClass.production)
         others = [tenant for tenant in view.tenants if tenant.tenant_class is not TenantClass.production]
         below = self.look_below(others, now_us)
-        self.jobs = {one.id: self.job_of(one, now_us) for one in production}
-        self.journal.keep_only(self.jobs)
+        self.meet_jobs(production, now_us)
+        self.meet_neighbours(others, below, now_us)
+        mhz = view.gpu.clock_mhz or 0.0 if view.gpu else 0.0
         for tenant in production:
-            self.look(self.jobs[tenant.id], tenant, now_us, below)
+            self.look(self.jobs[tenant.id], tenant, now_us, below, mhz)
         self.weigh_company(below, now_us)
-        self.calibrate(production, below, now_us)
+        self.calibrate(below, now_us)
         self.choose_level(now_us)
         self.below, self.ticked_us = {one.id: one for one in others}, now_us
         return Knobs(rule=self.rule, tenants=self.knobs(production, others))
@@ -92,14 +101,12 @@ class Guard:
 
     def look_below(self, others: Sequence[Tenant], now_us: float) -> Below:
         before = [(self.below.get(one.id, one), one) for one in others]
-        want = any(one.has_work for one in others)
         return Below(
             ran_us=sum(max(0.0, one.used_us - then.used_us) for then, one in before),
             done=sum(max(0, one.operations - then.operations) for then, one in before),
             floors=sum(one.floor for one in others),
-            want=want,
-            # Where they are shut they may want as they like: they do not run.
-            may_run=want and self.mixer.level != SHUT,
+            want=any(one.has_work for one in others),
+            level=self.mixer.level,
             moves=self.sees_move(others, now_us),
         )
 
@@ -110,19 +117,42 @@ class Guard:
             self.moving_since_us = now_us
         return self.moving_since_us is not None and now_us - self.moving_since_us < STUCK_US
 
+    def meet_jobs(self, production: Sequence[Tenant], now_us: float) -> None:
+        there = {one.id for one in production}
+        for number, job in self.jobs.items():
+            if number not in there and job.promise:
+                self.earlier.remember(job.promise)
+        self.jobs = {one.id: self.job_of(one, now_us) for one in production}
+        self.journal.keep_only(self.jobs)
+
     def job_of(self, tenant: Tenant, now_us: float) -> Job:
-        job = self.jobs.get(tenant.id) or Job.of(tenant, now_us, partial(self.journal.note, tenant.id))
-        job.see(tenant, now_us)
+        job = self.jobs.get(tenant.id)
+        if job is None:
+            job = Job.of(tenant, now_us, partial(self.journal.note, tenant.id))
+            if job.promise and self.earlier.strict.windows:
+                job.promise.take_over(self.earlier)
+                job.learn_from_us = now_us + SHORT_US
+        job.see(tenant, now_us, self.step_us)
         return job
 
-    def look(self, job: Job, tenant: Tenant, now_us: float, below: Below) -> None:
-        calibrating = self.calibrating_since_us is not None
+    def meet_neighbours(self, others: Sequence[Tenant], below: Below, now_us: float) -> None:
+        """Who is new may do to production what nobody did before."""
+        if {one.id for one in others} != set(self.below):
+            come_anew = now_us - self.wanted_us > ABSENT_US
+            for job in self.jobs.values():
+                if job.promise:
+                    job.promise.begin_anew(come_anew)
+            self.earlier.begin_anew(come_anew)
+        if below.want:
+            self.wanted_us = now_us
+
+    def look(self, job: Job, tenant: Tenant, now_us: float, below: Below, mhz: float) -> None:
         if below.want and job.is_at_work(now_us):
             job.shared_us += self.step_us
-        if not job.meter.watch(tenant, now_us, below, calibrating) or job.end_gross_company(tenant, now_us):
-            return
-        if job.meter.measure(tenant, now_us, mixing_period_us(job.position), calibrating):
-            job.move(now_us, TOLERANT if self.worth.may_be_tried(now_us) else STRICT)
+        window = job.meter.look(tenant, now_us, self.step_us, below, mhz)
+        if window is not None:
+            job.meet(window, now_us, TOLERANT if self.worth.may_be_tried(now_us) else STRICT)
+        job.end_gross_company(tenant)
 
     def weigh_company(self, below: Below, now_us: float) -> None:
         if not below.want or not any(job.is_at_work(now_us) for job in self.jobs.values()):
@@ -135,32 +165,54 @@ class Guard:
                 job.return_to_strict()
                 job.say(f"Company brought those below {gain:+.1%}: {in_words(job.position)} now.")
 
-    def calibrate(self, production: Sequence[Tenant], below: Below, now_us: float) -> None:
-        meters = [(self.jobs[tenant.id].meter, tenant) for tenant in production]
-        needing = {tenant.id for tenant in production if self.jobs[tenant.id].needs_calibration(now_us)}
-        if self.calibrating_since_us is None:
-            if needing and below.want and not below.moves:
-                self.calibrating_since_us = now_us
-                for meter, tenant in meters:
-                    meter.begin_calibration(tenant, now_us)
+    def calibrate(self, below: Below, now_us: float) -> None:
+        since_us = self.calibrating_since_us
+        binding = self.binding(now_us)
+        is_free = binding is not None and binding.position <= FREE
+        if below.want:
+            self.allowance.pass_time(self.step_us, since_us is not None and not is_free)
+        needing = [job for job in self.jobs.values() if job.needs_calibration(now_us)]
+        if since_us is None:
+            if not needing or not below.want or below.moves:
+                return
+            if not is_free and not self.allowance.is_enough:
+                for job in needing:
+                    job.say(
+                        f"What it costs alone is to be looked at, but others were shut for {SHARE:.0%} of their time "
+                        "for that already, which is the most."
+                    )
+                return
+            self.calibrating_since_us = now_us
+            for job in self.jobs.values():
+                job.meter.windows_learned = 0
             return
-        is_over = now_us - self.calibrating_since_us >= CALIBRATION_US
-        is_enough = all(meter.windows_learned >= CALIBRATION_WINDOWS for meter, _ in meters)
-        if is_over or is_enough or not below.want:
-            self.calibrating_since_us = None
-            for meter, tenant in meters:
-                if tenant.id in needing and meter.windows_learned == 0:
-                    meter.gather(tenant, now_us)
-                meter.restart(tenant, now_us)
+        unknown = any(job.alone is None for job in needing)
+        longest_us = FIRST_CALIBRATION_US if unknown else CALIBRATION_US
+        is_over = now_us - since_us >= longest_us or (not is_free and self.allowance.left_us <= 0)
+        is_enough = all(job.has_learned_enough() for job in self.jobs.values() if job.is_at_work(now_us))
+        if not is_over and not is_enough and below.want:
+            return
+        self.calibrating_since_us = None
+        for job in needing:
+            part = job.meter.parts[SHUT]
+            window = part.window(SHUT) if job.meter.windows_learned == 0 and part.is_something else None
+            if window is not None:
+                job.meter.forget_parts(SHUT)
+                job.meet(window, now_us, STRICT)
+            job.learn_from_us = now_us + RETRY_US if job.alone is None else now_us
+
+    def binding(self, now_us: float) -> Job | None:
+        """The job whose position counts."""
+        at_work = [job for job in self.jobs.values() if job.is_at_work(now_us)]
+        return min(at_work, key=lambda job: job.position, default=None)
 
     def choose_level(self, now_us: float) -> None:
-        positions = [job.position for job in self.jobs.values() if job.is_at_work(now_us)]
+        job = self.binding(now_us)
+        position, passed_us = (job.position, job.passed_us) if job else (STRICT, 0.0)
         if self.calibrating_since_us is not None:
-            self.mixer.take(SHUT)
-        elif not positions:
-            self.mixer.take(STRICT)
+            self.mixer.learn(position, passed_us, now_us)
         else:
-            self.mixer.follow(min(positions), now_us)
+            self.mixer.follow(position, passed_us, now_us)
 
     def knobs(self, production: Sequence[Tenant], others: Sequence[Tenant]) -> dict[TenantId, TenantKnobs]:
         if self.mixer.level == SHUT:

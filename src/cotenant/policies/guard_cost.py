@@ -3,47 +3,44 @@
     cost     = d(busy_us) / d(operations)       GPU-busy time that one operation takes
     alone    = the cost while nobody below runs, a running mean with its spread
     slowdown = cost / alone - 1
-    doubt    = spread * sqrt(1 / n + 1 / k)     about the mean of n; `alone` was learned in k windows
+    doubt    = spread * sqrt(1 / n + 1 / k)     about the mean of n windows; `alone` was learned in k
 
-A window closes after 100 ms and 8 bursts, or after 400 ms and 200 operations (a job that is never idle), not before
-every level that is taken in turn has had its share, and between two bursts where there are any.
+Operations are counted when they are launched, so only between bursts does the busy time fit them: a stretch lasts from
+one moment in which the job was idle to another. (A job that is not idle for a second is cut every 100 ms.) A stretch
+belongs to the highest level that it saw, and one that begins within 0.1 s of that to STRICT at least; its share is the
+part of its busy time that this level was held.
 
-Time in which the memory of one below moved to the host or back is left out of every window, as are the bursts that it
-fell into: no lever stops a move, so it is neither the cost alone nor a slowdown that a position could be blamed for.
+Stretches of a level add up to a window: 100 ms at work and 8 bursts, or 200 ms at work and 200 operations. Time in
+which the job had nothing to do is no part of that.
 
-The cost alone is learned from every window in which nobody below ran, so from their pauses too. Where it is needed and
-not known, they are shut for up to 0.4 s, and again when that knowledge is 30 s old (10 s where the job is noisy), or
-when the job's bursts have changed by over half: under load some run together, and that is no other job.
+Stretches in which the memory of one below moved to the host or back are left out: no lever stops a move, so that is
+neither the cost alone nor a slowdown that a position could be blamed for.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from cotenant.policies.back_off import BackOff
+from cotenant.policies.guard_position import SHUT, STRICT, TOLERANT
 from cotenant.policies.interface import Tenant
 from cotenant.policies.window import Growth
 
 WINDOW_US, WINDOW_BURSTS = 100_000, 8
-LONG_WINDOW_US, LONG_WINDOW_OPERATIONS = 400_000, 200
-MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
-COMPANY = 0.01  # of the time that those below may have run in a window that counts as alone
-
-PAUSES_US = 10_000_000  # a job that has not been idle for longer is never idle
+LONG_WINDOW_US, LONG_WINDOW_OPERATIONS = 200_000, 200
+COMPANY = 0.01  # of the time that those below may have run in a stretch that counts as alone
+SETTLING_US = 100_000  # what was in flight still runs for a moment, and the clock rises (H200: 80 ms)
+NEVER_IDLE_US, CUT_US = 600_000, 100_000
 
 FIRST_SPREAD, SMALLEST_SPREAD = 0.02, 0.005
-WEIGHT_OF_NEW = 0.3  # in the running mean of the spread
-MOST_LEARNED = 10  # windows in that of the cost alone
-ANOTHER_COST, OTHER_BURSTS = 0.2, 0.5
-FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 5_000_000, 60_000_000
+WEIGHT_OF_NEW = 0.2  # in the running mean of the spread
+LEARNED, MOST_LEARNED = 4, 64  # windows in that of the cost alone; the noisier the more
+EXACT = 0.01  # that it is to be known to
+ALIKE = 0.3  # of what they are off by that two odd windows may differ
+ODD = 4  # spreads from what was expected that make a window odd
 
-CALIBRATION_US, SETTLING_US = 400_000, 20_000
-CALIBRATION_WINDOWS = 3
-FEWEST_BURSTS, FEWEST_OPERATIONS = 3, 100  # that are enough at its end; a slower job is learned in several
-RETRY_US = 4_000_000
-KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 30_000_000, 10_000_000
+FEWEST_BURSTS, FEWEST_OPERATIONS = 3, 100  # that are enough at the end of a calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,42 +51,77 @@ class Below:
     done: int  # operations
     floors: float  # share of the GPU that they were promised together
     want: bool  # to run
-    may_run: bool
+    level: float  # that was held
     moves: bool  # the memory of one of them did
+
+    @property
+    def may_run(self) -> bool:
+        """Where they are shut they may want as they like: they do not run."""
+        return self.want and self.level != SHUT
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    level: float
+    cost: float
+    share: float  # of its busy time at this level
+    mhz: float  # the GPU's clock, 0 where nobody says
+    bursts: int
+    began_us: float
+    slowdown: float = 0.0
 
 
 @dataclass(slots=True)
-class Window:
-    began_us: float
-    first: Tenant  # the job as it was then
-    ran_us: float = 0.0  # those below
-    is_alone: bool = True
-    is_wanted: bool = False  # by those below
-    # The last look that it could have ended at.
-    last_us: float = field(init=False)
-    last: Tenant = field(init=False)
+class Part:
+    """The stretches of one level since its last window."""
 
-    def __post_init__(self) -> None:
-        self.last_us, self.last = self.began_us, self.first
+    began_us: float = 0.0
+    grown: Growth = field(default_factory=Growth)
+    worked_us: float = 0.0
+    at_level_us: float = 0.0
+    clocked: float = 0.0  # MHz times microseconds
 
-    def look(self, tenant: Tenant, now_us: float) -> None:
-        if self.is_between_bursts(tenant):
-            self.last_us, self.last = now_us, tenant
-
-    def leave_out(self, tenant: Tenant, now_us: float) -> None:
-        """What has happened since the last look, as if the window had begun so much later."""
-        self.began_us += now_us - self.last_us
-        self.first = replace(
-            self.first,
-            operations=self.first.operations + tenant.operations - self.last.operations,
-            bursts=self.first.bursts + tenant.bursts - self.last.bursts,
-            busy_us=self.first.busy_us + tenant.busy_us - self.last.busy_us,
+    @property
+    def is_window(self) -> bool:
+        return (self.worked_us >= WINDOW_US and self.grown.bursts >= WINDOW_BURSTS) or (
+            self.worked_us >= LONG_WINDOW_US and self.grown.operations >= LONG_WINDOW_OPERATIONS
         )
-        self.last_us, self.last = now_us, tenant
 
-    def is_between_bursts(self, tenant: Tenant) -> bool:
-        """Or never idle."""
-        return not (tenant.has_work and self.grown(tenant).bursts)
+    @property
+    def is_something(self) -> bool:
+        return self.grown.bursts >= FEWEST_BURSTS or self.grown.operations >= FEWEST_OPERATIONS
+
+    def add(self, stretch: Stretch, grown: Growth, level: float) -> None:
+        self.began_us = self.began_us or stretch.began_us
+        self.grown += grown
+        self.worked_us += stretch.worked_us
+        self.at_level_us += stretch.at_us[level]
+        self.clocked += stretch.clocked
+
+    def window(self, level: float) -> Window | None:
+        busy_us = self.grown.busy_us
+        if busy_us <= 0 or not self.grown.operations:
+            return None
+        return Window(
+            level,
+            busy_us / self.grown.operations,
+            min(self.at_level_us / busy_us, 1.0),
+            self.clocked / busy_us,
+            self.grown.bursts,
+            self.began_us,
+        )
+
+
+@dataclass(slots=True)
+class Stretch:
+    began_us: float
+    first: Tenant
+    worked_us: float = 0.0
+    at_us: dict[float, float] = field(default_factory=lambda: {SHUT: 0.0, STRICT: 0.0, TOLERANT: 0.0})
+    level: float = SHUT
+    is_settled: bool = True
+    ran_us: float = 0.0  # those below
+    clocked: float = 0.0
 
     def grown(self, tenant: Tenant) -> Growth:
         return Growth(
@@ -98,178 +130,153 @@ class Window:
             busy_us=tenant.busy_us - self.first.busy_us,
         )
 
-    def is_whole(self, tenant: Tenant, now_us: float, mixing_us: float) -> bool:
-        elapsed = now_us - self.began_us
-        shortest = WINDOW_US if self.is_alone else max(WINDOW_US, mixing_us)
-        if elapsed < shortest:
-            return False
-        long, grown = max(shortest, LONG_WINDOW_US), self.grown(tenant)
-        if not self.is_between_bursts(tenant) and elapsed < 2 * long:
-            return False
-        has_many_operations = elapsed >= long and grown.operations >= LONG_WINDOW_OPERATIONS
-        return grown.bursts >= WINDOW_BURSTS or has_many_operations
-
-
-def cost_of(grown: Growth) -> float:
-    return grown.busy_us / max(grown.operations, 1)
-
-
-def operations_per_burst(grown: Growth) -> float:
-    """0: no burst began, it was never idle."""
-    return grown.operations / grown.bursts if grown.bursts else 0.0
-
 
 @dataclass(slots=True)
 class Alone:
     cost: float
-    operations_per_burst: float
     learned_us: float
     spread: float = FIRST_SPREAD
     windows: int = 1
+    mhz: float = 0.0
+    odd: float | None = None  # the cost of the last window, where that was another
 
-    def slowdown(self, grown: Growth) -> float:
-        return cost_of(grown) / self.cost - 1
+    def slowdown(self, cost: float) -> float:
+        return cost / self.cost - 1
 
-    def doubt(self, windows: int) -> float:
-        return self.spread * math.sqrt(1 / windows + 1 / self.windows)
+    def doubt(self, windows: float) -> float:
+        return self.spread * math.sqrt(1 / max(windows, 1) + 1 / self.windows)
+
+    def is_odd(self, difference: float) -> bool:
+        return abs(difference) > ODD * self.doubt(1)
 
     def saw_difference(self, difference: float) -> None:
         """Between two windows that should have been equal; the mean of such is 0.8 of their spread."""
-        self.spread += WEIGHT_OF_NEW * (abs(difference) / 0.8 - self.spread)
+        self.spread += WEIGHT_OF_NEW * (min(abs(difference) / 0.8, 3 * self.spread) - self.spread)
         self.spread = max(self.spread, SMALLEST_SPREAD)
 
-    def learn(self, grown: Growth, now_us: float) -> None:
-        self.saw_difference(self.slowdown(grown))
-        self.windows = min(self.windows + 1, MOST_LEARNED)
-        self.cost += (cost_of(grown) - self.cost) / self.windows
-        self.operations_per_burst = operations_per_burst(grown) or self.operations_per_burst
+    def learn(self, window: Window, now_us: float) -> bool:
+        """Returns whether it has changed: twice in a row it was another, and the same."""
         self.learned_us = now_us
+        self.mhz = max(self.mhz, window.mhz)
+        difference = self.slowdown(window.cost)
+        earlier, self.odd = self.odd, None
+        if self.is_odd(difference):
+            # Another cost is the same each time; chance is not.
+            if earlier is not None and abs(self.slowdown(earlier) - difference) < ALIKE * abs(difference):
+                self.cost, self.windows = (earlier + window.cost) / 2, 2
+                return True
+            self.odd = window.cost
+        if earlier is not None:
+            self.include(earlier)
+        if self.odd is None:
+            self.include(window.cost)
+        return False
 
-    def has_other_bursts(self, grown: Growth) -> bool:
-        known, seen = self.operations_per_burst, operations_per_burst(grown)
-        return bool(known and seen) and abs(seen / known - 1) > OTHER_BURSTS
+    def assume(self, cost: float) -> None:
+        """Until it is looked at."""
+        self.cost, self.windows, self.odd = cost, 1, None
+
+    def include(self, cost: float) -> None:
+        self.saw_difference(self.slowdown(cost))
+        most = min(max((self.spread / EXACT) ** 2, LEARNED), MOST_LEARNED)
+        self.windows = min(self.windows + 1, round(most))
+        self.cost += (cost - self.cost) / self.windows
 
 
 @dataclass(slots=True)
 class Meter:
     """Measures one production job."""
 
-    window: Window
+    stretch: Stretch
+    last: Tenant
     say: Callable[[str], None]
     alone: Alone | None = None
-    slowdowns: list[float] = field(default_factory=list)  # since the last move
-    since_us: float = 0.0  # when the first of them began
+    parts: dict[float, Part] = field(default_factory=lambda: {SHUT: Part(), STRICT: Part(), TOLERANT: Part()})
+    exposed_us: float = -math.inf  # when those below last may have run
     moved_us: float = -math.inf  # when memory was last seen moving
     paused_us: float = -math.inf  # when the job was last seen idle
     windows_learned: int = 0  # in this calibration
-    gathered: Growth = field(default_factory=Growth)  # in calibrations that were too short
-    learn_from_us: float = 0.0  # no calibration before
-    changed: int = 0  # windows in a row whose bursts were another job's
-    change_back_off: BackOff = field(default_factory=lambda: BackOff(FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US))
 
-    def restart(self, tenant: Tenant, now_us: float) -> None:
-        self.window = Window(now_us, tenant)
+    @classmethod
+    def of(cls, tenant: Tenant, now_us: float, say: Callable[[str], None]) -> Meter:
+        return cls(Stretch(now_us, tenant), tenant, say, paused_us=-math.inf if tenant.has_work else now_us)
 
-    def watch(self, tenant: Tenant, now_us: float, below: Below, calibrating: bool) -> bool:
-        """Whether the window may be measured; else it was begun anew, or this moment is left out of it."""
-        window = self.window
+    def begin(self, tenant: Tenant, now_us: float) -> None:
+        is_settled = now_us - self.exposed_us >= SETTLING_US
+        self.stretch = Stretch(now_us, tenant, is_settled=is_settled)
+
+    def look(
+        self, tenant: Tenant, now_us: float, step_us: float, below: Below, mhz: float = 0.0
+    ) -> Window | None:
+        """At every tick. Returns the window that has become whole with it."""
+        before, self.last = self.last, tenant
+        busy_us = tenant.busy_us - before.busy_us
+        is_at_work = tenant.has_work or busy_us > 0 or tenant.operations > before.operations
+        is_alone = not below.may_run and below.ran_us <= (COMPANY + below.floors) * step_us
+        if not is_alone:
+            self.exposed_us = now_us
         # What was launched during a move is done at the next pause; a job that is never idle has none.
-        is_behind = self.paused_us < self.moved_us and now_us - self.paused_us < PAUSES_US
+        is_never_idle = now_us - self.paused_us > NEVER_IDLE_US
+        is_behind = self.paused_us < self.moved_us and not is_never_idle
         if below.moves:
             self.moved_us = now_us
         if not tenant.has_work:
             self.paused_us = now_us
         if below.moves or is_behind:
-            window.leave_out(tenant, now_us)
-            return False
-        window.look(tenant, now_us)
-        elapsed = now_us - window.began_us
-        window.is_wanted |= below.want
-        window.ran_us += below.ran_us
-        # A floor is a promise too: what it lets through can never be kept away.
-        if below.may_run or window.ran_us > (COMPANY + below.floors) * elapsed:
-            window.is_alone = False
-        # Operations are counted when they are launched: only between bursts does the busy time fit them.
-        is_first_pause = window.first.has_work and not tenant.has_work and elapsed < WINDOW_US / 2
-        if is_first_pause or (calibrating and not window.is_alone):
-            self.restart(tenant, now_us)
-            return False
-        return True
-
-    def measure(self, tenant: Tenant, now_us: float, mixing_us: float, calibrating: bool) -> bool:
-        """Closes the window where it is whole. Returns whether that brought another slowdown."""
-        window = self.window
-        if not window.is_whole(tenant, now_us, mixing_us):
-            return False
-        grown = window.grown(tenant)
-        self.restart(tenant, now_us)
-        if window.is_alone:
-            self.learn(grown, now_us)
-        # Those that are shut by the position and want to run are owed another try.
-        counts = not window.is_alone or (window.is_wanted and not calibrating)
-        if not counts or self.alone is None or self.is_another_job(grown, self.alone, now_us):
-            return False
-        slowdown = self.alone.slowdown(grown)
-        if self.slowdowns:
-            # Both are off by as much.
-            self.alone.saw_difference((slowdown - self.slowdowns[-1]) / math.sqrt(2))
-        else:
-            self.since_us = window.began_us
-        self.slowdowns.append(slowdown)
-        return True
-
-    def learn(self, grown: Growth, now_us: float) -> None:
-        cost = cost_of(grown)
-        if cost <= 0:
-            return
-        self.windows_learned += 1
-        self.changed, self.gathered = 0, Growth()
-        if self.alone is None:
-            self.alone = Alone(cost, operations_per_burst(grown), now_us)
-            what = f"{grown.bursts} bursts" if grown.bursts else "a job that was never idle"
-            self.say(
-                f"Learned from {what} that an operation takes {cost:.1f} us of GPU time while nobody below runs."
-            )
-            return
-        before = self.alone.cost
-        self.alone.learn(grown, now_us)
-        if abs(cost / before - 1) > ANOTHER_COST:
-            self.alone.cost, self.alone.spread, self.slowdowns = cost, FIRST_SPREAD, []
-            self.say(f"An operation takes {cost:.1f} us alone now (before {before:.1f} us).")
-
-    def is_another_job(self, grown: Growth, alone: Alone, now_us: float) -> bool:
-        """Twice in a row the bursts were others than were learned: the cost alone has to be learned again."""
-        if not alone.has_other_bursts(grown):
-            self.changed = 0
-            return False
-        self.changed += 1
-        # Bursts may also change because they queue up. Then each time is further from the last.
-        if self.changed < 2 or self.change_back_off.holds(now_us):
-            return False
-        self.say(
-            f"Its bursts have {operations_per_burst(grown):.3g} operations now (before "
-            f"{alone.operations_per_burst:.3g}): what they cost alone is learned again."
+            self.begin(tenant, now_us)
+            return None
+        window = None
+        if is_never_idle and self.stretch.level == SHUT and self.stretch.is_settled and not is_alone:
+            window = self.end(before, now_us - step_us)
+        stretch = self.stretch
+        level = SHUT if is_alone else max(below.level, STRICT)
+        stretch.level = max(stretch.level, level)
+        stretch.at_us[level] += busy_us
+        stretch.worked_us += step_us if is_at_work else 0.0
+        stretch.clocked += mhz * busy_us
+        is_ripe = is_never_idle and (
+            stretch.worked_us >= CUT_US
+            or (is_alone and stretch.level > SHUT and now_us - self.exposed_us >= SETTLING_US)
         )
-        self.change_back_off.begin(now_us)
-        self.alone, self.slowdowns, self.changed, self.learn_from_us = None, [], 0, 0.0
-        return True
+        if not tenant.has_work or is_ripe:
+            window = self.end(tenant, now_us) or window
+        return window
 
-    def is_calibration_due(self, now_us: float, limit: float) -> bool:
-        """To tell whether slowdowns are over the limit."""
-        if now_us < self.learn_from_us:
-            return False
+    def end(self, tenant: Tenant, now_us: float) -> Window | None:
+        """Of a stretch."""
+        stretch = self.stretch
+        grown = stretch.grown(tenant)
+        self.begin(tenant, now_us)
+        if grown.operations <= 0:
+            return None
+        # What follows at once is still slowed down by what was.
+        level = stretch.level if stretch.is_settled else max(stretch.level, STRICT)
+        part = self.parts[level]
+        part.add(stretch, grown, level)
+        return self.close(level, now_us) if part.is_window else None
+
+    def close(self, level: float, now_us: float) -> Window | None:
+        window = self.parts[level].window(level)
+        self.parts[level] = Part()
+        return window
+
+    def forget_parts(self, *levels: float) -> None:
+        for level in levels or self.parts:
+            self.parts[level] = Part()
+
+    def learn(self, window: Window, now_us: float) -> bool:
+        """From a window alone. Returns whether the cost alone has changed."""
+        self.windows_learned += 1
         if self.alone is None:
+            self.alone = Alone(window.cost, now_us, mhz=window.mhz)
+            what = f"{window.bursts} bursts" if window.bursts else "a job that was never idle"
+            self.say(
+                f"Learned from {what} that an operation takes {window.cost:.1f} us of GPU time while nobody "
+                "below runs."
+            )
             return True
-        is_sure = self.alone.doubt(MOST_WINDOWS) < limit / 2
-        return now_us - self.alone.learned_us > (KNOWN_FOR_US if is_sure else BARELY_KNOWN_FOR_US)
-
-    def begin_calibration(self, tenant: Tenant, now_us: float) -> None:
-        self.restart(tenant, now_us + SETTLING_US)  # what was in flight still runs for a moment
-        self.windows_learned = 0
-
-    def gather(self, tenant: Tenant, now_us: float) -> None:
-        """At the end of a calibration that saw too little for a window."""
-        self.gathered += self.window.grown(tenant)
-        self.learn_from_us = now_us + RETRY_US
-        if self.gathered.bursts >= FEWEST_BURSTS or self.gathered.operations >= FEWEST_OPERATIONS:
-            self.learn(self.gathered, now_us)
+        before = self.alone.cost
+        if not self.alone.learn(window, now_us):
+            return False
+        self.say(f"An operation takes {self.alone.cost:.1f} us alone now (before {before:.1f} us).")
+        return True

@@ -1,18 +1,12 @@
-"""One production job under guard: what was promised to it, where its lever stands, and the rules that move it.
+"""One production job under guard: what was promised to it, and where its lever stands.
 
-With the mean m of the slowdowns since the last move, its doubt (guard_cost.py) and the promise P:
+With a stated promise the lever follows guard_promise.py.
 
-    m - doubt > 0.9 * P      position -= FALL * (m - 0.9 P) / P, at least a step and at most half a level
-    m + doubt < 0.7 * P      position += a step or two
-    else, after 16 windows   the same by m alone
-
-Where it was too much is not tried again for a while: 5 s, and twice as long each time it proves so again.
-
-A job without a stated promise stands at STRICT, so every pause of it is given away, or at TOLERANT where company is
-harmless. It is tried there when its slowdown at STRICT is under HARMLESS, and no sooner than after a minute at work
-beside others. Company then has a few windows to prove harmless, and where two bursts are slowed down grossly that is
-the end of it; the next try is twice as far away. A job so noisy that a few windows could prove nothing is not tried at
-all. It is never in between: a mean that looks harmless may be a few requests that are not.
+A job without one stands at STRICT, so every pause of it is given away, or at TOLERANT where company is harmless. It is
+tried there when its slowdown at STRICT is under HARMLESS, and no sooner than after a minute at work beside others.
+Company then has a few windows to prove harmless, and where two bursts are slowed down grossly that is the end of it;
+the next try is twice as far away. A job so noisy that a few windows could prove nothing is not tried at all. It is
+never in between: a mean that looks harmless may be a few requests that are not.
 """
 
 from __future__ import annotations
@@ -22,37 +16,50 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cotenant.policies.back_off import BackOff
-from cotenant.policies.guard_cost import MOST_WINDOWS, Alone, Meter, Window
-from cotenant.policies.guard_position import SHUT, STEPS, STRICT, TOLERANT, in_words
+from cotenant.policies.guard_cost import Alone, Meter, Window
+from cotenant.policies.guard_position import STRICT, TOLERANT, in_words
+from cotenant.policies.guard_promise import Promise
 from cotenant.policies.interface import Tenant
 
-ACTIVE_US = 2_000_000  # a job that has launched nothing for so long is not looked after
+# A job that has launched nothing for 8 of its usual gaps is not looked after: its pause is given away.
+GAPS, SHORTEST_PAUSE_US, LONGEST_GAP_US = 8, 400_000, 2_000_000
+WEIGHT_OF_NEW = 0.2  # in the running mean of its gaps
+BUSY_US, LEAST_BUSY = 1_000_000, 0.05
 
-ROOM, AIM = 0.7, 0.9  # of the promise; between the two nothing is moved
-FALL, LARGEST_FALL = 4, STEPS // 2  # steps for each promise that it is over
-FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 5_000_000, 60_000_000
+KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 10_000_000, 5_000_000
+FREE, FREELY_KNOWN_FOR_US = 0.85, 2_500_000  # up to this position, learning is given back
+RETRY_US = 4_000_000
+FIRST_WINDOWS, LOOKS = 3, 1  # that end a calibration: the first, and another
+MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
 
 HARMLESS = 0.02
 REMARKABLE = 0.05  # a slowdown that is worth a word where nothing was promised
 TRIAL_WINDOWS, TRIAL_BURSTS = 4, 2
 GROSS = 0.1
+WHOLE = 0.95  # share of a window at a level that is taken for all of it
 FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US = 60_000_000, 600_000_000
+TOLD = 0.05  # a change of the position that is worth a word
 
 
 @dataclass(slots=True)
 class Job:
-    promise: float | None  # None: nothing was stated
+    stated: float | None  # the promise; None: nothing was stated
     meter: Meter
     say: Callable[[str], None]
-    operations: int
+    last: Tenant
     active_us: float  # when it last launched something
-    position: int = STRICT
-    # With a promise: over the ceiling it was too much. The first time at the top counts as the second.
-    ceiling: int = TOLERANT
-    ceiling_back_off: BackOff = field(
-        default_factory=lambda: BackOff(2 * FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US)
+    busy: float = 0.5  # share of its time at work that it is busy, a running mean
+    passed_us: float = (
+        0.0  # since the last tick, its busy and its idle time counting the same in the long run
     )
+    gap_us: float = 0.0  # between two bursts, a running mean
+    promise: Promise | None = None
+    told: float = STRICT  # the position that was last spoken of
+    learn_from_us: float = 0.0  # no calibration before
     # Without a promise.
+    level: float = STRICT
+    slowdowns: list[float] = field(default_factory=list)  # since the last move
+    since_us: float = 0.0  # when the first of them began
     shared_us: float = 0.0  # at work while those below wanted to be: the clock of its tries
     try_back_off: BackOff = field(
         default_factory=lambda: BackOff(FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US, FIRST_TRY_US)
@@ -62,11 +69,16 @@ class Job:
     @classmethod
     def of(cls, tenant: Tenant, now_us: float, say: Callable[[str], None]) -> Job:
         active_us = now_us if tenant.has_work else -math.inf
-        return cls(tenant.slowdown, Meter(Window(now_us, tenant), say), say, tenant.operations, active_us)
+        promise = Promise(tenant.slowdown) if tenant.slowdown else None
+        return cls(tenant.slowdown, Meter.of(tenant, now_us, say), say, tenant, active_us, promise=promise)
 
     @property
     def alone(self) -> Alone | None:
         return self.meter.alone
+
+    @property
+    def position(self) -> float:
+        return self.promise.position if self.promise else self.level
 
     @property
     def standing(self) -> str:
@@ -77,80 +89,137 @@ class Job:
         )
         return f"{stated}: {in_words(self.position)}."
 
-    def see(self, tenant: Tenant, now_us: float) -> None:
-        if self.promise != tenant.slowdown:
-            self.promise, self.ceiling = tenant.slowdown, TOLERANT
+    def see(self, tenant: Tenant, now_us: float, step_us: float = 0.0) -> None:
+        if self.stated != tenant.slowdown:
+            self.stated, earlier = tenant.slowdown, self.promise
+            self.promise = Promise(tenant.slowdown) if tenant.slowdown else None
+            if self.promise and earlier:
+                self.promise.take_over(earlier)
             self.return_to_strict()
-        if tenant.operations > self.operations:
+        if tenant.operations > self.last.operations:
+            if (bursts := tenant.bursts - self.last.bursts) > 0 and self.active_us > -math.inf:
+                gap_us = min(now_us - self.active_us, LONGEST_GAP_US) / bursts
+                self.gap_us += WEIGHT_OF_NEW * (gap_us - self.gap_us)
             self.active_us = now_us
-        self.operations = tenant.operations
+        busy_us = min(max(tenant.busy_us - self.last.busy_us, 0.0), step_us)
+        self.passed_us = (busy_us / self.busy + (step_us - busy_us) / (1 - self.busy)) / 2
+        if step_us and self.is_at_work(now_us):
+            self.busy += min(step_us / BUSY_US, 1.0) * (busy_us / step_us - self.busy)
+            self.busy = min(max(self.busy, LEAST_BUSY), 1 - LEAST_BUSY)
+        self.last = tenant
 
     def is_at_work(self, now_us: float) -> bool:
-        return now_us - self.active_us < ACTIVE_US
+        if self.last.has_work and self.promise:
+            return True
+        pause_us = min(max(SHORTEST_PAUSE_US, GAPS * self.gap_us), LONGEST_GAP_US)
+        return now_us - self.active_us < pause_us
+
+    # ---- the cost alone ----
 
     def needs_calibration(self, now_us: float) -> bool:
-        # Strict without a promise: nothing is judged before the next try.
-        is_judged = (
-            self.promise is not None or self.position != STRICT or not self.try_back_off.holds(self.shared_us)
+        if now_us < self.learn_from_us or not self.is_at_work(now_us):
+            return False
+        alone = self.alone
+        if self.promise is None:
+            # Strict: nothing is judged before the next try.
+            if self.level == STRICT and self.try_back_off.holds(self.shared_us):
+                return False
+        elif self.promise.wants_look:
+            return True
+        if alone is None:
+            return True
+        if self.promise and self.position <= FREE:
+            return now_us - alone.learned_us > FREELY_KNOWN_FOR_US
+        is_sure = alone.doubt(MOST_WINDOWS) < (self.stated or REMARKABLE) / 2
+        return now_us - alone.learned_us > (KNOWN_FOR_US if is_sure else BARELY_KNOWN_FOR_US)
+
+    def has_learned_enough(self) -> bool:
+        """In this calibration."""
+        alone = self.alone
+        if alone is None or alone.odd is not None:
+            return False
+        return self.meter.windows_learned >= (FIRST_WINDOWS if alone.windows <= FIRST_WINDOWS else LOOKS)
+
+    # ---- windows ----
+
+    def meet(self, window: Window, now_us: float, highest: float) -> None:
+        """A window that has become whole; the lever goes to no more than `highest`."""
+        if window.level < STRICT:
+            changed = self.meter.learn(window, now_us)
+            assert self.alone is not None
+            if changed:
+                self.slowdowns = []
+            if self.promise and self.promise.looked(self.alone, changed):
+                self.follow(self.promise, self.alone, now_us, highest)
+        elif self.alone is None:
+            return
+        elif self.promise:
+            if self.promise.see(window, self.alone):
+                self.follow(self.promise, self.alone, now_us, highest)
+        elif window.level == self.level and window.share >= WHOLE:
+            self.judge(window, self.alone, now_us, highest)
+
+    def follow(self, promise: Promise, alone: Alone, now_us: float, highest: float) -> None:
+        promise.move(now_us, alone, highest)
+        if (
+            abs(promise.position - self.told) < TOLD * max(promise.position, 0.2)
+            or promise.position == self.told
+        ):
+            return
+        before, self.told = self.told, promise.position
+        full = max(STRICT, promise.position)
+        slowdown, clock = promise.slowdown(full) or 0.0, promise.clock(full)
+        by_clock = (
+            f" Of its {slowdown:.1%} slowdown {min(clock, slowdown):.1%} are the GPU's clock."
+            if clock > 0.002
+            else ""
         )
-        limit = self.promise or REMARKABLE
-        return is_judged and self.is_at_work(now_us) and self.meter.is_calibration_due(now_us, limit)
+        beside = "while others run in its pauses" if full == STRICT else "beside others"
+        self.say(
+            f"It is slowed down by {slowdown:.1%} {beside}, promised are {promise.limit:.1%}: "
+            f"{in_words(promise.position)} now (before: {in_words(before)}).{by_clock}"
+        )
+
+    # ---- without a promise ----
 
     def return_to_strict(self) -> None:
-        self.position, self.meter.slowdowns, self.is_on_trial = STRICT, [], False
+        self.level, self.slowdowns, self.is_on_trial = STRICT, [], False
+        if self.promise:
+            self.promise.position = min(self.promise.position, STRICT)
+        self.meter.forget_parts(STRICT, TOLERANT)
 
-    def move(self, now_us: float, highest: int) -> None:
-        """With another slowdown: moves, to no more than `highest`, or waits for more of them."""
-        slowdowns, before = self.meter.slowdowns, self.position
+    def judge(self, window: Window, alone: Alone, now_us: float, highest: float) -> None:
+        """With another slowdown: moves, or waits for more of them."""
+        slowdown = alone.slowdown(window.cost)
+        if self.slowdowns:
+            # Both are off by as much.
+            alone.saw_difference((slowdown - self.slowdowns[-1]) / math.sqrt(2))
+        else:
+            self.since_us = window.began_us
+        self.slowdowns.append(slowdown)
+        slowdowns, before = self.slowdowns, self.level
         is_last = len(slowdowns) >= MOST_WINDOWS
         mean = sum(slowdowns) / len(slowdowns)
-        doubt = 0.0 if is_last else self.doubt(len(slowdowns))
-        if self.promise is None:
-            is_clear = self.try_company(mean, doubt, highest)
-        else:
-            is_clear = self.keep_promise(self.promise, mean, doubt, now_us, highest)
-        if not is_clear and not is_last:
+        doubt = 0.0 if is_last else alone.doubt(len(slowdowns))
+        if not self.try_company(alone, mean, doubt, highest) and not is_last:
             return
-        if self.position != before:
-            limit = f"promised are {self.promise:.1%}" if self.promise else f"harmless are {HARMLESS:.0%}"
-            seconds = (now_us - self.meter.since_us) / 1e6
+        if self.level != before:
+            seconds = (now_us - self.since_us) / 1e6
             self.say(
-                f"It was slowed down by {mean:.1%} over the last {seconds:.1f} s, {limit}: "
-                f"{in_words(self.position)} now (before: {in_words(before)})."
+                f"It was slowed down by {mean:.1%} over the last {seconds:.1f} s, harmless are {HARMLESS:.0%}: "
+                f"{in_words(self.level)} now (before: {in_words(before)})."
             )
-        elif self.promise is None and mean - doubt > REMARKABLE:
+        elif mean - doubt > REMARKABLE:
             self.say(
                 f"It is slowed down by over {REMARKABLE:.0%} although those below run only in its pauses; with a "
                 "stated promise (--slowdown) they would be shut for a part of the time."
             )
-        self.meter.slowdowns = []
+        self.slowdowns = []
 
-    def keep_promise(self, promise: float, mean: float, doubt: float, now_us: float, highest: int) -> bool:
-        """Whether the windows so far were clear enough to move."""
-        before = self.position
-        if mean - doubt > AIM * promise:
-            fall = min(max(1, round(FALL * (mean / promise - AIM))), LARGEST_FALL)
-            self.position = max(SHUT, before - fall)
-            self.hold_below(before, now_us)
-            return True
-        if mean + doubt < ROOM * promise:
-            highest = min(highest, self.ceiling) if self.ceiling_back_off.holds(now_us) else highest
-            rise = 2 if mean < promise / 2 else 1
-            self.position = max(before, min(before + rise, highest))
-            return True
-        return False
-
-    def hold_below(self, breached: int, now_us: float) -> None:
-        is_again = abs(breached - self.ceiling - 1) <= 1
-        if not is_again:
-            self.ceiling_back_off = BackOff(FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US)
-        self.ceiling = max(SHUT, breached - 1)
-        self.ceiling_back_off.begin(now_us)
-
-    def try_company(self, mean: float, doubt: float, highest: int) -> bool:
+    def try_company(self, alone: Alone, mean: float, doubt: float, highest: float) -> bool:
         """Whether the windows so far were clear enough to move, or to stay."""
-        windows = len(self.meter.slowdowns)
-        if self.position == TOLERANT:
+        windows = len(self.slowdowns)
+        if self.level == TOLERANT:
             if mean + 2 * doubt <= HARMLESS:
                 self.is_on_trial = False
                 return True
@@ -161,33 +230,28 @@ class Job:
             return True
         if self.try_back_off.holds(self.shared_us) or highest < TOLERANT:
             return mean - doubt > HARMLESS
-        if 2 * self.doubt(TRIAL_WINDOWS) >= HARMLESS:
+        if 2 * alone.doubt(TRIAL_WINDOWS) >= HARMLESS:
             # Too noisy, unless that has just not been learned yet.
             if windows < MOST_WINDOWS:
                 return False
             self.try_back_off.begin(self.shared_us)
             return True
         if mean + doubt < HARMLESS:
-            self.position, self.is_on_trial = TOLERANT, True
+            self.level, self.is_on_trial = TOLERANT, True
+            self.meter.forget_parts(STRICT, TOLERANT)
             return True
         return mean - doubt > HARMLESS
 
-    def end_gross_company(self, tenant: Tenant, now_us: float) -> bool:
+    def end_gross_company(self, tenant: Tenant) -> None:
         """Two bursts of a trial are enough where they were slowed down grossly."""
         if not self.is_on_trial or tenant.has_work or self.alone is None:
-            return False
-        grown = self.meter.window.grown(tenant)
-        if grown.bursts < TRIAL_BURSTS or self.alone.slowdown(grown) <= GROSS:
-            return False
-        self.meter.restart(tenant, now_us)
+            return
+        window = self.meter.parts[TOLERANT].window(TOLERANT)
+        if window is None or window.bursts < TRIAL_BURSTS or self.alone.slowdown(window.cost) <= GROSS:
+            return
         self.end_company()
-        self.say(f"Company was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.position)} now.")
-        return True
+        self.say(f"Company was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.level)} now.")
 
     def end_company(self) -> None:
         self.return_to_strict()
         self.try_back_off.begin(self.shared_us)
-
-    def doubt(self, windows: int) -> float:
-        assert self.alone is not None
-        return self.alone.doubt(windows)

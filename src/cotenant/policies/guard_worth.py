@@ -44,7 +44,7 @@ class Worth:
         """Before company is tried, it must be known what those below get done without."""
         return self.harvest[STRICT].time_us >= ENOUGH_US and not self.back_off.holds(now_us)
 
-    def weigh(self, level: int, done: int, time_us: float, now_us: float) -> float | None:
+    def weigh(self, level: float, done: int, time_us: float, now_us: float) -> float | None:
         """With what they got done at a level. Returns the gain where it has just proved too small."""
         if level not in self.harvest:
             return None

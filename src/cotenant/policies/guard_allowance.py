@@ -1,0 +1,25 @@
+"""How long those below may be shut for nothing but learning: SHARE of the time in which they want to run.
+
+What is not used is saved, up to SAVED_US, and so much is there at first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SHARE = 0.05
+SAVED_US = 1_000_000.0
+LEAST_US = 150_000.0  # less is not worth beginning
+
+
+@dataclass(slots=True)
+class Allowance:
+    left_us: float = SAVED_US
+    is_told: bool = False  # that it is used up
+
+    @property
+    def is_enough(self) -> bool:
+        return self.left_us >= LEAST_US
+
+    def pass_time(self, step_us: float, learning: bool) -> None:
+        self.left_us = min(self.left_us + SHARE * step_us, SAVED_US) - (step_us if learning else 0.0)

@@ -1,0 +1,64 @@
+"""Random GPUs for policies that keep promises: kinds of production, phases, pauses, arrivals, neighbours."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+from tests.policies.plant import Neighbour, Plant, Production
+
+SECONDS = 24.0
+
+KINDS = {
+    "graph": Production(every_us=50_000, operations=18, operation_us=900),
+    "compiled": Production(every_us=20_000, operations=8, operation_us=225),
+    "eager": Production(every_us=100_000, operations=2000, operation_us=24, eager=True),
+    "serving": Production(every_us=20_000, operations=100, operation_us=50),
+    "training": Production(every_us=0, operations=20, operation_us=100),
+}
+PAUSES = ((0.0, 0.0), (0.0, 0.0), (1.0, 1.0), (1.3, 0.8), (2.0, 0.5))
+
+
+def production(draw: random.Random, name: str, promise: float | None) -> list[Production]:
+    kind = draw.choice(list(KINDS))
+    about = replace(KINDS[kind], name=name, promise=promise, noise=draw.uniform(0.005, 0.03))
+    about = replace(about, operation_us=about.operation_us * draw.uniform(0.5, 1.3))
+    if kind != "training":
+        works, idle = draw.choice(PAUSES)
+        about = replace(about, works_s=works, idle_s=idle)
+    phases, at = [], 0.0
+    for _ in range(draw.choice((0, 0, 1, 2))):
+        at += draw.uniform(4, 12)
+        # Under load it must not be busy all the time: then there is nothing to give away.
+        phases.append((at, draw.uniform(0.3, 1.4) if about.every_us else draw.uniform(0.3, 3)))
+    about = replace(about, phases=tuple(phases), clock_bound=draw.choice((0.0, 1.0)))
+    if kind == "serving" and not about.idle_s and draw.random() < 0.3:
+        return [replace(about, begins_s=float(at), ends_s=at + 1.0) for at in range(int(SECONDS))]
+    begins = draw.choice((0.0, 0.0, draw.uniform(0, 10)))
+    ends = draw.choice((math.inf, math.inf, begins + draw.uniform(6, 20)))
+    return [replace(about, begins_s=begins, ends_s=ends)]
+
+
+def neighbour(draw: random.Random, smallest: float) -> Neighbour:
+    """What it does to production in its pauses is harmless, mild or harsh: up to what leaves it a tenth of its time."""
+    harm = draw.choice(((0.0, 0.01), (0.02, 0.1), (0.2, 0.5)))
+    strict = min(draw.uniform(*harm), 9 * smallest)
+    begins = draw.choice((0.0, draw.uniform(0, 8)))
+    return Neighbour(
+        strict=strict,
+        tolerant=strict + draw.uniform(0, 1),
+        heat=draw.choice((0.0, 0.0, draw.uniform(0.02, 0.15))),
+        begins_s=begins,
+        ends_s=draw.choice((math.inf, math.inf, begins + draw.uniform(5, 15))),
+    )
+
+
+def scenario(draw: random.Random) -> Plant:
+    promises = [draw.choice((0.05, 0.1, 0.2)) for _ in range(draw.choice((1, 1, 2)))]
+    stated: list[float | None] = [*promises, *[None] * draw.choice((0, 0, 1))]
+    jobs = [
+        job for number, promise in enumerate(stated) for job in production(draw, f"job {number}", promise)
+    ]
+    neighbours = [neighbour(draw, min(promises)) for _ in range(draw.choice((1, 1, 2, 3)))]
+    return Plant(jobs, neighbours, seed=draw.randrange(1000), shows_clock=draw.random() < 0.5)
