@@ -324,6 +324,12 @@ def test_users_may_read_what_the_administrators_daemon_says_and_not_hold_its_loc
 STRANGER = 65533
 
 
+def test_show_says_in_a_table_that_there_is_nobody(cotenant: Run, folder: Path) -> None:
+    done = cotenant("segment", "show", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1:] == [f"GPU 0: {UUID_TEXT}", "no rights given", "no tenants"]
+
+
 @NEEDS_ROOT
 def test_other_users_see_whether_a_daemon_runs(
     folder: Path, plain_env: dict[str, str], run_python: RunPython
