@@ -85,10 +85,10 @@ void cut() {
     for (int i = 0; i < 990; ++i) mixed.saw(10, 100);
     mixed.saw(9900, 9900. * 9900);
     REQUIRE(mixed.rest_us() > 2400 && mixed.rest_us() < 2500);
-    // The border that an H200 was measured to have: 0.4 ms kernels are cut, 0.25 ms kernels drain.
-    REQUIRE(shall_cut(false, rest_of({400}), kCutCostUs) && !shall_cut(true, rest_of({250}), kCutCostUs));
-    // Near it, it stays as it is.
-    REQUIRE(shall_cut(true, rest_of({330}), kCutCostUs) && !shall_cut(false, rest_of({330}), kCutCostUs));
+    // Kernels of 0.2 ms are cut; short ones, of which 0.1 ms stand between two gates, drain.
+    REQUIRE(shall_cut(false, rest_of({200}), kCutCostUs) && !shall_cut(true, rest_of({100}), kCutCostUs));
+    // Near the border it stays as it is.
+    REQUIRE(shall_cut(true, rest_of({160}), kCutCostUs) && !shall_cut(false, rest_of({160}), kCutCostUs));
     // It follows: two seconds of short kernels after ten of long ones.
     admission::RecentKernels recent;
     auto run = [&](double us, double seconds) {
