@@ -18,6 +18,7 @@ from cotenant.simulator import (
     TenantClass,
     TenantOutcome,
     Workload,
+    find_workload,
 )
 from tests.simulator.small import listed, once, small_gpu
 
@@ -190,3 +191,16 @@ def test_paella_starves_nobody_whose_requests_are_long() -> None:
 def mean_latency_us(outcome: Outcome) -> float:
     times = [one.latency for one in outcome.tenants]
     return sum(one.mean_us * one.count for one in times) / sum(one.count for one in times)
+
+
+@pytest.mark.parametrize("name", ["promise", "promises"])
+def test_shipped_workloads_exercise_what_guard_has_over_strict(name: str) -> None:
+    study = Study(find_workload(name), seconds=8)
+    guard, strict = study.run("guard"), study.run("strict")
+    assert guard.opportunistic_share < strict.opportunistic_share - 0.02
+    assert first(guard).service.mean_us < first(strict).service.mean_us
+
+
+def test_a_stream_of_short_jobs_with_a_promise_leaves_the_neighbour_its_time() -> None:
+    study = Study(find_workload("short-jobs"), seconds=8)
+    assert study.run("guard").opportunistic_share > 0.9 * study.run("strict").opportunistic_share
