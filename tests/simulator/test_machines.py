@@ -35,7 +35,7 @@ EXPECTED = {
 }
 
 
-DRIVEN = "b6fb6a33a7a4898d"  # the same of machines.cpp, which has every rule, and costs that are 0 by default
+DRIVEN = "685b17b02eaf45d9"  # the same of machines.cpp, which has every rule, and costs that are 0 by default
 
 
 def jobs() -> tuple[Job, ...]:
