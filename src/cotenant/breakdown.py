@@ -5,10 +5,12 @@ The job's own watcher measures it (native/tenant/breakdown.h); all figures are m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cotenant import segment
+
+SUMS = ("bursts", "busy_ns", "waits", "waited_ns", "gap_ns")
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,32 @@ class Breakdown:
 
 def of(use: segment.Use) -> Breakdown | None:
     """None: it has had no bursts."""
-    bursts = use.figures["bursts"]
-    if not bursts or not use.busy_ns:
-        return None
-    burst_us, gap_us = (ns / bursts / 1000 for ns in (use.busy_ns, use.gap_ns))
-    wait_us = use.waited_ns / use.waits / 1000 if use.waits else None
-    run_us = max(burst_us - gap_us - (wait_us or 0), 0)
     known = use.operation_ns and use.operation_alone_ns
     slower = use.operation_ns / use.operation_alone_ns - 1 if known else None
-    return Breakdown(burst_us, wait_us, use.waits, gap_us, run_us, slower)
+    return _of_sums(use.figures["bursts"], use.busy_ns, use.waits, use.waited_ns, use.gap_ns, slower)
+
+
+def in_trace(facts: Mapping[str, str]) -> Breakdown | None:
+    """What the recorder wrote of a production job: "1000 bursts 1800000000 busy_ns ..."; None: nothing."""
+    words = facts.get("breakdown", "").split()
+    sums = dict(zip(words[1::2], words[::2], strict=False))
+    if facts.get("class", "production") != "production":
+        return None
+    try:
+        bursts, busy_ns, waits, waited_ns, gap_ns = (int(sums[name]) for name in SUMS)
+    except (KeyError, ValueError):
+        return None
+    return _of_sums(bursts, busy_ns, waits, waited_ns, gap_ns, None)
+
+
+def _of_sums(
+    bursts: int, busy_ns: int, waits: int, waited_ns: int, gap_ns: int, slower: float | None
+) -> Breakdown | None:
+    if not bursts or not busy_ns:
+        return None
+    burst_us, gap_us = busy_ns / bursts / 1000, gap_ns / bursts / 1000
+    wait_us = waited_ns / waits / 1000 if waits else None
+    return Breakdown(burst_us, wait_us, waits, gap_us, max(burst_us - gap_us - (wait_us or 0), 0), slower)
 
 
 def in_words(found: Breakdown) -> Iterator[str]:

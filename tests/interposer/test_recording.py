@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from cotenant import breakdown
 from cotenant.traces import Direction, Kind, Trace, read
 from tests.interposer.conftest import PROGRAMS
 from tests.waiting import wait_for
@@ -471,3 +472,25 @@ def test_a_program_without_a_gpu_leaves_no_file(cotenant: Run, env: dict[str, st
     done = cotenant("record", "-o", path, "--force", "--", "sh", "-c", "echo started; exit 3", env=env)
     assert (done.returncode, done.stdout) == (3, "started\n")
     assert not path.exists()
+
+
+def test_the_trace_says_where_the_time_of_the_bursts_went(
+    record: Record, cotenant: Run, env: dict[str, str], tmp_path: Path
+) -> None:
+    source = """
+import time
+for _ in range(60):
+    gpu.launch(empty, stream); gpu.synchronize(); time.sleep(0.025)
+"""
+    assert record(source).returncode == 0
+    found = breakdown.in_trace(read(tmp_path / "job.trace").facts)
+    assert found and found.burst_us > 0 and found.wait_us is None
+    shown = cotenant("trace", "info", str(tmp_path / "job.trace"), env=env)
+    assert "of a burst of " in shown.stdout, shown
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1 bursts", "x bursts 1 busy_ns 0 waits 0 waited_ns 0 gap_ns", "0 bursts 0 busy_ns"]
+)
+def test_a_trace_without_a_breakdown_has_none(text: str) -> None:
+    assert breakdown.in_trace({"breakdown": text}) is None

@@ -76,6 +76,8 @@ class Recorder {
     bool start_thread();
     void run();
     void note_facts();
+    void write_fact(const char* key, const char* value);
+    void write_breakdown();
     void note_gpu(CUdevice device);
     void collect_times();
     void drain(bool for_good);

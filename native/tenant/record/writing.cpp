@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "tenant/membership.h"
 #include "tenant/record/recorder.h"
 #include "wire/segment.h"
 
@@ -32,13 +34,34 @@ void Recorder::write_record(char tag) {
     body_.clear();
 }
 
+void Recorder::write_fact(const char* key, const char* value) {
+    body_.varint(strlen(key));
+    body_.add(key, strlen(key));
+    body_.add(value, strlen(value));
+    write_record('F');
+}
+
+// Where the time of the bursts went so far, of all GPUs (tenant/breakdown.h).
+void Recorder::write_breakdown() {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    uint64_t bursts = 0, busy_ns = 0, waits = 0, waited_ns = 0, gap_ns = 0;
+    for (const wire::OnGpu& here : membership->slot().gpus) {
+        bursts += here.figures.bursts.load();
+        busy_ns += here.busy_ns.load();
+        waits += here.waits.load();
+        waited_ns += here.waited_ns.load();
+        gap_ns += here.gap_ns.load();
+    }
+    char text[160];
+    snprintf(text, sizeof text,
+             "%" PRIu64 " bursts %" PRIu64 " busy_ns %" PRIu64 " waits %" PRIu64 " waited_ns %" PRIu64 " gap_ns",
+             bursts, busy_ns, waits, waited_ns, gap_ns);
+    write_fact("breakdown", text);
+}
+
 void Recorder::note_facts() {
-    auto fact = [&](const char* key, const char* value) {
-        body_.varint(strlen(key));
-        body_.add(key, strlen(key));
-        body_.add(value, strlen(value));
-        write_record('F');
-    };
+    auto fact = [&](const char* key, const char* value) { write_fact(key, value); };
     char text[64] = {};
     if (int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC); fd >= 0) {
         if (read(fd, text, sizeof text - 1) < 0) text[0] = 0;
@@ -127,6 +150,7 @@ void Recorder::write_block() {
     last_write_ns_ = wire::now_ns();
     write_timings();
     if (coder_.count()) {
+        write_breakdown();
         coder_.write(body_, file_.epoch_ns());
         write_record('O');
     }

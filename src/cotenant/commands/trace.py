@@ -217,7 +217,10 @@ def load(file: Path) -> Trace:
 def print_tables(figures: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from cotenant import breakdown
+
     facts = figures["facts"]
+    parts = breakdown.in_trace(facts)
     about = Table(box=None, pad_edge=False, show_header=False)
     for name, value in (
         ("program", f"{facts.get('program', '?')}, process {facts['pid']}, {facts['recorded']}"),
@@ -226,6 +229,7 @@ def print_tables(figures: dict[str, Any]) -> None:
         ("length", f"{figures['seconds']:.3f} s, GPU busy {100 * figures['busy_share']:.1f} %"),
         ("operations", ", ".join(f"{n} {kind}" for kind, n in figures["by_kind"].items() if n) or "none"),
         ("requests", str(figures["requests"])),
+        *(("bursts", line) for line in (breakdown.in_words(parts) if parts else ())),
         ("memory", f"{figures['peak_memory_bytes'] / 2**20:.1f} MiB at most"),
     ):
         about.add_row(name, value)
