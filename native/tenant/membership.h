@@ -97,6 +97,7 @@ class Membership {
         bool changed = false;     // something was put into a stream since the last look, finished or not
         bool unfinished = false;  // something is in a stream
         bool running = false;     // and does not stand at a gate
+        bool standing = false;    // some stream stands at one
         bool called = false;      // a thread is in the driver with an operation
 
         bool is_at_work() const { return changed || unfinished || called; }

@@ -14,6 +14,7 @@ namespace {
 // A stream may have passed the gate just before it was closed, and a launch may have found it open: only after so long
 // is it seen.
 constexpr uint64_t kSettleNs = 30000;
+constexpr uint64_t kBlockedNs = 20000000;
 constexpr uint64_t kLongestLookNs = 50000000;  // that is charged for: then we were not running either
 constexpr uint64_t kFirstLookNs = 100000;
 constexpr uint64_t kLongestSwitchNs = 1000000000;
@@ -30,10 +31,12 @@ Membership::Seen Membership::see_streams(int gpu) {
     streams.for_each([&](StreamState& state) {
         uint64_t issued = state.issued.load();
         if (state.gpu == gpu && state.is_being_called()) seen.called = true;
-        if (running > standing || state.gpu != gpu || issued == state.finished) return;
+        if (state.gpu != gpu || issued == state.finished) return;
         seen.changed = true;
         if (progress.stands_at_gate(state)) {
-            seen.unfinished = true;
+            seen.unfinished = seen.standing = true;
+        } else if (running > standing) {
+            return;
         } else if (!capturing && is_empty(state)) {
             state.finished = issued;
         } else {
@@ -61,7 +64,13 @@ void Membership::charge_executed(int gpu, uint64_t now, const Seen& seen) {
     }
     turns.looked_ns = now;
     if (seen.running) turns.ran_ns = now;
-    bool executes = seen.unfinished && (gate == wire::open || seen.running);
+    // Behind a closed gate only what was started before is executed: one that has left the GPU, or should have long ago
+    // (it waits for something else, or others have been let in beside it), is charged nothing, or it would never be
+    // next.
+    wire::OnGpu& here = slot_->gpus[gpu];
+    uint64_t stop_ns = here.stop_ns.load();
+    bool drains = seen.running && here.on.load() && stop_ns && now - std::min(now, stop_ns) < admission::kDrainNs;
+    bool executes = seen.unfinished && (gate == wire::open || drains);
     if (!executes || wire::is_above_busy(*segment_, index_, gpu)) return;
     wire::charge(*segment_, index_, gpu, passed);
     turns.executed_ns += passed;
@@ -119,7 +128,10 @@ void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
     if (goes || !here.on.load()) return;
     // A kernel that a class above cuts cannot end.
     if (!here.stop_ns.load() || wire::is_above_busy(*segment_, index_, gpu)) here.stop_ns.store(now);
-    if (!seen.running && now - turns.gate_since_ns >= kSettleNs)
+    uint64_t closed_ns = now - turns.gate_since_ns;
+    // A stream that waits for another's event cannot say so: with some of them at the gate, it waits for these.
+    bool blocked = seen.standing && closed_ns >= kBlockedNs;
+    if ((!seen.running && closed_ns >= kSettleNs) || blocked)
         wire::leave_gpu(*segment_, index_, gpu, gate, turns.ran_ns);
     else
         turns.draining = true;
@@ -140,7 +152,8 @@ void Membership::measure_switch(int gpu, uint64_t now, const Seen& seen) {
 
 // How soon the next look shall come, for one with equals.
 uint64_t Membership::pace_of_turns() const {
-    constexpr uint64_t kSoonNs = 50000, kTurnNs = 100000, kAloneNs = 500000, kWaitingNs = 5000000;
+    // Each look may take the driver's lock from a thread that launches. Whoever wants the turn wakes its holder.
+    constexpr uint64_t kSoonNs = 50000, kTurnNs = 150000, kAloneNs = 1000000, kWaitingNs = 5000000;
     uint64_t pace = kWaitingNs;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         const wire::OnGpu& here = slot_->gpus[gpu];
@@ -148,7 +161,7 @@ uint64_t Membership::pace_of_turns() const {
         if (!here.busy.load(std::memory_order_relaxed)) continue;
         bool waits = here.ready.load() && !here.on.load();
         if (waits) continue;
-        bool soon = turns.draining || turns.switched_ns || turns.empty_since_ns;
+        bool soon = turns.draining || turns.switched_ns || (turns.empty_since_ns && turns.others_are_ready);
         pace = std::min(pace, soon ? kSoonNs : turns.others_are_ready ? kTurnNs : kAloneNs);
     }
     return pace;

@@ -29,8 +29,8 @@ namespace wire {
 namespace {
 
 constexpr int kMostTries = 100;
-// How far a tenant's turn key may be behind those of its equals, or ahead when it comes back: in GPU time of weight 1.
-constexpr uint64_t kLargestDebtNs = 20000000;
+// How far a tenant's turn key may be ahead of its equals' when it comes back, and behind: in GPU time of weight 1.
+constexpr uint64_t kLargestDebtNs = 20000000, kLargestClaimNs = 50000000;
 constexpr uint64_t kAbandonedNs = 2000000000;  // an owner shows itself at least every 500 ms
 
 // In either direction: a moment that has not come yet is no sign of life.
@@ -153,6 +153,18 @@ uint64_t least_ready_key(Segment& segment, int index, int gpu) {
         if (one.is_ready) least = std::min(least, one.turn_key_ns);
     });
     return least;
+}
+
+// Of its equals, at work or not.
+uint64_t largest_key(Segment& segment, int index, int gpu) {
+    constexpr uint64_t kGarbage = uint64_t{1} << 62;
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    uint64_t most = 0;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        uint64_t key = segment.slot(other).gpus[gpu].turn_key.load();
+        if (other != index && uses(segment.slot(other), gpu) && key < kGarbage) most = std::max(most, key);
+    });
+    return most;
 }
 
 // Its watcher may sleep there.
@@ -460,10 +472,11 @@ void go_ready(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(slot));
     here.ready.store(1);
     FAULT_POINT();
-    uint64_t least = least_ready_key(segment, index, gpu);
-    // What it could not use while it was empty it has no claim to.
-    if (least != UINT64_MAX && least > kLargestDebtNs && here.turn_key.load() < least - kLargestDebtNs)
-        here.turn_key.store(least - kLargestDebtNs);
+    // What it could not use while it was empty it has no claim to: nobody's key is ever far behind another's, whoever
+    // has work at the moment, so that nobody waits for long.
+    uint64_t most = largest_key(segment, index, gpu);
+    if (most > kLargestClaimNs && here.turn_key.load() < most - kLargestClaimNs)
+        here.turn_key.store(most - kLargestClaimNs);
     if (refresh_gate(segment, index, gpu) || is_shared(segment)) return;
     // Whoever is on may have run empty since it last looked.
     for_each_in(segment, equals.first, equals.last, [&](int other) {

@@ -193,6 +193,19 @@ void turns(wire::Segment& segment) {
     REQUIRE(is_open(segment, second) && !is_open(segment, first));
     drain(segment, first);
 
+    // One that has executed much while the others were idle is not made to wait for it: neither by those who come
+    // while it rests, nor by those who come while nobody has work.
+    for (int slot : {first, second}) wire::go_idle(segment, slot, 0);
+    segment.slot(first).gpus[0].figures.bursts.store(1);
+    segment.slot(first).gpus[0].turn_key.store(segment.slot(second).gpus[0].turn_key.load() + 5000000000);
+    for (int slot : {second, first}) {
+        wire::go_busy(segment, slot, 0);
+        never_stale(segment, slot);
+    }
+    double before = used_ms(segment, first);
+    for (int ms = 0; ms < 300; ++ms) pass_a_millisecond(segment, {heavy, light});
+    REQUIRE(used_ms(segment, first) > before + 20);
+
     // The one that has the turn stands still: the other goes on.
     int holder = is_open(segment, heavy) ? heavy : light, other = heavy + light - holder;
     segment.slot(holder).heartbeat_ns.store(wire::now_ns() - 100ull * 1000000000);
