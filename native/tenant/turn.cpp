@@ -95,22 +95,24 @@ void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
         turns.executed_ns = 0;
         turns.switched_ns = here.switch_ns.load();
     }
-    turns.empty_since_ns = seen.unfinished ? 0 : turns.empty_since_ns ? turns.empty_since_ns : now;
+    // A thread in the driver with a synchronous copy waits at its gate: the operation counts as issued only afterwards.
+    bool has_work = seen.unfinished || seen.called;
+    turns.empty_since_ns = has_work ? 0 : turns.empty_since_ns ? turns.empty_since_ns : now;
     measure_switch(gpu, now, seen);
 
     uint64_t length = turn_ns(gpu, ready);
     here.turn_us.store(static_cast<uint32_t>(length / 1000));
-    bool over = admission::is_over({turns.executed_ns, length, switch_ns(gpu), !seen.unfinished,
-                                    seen.unfinished ? 0 : now - turns.empty_since_ns});
+    bool over = admission::is_over(
+        {turns.executed_ns, length, switch_ns(gpu), !has_work, has_work ? 0 : now - turns.empty_since_ns});
     bool keeps_gap = has_equals_ && holds && !over;
-    if (!seen.unfinished && here.ready.load() && !keeps_gap) {
+    if (!has_work && here.ready.load() && !keeps_gap) {
         wire::forgo_turn(*segment_, index_, gpu);
         // Either a launch in this moment sees that we are not ready, or we see the launch.
-        if (see_streams(gpu).unfinished)
+        if (Seen again = see_streams(gpu); again.unfinished || again.called)
             wire::go_ready(*segment_, index_, gpu);
         else if (!others_are_ready)
             wire::go_empty(*segment_, index_, gpu, turns.ran_ns);
-    } else if (seen.unfinished && !here.ready.load()) {
+    } else if (has_work && !here.ready.load()) {
         wire::go_ready(*segment_, index_, gpu);
     } else if (holds && over && others_are_ready) {
         here.holds_turn.store(0);
