@@ -53,7 +53,12 @@ struct Seen {
     float since_gate_us;  // work in the stream since its last gate
     float in_flight_us;   // work in the stream that is not known to be done
     float operation_us;   // how long this one will run; kUnknown: never measured
+    uint32_t operations_in_flight = 0;
+    bool gate_is_ahead = false;  // the stream has yet to pass a gate that was put into it
 };
+
+// A channel of the driver holds about a thousand; the thread that puts in one more spins in the driver, with its lock.
+constexpr uint32_t kMostOperations = 384;
 
 struct Knobs {
     uint32_t rule;
@@ -62,14 +67,15 @@ struct Knobs {
 };
 
 // A gate costs GPU time, so there is one for every `gate_every_us` of queued work, not for every operation: what can
-// still run after a gate has been closed is at most that much, or one operation. Nothing is queued past a gate that is
-// closed already. One that is alone queues seconds of work ahead: whoever comes then shall not wait for all of it.
+// still run after a gate has been closed is at most that much, or one operation. What is launched while the gate is
+// closed has one ahead of it in its stream. One that is alone queues seconds of work ahead: whoever comes then shall
+// not wait for all of it.
 inline Verdict admit(const Knobs& knobs, const Seen& seen) {
     if (!is_gated(knobs.rule, seen.tenant_class)) return Verdict::go;
     if (!seen.has_company && seen.gate_is_open)
         return seen.since_gate_us + seen.operation_us > kAloneUs ? Verdict::gate : Verdict::go;
-    if (seen.in_flight_us > knobs.in_flight_us) return Verdict::wait;
-    if (!seen.gate_is_open || seen.operation_us < 0) return Verdict::gate;
+    if (seen.in_flight_us > knobs.in_flight_us || seen.operations_in_flight > kMostOperations) return Verdict::wait;
+    if ((!seen.gate_is_open && !seen.gate_is_ahead) || seen.operation_us < 0) return Verdict::gate;
     return seen.since_gate_us + seen.operation_us > knobs.gate_every_us ? Verdict::gate : Verdict::go;
 }
 

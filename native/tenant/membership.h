@@ -124,6 +124,7 @@ class Membership {
     Seen see_streams(int gpu);
     void take_part_in_turns(int gpu, uint64_t now_ns, const Seen& seen);
     void charge_executed(int gpu, uint64_t now_ns, const Seen& seen);
+    void mind_overlap(int gpu, uint64_t now_ns, const Seen& seen);
     void measure_switch(int gpu, uint64_t now_ns, const Seen& seen);
     uint64_t turn_ns(int gpu, uint32_t ready) const;
     uint64_t switch_ns(int gpu) const;
@@ -202,6 +203,8 @@ class Membership {
     admission::RecentKernels recent_kernels_;
     uint64_t recent_kernels_ns_ = 0;
     bool cuts_ = false;
+    bool overlaps_ = false;  // an equal was on the GPU with us lately
+    uint64_t overlapped_ns_ = 0;
     float cut_cost_us_ = cut_cost_from_environment();
     uint32_t asked_slice_us_ = 0;  // 0: by class
     TimeSlices slices_ = {};       // as last set

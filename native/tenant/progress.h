@@ -9,7 +9,9 @@
 #pragma once
 
 #include <atomic>
+#include <iterator>
 
+#include "admission/admission.h"
 #include "tenant/streams.h"
 
 namespace tenant {
@@ -34,9 +36,40 @@ class Progress {
     // Microseconds of work that are not known to be done. Marks wrap around; their difference does not mind.
     float in_flight_us(const StreamState& state) const {
         if (!state.progress_word) return 0;
-        auto left = static_cast<int32_t>((mark_of(state) - mark_passed(state)) << 1) >> 1;
+        int32_t left = difference(mark_of(state), mark_passed(state));
         return left > 0 ? static_cast<float>(left) : 0;
     }
+    // Whether a gate lies between what is put into the stream now and what of it may run.
+    bool gate_is_ahead(const StreamState& state) const {
+        if (!state.progress_word) return false;
+        uint32_t now = word(state);
+        int32_t left = difference(state.last_gate.load(std::memory_order_relaxed), now >> 1);
+        return left > 0 || (left == 0 && (now & 1));
+    }
+    // Of a mark that the stream is about to be given.
+    static void note_issued(StreamState& state) {
+        auto issued = static_cast<uint32_t>(state.issued.load(std::memory_order_relaxed));
+        auto& place = state.issued_at[issued / kIssuedApart % std::size(state.issued_at)];
+        if (issued - place.count.load(std::memory_order_relaxed) < kIssuedApart) return;
+        place.mark.store(mark_of(state), std::memory_order_relaxed);
+        place.count.store(issued, std::memory_order_relaxed);
+    }
+    // At most: what is done since the last noted mark is not seen.
+    uint32_t operations_in_flight(StreamState& state) const {
+        auto issued = static_cast<uint32_t>(state.issued.load(std::memory_order_relaxed));
+        uint32_t done = state.done.load(std::memory_order_relaxed);
+        if (!state.progress_word) return 0;
+        if (issued - done <= admission::kMostOperations) return issued - done;
+        uint32_t passed = mark_passed(state);
+        for (auto& place : state.issued_at) {
+            uint32_t count = place.count.load(std::memory_order_relaxed);
+            bool is_newer = static_cast<int32_t>(count - done) > 0;
+            if (is_newer && difference(passed, place.mark.load(std::memory_order_relaxed)) >= 0) done = count;
+        }
+        state.done.store(done, std::memory_order_relaxed);
+        return issued - done;
+    }
+
     // What an earlier stream with this word has left there, perhaps at a gate with which its context has ended.
     void begin(const StreamState& state) {
         words_[state.number].store(passed(mark_of(state)), std::memory_order_relaxed);
@@ -49,6 +82,9 @@ class Progress {
     bool graph_stands(uint32_t number) const { return words_[number].load(std::memory_order_relaxed) == 1; }
 
  private:
+    static constexpr uint32_t kIssuedApart = 64;
+    static int32_t difference(uint32_t mark, uint32_t other) { return static_cast<int32_t>((mark - other) << 1) >> 1; }
+
     static constexpr uint32_t kFirstGraph = StreamTable::kMostStreams + 1;
 
     uint32_t word(const StreamState& state) const { return words_[state.number].load(std::memory_order_relaxed); }

@@ -19,6 +19,8 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     state->issued.store(0);
     state->entered.store(0);
     state->since_gate_us.store(0, std::memory_order_relaxed);
+    state->done.store(0, std::memory_order_relaxed);
+    for (auto& place : state->issued_at) place.count.store(0, std::memory_order_relaxed);
     state->last_work.store(nullptr, std::memory_order_relaxed);
     state->finished = 0;
     // Whoever finds the key, in the place that the state had before or in the new one, finds the rest.

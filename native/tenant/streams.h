@@ -47,7 +47,13 @@ struct StreamState {
     std::atomic<uint32_t> stuck_at{~0u};      // the mark at which it stood still though nobody held it
     std::atomic<uint64_t> entered{0};         // operations that the driver was called for
     std::atomic<uint64_t> issued{0};          // and that it has taken
-    uint32_t number = 0;                      // of its progress word, for good
+    std::atomic<uint32_t> last_gate{0};       // its mark (progress.h)
+    // How many were issued before some of its marks, and how many are known to be done.
+    struct Issued {
+        std::atomic<uint32_t> mark{0}, count{0};
+    } issued_at[8];
+    std::atomic<uint32_t> done{0};
+    uint32_t number = 0;  // of its progress word, for good
     // Under the tenant's lock.
     uint32_t used_at = 0;   // its place among those in use
     uint64_t finished = 0;  // `issued` when the watcher last saw the stream empty

@@ -122,6 +122,8 @@ void put_gate(Membership& membership, StreamState& state) {
     CUstreamBatchMemOpParams operations[3] = {write_value(word, Progress::standing(mark)), wait_for_open(gate),
                                               write_value(word, Progress::passed(mark))};
     CUstreamBatchMemOpParams* first = word ? operations : operations + 1;
+    state.last_gate.store(mark, std::memory_order_relaxed);
+    Progress::note_issued(state);
     if (gate && driver.cuStreamBatchMemOp_v2(state.handle, word ? 3 : 1, first, 0) == CUDA_SUCCESS)
         add_one(here.figures.gates);
     else
@@ -164,12 +166,16 @@ void Work::pass_gate(Shape shape) {
                          here.gate.load(std::memory_order_relaxed) == wire::open,
                          state_->since_gate_us.load(std::memory_order_relaxed),
                          membership_->progress.in_flight_us(*state_),
-                         membership_->durations.estimate(shape)};
+                         membership_->durations.estimate(shape),
+                         membership_->progress.operations_in_flight(*state_),
+                         membership_->progress.gate_is_ahead(*state_)};
     admission::Verdict verdict = admission::admit(knobs, seen);
     if (verdict == admission::Verdict::wait) {
         wait_for_room(knobs.in_flight_us);
         seen.in_flight_us = 0;
+        seen.operations_in_flight = 0;
         seen.gate_is_open = here.gate.load(std::memory_order_relaxed) == wire::open;
+        seen.gate_is_ahead = membership_->progress.gate_is_ahead(*state_);
         verdict = admission::admit(knobs, seen);
     }
     float since_gate_us = seen.since_gate_us;
@@ -189,19 +195,31 @@ void Work::pass_gate(Shape shape) {
 }
 
 // Nothing is held while it waits, and the driver is not entered: only the launching thread waits. Never for longer than
-// the knob says, and not at all where the stream stands still without our doing: it may wait for what this very thread
-// does next.
+// the knob says, or kLongestPatienceNs where the driver's channel would soon be full: there the thread would wait with
+// the driver's lock, and keep the watcher from its work. Not at all where the stream stands still without our doing: it
+// may wait for what this very thread does next.
+constexpr uint64_t kLongestPatienceNs = 1000000000;
 void Work::wait_for_room(float in_flight_us) {
     Progress& progress = membership_->progress;
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
     uint32_t passed = progress.mark_passed(*state_);
     bool is_held = here.gate.load() != wire::open;
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
-    CUstreamBatchMemOpParams mark = write_value(state_->progress_word, Progress::passed(Progress::mark_of(*state_)));
-    if (driver.cuStreamBatchMemOp_v2(state_->handle, 1, &mark, 0) != CUDA_SUCCESS) return;
+    if (!progress.gate_is_ahead(*state_)) {
+        CUstreamBatchMemOpParams mark =
+            write_value(state_->progress_word, Progress::passed(Progress::mark_of(*state_)));
+        Progress::note_issued(*state_);
+        if (driver.cuStreamBatchMemOp_v2(state_->handle, 1, &mark, 0) != CUDA_SUCCESS) return;
+    }
     uint64_t patience_ns = uint64_t{wire::patience_ms(membership_->segment().header.knobs)} * 1000000;
+    if (is_held && progress.operations_in_flight(*state_) > 2 * admission::kMostOperations)
+        patience_ns = kLongestPatienceNs;
     uint64_t last_step = wire::now_ns();
-    while (progress.in_flight_us(*state_) > in_flight_us && !membership_->is_leaving()) {
+    auto is_full = [&] {
+        return progress.in_flight_us(*state_) > in_flight_us ||
+               progress.operations_in_flight(*state_) > admission::kMostOperations;
+    };
+    while (is_full() && !membership_->is_leaving()) {
         uint64_t now = wire::now_ns();
         if (uint32_t mark = progress.mark_passed(*state_); mark != passed) {
             passed = mark;

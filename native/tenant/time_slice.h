@@ -27,11 +27,14 @@ struct Slicing {
     uint32_t weight = 1000;  // thousandths
     bool has_above = true;   // a class above uses the GPU
     bool cuts = false;       // admission::shall_cut
+    bool overlaps = false;   // an equal is on the GPU, too
 };
 
 // 0: leave the driver's. A production job, once on, stays on. An opportunistic one that is in its way is either
 // drained or cut: what has short kernels stops at its next gate by itself, and to cut them would only cost a save of
 // all registers; a long kernel is cut at once. Where it is in nobody's way it keeps the driver's: equals drain.
+// And so it does while an equal is on with it, which one of the two should not be: both with slices shorter than a
+// switch takes, neither's kernel would ever end.
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
     constexpr uint32_t kSharedUs = 2000;  // for a weight of 1
@@ -40,7 +43,7 @@ inline uint32_t time_slice_for(const Slicing& slicing) {
     if (slicing.shares)
         return std::clamp(static_cast<uint32_t>(uint64_t{kSharedUs} * slicing.weight / 1000), kCutUs, kProductionUs);
     if (slicing.tenant_class == wire::production) return kProductionUs;
-    if (!slicing.has_above) return 0;
+    if (!slicing.has_above || slicing.overlaps) return 0;
     return slicing.cuts ? kCutUs : kDrainUs;
 }
 

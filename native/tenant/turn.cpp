@@ -17,7 +17,8 @@ constexpr uint64_t kSettleNs = 30000;
 constexpr uint64_t kBlockedNs = 20000000;
 constexpr uint64_t kLongestLookNs = 50000000;  // that is charged for: then we were not running either
 constexpr uint64_t kFirstLookNs = 100000;
-constexpr uint64_t kLongestSwitchNs = 1000000000;
+constexpr uint64_t kOverlapNs = 50000000;
+constexpr uint64_t kLongestSwitchNs = 5000000;  // more than that was no switch: somebody had no processor
 
 }  // namespace
 
@@ -99,6 +100,7 @@ void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
     bool has_work = seen.unfinished || seen.called;
     turns.empty_since_ns = has_work ? 0 : turns.empty_since_ns ? turns.empty_since_ns : now;
     measure_switch(gpu, now, seen);
+    mind_overlap(gpu, now, seen);
 
     uint64_t length = turn_ns(gpu, ready);
     here.turn_us.store(static_cast<uint32_t>(length / 1000));
@@ -137,6 +139,15 @@ void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
         wire::leave_gpu(*segment_, index_, gpu, gate, turns.ran_ns);
     else
         turns.draining = true;
+}
+
+// Seldom: one was passed because it did not drain, or was taken for stopped.
+void Membership::mind_overlap(int gpu, uint64_t now, const Seen& seen) {
+    if (seen.running && wire::is_equal_on(*segment_, index_, gpu)) overlapped_ns_ = now;
+    bool overlaps = overlapped_ns_ && now - overlapped_ns_ < kOverlapNs;
+    if (overlaps == overlaps_) return;
+    overlaps_ = overlaps;
+    mind_time_slice();
 }
 
 // From when the one before us was last seen running to when we are first seen so.

@@ -335,7 +335,7 @@ void Membership::mind_time_slice() {
     recent_kernels_ns_ = now;
     durations.take_noted(recent_kernels_);
     cuts_ = admission::shall_cut(cuts_, recent_kernels_.rest_us(), cut_cost_us_);
-    Slicing slicing{tenant_class, shares, terms_.weight, has_above_, cuts_};
+    Slicing slicing{tenant_class, shares, terms_.weight, has_above_, cuts_, overlaps_};
     TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : time_slice_for(slicing), copy_slice_for(slicing)};
     if (wanted == slices_) return;
     slices_ = wanted;

@@ -512,6 +512,13 @@ void forgo_turn(Segment& segment, int index, int gpu) {
     here.ready.store(0);
 }
 
+bool is_equal_on(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    return any_in(segment, equals.first, equals.last, [&](int other) {
+        return other != index && is_live(segment.slot(other)) && segment.slot(other).gpus[gpu].on.load();
+    });
+}
+
 uint32_t ready_equals(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     uint32_t others = 0;

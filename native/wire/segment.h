@@ -80,6 +80,8 @@ void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns);
 void forgo_turn(Segment& segment, int index, int gpu);
 // Its gate has had this value, closed, for so long that its streams stand: the next one may start.
 void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran_ns);
+// Whether what another of its equals has started may be on the GPU, stopped or not.
+bool is_equal_on(Segment& segment, int index, int gpu);
 // Whether another of its equals is ready, and how many are with it.
 uint32_t ready_equals(Segment& segment, int index, int gpu);
 // Brings a tenant's turn key to those of its equals. One that was idle, or comes from another class or rule, has
