@@ -85,7 +85,7 @@ def test_cut_or_drain_follows_the_kernels_as_they_change(steady: Tenant, tenants
 def test_a_graph_counts_as_its_pieces_between_gates(steady: Tenant, tenants_now: TenantsNow) -> None:
     told(steady, "kernels 1000")
     wait_for_slice(tenants_now, steady, CUT_US)
-    told(steady, "graph 20")  # a millisecond in all, and a gate every 0.1 ms
+    told(steady, "graph 10")  # half a millisecond in all, and a gate every 0.1 ms
     wait_for_slice(tenants_now, steady, DRAIN_US)
     told(steady, "graph 1000")
     wait_for_slice(tenants_now, steady, CUT_US)

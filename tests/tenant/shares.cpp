@@ -58,6 +58,8 @@ void slices() {
     REQUIRE(cut < 100 && drained >= 1000 && drained <= 2500);
     // With nobody above there is nobody to be cut for.
     REQUIRE(time_slice_for({wire::opportunistic, false, 1000, false, true}) == 0);
+    // Two with slices shorter than a switch would never end a kernel.
+    REQUIRE(time_slice_for({wire::opportunistic, false, 1000, true, true, true}) == 0);
     // Two production jobs, or one beside a floor, must not keep each other off for a second; weights count.
     uint32_t one = time_slice_for({wire::production, true, 1000}),
              three = time_slice_for({wire::production, true, 3000});
