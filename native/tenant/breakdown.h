@@ -2,7 +2,8 @@
 //
 //   waiting for the GPU  from the launch that began the burst until the GPU came to it: what ran there had to end or be
 //                        cut, and contexts change. Timed now and then, and only where a lower class uses the GPU, by an
-//                        event in front of the burst's first operation: no launch inside a burst is touched
+//                        event in front of the burst's first kernel or graph: copies do not wait for SMs, and no later
+//                        launch is touched
 //   waiting for itself   its streams were empty inside the burst: the CPU had not launched yet
 //   running              the rest. What it takes for an operation now, against when nobody else was at work, says
 //                        whether it runs slower: a lower clock, cold caches, memory bandwidth
@@ -18,8 +19,8 @@ namespace tenant {
 
 class Breakdown {
  public:
-    // The launching thread's, at the edge from idle to busy; no capture is open. True: a start is being timed, and the
-    // watcher shall look at it soon.
+    // The launching thread's, before the first kernel or graph of a burst; no capture is open. True: a start is being
+    // timed, and the watcher shall look at it soon.
     bool begin(const StreamState& state, uint64_t now_ns);
 
     // The watcher's.

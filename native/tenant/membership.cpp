@@ -154,6 +154,7 @@ void Membership::become_busy(int gpu) {
     if (!here.busy.load()) {
         here.figures.bursts.fetch_add(1, std::memory_order_relaxed);
         burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
+        untimed_.fetch_or(1u << gpu);
     }
     wire::go_busy(*segment_, index_, gpu);
     // While it was idle it has not looked who is there.
@@ -162,8 +163,9 @@ void Membership::become_busy(int gpu) {
 }
 
 void Membership::time_start(const StreamState& state) {
+    untimed_.fetch_and(~(1u << state.gpu));
     if (!(below_.load(std::memory_order_relaxed) >> state.gpu & 1) || captures_open.load()) return;
-    if (breakdown_.begin(state, burst_began_ns_[state.gpu].load()) && asleep_.load()) wake();
+    if (breakdown_.begin(state, wire::now_ns()) && asleep_.load()) wake();
 }
 
 void Membership::become_ready(int gpu) {

@@ -33,6 +33,8 @@ class Membership {
 
     // The edge from idle to busy on a GPU: closes the gates of the classes below.
     void become_busy(int gpu);
+    // Whether no operation of the burst that waits for SMs was launched yet: a copy in front of them does not.
+    bool is_start_untimed(int gpu) const { return untimed_.load(std::memory_order_relaxed) >> gpu & 1; }
     // Right after it, by the thread that is about to launch into this stream: how long will the burst wait for the GPU?
     void time_start(const StreamState& state);
     // The edge from empty to having work, for one that passes gates: it takes the turn among its equals, or waits.
@@ -161,6 +163,7 @@ class Membership {
     std::atomic<uint32_t> used_gpus_{0};  // bit: some stream of ours is there
     std::atomic<uint32_t> company_{0};    // bit: see has_company
     std::atomic<uint32_t> phase_{0};      // of the watcher: see membership.cpp; also its futex
+    std::atomic<uint32_t> untimed_{0};    // bit: see is_start_untimed
     std::atomic<uint32_t> asleep_{0};     // Sleep; also the watcher's futex
     std::atomic<uint32_t> below_{0};      // bit: a lower class uses this GPU
     Breakdown breakdown_;

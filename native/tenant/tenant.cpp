@@ -149,10 +149,9 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     // Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has
     // called us idle.
     state->entered.fetch_add(1);
-    if (!here.busy.load()) {
-        membership_->become_busy(state->gpu);
-        if (!passes_gates_) membership_->time_start(*state);
-    }
+    if (!here.busy.load()) membership_->become_busy(state->gpu);
+    bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
+    if (runs_on_sms && !passes_gates_ && membership_->is_start_untimed(state->gpu)) membership_->time_start(*state);
     if (passes_gates_ && !here.ready.load(std::memory_order_relaxed)) membership_->become_ready(state->gpu);
 }
 

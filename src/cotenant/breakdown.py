@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from cotenant import segment
 
+MOST_SLOWER = 1.0
+
 SUMS = ("bursts", "busy_ns", "waits", "waited_ns", "gap_ns")
 
 
@@ -29,6 +31,9 @@ def of(use: segment.Use) -> Breakdown | None:
     """None: it has had no bursts."""
     known = use.operation_ns and use.operation_alone_ns
     slower = use.operation_ns / use.operation_alone_ns - 1 if known else None
+    # Sharing does not do that: these are other operations than those that it ran alone.
+    if slower is not None and not -0.5 < slower < MOST_SLOWER:
+        slower = None
     return _of_sums(use.figures["bursts"], use.busy_ns, use.waits, use.waited_ns, use.gap_ns, slower)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -94,5 +95,43 @@ def test_what_an_operation_takes_is_compared_with_when_it_was_alone(
     assert alone >= 2_000_000 * 0.9
     busy(tenant, "opportunistic", 100)
     wait_for(lambda: use(tenants_now(), one).operation_ns != use(tenants_now(), one).operation_alone_ns)
-    found = breakdown.of(use(tenants_now(), one))
-    assert found and found.slower is not None
+    seen = use(tenants_now(), one)
+
+    def slower(operation_ns: int) -> float | None:
+        found = breakdown.of(dataclasses.replace(seen, operation_ns=operation_ns, operation_alone_ns=1000))
+        assert found
+        return found.slower
+
+    assert slower(1250) == 0.25
+    # Other operations than those that it ran alone.
+    assert slower(3000) is None and slower(400) is None
+
+
+# Bursts of a copy, and of a copy and a kernel where it is told to.
+COPIES = """
+import ctypes, select, sys, time
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
+length = ctypes.c_uint64(100); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+host = check(driver.cuMemHostAlloc(4096, 0)); there = check(driver.cuMemAlloc(4096))
+print('ready', flush=True)
+computes = False
+while True:
+    if select.select([sys.stdin], [], [], 0)[0]: sys.stdin.readline(); computes = True; print('computes', flush=True)
+    check(driver.cuMemcpyHtoDAsync(there, host, 4096, stream))
+    if computes: gpu.launch(kernel, stream, ctypes.addressof(parameters))
+    check(driver.cuStreamSynchronize(stream)); time.sleep(0.025)
+"""
+
+
+def test_the_start_of_a_burst_is_its_first_kernel(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = tenant("production", [sys.executable, "-u", "-c", COPIES])
+    assert one.hear() == "ready"
+    busy(tenant, "opportunistic", 20_000)
+    before = use(tenants_now(), one).figures["bursts"]
+    wait_for(lambda: use(tenants_now(), one).figures["bursts"] > before + 20)
+    assert use(tenants_now(), one).waits == 0
+    one.say("")
+    assert one.hear() == "computes"
+    timed(tenants_now, one, 5)
