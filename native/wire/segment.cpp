@@ -222,9 +222,12 @@ void clear(Segment& segment, int index) {
 
 int take_free_slot(Segment& segment) {
     for (int i = 0; i < kSlots; ++i) {
-        if (!take_owner(attached(segment).hold, segment.slot(i).owner)) continue;
-        segment.slot(i).heartbeat_ns.store(now_ns());
-        return i;
+        Slot& slot = segment.slot(i);
+        if (is_live(slot)) continue;
+        // Before it is taken: a live slot that nobody has signed and that shows no life is anybody's.
+        slot.heartbeat_ns.store(now_ns());
+        FAULT_POINT();
+        if (take_owner(attached(segment).hold, slot.owner)) return i;
     }
     return -1;
 }

@@ -91,8 +91,9 @@ def stands_still(tenants_now: TenantsNow, one: Tenant) -> None:
 
 
 def test_equals_divide_the_gpu_by_weight(tenant: Start, tenants_now: TenantsNow) -> None:
-    heavy = busy(tenant, "opportunistic", 1000, COTENANT_WEIGHT="3")
-    light = busy(tenant, "opportunistic", 1000)
+    # So long that a job whose process has to wait for a processor does not run empty: then it has no claim.
+    heavy = busy(tenant, "opportunistic", 5000, COTENANT_WEIGHT="3")
+    light = busy(tenant, "opportunistic", 5000)
 
     def used_ms(one: Tenant) -> float:
         return use(tenants_now(), one).used_ns / 1e6
