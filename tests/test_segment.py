@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
@@ -98,7 +98,8 @@ def test_a_missing_segment_is_told_apart(tmp_path: Path) -> None:
         segment.read(tmp_path / "segment")
 
 
-@settings(deadline=None)
+# A slot has four kilobytes: that is large, and no less will do.
+@settings(deadline=None, suppress_health_check=[HealthCheck.large_base_example])
 @given(
     st.binary(min_size=ctypes.sizeof(segment.Slot), max_size=ctypes.sizeof(segment.Slot)),
     st.binary(max_size=600),
