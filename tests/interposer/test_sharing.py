@@ -127,7 +127,8 @@ def test_a_launch_does_not_wait_for_what_its_own_thread_must_do(tenant: Start) -
     low = ready(tenant("opportunistic", OBEDIENT))
     set_knob(low, "in_flight_us", 1)
     assert order(low, "begin") == "did begin"
-    assert order(low, "queue 300") == "did queue"
+    # Each may have a gate of three operations in front of it: fewer than the driver takes before a launch waits in it.
+    assert order(low, "queue 200") == "did queue"
     assert order(low, "end") == "did end"
 
 
