@@ -193,11 +193,12 @@ void Work::pass_gate(Shape shape) {
     if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_);
 }
 
+constexpr uint64_t kLongestPatienceNs = 1000000000;
+
 // Nothing is held while it waits, and the driver is not entered: only the launching thread waits. Never for longer than
 // the knob says, or kLongestPatienceNs where the driver's channel would soon be full: there the thread would wait with
 // the driver's lock, and keep the watcher from its work. Not at all where the stream stands still without our doing: it
 // may wait for what this very thread does next.
-constexpr uint64_t kLongestPatienceNs = 1000000000;
 void Work::wait_for_room(float in_flight_us) {
     Progress& progress = membership_->progress;
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
