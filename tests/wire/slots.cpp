@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -411,11 +412,15 @@ void leave(wire::Segment& segment) {
 void race(wire::Segment& segment) {
     std::atomic<int> ready{0};
     std::atomic<bool> stop{false};
+    std::mutex coming_and_going;  // a process takes and leaves a segment's slots one at a time
     std::vector<std::thread> threads;
     std::vector<int> slots(6);
     for (int t = 0; t < 6; ++t) {
         threads.emplace_back([&, t] {
-            slots[t] = wire::take_slot(segment);
+            {
+                std::lock_guard alone(coming_and_going);
+                slots[t] = wire::take_slot(segment);
+            }
             auto tenant_class = static_cast<wire::Class>(t % 3);
             wire::join_class(segment, slots[t], tenant_class);
             ++ready;
@@ -428,6 +433,7 @@ void race(wire::Segment& segment) {
             never_stale(segment, slots[t]);
             ++ready;
             while (!stop.load()) usleep(100);
+            std::lock_guard alone(coming_and_going);
             wire::leave_slot(segment, slots[t]);
         });
     }
