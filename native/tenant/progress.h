@@ -46,8 +46,14 @@ class Progress {
         int32_t left = difference(state.last_gate.load(std::memory_order_relaxed), now >> 1);
         return left > 0 || (left == 0 && (now & 1));
     }
+    // Whether the stream comes to a mark yet, or has nothing behind its last one. Else nobody would see it run empty.
+    bool mark_is_ahead(const StreamState& state) const {
+        uint32_t last = state.last_mark.load(std::memory_order_relaxed);
+        return last == mark_of(state) || difference(last, mark_passed(state)) > 0;
+    }
     // Of a mark that the stream is about to be given.
-    static void note_issued(StreamState& state) {
+    static void note_mark(StreamState& state) {
+        state.last_mark.store(mark_of(state), std::memory_order_relaxed);
         auto issued = static_cast<uint32_t>(state.issued.load(std::memory_order_relaxed));
         auto& place = state.issued_at[issued / kIssuedApart % std::size(state.issued_at)];
         if (issued - place.count.load(std::memory_order_relaxed) < kIssuedApart) return;

@@ -48,6 +48,7 @@ struct StreamState {
     std::atomic<uint64_t> entered{0};         // operations that the driver was called for
     std::atomic<uint64_t> issued{0};          // and that it has taken
     std::atomic<uint32_t> last_gate{0};       // its mark (progress.h)
+    std::atomic<uint32_t> last_mark{0};       // at a gate or without one
     // How many were issued before some of its marks, and how many are known to be done.
     struct Issued {
         std::atomic<uint32_t> mark{0}, count{0};

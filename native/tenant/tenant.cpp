@@ -123,11 +123,17 @@ void put_gate(Membership& membership, StreamState& state) {
                                               write_value(word, Progress::passed(mark))};
     CUstreamBatchMemOpParams* first = word ? operations : operations + 1;
     state.last_gate.store(mark, std::memory_order_relaxed);
-    Progress::note_issued(state);
+    Progress::note_mark(state);
     if (gate && driver.cuStreamBatchMemOp_v2(state.handle, word ? 3 : 1, first, 0) == CUDA_SUCCESS)
         add_one(here.figures.gates);
     else
         add_one(here.figures.escaped);
+}
+
+bool put_mark(StreamState& state) {
+    CUstreamBatchMemOpParams mark = write_value(state.progress_word, Progress::passed(Progress::mark_of(state)));
+    Progress::note_mark(state);
+    return driver.cuStreamBatchMemOp_v2(state.handle, 1, &mark, 0) == CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -205,12 +211,6 @@ void Work::wait_for_room(float in_flight_us) {
     uint32_t passed = progress.mark_passed(*state_);
     bool is_held = here.gate.load() != wire::open;
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
-    if (!progress.gate_is_ahead(*state_)) {
-        CUstreamBatchMemOpParams mark =
-            write_value(state_->progress_word, Progress::passed(Progress::mark_of(*state_)));
-        Progress::note_issued(*state_);
-        if (driver.cuStreamBatchMemOp_v2(state_->handle, 1, &mark, 0) != CUDA_SUCCESS) return;
-    }
     uint64_t patience_ns = uint64_t{wire::patience_ms(membership_->segment().header.knobs)} * 1000000;
     if (is_held && progress.operations_in_flight(*state_) > 2 * admission::kMostOperations)
         patience_ns = kLongestPatienceNs;
@@ -220,6 +220,8 @@ void Work::wait_for_room(float in_flight_us) {
                progress.operations_in_flight(*state_) > admission::kMostOperations;
     };
     while (is_full() && !membership_->is_leaving()) {
+        // A gate tells of what is in front of it: behind it the stream may run empty unnoticed.
+        if (!progress.mark_is_ahead(*state_) && !put_mark(*state_)) return;
         uint64_t now = wire::now_ns();
         if (uint32_t mark = progress.mark_passed(*state_); mark != passed) {
             passed = mark;

@@ -110,14 +110,16 @@ def test_a_launch_waits_while_too_much_is_in_flight(tenant: Start, tenants_now: 
     set_knob(low, "patience_ms", 10_000)
     assert order(high, "begin") == "did begin"
     before = kernels(tenants_now, low)
-    low.say(
-        "queue 900"
-    )  # of 1 us each at least: fewer than the driver itself takes before it makes a launch wait
+    # Of 1 us each at least: fewer than the driver itself takes before it makes a launch wait.
+    low.say("queue 900")
     wait_for(lambda: use(tenants_now(), low).in_flight_us > 40)
     stands_still(tenants_now, low)
     assert kernels(tenants_now, low) - before < 150
     assert order(high, "end") == "did end"
+    # No launch waits its patience out now: it sees that the stream runs empty behind the gate, too.
+    released = time.monotonic()
     assert low.hear() == "did queue"
+    assert time.monotonic() - released < 10
     wait_for(lambda: order(low, "done?") == "True")
 
 

@@ -1,5 +1,5 @@
-// What is known of a stream from the marks that the GPU writes: `progress behind`, `progress operations`. Status 0, or
-// the line that does not hold.
+// What is known of a stream from the marks that the GPU writes: `progress behind`, `empty` or `operations`. Status 0,
+// or the line that does not hold.
 #include "tenant/progress.h"
 
 #include <cstring>
@@ -25,9 +25,10 @@ struct Stream {
     uint32_t put_gate() {
         uint32_t mark = Progress::mark_of(state);
         state.last_gate.store(mark);
-        Progress::note_issued(state);
+        Progress::note_mark(state);
         return mark;
     }
+    void put_mark() { Progress::note_mark(state); }
     // The GPU's part.
     void write(uint32_t value) { static_cast<std::atomic<uint32_t>*>(progress.words())[state.number].store(value); }
 };
@@ -51,6 +52,25 @@ void behind() {
     // The first that comes to a closed gate has one put in front of it; those behind it only as time goes by.
     REQUIRE(launch(false, false, 1) == Verdict::gate && launch(false, true, 1) == Verdict::go);
     REQUIRE(launch(true, false, 1) == Verdict::go);
+}
+
+// Behind a gate that has opened the stream may run empty: that is seen at a mark only.
+void empty() {
+    Stream one;
+    uint32_t gate = one.put_gate();
+    one.issue(5, 100);
+    one.write(Progress::standing(gate));
+    REQUIRE(!one.progress.mark_is_ahead(one.state));
+    one.put_mark();
+    REQUIRE(one.progress.mark_is_ahead(one.state));
+    one.issue(5, 100);
+    REQUIRE(one.progress.mark_is_ahead(one.state));
+    one.write(Progress::passed(gate + 100));
+    REQUIRE(!one.progress.mark_is_ahead(one.state) && one.progress.in_flight_us(one.state) == 100);
+    one.put_mark();
+    one.write(Progress::passed(gate + 200));
+    // Nothing lies behind the last one: another would tell no more.
+    REQUIRE(one.progress.mark_is_ahead(one.state) && one.progress.in_flight_us(one.state) == 0);
 }
 
 void operations() {
@@ -80,6 +100,7 @@ void operations() {
 
 int main(int, char** argv) {
     if (!strcmp(argv[1], "behind")) behind();
+    if (!strcmp(argv[1], "empty")) empty();
     if (!strcmp(argv[1], "operations")) operations();
     return 0;
 }
