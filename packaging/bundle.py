@@ -19,7 +19,7 @@ from pathlib import Path
 import wheels
 from wheels import ROOT, PackagingError, pip
 
-from cotenant.architecture import ARCHITECTURES, HERE, Architecture
+from cotenant.launch.architecture import ARCHITECTURES, HERE, Architecture
 
 # pip takes these tags as they are, without the older ones that each implies.
 GLIBC_2_OF_WHEELS = (28, 27, 26, 24, 17, 12, 5)

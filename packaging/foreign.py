@@ -7,7 +7,7 @@ from pathlib import Path
 from debian import Debian
 from wheels import ROOT, pip
 
-from cotenant.architecture import Architecture
+from cotenant.launch.architecture import Architecture
 
 PYTHON_VERSION = "3.13"  # of debian.SUITE
 PYTHON = Path(f"usr/bin/python{PYTHON_VERSION}")

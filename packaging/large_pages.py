@@ -21,7 +21,7 @@ import wheels
 from debian import Debian
 from wheels import ROOT, PackagingError
 
-from cotenant.architecture import ARCHITECTURES
+from cotenant.launch.architecture import ARCHITECTURES
 
 [MACHINE] = [one for one in ARCHITECTURES if one.name == "aarch64"]
 KERNEL = "linux-image-arm64-16k"

@@ -22,7 +22,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-from cotenant.architecture import ARCHITECTURES, HERE, Architecture
+from cotenant.launch.architecture import ARCHITECTURES, HERE, Architecture
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_GLIBC = (2, 28)
@@ -122,7 +122,7 @@ def glibc_versions(elf: ELFFile) -> list[tuple[int, int]]:
 def self_test(python: str, before: list[str]) -> None:
     """What was installed for this Python works: it starts, and shares the software GPU."""
     cotenant = [python, "-m", "cotenant"]
-    where = "import cotenant.parts; print(cotenant.parts.probe())"
+    where = "from cotenant.launch import native_files; print(native_files.probe())"
     with tempfile.TemporaryDirectory(prefix="cotenant-wheel-") as scratch:
         env = clean_environment() | {
             "COTENANT_SOFTGPU_DIR": scratch,

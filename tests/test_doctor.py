@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cotenant import checks, gpus, parts, segment
+from cotenant import checks, gpus, segment
+from cotenant.launch import native_files
 from tests.segments import Written
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def test_functions_that_only_the_driver_has_are_named(
     finding = checks.symbols(machine(driver_file=native / "libcotenant_wire.so"))
     assert finding.verdict == "warn"
     assert "cotenant_segment_open" in finding.facts["missing"]
-    assert checks.symbols(machine(driver_file=parts.shim())).verdict == "ok"
+    assert checks.symbols(machine(driver_file=native_files.shim())).verdict == "ok"
 
 
 def test_a_probe_that_fails_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

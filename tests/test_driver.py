@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant import architecture, driver
+from cotenant.launch import architecture, driver
 
 HERE = architecture.HERE
 [ELSEWHERE] = [one for one in architecture.ARCHITECTURES if one is not HERE]

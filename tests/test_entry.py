@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.architecture import ARCHITECTURES, HERE, Architecture
+from cotenant.launch.architecture import ARCHITECTURES, HERE, Architecture
 
 TREE = Path(__file__).parents[1]
 

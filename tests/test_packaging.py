@@ -19,7 +19,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 import cotenant
-from cotenant.architecture import ARCHITECTURES, HERE
+from cotenant.launch.architecture import ARCHITECTURES, HERE
 
 TREE = Path(__file__).resolve().parent.parent
 [ELSEWHERE] = [one for one in ARCHITECTURES if one is not HERE]

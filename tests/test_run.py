@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import driver, segment
+from cotenant import segment
+from cotenant.launch import driver
 
 if TYPE_CHECKING:
     from tests.conftest import Run

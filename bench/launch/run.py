@@ -24,7 +24,8 @@ from typing import Any
 
 import steps
 
-from cotenant import driver, parts, segment
+from cotenant import segment
+from cotenant.launch import driver, native_files
 
 HERE = Path(__file__).resolve().parent
 LAUNCHES_IN_A_BATCH = 256  # kBatch in native/probe/probe.cpp
@@ -38,7 +39,7 @@ def interposed(tenant_class: str, folder: Path, driver_file: Path) -> dict[str, 
     path = folder / "segment"
     segment.ensure(path)
     return {
-        "LD_PRELOAD": str(parts.shim()),
+        "LD_PRELOAD": str(native_files.shim()),
         "COTENANT_DRIVER": str(driver_file),
         "COTENANT_SEGMENT": str(path),
         "COTENANT_CLASS": tenant_class,
@@ -52,7 +53,7 @@ def compile_driver(folder: Path) -> Path:
         raise steps.CannotStep("there is no C compiler (Debian: apt-get install gcc)")
     # What is linked with it goes by its path: by the name libcuda.so.1 the loader would find the interposer.
     by_path, made = folder / "by_path.so", folder / "never_done.so"
-    softgpu = parts.softgpu() / driver.LIBRARY
+    softgpu = native_files.softgpu() / driver.LIBRARY
     options = ["-shared", "-fPIC", "-Wl,--no-as-needed"]
     subprocess.run(
         [compiler, *options, "-x", "c", os.devnull, f"-Wl,-soname,{softgpu}", "-o", by_path], check=True
@@ -67,7 +68,7 @@ def count_instructions(stream: str, tenant_class: str) -> float:
         folder = Path(name)
         env = os.environ | {"COTENANT_SOFTGPU": "small", "COTENANT_SOFTGPU_DIR": str(folder)}
         env |= interposed(tenant_class, folder, compile_driver(folder))
-        command = [str(parts.probe()), "--batches", "1", "--stream", stream, "--stops"]
+        command = [str(native_files.probe()), "--batches", "1", "--stream", stream, "--stops"]
         through, direct = steps.between_stops(command, env, counts=2)
     return (through - direct) / LAUNCHES_IN_A_BATCH
 
@@ -89,7 +90,7 @@ def measure_nanoseconds(driver_file: Path, classes: Sequence[str]) -> list[dict[
             with tempfile.TemporaryDirectory(prefix="cotenant-", dir="/dev/shm") as name:
                 env = os.environ | interposed(tenant_class, Path(name), driver_file)
                 done = subprocess.run(
-                    [str(parts.probe()), "--batches", "400", "--stream", stream],
+                    [str(native_files.probe()), "--batches", "400", "--stream", stream],
                     env=env,
                     capture_output=True,
                     text=True,
@@ -133,7 +134,7 @@ def main() -> int:
         found = driver.find(os.environ)
     except driver.NoDriver:
         found = None
-    if found is None or parts.is_softgpu(found):
+    if found is None or native_files.is_softgpu(found):
         print("no NVIDIA GPU: no nanoseconds", file=sys.stderr)
     else:
         print("nanoseconds a launch\n  class          stream    without     with    added   [95 % interval]")

@@ -15,7 +15,7 @@ from typing import Any
 
 from tenants import crowd
 
-from cotenant import parts
+from cotenant.launch import native_files
 
 CHURN = Path(__file__).resolve().parent / "churn.py"
 LIMIT_SECONDS = 600.0
@@ -37,7 +37,7 @@ def measure(counts: Sequence[int], streams: int, allocations: int) -> list[dict[
 def all_of(env: dict[str, str], streams: int, allocations: int) -> dict[str, Any]:
     churn = [sys.executable, str(CHURN)]
     return {
-        "launch": said_by([str(parts.probe()), "--batches", "60"], env),
+        "launch": said_by([str(native_files.probe()), "--batches", "60"], env),
         "streams": said_by([*churn, "streams", "--count", str(streams)], env),
         "allocations": said_by([*churn, "allocations", "--count", str(allocations)], env),
     }

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cotenant import parts, segment
+from cotenant import segment
+from cotenant.launch import native_files
 
 HERE = Path(__file__).resolve().parent
 
@@ -47,7 +48,7 @@ def compiled(folder: Path) -> Path:
 
 
 def environment(folder: Path, kind: str) -> dict[str, str]:
-    native = parts.require(parts.wire()).parent
+    native = native_files.require(native_files.wire()).parent
     env = {name: value for name, value in os.environ.items() if not name.startswith("COTENANT_")} | {
         "LD_LIBRARY_PATH": str(native / "softgpu"),
         "COTENANT_SOFTGPU": "small",

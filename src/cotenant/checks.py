@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cotenant import driver, gpus, parts, preload, segment
+from cotenant import gpus, segment
 from cotenant.errors import Problem
+from cotenant.launch import driver, native_files, preload
 
 Verdict = Literal["ok", "warn", "fail"]
 PROBE_SECONDS = 120
@@ -52,7 +53,7 @@ class Machine:
 
     @property
     def soft(self) -> bool:
-        return self.driver_file is not None and parts.is_softgpu(self.driver_file)
+        return self.driver_file is not None and native_files.is_softgpu(self.driver_file)
 
 
 def all_findings(machine: Machine) -> Iterator[Finding]:
@@ -65,16 +66,23 @@ def all_findings(machine: Machine) -> Iterator[Finding]:
 
 
 def package(machine: Machine) -> Finding:
-    missing = [part for part in (parts.shim(), parts.wire(), parts.probe()) if not part.is_file()]
+    missing = [
+        part
+        for part in (native_files.shim(), native_files.wire(), native_files.probe())
+        if not part.is_file()
+    ]
     if missing:
         return Finding(
             "package", "fail", f"missing: {', '.join(map(str, missing))}", "install the package again"
         )
-    if not preload.can_hold(parts.shim()):
-        cause = f"LD_PRELOAD cannot hold the path {parts.shim()}"
+    if not preload.can_hold(native_files.shim()):
+        cause = f"LD_PRELOAD cannot hold the path {native_files.shim()}"
         return Finding("package", "fail", cause, "install into a folder without spaces and colons")
     return Finding(
-        "package", "ok", f"native parts in {parts.folder()}", facts={"folder": str(parts.folder())}
+        "package",
+        "ok",
+        f"native parts in {native_files.folder()}",
+        facts={"folder": str(native_files.folder())},
     )
 
 
@@ -223,7 +231,7 @@ def shared_memory(machine: Machine) -> Finding:
         return Finding("shared-memory", "fail", f"{folder} is no folder", fix, facts)
     free = shutil.disk_usage(folder).free
     facts["free_bytes"] = free
-    hardware = machine.driver_file is not None and not parts.is_softgpu(machine.driver_file)
+    hardware = machine.driver_file is not None and not native_files.is_softgpu(machine.driver_file)
     if hardware and not segment.is_in_memory(folder):
         fix = "name a file on a tmpfs such as /dev/shm in COTENANT_SEGMENT: the driver maps no other"
         return Finding("shared-memory", "fail", f"{folder} is on a disk", fix, facts)
@@ -252,9 +260,9 @@ def shared_memory(machine: Machine) -> Finding:
 
 
 def symbols(machine: Machine) -> Finding:
-    if machine.driver_file is None or not parts.shim().is_file():
+    if machine.driver_file is None or not native_files.shim().is_file():
         return Finding("symbols", "fail", "needs the driver and the interposer", "see driver and package")
-    theirs, ours = exported(machine.driver_file), exported(parts.shim())
+    theirs, ours = exported(machine.driver_file), exported(native_files.shim())
     missing = sorted(name for name, kind in theirs.items() if kind == "function" and name not in ours)
     data = sorted(name for name, kind in theirs.items() if kind == "data" and name not in ours)
     facts = {"driver": len(theirs), "interposer": len(ours), "missing": missing, "data": data}
@@ -316,13 +324,15 @@ def private_tenancy(machine: Machine) -> Iterator[tuple[dict[str, str], dict[str
                 "COTENANT_SEGMENT": str(path),
                 "COTENANT_CLASS": "production",
                 "COTENANT_TENANT": os.urandom(16).hex(),
-                "LD_PRELOAD": preload.with_shim(plain.get("LD_PRELOAD"), parts.shim()),
+                "LD_PRELOAD": preload.with_shim(plain.get("LD_PRELOAD"), native_files.shim()),
             },
         )
 
 
 def can_probe(machine: Machine) -> bool:
-    return machine.driver_file is not None and parts.probe().is_file() and parts.shim().is_file()
+    return (
+        machine.driver_file is not None and native_files.probe().is_file() and native_files.shim().is_file()
+    )
 
 
 def self_test(machine: Machine) -> Finding:
@@ -404,7 +414,7 @@ def run_probe(environment: Mapping[str, str], *options: str) -> tuple[dict[str, 
     """What the probe measured, or why it could not."""
     try:
         child = subprocess.run(
-            [str(parts.probe()), *options],
+            [str(native_files.probe()), *options],
             check=False,
             env=dict(environment),
             capture_output=True,

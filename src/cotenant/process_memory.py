@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cotenant import driver, gpus
+from cotenant import gpus
+from cotenant.launch import driver
 
 
 def by_process(environment: Mapping[str, str]) -> dict[tuple[str, int], int]:

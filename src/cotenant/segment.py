@@ -19,7 +19,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from cotenant import parts
+from cotenant.launch import native_files
 from cotenant.terminal import printable
 
 MAGIC = b"cotenant"
@@ -373,7 +373,7 @@ def administrators() -> Path | None:
 
 def wire_library() -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(parts.require(parts.wire())))
+        return ctypes.CDLL(str(native_files.require(native_files.wire())))
     except OSError as error:
         raise BadSegment(str(error)) from error
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import click
 
-from cotenant import classes, execute, memory_size
+from cotenant import classes, memory_size
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem
+from cotenant.launch import execute
 
 SMALLEST_LIMIT = 4096
 

@@ -3,7 +3,7 @@
 What the interposer gets, all of it in the environment: COTENANT_DRIVER (the real driver's file),
 COTENANT_SEGMENT, COTENANT_CLASS, COTENANT_TENANT (new for each run), COTENANT_WEIGHT, COTENANT_SLOWDOWN,
 COTENANT_FLOOR, COTENANT_MEMORY and COTENANT_OVERSUBSCRIBE where they were given, and LD_PRELOAD, the interposer first.
-Where its memory can move, PYTHONPATH begins with a folder of ours (python_path.py).
+Where its memory can move, PYTHONPATH begins with a folder of ours (launch/python_path.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 
 import click
 
-from cotenant import amounts, classes, driver, execute, memory_size, parts, preload, python_path, segment
+from cotenant import amounts, classes, memory_size, segment
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.launch import driver, execute, native_files, preload, python_path
 
 PROMISES = (
     "COTENANT_WEIGHT",
@@ -235,7 +236,7 @@ def tenant_environment(
         driver_file = driver.find(environment)
     except driver.NoDriver as error:
         raise NotShared(str(error), "`cotenant softgpu -- ...` runs it on a software GPU") from None
-    shim = parts.shim()
+    shim = native_files.shim()
     if not shim.is_file():
         raise NotShared(f"{shim} is missing", "install the package again")
     if not preload.can_hold(shim):
@@ -248,7 +249,7 @@ def tenant_environment(
             segment.ensure(path)
         except (segment.BadSegment, Problem) as error:
             raise NotShared(str(error), "`cotenant doctor` says more; --segment names another file") from None
-        if not parts.is_softgpu(driver_file) and not segment.is_in_memory(path):
+        if not native_files.is_softgpu(driver_file) and not segment.is_in_memory(path):
             raise NotShared(f"{path} is on a disk", "name a file on a tmpfs such as /dev/shm with --segment")
     return dict(environment) | {
         "COTENANT_DRIVER": str(driver_file),

@@ -334,7 +334,8 @@ def uuid_value(text: str) -> bytes:
 
 
 def installed_gpus() -> list[bytes]:
-    from cotenant import driver, gpus
+    from cotenant import gpus
+    from cotenant.launch import driver
 
     try:
         known = gpus.installed(driver.find(os.environ)) or []

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from cotenant import execute, parts, preload
 from cotenant.cli import OneOf
 from cotenant.errors import USAGE, Problem, unknown
+from cotenant.launch import execute, native_files, preload
 from cotenant.terminal import say
 
 SHARINGS = ("timeslice", "all-at-once")
@@ -57,12 +57,12 @@ def command(device: str, sharing: str | None, list_devices: bool, words: tuple[s
     `cotenant softgpu -- cotenant run -- ...` shares the software GPU through Cotenant.
     """
     if list_devices:
-        for name, path in parts.device_files().items():
+        for name, path in native_files.device_files().items():
             say(f"{name}\t{path}")
         return
     if not words:
         raise Problem("no command given", "cotenant softgpu [options] [--] command...", USAGE)
-    library = parts.require(parts.softgpu() / "libcuda.so.1")
+    library = native_files.require(native_files.softgpu() / "libcuda.so.1")
     environment = execute.inherited()
     program = execute.find_program(words[0], environment)
     environment["COTENANT_SOFTGPU"] = ",".join(device_named(item.strip()) for item in device.split(","))
@@ -78,7 +78,7 @@ def command(device: str, sharing: str | None, list_devices: bool, words: tuple[s
 
 
 def device_named(item: str) -> str:
-    shipped = parts.device_files()
+    shipped = native_files.device_files()
     if item in shipped:
         return item
     if os.sep in item or item.endswith(".gpu"):

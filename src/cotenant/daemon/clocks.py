@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cotenant import driver, gpus, segment
+from cotenant import gpus, segment
 from cotenant.classes import TenantClass
+from cotenant.launch import driver
 from cotenant.policies.interface import GpuState, TenantId, View
 
 READ_SECONDS = 0.2

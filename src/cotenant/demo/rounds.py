@@ -25,7 +25,7 @@ from cotenant.demo.orders import Answer, Order
 from cotenant.demo.stillness import Stillness
 from cotenant.demo.workers import Worker, worker_command
 from cotenant.errors import Problem
-from cotenant.preload import without_shims
+from cotenant.launch.preload import without_shims
 
 SOFTGPU_DEVICE = "h200"
 ROUND_SECONDS = 10.0

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotenant import parts
 from cotenant.errors import USAGE, Problem, unknown
+from cotenant.launch import native_files
 from cotenant.simulator import native
 
 
@@ -51,7 +51,7 @@ class SimulatedGpu:
 
 def gpu_named(item: str, interference: Interference | None = None) -> SimulatedGpu:
     """A shipped device by name, or a device file."""
-    shipped = parts.device_files()
+    shipped = native_files.device_files()
     path = shipped.get(item)
     if path is None:
         if os.sep not in item and not item.endswith(".gpu"):

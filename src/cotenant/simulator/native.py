@@ -18,8 +18,8 @@ from ctypes import (
 from functools import cache
 from typing import Any
 
-from cotenant import parts
 from cotenant.errors import Problem
+from cotenant.launch import native_files
 
 PARAMETERS = 8
 HISTOGRAM_PLACES = 1600
@@ -143,7 +143,7 @@ class Span(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    path = parts.require(parts.folder() / "libcotenant_sim.so")
+    path = native_files.require(native_files.folder() / "libcotenant_sim.so")
     lib = ctypes.CDLL(str(path))
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "sizes": (None, [c_void_p]),

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cotenant.architecture import HERE
-from cotenant.parts import is_shim
+from cotenant.launch.architecture import HERE
+from cotenant.launch.native_files import is_shim
 
 LIBRARY = "libcuda.so.1"
 LOADER_CACHE = Path("/etc/ld.so.cache")

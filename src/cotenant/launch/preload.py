@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cotenant.parts import is_shim
+from cotenant.launch.native_files import is_shim
 
 
 def entries(value: str | None) -> list[str]:

@@ -11,7 +11,7 @@ from cotenant.errors import Problem
 def folder() -> Path:
     """COTENANT_NATIVE is for development: a build folder laid out like the package's own."""
     override = os.environ.get("COTENANT_NATIVE")
-    return Path(override).absolute() if override else Path(__file__).parent / "native"
+    return Path(override).absolute() if override else Path(__file__).parents[1] / "native"
 
 
 def shim() -> Path:
