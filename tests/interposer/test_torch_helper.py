@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import holding, segment
+from cotenant.launch import python_path
 from cotenant.segment import Where
 from tests.interposer.conftest import PROGRAMS
 from tests.waiting import wait_for
@@ -207,8 +208,8 @@ gpu = Gpu(); memory = Memory(); base = memory.add('alloc', 16 << 20); _, content
 block = torch.cuda.BLOCK; states = ['active_allocated', 'inactive'] * 3 + ['active_pending_free', 'inactive']
 of_a_graph = memory.add('alloc', 16 << 20)
 torch.cuda.init(); torch.cuda.add_segment(base, states); torch.cuda.add_segment(of_a_graph, states, (0, 1))
-import cotenant.torch
-assert cotenant.torch.active
+import cotenant.guest.torch
+assert cotenant.guest.torch.active
 import threading
 assert sum(thread.name == 'cotenant-torch' for thread in threading.enumerate()) == 1
 assert len(torch.optim.optimizer._hooks) == 1
@@ -236,15 +237,15 @@ def test_blocks_that_the_program_holds_free_are_not_copied(
 
 
 def test_the_helper_does_nothing_without_cotenant(run_python: RunPython, plain_env: dict[str, str]) -> None:
-    done = run_python("import cotenant.torch; print(cotenant.torch.active)", plain_env)
+    done = run_python("import cotenant.guest.torch; print(cotenant.guest.torch.active)", plain_env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
 def test_imported_by_hand_before_pytorch_it_sees_the_steps_later(tenant: Start) -> None:
     one = tenant(
-        "import cotenant.torch, torch\n"
+        "import cotenant.guest.torch, torch\n"
         "while not torch.optim.optimizer._hooks: pass\n"
-        "print(cotenant.torch.active, len(torch.optim.optimizer._hooks))",
+        "print(cotenant.guest.torch.active, len(torch.optim.optimizer._hooks))",
         COTENANT_TORCH="0",
     )
     assert one.finish() == "True 1\n"
@@ -359,13 +360,12 @@ def bare_python() -> str:
 
 
 def test_a_python_without_cotenant_has_it_and_nothing_else_of_ours(tenant: Start, native: Path) -> None:
-    startup = Path(holding.__file__).parent / "startup"
     source = (
         "import torch, sys; print(sys.modules['_cotenant_torch'].active)\n"
         "try: import click\nexcept ImportError: pass\n"
         "try: import cotenant\nexcept ImportError: print('not here')"
     )
-    command = ["env", f"PYTHONPATH={startup}:{STAND_IN}", bare_python(), "-c", source]
+    command = ["env", f"PYTHONPATH={python_path.FOLDER}:{STAND_IN}", bare_python(), "-c", source]
     assert tenant(command).finish() == "True\nnot here\n"
 
 
@@ -397,17 +397,17 @@ def test_a_helper_that_fails_changes_nothing(tenant: Start, tmp_path: Path) -> N
 def test_the_sources_are_for_old_pythons_too() -> None:
     import ast
 
-    package = Path(holding.__file__).parent
+    guest = python_path.FOLDER.parent
     for name, version in (
         ("torch.py", (3, 9)),
         ("startup/cotenant_startup.py", (3, 9)),
         ("startup/sitecustomize.py", (3, 4)),
     ):
-        ast.parse((package / name).read_text(), feature_version=version)
+        ast.parse((guest / name).read_text(), feature_version=version)
 
 
 def test_run_brings_it_only_where_memory_moves(cotenant: Run, softgpu_env: dict[str, str]) -> None:
-    startup = str(Path(holding.__file__).parent / "startup")
+    startup = str(python_path.FOLDER)
 
     def path_with(*options: str, **settings: str) -> str | None:
         env = softgpu_env | {"PYTHONPATH": softgpu_env["PYTHONPATH"] + ":x y"} | settings

@@ -1,6 +1,6 @@
 // The boundary between two steps of a training. There most of what a step computes with is free in the framework's
 // allocator and need not be saved; in the middle of a step it is not. So a job that is asked to leave goes on to the
-// next boundary, where that is near. A helper inside the program says when there is one (src/cotenant/torch.py).
+// next boundary, where that is near. A helper inside the program says when there is one (src/cotenant/guest/torch.py).
 //
 // The mover says that it waits; a thread that comes to a boundary then stays there until the mover has seen what is
 // free, so that the next step does not begin. Whatever happens, no thread stays for longer than a few seconds.

@@ -20,7 +20,7 @@ void stop_moving();
 // It looks at once, instead of when its nap is over.
 void wake_mover();
 
-// What the program has no use for now is asked of a helper inside it, if there is one (src/cotenant/torch.py).
+// What the program has no use for now is asked of a helper inside it, if there is one (src/cotenant/guest/torch.py).
 extern "C" {
 // Waits until the next question; its number, or 0 after `timeout_ms`.
 __attribute__((visibility("default"))) uint32_t cotenant_memory_question(uint32_t timeout_ms);

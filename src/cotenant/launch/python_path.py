@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FOLDER = Path(__file__).absolute().parents[1] / "startup"
+FOLDER = Path(__file__).absolute().parents[1] / "guest" / "startup"
 OFF = ("0", "no", "false")
 
 

@@ -1,6 +1,6 @@
 """For PyTorch jobs whose memory can leave the GPU: what its allocator keeps free is not copied, and a training leaves
-between two steps, when the most is free. `cotenant run` loads it by itself (startup/); `import cotenant.torch` does
-the same by hand. Without Cotenant, or without CUDA, it does nothing.
+between two steps, when the most is free. `cotenant run` loads it by itself (startup/); `import cotenant.guest.torch`
+does the same by hand. Without Cotenant, or without CUDA, it does nothing.
 
 PyTorch gives freed memory back to its own allocator, not to the driver: for Cotenant it looks like any other. A
 thread started here tells the interposer, whenever the job's memory is about to leave and all its work is done, which

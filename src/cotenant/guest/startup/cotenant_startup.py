@@ -66,7 +66,7 @@ class AfterTorch:
 
 
 def load_helper() -> None:
-    if "cotenant.torch" in sys.modules or HELPER in sys.modules:
+    if "cotenant.guest.torch" in sys.modules or HELPER in sys.modules:
         return
     try:
         from importlib.util import module_from_spec, spec_from_file_location
