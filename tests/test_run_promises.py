@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import amounts, segment
+from cotenant import segment
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -107,19 +107,3 @@ def test_a_policy_is_for_the_segment(cotenant: Run, softgpu_env: dict[str, str])
     assert segment.read(path).policy == "fair"
     assert cotenant("run", "--", "true", env=softgpu_env).returncode == 0
     assert segment.read(path).policy == "fair"
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("1", 1000), ("5%", 50), ("0.05", 50), (" 2.5 % ", 25), ("x", None), ("5%%", None), ("", None)],
-)
-def test_thousandths(text: str, value: int | None) -> None:
-    assert amounts.thousandths(text) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "us"),
-    [("50us", 50), ("2ms", 2000), (" 1.5 s", 1_500_000), ("5", 0), ("x", 0), ("9" * 400 + "s", 0)],
-)
-def test_microseconds(text: str, us: int) -> None:
-    assert amounts.microseconds(text) == us

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import memory_size, segment, shared_segment
+from cotenant import segment, shared_segment, units
 from cotenant.shared_segment import Right, Who, Whose
 from tests.segments import UUID, UUID_TEXT, Written, sign
 
@@ -142,7 +142,7 @@ def test_rights_change_one_by_one(cotenant: Run, folder: Path) -> None:
         assert cotenant("segment", "rights", folder, *words).returncode == 0
         return shared_segment.rights_in(shared_segment.read_header(folder))
 
-    size = memory_size.encoded("30%")
+    size = units.encoded_limit("30%")
     user = Who(Whose.user, 7)
     assert rights("--allow", "7=standard") == [Right(user, 1)]
     assert rights("--limit", "7=30%") == [Right(user, 1, size)]

@@ -1,4 +1,4 @@
-// Amounts as people write them, and as they stand in a tenant's environment: src/cotenant/memory_size.py reads the
+// Amounts as people write them, and as they stand in a tenant's environment: src/cotenant/units.py reads the
 // same.
 #pragma once
 

@@ -40,7 +40,7 @@ def change(path: Path, wanted: Change) -> None:
 
 
 def in_words(wanted: Change) -> Iterator[str]:
-    from cotenant.memory_size import size_shown
+    from cotenant.units import size_shown
 
     if wanted.capacity is not None:
         yield f"the tenants share {size_shown(wanted.capacity) if wanted.capacity else 'all'} of each GPU's memory"

@@ -285,7 +285,7 @@ class Tenant:
     grace_us: int = 0
     heartbeat_ns: int = 0
     asked: tuple[str, ...] = ()  # what it shall change and has not yet
-    memory_limit: int = 0  # as cotenant.memory_size has it; 0: none
+    memory_limit: int = 0  # as cotenant.units has it; 0: none
     host_bytes: int = 0  # of its GPU memory that lies in host memory now
     where: Where = Where.pinned
     held: bool = False  # by hand: it stays away

@@ -50,7 +50,7 @@ class Right:
 
     who: Who
     best_class: int | None = None
-    memory_limit: int = 0  # on each GPU, all processes of a user together; as cotenant.memory_size has it
+    memory_limit: int = 0  # on each GPU, all processes of a user together; as cotenant.units has it
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant import memory_size
+from cotenant import units
 from cotenant.errors import Problem
 from tests.compiling import compile_program
 
@@ -50,11 +50,11 @@ def ask(program: Path) -> Iterator[Ask]:
 
 def by_command_line(text: str) -> tuple[int, int]:
     try:
-        limit = memory_size.encoded(text)
+        limit = units.encoded_limit(text)
     except Problem:
         limit = 0
-    share = limit & ~memory_size.SHARE_OF_GPU if limit & memory_size.SHARE_OF_GPU else 0
-    return memory_size.bytes_in(text), share
+    share = limit & ~units.SHARE_OF_GPU if limit & units.SHARE_OF_GPU else 0
+    return units.bytes_in(text), share
 
 
 def plain(number: float) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from cotenant import amounts, classes, crowding, memory_size, segment
+from cotenant import classes, crowding, segment, units
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 
@@ -46,7 +46,7 @@ Examples:
 )
 @click.option(
     "--weight",
-    type=amounts.weight,
+    type=units.weight,
     metavar="NUMBER",
     envvar="COTENANT_CTL_WEIGHT",
     show_envvar=True,
@@ -54,7 +54,7 @@ Examples:
 )
 @click.option(
     "--slowdown",
-    type=amounts.slowdown_or_none,
+    type=units.slowdown_or_none,
     metavar="SHARE|none",
     envvar="COTENANT_CTL_SLOWDOWN",
     show_envvar=True,
@@ -62,7 +62,7 @@ Examples:
 )
 @click.option(
     "--floor",
-    type=amounts.floor,
+    type=units.floor,
     metavar="SHARE",
     envvar="COTENANT_CTL_FLOOR",
     show_envvar=True,
@@ -70,7 +70,7 @@ Examples:
 )
 @click.option(
     "--memory",
-    type=memory_size.limit_or_none,
+    type=units.encoded_limit_or_none,
     metavar="SIZE|SHARE|none",
     envvar="COTENANT_CTL_MEMORY",
     show_envvar=True,
@@ -79,7 +79,7 @@ Examples:
 @click.option(
     "--time-slice",
     "time_slice_us",
-    type=amounts.time_slice_us,
+    type=units.time_slice_us,
     metavar="TIME|default",
     envvar="COTENANT_CTL_TIME_SLICE",
     show_envvar=True,
@@ -94,7 +94,7 @@ Examples:
 )
 @click.option(
     "--capacity",
-    type=memory_size.size_or_none,
+    type=units.size_or_none,
     metavar="SIZE|none",
     envvar="COTENANT_CTL_CAPACITY",
     show_envvar=True,
@@ -102,7 +102,7 @@ Examples:
 )
 @click.option(
     "--headroom",
-    type=memory_size.size_or_none,
+    type=units.size_or_none,
     metavar="SIZE|none",
     envvar="COTENANT_CTL_HEADROOM",
     show_envvar=True,
@@ -110,7 +110,7 @@ Examples:
 )
 @click.option(
     "--host-memory",
-    type=memory_size.size_or_none,
+    type=units.size_or_none,
     metavar="SIZE|none",
     envvar="COTENANT_CTL_HOST_MEMORY",
     show_envvar=True,
@@ -119,7 +119,7 @@ Examples:
 @click.option(
     "--stay",
     "stay_us",
-    type=amounts.stay_us,
+    type=units.stay_us,
     metavar="TIME|default",
     envvar="COTENANT_CTL_STAY",
     show_envvar=True,
@@ -150,9 +150,9 @@ def command(
         name: value
         for name, value in {
             "tenant_class": classes.TenantClass[tenant_class].value if tenant_class else None,
-            "weight": amounts.thousandths(weight) if weight else None,
-            "slowdown": amounts.thousandths(slowdown) if slowdown else None,
-            "floor": amounts.thousandths(floor) if floor else None,
+            "weight": units.thousandths(weight) if weight else None,
+            "slowdown": units.thousandths(slowdown) if slowdown else None,
+            "floor": units.thousandths(floor) if floor else None,
             "time_slice_us": time_slice_us,
             "memory": memory,
         }.items()
@@ -285,7 +285,7 @@ def in_words(name: str, value: int) -> str:
     if name == "weight":
         return f"weight {value / 1000:g}"
     if name == "memory":
-        return f"memory up to {memory_size.written(value)}" if value else "no memory limit"
+        return f"memory up to {units.limit_written(value)}" if value else "no memory limit"
     if name == "time_slice_us":
         return f"time slice {value} us" if value else "time slice of its class"
-    return f"{name} {amounts.percent(value)}" if value or name == "floor" else f"no {name} promised"
+    return f"{name} {units.percent(value)}" if value or name == "floor" else f"no {name} promised"

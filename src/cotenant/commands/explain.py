@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cotenant import amounts, memory_size, segment
+from cotenant import segment, units
 from cotenant.classes import TenantClass
 from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem
@@ -179,7 +179,7 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
 
 
 def memory_in_words(memory: dict[str, Any], pid: int) -> Iterator[str]:
-    size = memory_size.size_shown
+    size = units.size_shown
     if memory["where"] in ("away", "returning"):
         why = "paused by hand" if memory["held"] else "away: others need the room"
         yield f"{why}: {size(memory['host_bytes'])} of its memory are on the host"
@@ -205,9 +205,9 @@ def standing(about: dict[str, Any]) -> Iterator[str]:
     yield about["class"]
     yield f"weight {about['weight']:g}"
     if about["slowdown"]:
-        yield f"promised a slowdown of at most {amounts.percent(round(1000 * about['slowdown']))}"
+        yield f"promised a slowdown of at most {units.percent(round(1000 * about['slowdown']))}"
     if about["floor"]:
-        yield f"promised {amounts.percent(round(1000 * about['floor']))} of the GPU"
+        yield f"promised {units.percent(round(1000 * about['floor']))} of the GPU"
     if about["time_slice_refused"]:
         yield "time slice refused by the driver"
     elif about["time_slice_us"]:

@@ -28,16 +28,14 @@ def command(pid: int, segment_file: Path | None) -> None:
     Its memory must be able to move: that of opportunistic tenants can, that of others with
     `cotenant run --oversubscribe`. What cannot move stays on the GPU; `cotenant explain PID` shows how much.
     """
-    from cotenant import holding, memory_size, segment
+    from cotenant import holding, segment, units
 
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     tenant = holding.pause(path, pid)
     stuck = holding.could_still_go(tenant)
     left = sum(use.memory_bytes for use in tenant.uses) - stuck
-    stays = f"; {memory_size.size_shown(left)} that cannot move stay on the GPU" if left else ""
+    stays = f"; {units.size_shown(left)} that cannot move stay on the GPU" if left else ""
     if stuck:
         why = segment.REFUSALS.get(tenant.refusal, "it refused")
-        stays += f"; {memory_size.size_shown(stuck)} have not left yet: {why}, and they try again"
-    narrate(
-        f"{pid} ({tenant.program}) is paused: {memory_size.size_shown(tenant.host_bytes)} on the host{stays}"
-    )
+        stays += f"; {units.size_shown(stuck)} have not left yet: {why}, and they try again"
+    narrate(f"{pid} ({tenant.program}) is paused: {units.size_shown(tenant.host_bytes)} on the host{stays}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from cotenant import classes, memory_size
+from cotenant import classes, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem
 from cotenant.launch import execute
@@ -32,7 +32,7 @@ def seconds_of(text: str) -> float:
 
 
 def bytes_of(text: str) -> int:
-    size = memory_size.bytes_in(text)
+    size = units.bytes_in(text)
     if not SMALLEST_LIMIT <= size < 1 << 49:
         raise Problem(f"no size: '{text}'", "give one of at least 4K, as 512K or 10M", USAGE)
     return size

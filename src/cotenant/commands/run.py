@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from cotenant import amounts, classes, memory_size, segment
+from cotenant import classes, segment, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.launch import driver, execute, native_files, preload, python_path
@@ -52,7 +52,7 @@ Examples:
 )
 @click.option(
     "--weight",
-    type=amounts.weight,
+    type=units.weight,
     metavar="NUMBER",
     envvar="COTENANT_WEIGHT",
     show_envvar=True,
@@ -60,7 +60,7 @@ Examples:
 )
 @click.option(
     "--slowdown",
-    type=amounts.slowdown,
+    type=units.slowdown,
     metavar="SHARE",
     envvar="COTENANT_SLOWDOWN",
     show_envvar=True,
@@ -68,7 +68,7 @@ Examples:
 )
 @click.option(
     "--floor",
-    type=amounts.floor,
+    type=units.floor,
     metavar="SHARE",
     envvar="COTENANT_FLOOR",
     show_envvar=True,
@@ -76,7 +76,7 @@ Examples:
 )
 @click.option(
     "--memory",
-    type=memory_size.limit,
+    type=units.memory_limit,
     metavar="SIZE|SHARE",
     envvar="COTENANT_MEMORY",
     show_envvar=True,

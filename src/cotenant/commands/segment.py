@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cotenant import classes, memory_size, segment, shared_segment
+from cotenant import classes, segment, shared_segment, units
 from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.shared_segment import Right, Who, Whose
@@ -118,7 +118,7 @@ def create(
     best = by_who(allowed, class_value)
     if best and Who(Whose.everybody) not in best:
         best[Who(Whose.everybody)] = classes.TenantClass.standard.value
-    rights = shared_segment.merged((), best, by_who(limits, memory_size.encoded))
+    rights = shared_segment.merged((), best, by_who(limits, units.encoded_limit))
     check_room(rights)
     shared_gpus = [uuid_value(text) for text in uuids] or installed_gpus()
     if len(shared_gpus) > segment.GPUS:
@@ -158,7 +158,7 @@ def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
     if not (allowed or limits):
         raise Problem("nothing to change", "say what: --allow WHO=CLASS, --limit WHO=SIZE", USAGE)
     best = by_who(allowed, lambda text: None if text == "any" else class_value(text))
-    most = by_who(limits, memory_size.limit_or_none)
+    most = by_who(limits, units.encoded_limit_or_none)
     with opened(folder), shared_segment.writable_header(folder) as header:
         after = shared_segment.merged(shared_segment.rights_in(header), best, most)
         check_room(after)
@@ -220,7 +220,7 @@ def gathered(folder: Path) -> dict[str, Any]:
             {
                 "who": who_text(right.who),
                 "class": None if right.best_class is None else class_text(right.best_class),
-                "memory": memory_size.written(right.memory_limit) if right.memory_limit else None,
+                "memory": units.limit_written(right.memory_limit) if right.memory_limit else None,
             }
             for right in shared_segment.rights_in(header)
         ],

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cotenant import amounts, classes, memory_size, segment
+from cotenant import classes, segment, units
 from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem, narrate
 from cotenant.terminal import Stdout, console, say
@@ -118,17 +118,16 @@ def class_name(value: int) -> str:
 
 def promise(tenant: segment.Tenant) -> str:
     if tenant.slowdown:
-        return f"<{amounts.percent(tenant.slowdown)}"
-    return f">{amounts.percent(tenant.floor)}" if tenant.floor else ""
+        return f"<{units.percent(tenant.slowdown)}"
+    return f">{units.percent(tenant.floor)}" if tenant.floor else ""
 
 
 def memory(tenant: segment.Tenant, use: segment.Use | None, nvml: NvmlBytes) -> Row:
     """`driver_bytes` is part of `memory_bytes`; what NVML has on top of these is the driver's own, not measured."""
     here = use.memory_bytes if use else 0
-    limit = memory_size.written(tenant.memory_limit) if tenant.memory_limit else ""
+    limit = units.limit_written(tenant.memory_limit) if tenant.memory_limit else ""
     return {
-        "memory": memory_size.size_shown(here)
-        + (f"/{memory_size.shown(tenant.memory_limit)}" if limit else ""),
+        "memory": units.size_shown(here) + (f"/{units.limit_shown(tenant.memory_limit)}" if limit else ""),
         "memory_bytes": here,
         "memory_limit": limit,
         "driver_bytes": use.driver_bytes if use else 0,
@@ -179,7 +178,7 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
             "weight": tenant.weight / 1000,
             "slowdown": tenant.slowdown / 1000 or None,
             "floor": tenant.floor / 1000,
-            "memory_limit": memory_size.written(tenant.memory_limit) if tenant.memory_limit else None,
+            "memory_limit": units.limit_written(tenant.memory_limit) if tenant.memory_limit else None,
             "host_bytes": tenant.host_bytes,
             "where": tenant.where.name,
             "held": tenant.held,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from numbers import Real
 from typing import TypeGuard
 
-from cotenant import amounts
+from cotenant import units
 from cotenant.policies.interface import Knobs, Rule, TenantKnobs
 from cotenant.terminal import printable
 
@@ -32,18 +32,18 @@ class BadAnswer(Exception):
 
 @lru_cache(1024)
 def weight(thousandths: int) -> float:
-    return min(max(thousandths, amounts.LEAST_WEIGHT), amounts.MOST_WEIGHT) / 1000
+    return min(max(thousandths, units.LEAST_WEIGHT), units.MOST_WEIGHT) / 1000
 
 
 @lru_cache(1024)
 def slowdown(thousandths: int) -> float | None:
     """None: nothing was promised."""
-    return min(thousandths, amounts.MOST_SLOWDOWN) / 1000 or None
+    return min(thousandths, units.MOST_SLOWDOWN) / 1000 or None
 
 
 @lru_cache(1024)
 def floor(thousandths: int) -> float:
-    return min(thousandths, amounts.MOST_FLOOR) / 1000
+    return min(thousandths, units.MOST_FLOOR) / 1000
 
 
 # ---- out: knobs and sentences ----
