@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cotenant import checks, gpus, segment
+from cotenant import gpus, segment
+from cotenant.doctor import checks, devices, installed, probing, shared_memory
+from cotenant.doctor.finding import Finding, Machine
 from cotenant.launch import native_files
 from tests.segments import Written
 
@@ -31,9 +33,9 @@ NAMES = [
 ]
 
 
-def machine(environment: dict[str, str] | None = None, **about: Any) -> checks.Machine:
+def machine(environment: dict[str, str] | None = None, **about: Any) -> Machine:
     found: dict[str, Any] = {"driver_file": None, "no_driver": "no NVIDIA driver found", "listed": None}
-    return checks.Machine(environment or {}, **(found | about))
+    return Machine(environment or {}, **(found | about))
 
 
 def test_without_a_driver_it_fails_and_says_what_to_do(cotenant: Run, plain_env: dict[str, str]) -> None:
@@ -85,7 +87,7 @@ def test_it_composes_with_softgpu_and_run(cotenant: Run, softgpu_env: dict[str, 
 
 
 def test_another_preloaded_cuda_library_is_a_failure() -> None:
-    finding = checks.preloads(machine({"LD_PRELOAD": "/opt/rival/libcuda.so.1"}))
+    finding = installed.preloads(machine({"LD_PRELOAD": "/opt/rival/libcuda.so.1"}))
     assert finding.verdict == "fail"
     assert "/opt/rival/libcuda.so.1" in finding.cause
 
@@ -93,24 +95,29 @@ def test_another_preloaded_cuda_library_is_a_failure() -> None:
 def test_other_preloads_are_named(tmp_path: Path) -> None:
     allocator = tmp_path / "libjemalloc.so"
     allocator.touch()
-    finding = checks.preloads(machine({"LD_PRELOAD": f"libtcmalloc.so {allocator}"}))
+    finding = installed.preloads(machine({"LD_PRELOAD": f"libtcmalloc.so {allocator}"}))
     assert finding.verdict == "ok"
     assert finding.facts["LD_PRELOAD"] == ["libtcmalloc.so", str(allocator)]
-    finding = checks.preloads(machine({"LD_PRELOAD": f"{tmp_path}/gone.so"}))
+    finding = installed.preloads(machine({"LD_PRELOAD": f"{tmp_path}/gone.so"}))
     assert finding.verdict == "warn"
 
 
 def test_a_foreign_segment_is_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"somebody's file")
-    finding = checks.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
+    finding = shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
     assert finding.verdict == "fail"
     assert str(path) in finding.fix
 
 
 def test_a_missing_folder_is_a_failure_and_a_missing_segment_is_not(tmp_path: Path) -> None:
-    assert checks.shared_memory(machine({"COTENANT_SEGMENT": "/no/such/folder/segment"})).verdict == "fail"
-    assert checks.shared_memory(machine({"COTENANT_SEGMENT": str(tmp_path / "segment")})).verdict == "ok"
+    assert (
+        shared_memory.shared_memory(machine({"COTENANT_SEGMENT": "/no/such/folder/segment"})).verdict
+        == "fail"
+    )
+    assert (
+        shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(tmp_path / "segment")})).verdict == "ok"
+    )
 
 
 def test_slots_in_use_and_of_dead_owners_are_counted(tmp_path: Path) -> None:
@@ -118,7 +125,7 @@ def test_slots_in_use_and_of_dead_owners_are_counted(tmp_path: Path) -> None:
     written.tenant(0, pid=1)
     written.tenant(1, pid=2, owner=segment.OWNER_DIED | 2)
     path = written.to(tmp_path / "segment")
-    finding = checks.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
+    finding = shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
     assert finding.verdict == "ok"
     assert (finding.facts["in_use"], finding.facts["lost"]) == (1, 1)
 
@@ -128,25 +135,25 @@ def test_a_full_segment_is_a_failure(tmp_path: Path) -> None:
     for index in range(segment.SLOTS):
         written.tenant(index, pid=index + 1)
     path = written.to(tmp_path / "segment")
-    assert checks.shared_memory(machine({"COTENANT_SEGMENT": str(path)})).verdict == "fail"
+    assert shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(path)})).verdict == "fail"
 
 
 def test_a_divided_gpu_is_a_warning() -> None:
     whole = gpus.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
     divided = gpus.Gpu(1, "GPU-1", "0000:02:00.0", "H200", mig=True)
-    assert checks.mig(machine(listed=[whole])).verdict == "ok"
-    assert checks.mig(machine(listed=[whole, divided])).verdict == "warn"
+    assert devices.mig(machine(listed=[whole])).verdict == "ok"
+    assert devices.mig(machine(listed=[whole, divided])).verdict == "warn"
 
 
 def test_hidden_gpus_are_a_failure() -> None:
     gpu = gpus.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
     found = machine({"CUDA_VISIBLE_DEVICES": ""}, driver_file=Path("/x"), listed=[gpu])
-    assert checks.gpu_list(found).verdict == "fail"
+    assert devices.gpu_list(found).verdict == "fail"
 
 
 def test_a_pipe_of_mps_without_its_daemon_is_a_warning(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "control")
-    finding = checks.mps(machine({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}))
+    finding = devices.mps(machine({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}))
     assert finding.verdict == "warn"
 
 
@@ -157,10 +164,10 @@ def test_functions_that_only_the_driver_has_are_named(
     if not (native / "shim" / "libcuda.so.1").exists():
         pytest.skip("the interposer is not built")
     monkeypatch.setenv("COTENANT_NATIVE", str(native))
-    finding = checks.symbols(machine(driver_file=native / "libcotenant_wire.so"))
+    finding = installed.symbols(machine(driver_file=native / "libcotenant_wire.so"))
     assert finding.verdict == "warn"
     assert "cotenant_segment_open" in finding.facts["missing"]
-    assert checks.symbols(machine(driver_file=native_files.shim())).verdict == "ok"
+    assert installed.symbols(machine(driver_file=native_files.shim())).verdict == "ok"
 
 
 def test_a_probe_that_fails_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +180,7 @@ def test_a_probe_that_fails_is_told_in_its_own_words(tmp_path: Path, monkeypatch
     ]:
         probe.write_text(f"#!/bin/sh\n{script}\n")
         probe.chmod(0o755)
-        measured, why = checks.run_probe(dict(os.environ))
+        measured, why = probing.run_probe(dict(os.environ))
         assert measured is None
         assert reason in why
 
@@ -194,7 +201,7 @@ def slices(refused: bool = False, granted_us: int = 100) -> dict[str, object]:
 def test_what_the_driver_says_to_time_slices(
     production: object, opportunistic: object, verdict: str, says: str
 ) -> None:
-    finding = checks.judged_slices({"production": production, "opportunistic": opportunistic})
+    finding = probing.judged_slices({"production": production, "opportunistic": opportunistic})
     assert (finding.verdict, says in finding.cause) == (verdict, True), finding
     assert ("runs to its end" in finding.cause) == (verdict == "warn") == bool(finding.fix)
 
@@ -204,17 +211,17 @@ def test_the_probe_tells_its_time_slice(native: Path, softgpu_env: dict[str, str
     if "COTENANT_TEST_REAL_GPU" in softgpu_env:
         pytest.skip("a real driver asks for one")
     found = machine(softgpu_env, driver_file=native / "softgpu" / "libcuda.so.1")
-    with checks.private_tenancy(found) as (_, shared):
-        probed, why = checks.run_probe(shared, "--batches", "1")
+    with probing.private_tenancy(found) as (_, shared):
+        probed, why = probing.run_probe(shared, "--batches", "1")
     assert probed is not None, why
     assert probed["time_slice"] == {"asked_us": 0, "granted_us": 0, "refused": False}
 
 
 def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(machine: checks.Machine) -> checks.Finding:
+    def broken(machine: Machine) -> Finding:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(checks, "CHECKS", (broken, checks.mig))
+    monkeypatch.setattr(checks, "CHECKS", (broken, devices.mig))
     first, second = checks.all_findings(machine())
     assert (first.verdict, first.name) == ("fail", "broken")
     assert "unforeseen" in first.cause

@@ -14,7 +14,7 @@ from cotenant.errors import FAILED, narrate
 from cotenant.terminal import say
 
 if TYPE_CHECKING:
-    from cotenant.checks import Finding
+    from cotenant.doctor.finding import Finding
 
 
 @click.command(
@@ -33,7 +33,8 @@ def command(output: str) -> int:
     Looks at the package, the driver, GPUs, MPS, MIG, preloads, shared memory and symbols, and launches
     kernels through the interposer to measure what that costs. Exit status 1 when something is broken.
     """
-    from cotenant.checks import Machine, all_findings
+    from cotenant.doctor.checks import all_findings
+    from cotenant.doctor.finding import Machine
 
     findings = []
     for finding in all_findings(Machine.look(os.environ)):

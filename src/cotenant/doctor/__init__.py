@@ -1,0 +1,1 @@
+"""What `cotenant doctor` looks at."""

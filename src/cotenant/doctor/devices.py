@@ -1,0 +1,71 @@
+"""Whether there are GPUs, and in which mode they are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cotenant import gpus
+from cotenant.doctor.finding import Finding, Machine
+
+
+def gpu_list(machine: Machine) -> Finding:
+    if machine.driver_file is None:
+        return Finding("gpu", "fail", "without a driver there is no GPU", "see the driver")
+    if machine.listed is None:
+        return Finding("gpu", "warn", "NVML is not there: GPUs cannot be listed", "install libnvidia-ml.so.1")
+    if not machine.listed:
+        return Finding("gpu", "fail", "NVML lists no GPU", "look at `nvidia-smi` and the container's devices")
+    visible = gpus.visible_now(machine.environment)
+    facts = {"gpus": [vars(gpu) for gpu in machine.listed], "visible": visible}
+    if visible == []:
+        return Finding("gpu", "fail", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it or name a GPU", facts)
+    listed = "; ".join(f"{gpu.index} {gpu.name} {gpu.uuid}" for gpu in machine.listed)
+    return Finding("gpu", "ok", listed, facts=facts)
+
+
+def mps(machine: Machine) -> Finding:
+    pipe = Path(machine.environment.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps") / "control"
+    running = any(name.startswith("nvidia-cuda-mps") for name in process_names())
+    facts = {"pipe": str(pipe), "pipe_there": pipe.exists(), "running": running}
+    if machine.soft or not (running or pipe.exists()):
+        return Finding("mps", "ok", "not in use", facts=facts)
+    if not running:
+        return Finding(
+            "mps",
+            "warn",
+            f"{pipe} is there, but no control daemon in this PID namespace",
+            "where a stopped MPS left it, remove it: programs would wait for its server",
+            facts,
+        )
+    return Finding(
+        "mps",
+        "warn",
+        "MPS runs: tenants share one GPU context, so kernels overlap and no time slices apply",
+        "for the strongest isolation stop it: echo quit | nvidia-cuda-mps-control",
+        facts,
+    )
+
+
+def process_names() -> Iterator[str]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                yield (entry / "comm").read_text().strip()
+            except OSError:
+                continue
+
+
+def mig(machine: Machine) -> Finding:
+    divided = [gpu for gpu in machine.listed or () if gpu.mig]
+    facts = {"gpus": [gpu.index for gpu in divided]}
+    if not divided:
+        return Finding("mig", "ok", "off", facts=facts)
+    where = ", ".join(str(gpu.index) for gpu in divided)
+    return Finding(
+        "mig",
+        "warn",
+        f"on for GPU {where}: only tenants of the same MIG instance share",
+        "give tenants that share the same `--gpu MIG-...`, or switch it off: nvidia-smi -mig 0",
+        facts,
+    )

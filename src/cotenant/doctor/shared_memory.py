@@ -1,0 +1,47 @@
+"""Whether the tenants can meet in shared memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from cotenant import segment
+from cotenant.doctor.finding import Finding, Machine
+
+
+def shared_memory(machine: Machine) -> Finding:
+    path = segment.path_for(machine.environment)
+    folder = path.parent
+    facts: dict[str, Any] = {"segment": str(path)}
+    if not folder.is_dir():
+        fix = f"create {folder}, or name another file in COTENANT_SEGMENT"
+        return Finding("shared-memory", "fail", f"{folder} is no folder", fix, facts)
+    free = shutil.disk_usage(folder).free
+    facts["free_bytes"] = free
+    hardware = machine.driver_file is not None and not machine.soft
+    if hardware and not segment.is_in_memory(folder):
+        fix = "name a file on a tmpfs such as /dev/shm in COTENANT_SEGMENT: the driver maps no other"
+        return Finding("shared-memory", "fail", f"{folder} is on a disk", fix, facts)
+    try:
+        seen = segment.read(path)
+    except FileNotFoundError:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            fix = "change its permissions, or name another file in COTENANT_SEGMENT"
+            return Finding("shared-memory", "fail", f"{folder} is not writable", fix, facts)
+        if free < segment.SEGMENT_BYTES:
+            cause = f"{folder} has {free} bytes left, a segment needs {segment.SEGMENT_BYTES}"
+            return Finding("shared-memory", "fail", cause, "make room (docker run --shm-size)", facts)
+        return Finding("shared-memory", "ok", f"{path} will be made by the first run", facts=facts)
+    except segment.BadSegment as error:
+        fix = f"when no tenant runs: rm {path}; or name another file in COTENANT_SEGMENT"
+        return Finding("shared-memory", "fail", str(error), fix, facts)
+    if not os.access(path, os.R_OK | os.W_OK):
+        fix = "name another file in COTENANT_SEGMENT"
+        return Finding("shared-memory", "fail", f"{path} is not writable", fix, facts)
+    used = len(seen.tenants)
+    facts |= {"slots": segment.SLOTS, "in_use": used, "lost": seen.lost}
+    cause = f"{path}: {used} of {segment.SLOTS} slots in use, {seen.lost} of dead owners"
+    if used == segment.SLOTS:
+        return Finding("shared-memory", "fail", cause, "end some tenants: a new one has no slot", facts)
+    return Finding("shared-memory", "ok", cause, facts=facts)
