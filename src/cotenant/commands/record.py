@@ -16,7 +16,7 @@ import click
 from cotenant import classes, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem
-from cotenant.launch import execute
+from cotenant.launch import environment, execute
 
 SMALLEST_LIMIT = 4096
 
@@ -109,8 +109,6 @@ def command(
     written about once a second, so it can be read after a crash too. Each further process of COMMAND that uses a
     GPU gets a file of its own: FILE.PID.
     """
-    from cotenant.commands import run
-
     usage = "cotenant record -o FILE [options] [--] command..."
     if not words:
         raise Problem("no command given", usage, USAGE)
@@ -119,12 +117,11 @@ def command(
     before = execute.inherited()
     program = execute.find_program(words[0], before)
     try:
-        after = run.tenant_environment(before, tenant_class, segment_file, create=True)
-    except run.NotShared as reason:
+        after = environment.of_command(before, tenant_class, segment_file)
+    except environment.NotShared as reason:
         raise Problem(f"nothing can be recorded: {reason.message}", reason.hint) from None
     if gpu:
-        after["CUDA_VISIBLE_DEVICES"] = run.chosen_gpus(gpu, before, after["COTENANT_DRIVER"])
-        after.pop("COTENANT_GPU", None)
+        environment.show_gpus(after, gpu)
     path = output.absolute()
     make_room(path, force)
     after["COTENANT_RECORD"] = str(path)

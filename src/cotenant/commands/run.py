@@ -1,10 +1,4 @@
-"""`cotenant run`: the command becomes a tenant of the GPU it uses.
-
-What the interposer gets, all of it in the environment: COTENANT_DRIVER (the real driver's file),
-COTENANT_SEGMENT, COTENANT_CLASS, COTENANT_TENANT (new for each run), COTENANT_WEIGHT, COTENANT_SLOWDOWN,
-COTENANT_FLOOR, COTENANT_MEMORY and COTENANT_OVERSUBSCRIBE where they were given, and LD_PRELOAD, the interposer first.
-Where its memory can move, PYTHONPATH begins with a folder of ours (launch/python_path.py).
-"""
+"""`cotenant run`: the command becomes a tenant of the GPU it uses. launch/environment.py has what its process is told."""
 
 from __future__ import annotations
 
@@ -18,16 +12,7 @@ import click
 from cotenant import classes, segment, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
-from cotenant.launch import driver, execute, native_files, preload, python_path
-
-PROMISES = (
-    "COTENANT_WEIGHT",
-    "COTENANT_SLOWDOWN",
-    "COTENANT_FLOOR",
-    "COTENANT_MEMORY",
-    "COTENANT_OVERSUBSCRIBE",
-)
-SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_TENANT", *PROMISES)
+from cotenant.launch import environment, execute, python_path
 
 
 @click.command(
@@ -154,8 +139,8 @@ def command(
     # A dry run shows what would be set, also for a program that is not here.
     program = words[0] if dry_run else execute.find_program(words[0], before)
     try:
-        after = tenant_environment(before, tenant_class, segment_file, create=not dry_run)
-        for name, value in zip(PROMISES, (weight, slowdown, floor, memory, moves), strict=True):
+        after = environment.of_command(before, tenant_class, segment_file, create=not dry_run)
+        for name, value in zip(environment.PROMISES, (weight, slowdown, floor, memory, moves), strict=True):
             after.pop(name, None)
             if value:
                 after[name] = value
@@ -164,15 +149,13 @@ def command(
             python_path.add_helper(after)
         else:
             python_path.drop_helper(after)
-    except NotShared as reason:
+    except environment.NotShared as reason:
         if require:
             raise Problem(reason.message, reason.hint) from None
         narrate(f"cotenant: {reason.message}: running without sharing; hint: {reason.hint}")
-        after = plain_environment(before)
+        after = environment.of_no_tenant(before)
     if gpu:
-        after["CUDA_VISIBLE_DEVICES"] = chosen_gpus(gpu, before, after.get("COTENANT_DRIVER"))
-        # It has been applied; a nested run would apply it a second time, to what is left visible.
-        after.pop("COTENANT_GPU", None)
+        environment.show_gpus(after, gpu)
     if dry_run:
         show(before, after, words)
         return
@@ -220,66 +203,13 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
         narrate(f"cotenant: no daemon looks after {path}, the rules go on without it: {error}")
 
 
-class NotShared(Exception):
-    """Why the command cannot be a tenant."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-
-def tenant_environment(
-    environment: Mapping[str, str], tenant_class: str, segment_file: Path | None, create: bool
-) -> dict[str, str]:
-    try:
-        driver_file = driver.find(environment)
-    except driver.NoDriver as error:
-        raise NotShared(str(error), "`cotenant softgpu -- ...` runs it on a software GPU") from None
-    shim = native_files.shim()
-    if not shim.is_file():
-        raise NotShared(f"{shim} is missing", "install the package again")
-    if not preload.can_hold(shim):
-        raise NotShared(
-            f"LD_PRELOAD cannot hold the path {shim}", "install into a folder without spaces and colons"
-        )
-    path = segment_file.absolute() if segment_file else segment.path_for({})
-    if create:
-        try:
-            segment.ensure(path)
-        except (segment.BadSegment, Problem) as error:
-            raise NotShared(str(error), "`cotenant doctor` says more; --segment names another file") from None
-        if not native_files.is_softgpu(driver_file) and not segment.is_in_memory(path):
-            raise NotShared(f"{path} is on a disk", "name a file on a tmpfs such as /dev/shm with --segment")
-    return dict(environment) | {
-        "COTENANT_DRIVER": str(driver_file),
-        "COTENANT_SEGMENT": str(path),
-        "COTENANT_CLASS": tenant_class,
-        "COTENANT_TENANT": os.urandom(16).hex(),
-        "LD_PRELOAD": preload.with_shim(environment.get("LD_PRELOAD"), shim),
-    }
-
-
-def plain_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what an outer run has set."""
-    plain = {name: value for name, value in environment.items() if name not in SETTINGS}
-    preload.drop_shims(plain)
-    python_path.drop_helper(plain)
-    return plain
-
-
-def chosen_gpus(wanted: str, environment: Mapping[str, str], driver_file: str | None) -> str:
-    from cotenant import gpus
-
-    known = gpus.installed(Path(driver_file)) if driver_file else None
-    return gpus.visible_devices(wanted, environment, known)
-
-
 def show(before: Mapping[str, str], after: Mapping[str, str], words: tuple[str, ...]) -> None:
     """Lines that a shell understands."""
     import shlex
 
-    changed = [name for name in sorted(after) if name in SETTINGS or after[name] != before.get(name)]
+    changed = [
+        name for name in sorted(after) if name in environment.SETTINGS or after[name] != before.get(name)
+    ]
     lines = [*(f"{name}={shlex.quote(after[name])}" for name in changed), shlex.join(words)]
     # As bytes: what the caller gave may be no valid text.
     sys.stdout.buffer.write(os.fsencode("\n".join(lines) + "\n"))

@@ -15,7 +15,7 @@ from cotenant import segment
 from cotenant.doctor.child import PROBE_SECONDS, ended, last_line
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.errors import Problem
-from cotenant.launch import native_files, preload
+from cotenant.launch import environment, native_files
 
 
 def self_test(machine: Machine) -> Finding:
@@ -95,8 +95,7 @@ def can_probe(machine: Machine) -> bool:
 @contextmanager
 def private_tenancy(machine: Machine) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     """The environments of a program without the interposer and of a tenant that disturbs nobody. Raises Problem."""
-    plain = dict(machine.environment) | {"LD_LIBRARY_PATH": library_path(machine)}
-    preload.drop_shims(plain)
+    plain = environment.of_no_tenant(machine.environment) | {"LD_LIBRARY_PATH": library_path(machine)}
     # A segment of its own, but in the same folder, because a driver may refuse to register memory of other file
     # systems.
     beside = segment.path_for(machine.environment).parent
@@ -108,17 +107,8 @@ def private_tenancy(machine: Machine) -> Iterator[tuple[dict[str, str], dict[str
             segment.ensure(path)
         except segment.BadSegment as error:
             raise Problem(f"no segment: {error}") from None
-        yield (
-            plain,
-            plain
-            | {
-                "COTENANT_DRIVER": str(machine.driver_file),
-                "COTENANT_SEGMENT": str(path),
-                "COTENANT_CLASS": "production",
-                "COTENANT_TENANT": os.urandom(16).hex(),
-                "LD_PRELOAD": preload.with_shim(plain.get("LD_PRELOAD"), native_files.shim()),
-            },
-        )
+        assert machine.driver_file is not None
+        yield plain, environment.of_tenant(plain, machine.driver_file, path, "production")
 
 
 def library_path(machine: Machine) -> str:
@@ -128,10 +118,10 @@ def library_path(machine: Machine) -> str:
     )
 
 
-def run_probe(environment: Mapping[str, str], *options: str) -> tuple[dict[str, Any] | None, str]:
+def run_probe(variables: Mapping[str, str], *options: str) -> tuple[dict[str, Any] | None, str]:
     """What the probe measured, or why it could not."""
     try:
-        child = ended([str(native_files.probe()), *options], environment)
+        child = ended([str(native_files.probe()), *options], variables)
         if child.returncode != 0:
             return None, last_line(child.stderr) or f"the probe ended with status {child.returncode}"
         return dict(json.loads(child.stdout)), ""
