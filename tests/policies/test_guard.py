@@ -11,9 +11,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cotenant.classes import TenantClass
-from cotenant.policies.guard import FIRST_CALIBRATION_US, Guard
-from cotenant.policies.guard_allowance import SHARE
-from cotenant.policies.guard_position import STRICT, TOLERANT
+from cotenant.policies.guard.allowance import SHARE
+from cotenant.policies.guard.policy import FIRST_CALIBRATION_US, Guard
+from cotenant.policies.guard.position import STRICT, TOLERANT
 from cotenant.policies.interface import Knobs, Rule, Tenant, TenantKnobs, View
 from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
 

@@ -9,12 +9,12 @@ import pytest
 
 from cotenant.classes import TenantClass
 from cotenant.policies.back_off import BackOff
-from cotenant.policies.guard_allowance import SAVED_US, SHARE, Allowance
-from cotenant.policies.guard_cost import Alone, Below, Meter, Window
-from cotenant.policies.guard_job import Job
-from cotenant.policies.guard_position import HOLD_US, SHUT, STRICT, TOLERANT, Mixer, in_words
-from cotenant.policies.guard_promise import AIM, MOST_ASIDE, Effect, Promise
-from cotenant.policies.guard_worth import Worth
+from cotenant.policies.guard.allowance import SAVED_US, SHARE, Allowance
+from cotenant.policies.guard.cost import Alone, Below, Meter, Window
+from cotenant.policies.guard.job import Job
+from cotenant.policies.guard.position import HOLD_US, SHUT, STRICT, TOLERANT, Mixer, in_words
+from cotenant.policies.guard.promise import AIM, MOST_ASIDE, Effect, Promise
+from cotenant.policies.guard.worth import Worth
 from cotenant.policies.interface import Tenant
 
 TICK_US = 10_000.0

@@ -10,8 +10,8 @@ import random
 
 import pytest
 
-from cotenant.policies.guard import Guard
-from cotenant.policies.guard_allowance import SAVED_US, SHARE
+from cotenant.policies.guard.allowance import SAVED_US, SHARE
+from cotenant.policies.guard.policy import Guard
 from tests.policies.plant import Neighbour, Plant, Production
 from tests.policies.scenarios import SECONDS, scenario
 

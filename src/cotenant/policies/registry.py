@@ -23,7 +23,7 @@ DEFAULT = "guard"
 SHORTEST_TICK_MS, LONGEST_TICK_MS = 10, 60_000
 
 BUILT_IN = {
-    "guard": "cotenant.policies.guard:Guard",
+    "guard": "cotenant.policies.guard.policy:Guard",
     "strict": "cotenant.policies.strict:Strict",
     "fair": "cotenant.policies.fair:Fair",
     "none": "cotenant.policies.none:NoPolicy",

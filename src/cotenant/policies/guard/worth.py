@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotenant.policies.back_off import BackOff
-from cotenant.policies.guard_position import STRICT, TOLERANT
+from cotenant.policies.guard.position import STRICT, TOLERANT
 
 GAIN = 0.05
 HALF_LIFE_US, ENOUGH_US = 10_000_000, 1_000_000

@@ -1,6 +1,6 @@
 """One production job under guard: what was promised to it, and where its lever stands.
 
-With a stated promise the lever follows guard_promise.py.
+With a stated promise the lever follows promise.py.
 
 A job without one stands at STRICT, so every pause of it is given away, or at TOLERANT where company is harmless. It is
 tried there when its slowdown at STRICT is under HARMLESS, and no sooner than after a minute at work beside others.
@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cotenant.policies.back_off import BackOff
-from cotenant.policies.guard_cost import Alone, Meter, Window
-from cotenant.policies.guard_position import STRICT, TOLERANT, in_words
-from cotenant.policies.guard_promise import Promise
+from cotenant.policies.guard.cost import Alone, Meter, Window
+from cotenant.policies.guard.position import STRICT, TOLERANT, in_words
+from cotenant.policies.guard.promise import Promise
 from cotenant.policies.interface import Tenant
 
 # A job that has launched nothing for 8 of its usual gaps is not looked after: its pause is given away.

@@ -1,6 +1,6 @@
 """A stated promise: how much of their time those below may have.
 
-Two numbers are learned about a job, each from the windows at one level (guard_cost.py), old ones being forgotten:
+Two numbers are learned about a job, each from the windows at one level (cost.py), old ones being forgotten:
 
     strict = sum(slowdown) / sum(share)                       while they run in its pauses
     extra  = sum(slowdown - strict) / sum(share)              what company adds to that
@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from cotenant.policies.guard_cost import ODD, Alone, Window
-from cotenant.policies.guard_position import SHUT, STRICT, TOLERANT
+from cotenant.policies.guard.cost import ODD, Alone, Window
+from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
 
 AIM = 0.92  # of the promise
 FRESH_US = 3_000_000

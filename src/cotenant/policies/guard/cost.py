@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cotenant.policies.guard_position import SHUT, STRICT, TOLERANT
+from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
 from cotenant.policies.interface import Tenant
 from cotenant.policies.window import Growth
 

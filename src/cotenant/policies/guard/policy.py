@@ -1,6 +1,6 @@
 """guard: a production job slows down by no more than was promised, and everything else is given away.
 
-What it measures, for each production job, in windows of the time that it is at work (guard_cost.py):
+What it measures, for each production job, in windows of the time that it is at work (cost.py):
 
     cost     = d(busy_us) / d(operations)       GPU-busy time that one operation takes
     alone    = the cost while nobody below runs, a running mean with its spread
@@ -8,24 +8,24 @@ What it measures, for each production job, in windows of the time that it is at 
 
 Moments in which the memory of one below moves to the host or back are left out: no position stops a move.
 
-What it turns, a position for each production job (guard_position.py); the smallest of those at work counts:
+What it turns, a position for each production job (position.py); the smallest of those at work counts:
 
     SHUT  those below are shut     STRICT  they run while production is idle     TOLERANT  production tolerates company
 
-Between two of these both are taken in turn, 20 ms each or longer. With a stated promise (guard_promise.py):
+Between two of these both are taken in turn, 20 ms each or longer. With a stated promise (promise.py):
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)       both learned from the windows at these levels
     position    = where slowdown(p) is 0.92 of the promise
 
 A job without one stands at STRICT, so every pause of it is given away, or at TOLERANT where a trial has shown that
-company is harmless (guard_job.py).
+company is harmless (job.py).
 
-Company must also be worth it (guard_worth.py): where those below get less than 5 % more done at TOLERANT than at
+Company must also be worth it (worth.py): where those below get less than 5 % more done at TOLERANT than at
 STRICT, no position is over STRICT for a while.
 
 The cost alone is learned whenever those below pause or a position shuts them. Where it is needed and not known, is 20 s
 old, or may have changed, they are shut for up to 0.4 s (1 s where nothing is known yet): altogether 5 % of the time at
-most (guard_allowance.py). Without a stated promise it is needed for a trial only.
+most (allowance.py). Without a stated promise it is needed for a trial only.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from functools import partial
 from typing import ClassVar
 
 from cotenant.classes import TenantClass
-from cotenant.policies.guard_allowance import SHARE, Allowance
-from cotenant.policies.guard_cost import Below
-from cotenant.policies.guard_job import FREE, RETRY_US, Job
-from cotenant.policies.guard_position import SHUT, STRICT, TOLERANT, Mixer, in_words
-from cotenant.policies.guard_promise import Promise
-from cotenant.policies.guard_worth import Worth
+from cotenant.policies.guard.allowance import SHARE, Allowance
+from cotenant.policies.guard.cost import Below
+from cotenant.policies.guard.job import FREE, RETRY_US, Job
+from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
+from cotenant.policies.guard.promise import Promise
+from cotenant.policies.guard.worth import Worth
 from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 
