@@ -1,4 +1,4 @@
-"""`cotenant run`: the command becomes a tenant of the GPU it uses. launch/environment.py has what its process is told."""
+"""`cotenant run`: the command becomes a tenant of the GPU it uses (launch/environment.py)."""
 
 from __future__ import annotations
 
