@@ -27,8 +27,9 @@ try:
     from moves import saw
     from report import PROMISE, as_markdown, into_page, promise_broken
 
-    from cotenant import crowding, holding, segment
+    from cotenant import holding, segment
     from cotenant.errors import Problem, narrate
+    from cotenant.tenants import memory_knobs
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in the Python that has cotenant; --python names the one that has PyTorch"
@@ -98,7 +99,7 @@ def together(
     found: dict[str, Any],
 ) -> None:
     path = setting.segment()
-    crowding.change(path, crowding.Change(stay_ms=options.stay))
+    memory_knobs.change(path, memory_knobs.Change(stay_ms=options.stay))
     for job in trainings:
         job.wait_for("ready", START_SECONDS)
     found["helper"] = ["ready 1" in job.lines for job in trainings]

@@ -189,13 +189,13 @@ class Machine:
         self.path = Path(env["COTENANT_SEGMENT"])
         segment.ensure(self.path)
         # A machine that is busy with other things may hold a tenant up: nobody here counts as stopped.
-        self.set_crowding(stale_ms=60_000)
+        self.set_memory_knobs(stale_ms=60_000)
         self.file.write_bytes(bytes(ctypes.sizeof(Faults)))
         with self.file.open("r+b") as file:
             self.faults = Faults.from_buffer(mmap.mmap(file.fileno(), 0))
         self.jobs: list[Job] = []
 
-    def set_crowding(self, **values: int) -> None:
+    def set_memory_knobs(self, **values: int) -> None:
         """What `cotenant ctl` writes for all tenants: headroom (1 + bytes), host_memory, stay_ms; and stale_ms."""
         header = segment.Header.from_buffer(segment.writable(self.path))
         for name, value in values.items():

@@ -47,7 +47,7 @@ def built(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
 @pytest.fixture
 def machine(built: Built, softgpu_env: dict[str, str], tmp_path: Path) -> Iterator[Machine]:
     one = Machine(built, softgpu_env, tmp_path)
-    one.set_crowding(headroom=1, stay_ms=50)
+    one.set_memory_knobs(headroom=1, stay_ms=50)
     yield one
     one.end()
 

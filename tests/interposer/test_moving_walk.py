@@ -74,14 +74,14 @@ class Walk(RuleBasedStateMachine):
         place = folder / f"walk-{Walk.number}"
         place.mkdir()
         self.machine = Machine(built, env | {"COTENANT_SEGMENT": str(place / "segment")}, place)
-        self.machine.set_crowding(headroom=1, stay_ms=20)
+        self.machine.set_memory_knobs(headroom=1, stay_ms=20)
         self.budget, self.something_fails = 0, False
         self.players: dict[str, Player] = {}
 
     @initialize(budget=st.sampled_from((48 * MiB, 96 * MiB, 1024 * MiB)))
     def begin(self, budget: int) -> None:
         self.budget = budget
-        self.machine.set_crowding(host_memory=budget)
+        self.machine.set_memory_knobs(host_memory=budget)
         for name in ("production", "one", "other"):
             self.start(name)
         for name in ("one", "other"):
@@ -281,7 +281,7 @@ def test_what_a_paused_job_waits_for_is_not_held(
     softgpu_env: dict[str, str], native: Path, tmp_path: Path
 ) -> None:
     machine = Machine(Built(tmp_path, native), softgpu_env, tmp_path)
-    machine.set_crowding(headroom=1)
+    machine.set_memory_knobs(headroom=1)
     try:
         one = machine.start("opportunistic", COTENANT_CAPACITY=str(CAPACITY))
         above = machine.start("production", COTENANT_CAPACITY=str(CAPACITY))

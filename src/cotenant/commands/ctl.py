@@ -12,9 +12,10 @@ from pathlib import Path
 
 import click
 
-from cotenant import classes, crowding, segment, units
+from cotenant import classes, segment, units
 from cotenant.cli import OneOf, segment_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.tenants import memory_knobs
 
 PATIENCE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
@@ -159,18 +160,18 @@ def command(
         if value is not None
     }
     stay_ms = None if stay_us is None else -(-stay_us // 1000)
-    crowd = crowding.Change(capacity, headroom, host_memory, stay_ms)
-    if pid is None and (policy is not None or crowd) and not wanted:
+    knobs = memory_knobs.Change(capacity, headroom, host_memory, stay_ms)
+    if pid is None and (policy is not None or knobs) and not wanted:
         if policy is not None:
             change_policy(path, policy)
-        if crowd:
-            crowding.change(path, crowd)
-            narrate("; ".join(crowding.in_words(crowd)))
+        if knobs:
+            memory_knobs.change(path, knobs)
+            narrate("; ".join(memory_knobs.in_words(knobs)))
         return
     if pid is None:
         hint = "cotenant ctl PID --class ... for a tenant, cotenant ctl --policy NAME for all"
         raise Problem("no process number given", hint, USAGE)
-    if policy is not None or crowd:
+    if policy is not None or knobs:
         what = "a policy is" if policy is not None else "capacity, headroom, host memory and stay are"
         raise Problem(f"{what} for all tenants", "leave the process number out", USAGE)
     if not wanted:

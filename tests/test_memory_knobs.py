@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import crowding, segment
+from cotenant import segment
 from cotenant.errors import Problem
+from cotenant.tenants import memory_knobs
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -47,13 +48,13 @@ def test_what_is_said_stands_in_the_segment_and_the_rest_stays(
 
 def test_a_capacity_is_for_gpus_that_are_known(path: Path) -> None:
     with pytest.raises(Problem, match="no GPU has been used yet"):
-        crowding.change(path, crowding.Change(capacity=1 << 30))
+        memory_knobs.change(path, memory_knobs.Change(capacity=1 << 30))
     with path.open("r+b") as file:
         for number in (0, 2):
             gpu = segment.Header.gpus.offset + number * ctypes.sizeof(segment.Gpu)
             file.seek(gpu + segment.Gpu.known.offset)
             file.write(segment.GPU_VALID.to_bytes(4, "little"))
-    crowding.change(path, crowding.Change(capacity=1 << 30))
+    memory_knobs.change(path, memory_knobs.Change(capacity=1 << 30))
     assert [gpu.capacity for gpu in header(path).gpus[:3]] == [1 << 30, 0, 1 << 30]
 
 

@@ -1,0 +1,1 @@
+"""What commands say about running tenants, and what they ask of them."""
