@@ -54,7 +54,8 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
 
 
 def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
-    from cotenant import gpu_states, waiting
+    from cotenant import gpu_states
+    from cotenant.tenants import wait_reasons
 
     now_ns = segment.now_ns()
     shown = gpu_states.read(path)
@@ -64,7 +65,7 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
             "uuid": use.uuid,
             "has_work": use.busy,
             "waits": use.gated and use.busy,
-            "why": list(waiting.reasons(seen, tenant, use, now_ns)),
+            "why": list(wait_reasons.reasons(seen, tenant, use, now_ns)),
             "below_floor": use.below_floor,
             "used_seconds": use.used_ns / 1e9,
             "busy_seconds": use.busy_ns / 1e9,
@@ -80,7 +81,7 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
     return {
         "pid": tenant.pid,
         "program": tenant.program,
-        "class": waiting.class_name(tenant),
+        "class": wait_reasons.class_name(tenant),
         "weight": tenant.weight / 1000,
         "slowdown": tenant.slowdown / 1000 or None,
         "floor": tenant.floor / 1000,
