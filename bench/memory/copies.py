@@ -16,8 +16,8 @@ import time
 try:
     from jobs import Job, Setting, measure_prepared, parallel, parser_with_commands
 
-    from cotenant import holding
     from cotenant.demo.figures import percentile
+    from cotenant.tenants import pausing
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in a Python that has cotenant and cuda-bindings"
@@ -46,18 +46,18 @@ def move(setting: Setting, mover: Job, times: int) -> tuple[Spans, list[float], 
     leaving, returning = [], []
     for number in range(WARM_UPS + times):
         began = time.monotonic()
-        holding.pause(path, mover.pid)
+        pausing.pause(path, mover.pid)
         gone = time.monotonic()
         time.sleep(BETWEEN_SECONDS)
         set_out = time.monotonic()
-        holding.resume(path, mover.pid, START_SECONDS)
+        pausing.resume(path, mover.pid, START_SECONDS)
         back = time.monotonic()
         time.sleep(BETWEEN_SECONDS)
         if number < WARM_UPS:
             continue
         for what, span in zip(spans, ((began, gone), (gone, set_out), (set_out, back)), strict=True):
             spans[what].append(span)
-        tenant = holding.tenant_with(path, mover.pid)
+        tenant = pausing.tenant_with(path, mover.pid)
         leaving.append(tenant.leaving_ns / 1e9)
         returning.append((tenant.transfer_ns - tenant.leaving_ns) / 1e9)
     return spans, leaving, returning

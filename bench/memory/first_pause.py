@@ -13,7 +13,7 @@ import time
 try:
     from jobs import Job, Setting, measure_prepared, parallel, parser_with_commands
 
-    from cotenant import holding
+    from cotenant.tenants import pausing
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in a Python that has cotenant and cuda-bindings"
@@ -35,9 +35,9 @@ def pauses(setting: Setting, job: Job) -> list[float]:
     found = []
     for _ in range(PAUSES):
         began = time.monotonic()
-        holding.pause(setting.segment(), job.pid)
+        pausing.pause(setting.segment(), job.pid)
         found.append(time.monotonic() - began)
-        holding.resume(setting.segment(), job.pid, SECONDS)
+        pausing.resume(setting.segment(), job.pid, SECONDS)
     return found
 
 

@@ -27,9 +27,9 @@ try:
     from moves import saw
     from report import PROMISE, as_markdown, into_page, promise_broken
 
-    from cotenant import holding, segment
+    from cotenant import segment
     from cotenant.errors import Problem, narrate
-    from cotenant.tenants import memory_knobs
+    from cotenant.tenants import memory_knobs, pausing
 except ImportError as missing:
     raise SystemExit(
         f"error: {missing}\nhint: run this in the Python that has cotenant; --python names the one that has PyTorch"
@@ -130,7 +130,7 @@ def together(
         time.sleep(0.005)
     found["steps"] = [len(job.losses()) - had for job, had in zip(trainings, before, strict=True)]
     for job in trainings:
-        holding.pause(path, job.pid)
+        pausing.pause(path, job.pid)
     progress("the server alone again")
     server.say("mark alone")
     time.sleep(alone_seconds(options))
@@ -155,16 +155,16 @@ def by_hand(setting: Setting, job: Job, options: argparse.Namespace) -> dict[str
     chance = random.Random(1)
     samples = []
     for _ in range(options.pauses):
-        holding.resume(path, job.pid, 60)
+        pausing.resume(path, job.pid, 60)
         began = time.monotonic()
         job.wait_for_more_losses(BETWEEN_PAUSES, 60)
         time.sleep(chance.random() * (time.monotonic() - began) / BETWEEN_PAUSES)
-        before = holding.tenant_with(path, job.pid)
+        before = pausing.tenant_with(path, job.pid)
         began = time.monotonic()
-        away = holding.pause(path, job.pid)
+        away = pausing.pause(path, job.pid)
         seconds = time.monotonic() - began
-        holding.resume(path, job.pid, 60)
-        back = holding.tenant_with(path, job.pid)
+        pausing.resume(path, job.pid, 60)
+        back = pausing.tenant_with(path, job.pid)
         samples.append(
             {
                 "pause_seconds": seconds,
@@ -185,12 +185,12 @@ def pauses_of_two(
     path = setting.segment()
     first, second = jobs
     progress("pausing by hand: at the end of a step")
-    holding.pause(path, second.pid)
+    pausing.pause(path, second.pid)
     found["step_end"] = by_hand(setting, first, options)
     progress("pausing by hand: amid a step")
-    holding.pause(path, first.pid)
+    pausing.pause(path, first.pid)
     found["amid"] = by_hand(setting, second, options)
-    holding.resume(path, first.pid, 60)
+    pausing.resume(path, first.pid, 60)
 
 
 def pauses_without_helper(setting: Setting, options: argparse.Namespace, found: dict[str, Any]) -> None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import holding, segment
+from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.segment import Where
+from cotenant.tenants import pausing
 from tests.conftest import REAL_GPU, TREE
 from tests.interposer.failing import FUNCTIONS, Built, Job, Machine, Manner, MiB
 from tests.waiting import wait_for
@@ -66,7 +67,7 @@ def attending_job(machine: Machine) -> Job:
 def pause(one: Job) -> bool:
     """Whether it left."""
     try:
-        return holding.pause(one.path, one.pid).where == Where.away
+        return pausing.pause(one.path, one.pid).where == Where.away
     except Problem:
         return False
 
@@ -97,11 +98,11 @@ def go_and_come(machine: Machine, one: Job) -> None:
     wait_for(lambda: agrees(machine, one))
     if faults.lasting:
         # It tries again and again, and stays as it is, until the driver is itself again.
-        holding.resume(one.path, one.pid, 0.02)
+        pausing.resume(one.path, one.pid, 0.02)
         wait_for(lambda: bool(faults.fired))
         wait_for(lambda: one.seen().where in (Where.resident, Where.away) and agrees(machine, one))
         faults.armed = 0
-    assert holding.resume(one.path, one.pid, 30).where == Where.resident
+    assert pausing.resume(one.path, one.pid, 30).where == Where.resident
     wait_for(lambda: bool(faults.checks == faults.wanted_checks))
     assert faults.torn == 0
     wait_for(lambda: agrees(machine, one))
@@ -214,7 +215,7 @@ def test_what_is_bound_to_a_multicast_object_stays(machine: Machine) -> None:
     assert pause(one)
     seen = one.seen()
     assert (bytes_on_gpu(seen), seen.host_bytes) == (8 * MiB, 8 * MiB)
-    assert holding.resume(one.path, one.pid, 30).where == Where.resident
+    assert pausing.resume(one.path, one.pid, 30).where == Where.resident
     one.tell("check", "whole")
 
 
@@ -242,7 +243,7 @@ def test_what_goes_wrong_with_host_memory_is_counted_as_it_is(machine: Machine) 
         one = machine.start("opportunistic")
         for _ in range(4):
             one.tell(f"add alloc {32 * MiB}", "added")
-        assert pause(one) and holding.resume(one.path, one.pid, 30).where == Where.resident
+        assert pause(one) and pausing.resume(one.path, one.pid, 30).where == Where.resident
         assert agrees(machine, one) and machine.faults.pinned() == 128 * MiB
         machine.faults.arm("cuMemHostUnregister", 2, manner)
         for _ in range(4):
@@ -250,7 +251,7 @@ def test_what_goes_wrong_with_host_memory_is_counted_as_it_is(machine: Machine) 
         wait_for(lambda: bool(machine.faults.fired) and machine.faults.pinned() == 0)
         wait_for(lambda: agrees(machine, one))  # noqa: B023
         one.tell(f"add alloc {40 * MiB}", "added")
-        assert pause(one) and holding.resume(one.path, one.pid, 30).where == Where.resident
+        assert pause(one) and pausing.resume(one.path, one.pid, 30).where == Where.resident
         one.tell("check", "whole")
         assert agrees(machine, one)
         one.kill()
@@ -307,7 +308,7 @@ def test_what_a_pause_that_was_stopped_half_way_says(
         assert done.returncode == 0 and done.stderr.endswith(said), done.stderr
         assert machine.faults.fired
         machine.faults.armed = 0
-        assert holding.resume(one.path, one.pid, 30).where == Where.resident
+        assert pausing.resume(one.path, one.pid, 30).where == Where.resident
     one.tell("check", "whole")
 
 

@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from cotenant import holding, segment
+from cotenant import segment
 from cotenant.segment import Where
+from cotenant.tenants import pausing
 from tests.conftest import REAL_GPU
 from tests.interposer.failing import FUNCTIONS, Built, Job, Machine, MiB
 from tests.waiting import wait_for
@@ -286,13 +287,13 @@ def test_what_a_paused_job_waits_for_is_not_held(
         one = machine.start("opportunistic", COTENANT_CAPACITY=str(CAPACITY))
         above = machine.start("production", COTENANT_CAPACITY=str(CAPACITY))
         one.tell(f"add alloc {8 * MiB}", "added")
-        holding.pause(machine.path, one.pid)
+        pausing.pause(machine.path, one.pid)
         for way in ("alloc", "ordered", "mapped"):
             one.say(f"add {way} {12 * MiB}")
         above.tell(f"add alloc {CAPACITY}", "added")
         above.tell("free", "freed")
         assert sum(use.memory_bytes for use in one.seen().uses) == 0
-        holding.resume(machine.path, one.pid, 30)
+        pausing.resume(machine.path, one.pid, 30)
         assert [one.hear() for _ in range(3)] == ["added"] * 3
         one.tell("check", "whole")
     finally:

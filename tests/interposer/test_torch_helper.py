@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import holding, segment
+from cotenant import segment
 from cotenant.launch import python_path
 from cotenant.segment import Where
+from cotenant.tenants import pausing
 from tests.interposer.conftest import PROGRAMS
 from tests.waiting import wait_for
 
@@ -56,9 +57,9 @@ def listening(one: Tenant) -> None:
     """The helper's thread has asked for its first question: its answers count from now on."""
     path, pid = whereabouts(one)
     for _ in range(50):
-        before = holding.tenant_with(path, pid).dropped_bytes
-        holding.pause(path, pid)
-        now = holding.resume(path, pid, 30)
+        before = pausing.tenant_with(path, pid).dropped_bytes
+        pausing.pause(path, pid)
+        now = pausing.resume(path, pid, 30)
         if now.dropped_bytes > before:
             return
     pytest.fail("the helper says nothing")
@@ -78,13 +79,13 @@ def tell(one: Tenant, line: str, answer: str) -> None:
 def paused(one: Tenant) -> Iterator[tuple[Callable[[], bool], Callable[[], int]]]:
     """It is asked to leave; whether it has, and how much was dropped by then. It is back afterwards."""
     path, pid = whereabouts(one)
-    before = holding.tenant_with(path, pid).dropped_bytes
-    holding.ask(path, pid, hold=True)
+    before = pausing.tenant_with(path, pid).dropped_bytes
+    pausing.ask(path, pid, hold=True)
     yield (
-        lambda: holding.tenant_with(path, pid).where == Where.away,
-        lambda: holding.tenant_with(path, pid).dropped_bytes - before,
+        lambda: pausing.tenant_with(path, pid).where == Where.away,
+        lambda: pausing.tenant_with(path, pid).dropped_bytes - before,
     )
-    holding.resume(path, pid, 30)
+    pausing.resume(path, pid, 30)
 
 
 # --- the end of a step
@@ -124,11 +125,11 @@ def test_one_that_does_not_come_to_an_end_leaves_amid_its_step(training: Tenant)
 def test_who_need_not_leave_any_more_stays(training: Tenant) -> None:
     tell(training, "training.steps_of(0.6); training.begin(); say('amid')", "amid")
     path, pid = whereabouts(training)
-    left = holding.tenant_with(path, pid).times_left
-    holding.ask(path, pid, hold=True)
-    holding.ask(path, pid, hold=False)
+    left = pausing.tenant_with(path, pid).times_left
+    pausing.ask(path, pid, hold=True)
+    pausing.ask(path, pid, hold=False)
     tell(training, "training.end(); training.begin(); say('goes on')", "goes on")
-    assert holding.tenant_with(path, pid).times_left == left
+    assert pausing.tenant_with(path, pid).times_left == left
 
 
 def test_a_capture_is_not_held_up(training: Tenant) -> None:
@@ -184,16 +185,16 @@ def test_several_trainings_in_threads_go_on_and_end(tenant: Start) -> None:
     path, pid = whereabouts(one)
     wait_for(lambda: fewest() > 2)
     for _ in range(4):
-        holding.pause(path, pid)
+        pausing.pause(path, pid)
         before = fewest()
-        holding.resume(path, pid, 30)
+        pausing.resume(path, pid, 30)
         wait_for(lambda before=before: fewest() > before + 2)  # type: ignore[misc]
     # A child has the parent's thread that waits, and no mover that would let it go.
-    holding.ask(path, pid, hold=True)
+    pausing.ask(path, pid, hold=True)
     tell(one, "fork", "0")
-    holding.resume(path, pid, 30)
+    pausing.resume(path, pid, 30)
     # It ends while some are at the end of a step, and it is to leave.
-    holding.ask(path, pid, hold=True)
+    pausing.ask(path, pid, hold=True)
     one.say("go")
     assert one.finish() == "[]\n"
 

@@ -28,11 +28,12 @@ def command(pid: int, segment_file: Path | None) -> None:
     Its memory must be able to move: that of opportunistic tenants can, that of others with
     `cotenant run --oversubscribe`. What cannot move stays on the GPU; `cotenant explain PID` shows how much.
     """
-    from cotenant import holding, segment, units
+    from cotenant import segment, units
+    from cotenant.tenants import pausing
 
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
-    tenant = holding.pause(path, pid)
-    stuck = holding.could_still_go(tenant)
+    tenant = pausing.pause(path, pid)
+    stuck = pausing.could_still_go(tenant)
     left = sum(use.memory_bytes for use in tenant.uses) - stuck
     stays = f"; {units.size_shown(left)} that cannot move stay on the GPU" if left else ""
     if stuck:

@@ -36,10 +36,11 @@ def command(pid: int, wait_seconds: float, segment_file: Path | None) -> None:
     """Let the tenant with process number PID go on: its memory comes back to the same addresses as soon as there is
     room for all of it, and its threads with it.
     """
-    from cotenant import holding, segment, units
+    from cotenant import segment, units
+    from cotenant.tenants import pausing
 
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
-    tenant = holding.resume(path, pid, wait_seconds)
+    tenant = pausing.resume(path, pid, wait_seconds)
     if tenant.where == segment.Where.resident:
         narrate(f"{pid} ({tenant.program}) goes on")
     else:

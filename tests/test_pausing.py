@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cotenant import holding, segment
+from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.segment import Tenant, Where
+from cotenant.tenants import pausing
 
 PID = 4711
 NOW_NS = 1_000_000
@@ -36,7 +37,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tenant]]:
     found: list[Tenant] = []
     monkeypatch.setattr(segment, "ask", lambda path, pid, wanted: True)
     monkeypatch.setattr(segment, "now_ns", lambda: NOW_NS)
-    monkeypatch.setattr(holding, "tenants_of", lambda path: (found.pop(0) if len(found) > 1 else found[0],))
+    monkeypatch.setattr(pausing, "tenants_of", lambda path: (found.pop(0) if len(found) > 1 else found[0],))
     yield found
 
 
@@ -49,10 +50,10 @@ def test_what_it_refused_before_it_was_asked_does_not_count(looks: list[Tenant])
         replace(earlier, where=Where.leaving),
         replace(TENANT, where=Where.away),
     ]
-    assert holding.pause(Path("segment"), PID).where == Where.away
+    assert pausing.pause(Path("segment"), PID).where == Where.away
 
 
 def test_what_it_refuses_now_is_told(looks: list[Tenant]) -> None:
     looks += [TENANT, TENANT, replace(TENANT, refusal=DID_NOT_DRAIN, refused_ns=NOW_NS + 1)]
     with pytest.raises(Problem, match="its work on the GPU did not end in time"):
-        holding.pause(Path("segment"), PID)
+        pausing.pause(Path("segment"), PID)
