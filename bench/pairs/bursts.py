@@ -1,4 +1,4 @@
-"""Where the time of production's bursts went in a window, as its own watcher saw it (cotenant.breakdown)."""
+"""Where the time of production's bursts went in a window, as its own watcher saw it (cotenant.tenants.breakdown)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from cotenant import breakdown, segment
+from cotenant import segment
+from cotenant.tenants import breakdown
 
 _SUMS = ("busy_ns", "waits", "waited_ns", "gap_ns")
 

@@ -12,8 +12,8 @@ from catalogue import PROMISED, SOLO, Pair
 from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from rounds import Observation
 
-from cotenant.breakdown import Breakdown
 from cotenant.demo.figures import percentile
+from cotenant.tenants.breakdown import Breakdown
 
 # Two tails that are nearer than this are not told apart.
 NOTICEABLE = 1.02

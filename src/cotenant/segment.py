@@ -253,7 +253,7 @@ class Use:
     driver_bytes: int = 0  # of these, contexts, modules and what else the driver took by itself
     refused: int = 0  # allocations that the memory limit did not allow
     movable_bytes: int = 0  # of memory_bytes, what can go to host memory; the rest is pinned
-    # Of one that passes no gates: see cotenant.breakdown.
+    # Of one that passes no gates: see cotenant.tenants.breakdown.
     waits: int = 0
     waited_ns: int = 0
     gap_ns: int = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import breakdown
+from cotenant.tenants import breakdown
 from tests.interposer.test_gates import use
 from tests.interposer.test_sharing import busy, set_knob
 from tests.waiting import wait_for

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from cotenant import breakdown
+from cotenant.tenants import breakdown
 from cotenant.traces import Direction, Kind, Trace, read
 from tests.interposer.conftest import PROGRAMS
 from tests.waiting import wait_for

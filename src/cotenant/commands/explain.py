@@ -95,7 +95,7 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
 
 
 def breakdown_of(tenant: segment.Tenant, use: segment.Use) -> dict[str, Any] | None:
-    from cotenant import breakdown
+    from cotenant.tenants import breakdown
 
     found = breakdown.of(use) if tenant.tenant_class == TenantClass.production else None
     return vars(found) | {"text": list(breakdown.in_words(found))} if found else None

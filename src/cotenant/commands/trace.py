@@ -217,7 +217,7 @@ def load(file: Path) -> Trace:
 def print_tables(figures: dict[str, Any]) -> None:
     from rich.table import Table
 
-    from cotenant import breakdown
+    from cotenant.tenants import breakdown
 
     facts = figures["facts"]
     parts = breakdown.in_trace(facts)
