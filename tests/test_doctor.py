@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cotenant import gpus, segment
+from cotenant import segment
 from cotenant.doctor import checks, devices, installed, probing, shared_memory
 from cotenant.doctor.finding import Finding, Machine
+from cotenant.gpus import nvml
 from cotenant.launch import native_files
 from tests.segments import Written
 
@@ -139,14 +140,14 @@ def test_a_full_segment_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_divided_gpu_is_a_warning() -> None:
-    whole = gpus.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
-    divided = gpus.Gpu(1, "GPU-1", "0000:02:00.0", "H200", mig=True)
+    whole = nvml.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
+    divided = nvml.Gpu(1, "GPU-1", "0000:02:00.0", "H200", mig=True)
     assert devices.mig(machine(listed=[whole])).verdict == "ok"
     assert devices.mig(machine(listed=[whole, divided])).verdict == "warn"
 
 
 def test_hidden_gpus_are_a_failure() -> None:
-    gpu = gpus.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
+    gpu = nvml.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
     found = machine({"CUDA_VISIBLE_DEVICES": ""}, driver_file=Path("/x"), listed=[gpu])
     assert devices.gpu_list(found).verdict == "fail"
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant.errors import Problem
-from cotenant.gpus import Gpu, visible_devices
+from cotenant.gpus.naming import visible_devices
+from cotenant.gpus.nvml import Gpu
 
 if TYPE_CHECKING:
     from tests.conftest import Run

@@ -54,11 +54,11 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
 
 
 def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
-    from cotenant import gpu_states
+    from cotenant.gpus import states
     from cotenant.tenants import wait_reasons
 
     now_ns = segment.now_ns()
-    shown = gpu_states.read(path)
+    shown = states.read(path)
     gpus = [
         {
             "gpu": use.gpu,
@@ -73,8 +73,8 @@ def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[s
             "turn_us": use.turn_us,
             "switch_us": use.switch_us,
             "breakdown": breakdown_of(tenant, use),
-            "state": gpu_states.figures(shown, use.gpu),
-            "at_work": gpu_states.at_work(shown, tenant, use.gpu),
+            "state": states.figures(shown, use.gpu),
+            "at_work": states.at_work(shown, tenant, use.gpu),
         }
         for use in tenant.uses
     ]

@@ -334,11 +334,11 @@ def uuid_value(text: str) -> bytes:
 
 
 def installed_gpus() -> list[bytes]:
-    from cotenant import gpus
+    from cotenant.gpus import nvml
     from cotenant.launch import driver
 
     try:
-        known = gpus.installed(driver.find(os.environ)) or []
+        known = nvml.installed(driver.find(os.environ)) or []
     except driver.NoDriver:
         known = []
     uuids = [uuid for gpu in known for uuid in (gpu.instances if gpu.mig else (gpu.uuid,))]

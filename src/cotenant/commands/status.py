@@ -99,7 +99,7 @@ def command(output: str, segment_file: Path | None) -> None:
 
 
 def nvml_bytes() -> NvmlBytes:
-    from cotenant import process_memory
+    from cotenant.gpus import process_memory
 
     return process_memory.by_process(os.environ)
 
@@ -166,7 +166,7 @@ def rows(seen: segment.Snapshot, nvml: NvmlBytes) -> Iterator[Row]:
 def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
     import json
 
-    from cotenant import gpu_states
+    from cotenant.gpus import states
 
     tenants = [
         {
@@ -205,9 +205,9 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: NvmlBytes) -> None:
         }
         for tenant in seen.tenants
     ]
-    shown = gpu_states.read(path)
+    shown = states.read(path)
     gpus = [
-        {"gpu": number, "uuid": uuid, "state": gpu_states.figures(shown, number)}
+        {"gpu": number, "uuid": uuid, "state": states.figures(shown, number)}
         for number, uuid in seen.gpus.items()
     ]
     say(json.dumps({"segment": str(path), "gpus": gpus, "tenants": tenants}, indent=2))

@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cotenant import gpus, segment
+from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.gpus import nvml
 from cotenant.launch import driver
 from cotenant.policies.interface import GpuState, TenantId, View
 
@@ -152,7 +153,7 @@ def nvml_of_this_machine() -> Any:
         file = driver.find(os.environ)
     except driver.NoDriver:
         file = None
-    return gpus.open_nvml(file)
+    return nvml.start(file)
 
 
 def close(session: Session | None) -> None:

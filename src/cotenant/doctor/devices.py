@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cotenant import gpus
 from cotenant.doctor.finding import Finding, Machine
+from cotenant.gpus import naming
 
 
 def gpu_list(machine: Machine) -> Finding:
@@ -16,7 +16,7 @@ def gpu_list(machine: Machine) -> Finding:
         return Finding("gpu", "warn", "NVML is not there: GPUs cannot be listed", "install libnvidia-ml.so.1")
     if not machine.listed:
         return Finding("gpu", "fail", "NVML lists no GPU", "look at `nvidia-smi` and the container's devices")
-    visible = gpus.visible_now(machine.environment)
+    visible = naming.visible_now(machine.environment)
     facts = {"gpus": [vars(gpu) for gpu in machine.listed], "visible": visible}
     if visible == []:
         return Finding("gpu", "fail", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it or name a GPU", facts)

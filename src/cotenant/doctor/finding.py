@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cotenant import gpus
+from cotenant.gpus import nvml
 from cotenant.launch import driver, native_files
 
 Verdict = Literal["ok", "warn", "fail"]
@@ -32,7 +32,7 @@ class Machine:
     environment: Mapping[str, str]
     driver_file: Path | None
     no_driver: str
-    listed: list[gpus.Gpu] | None  # by NVML
+    listed: list[nvml.Gpu] | None  # by NVML
 
     @staticmethod
     def look(environment: Mapping[str, str]) -> Machine:
@@ -40,7 +40,7 @@ class Machine:
             file = driver.find(environment)
         except driver.NoDriver as error:
             return Machine(environment, None, str(error), None)
-        return Machine(environment, file, "", gpus.installed(file))
+        return Machine(environment, file, "", nvml.installed(file))
 
     @property
     def soft(self) -> bool:

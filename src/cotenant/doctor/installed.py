@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cotenant import gpus
 from cotenant.doctor.child import ended, last_line
 from cotenant.doctor.finding import Finding, Machine
+from cotenant.gpus import nvml
 from cotenant.launch import native_files, preload
 
 
@@ -72,8 +72,8 @@ def driver_library(machine: Machine) -> Finding:
 
 
 def driver_release(machine: Machine) -> str:
-    with gpus.nvml(machine.driver_file) as ml:
-        return gpus.text(ml.nvmlSystemGetDriverVersion()) if ml else ""
+    with nvml.session(machine.driver_file) as ml:
+        return nvml.text(ml.nvmlSystemGetDriverVersion()) if ml else ""
 
 
 def preloads(machine: Machine) -> Finding:

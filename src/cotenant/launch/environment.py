@@ -86,10 +86,10 @@ def of_no_tenant(inherited: Mapping[str, str]) -> dict[str, str]:
 
 def show_gpus(environment: dict[str, str], wanted: str) -> None:
     """Those that --gpu names, of those that are visible."""
-    from cotenant import gpus
+    from cotenant.gpus import naming, nvml
 
     driver_file = environment.get("COTENANT_DRIVER")
-    known = gpus.installed(Path(driver_file)) if driver_file else None
-    environment["CUDA_VISIBLE_DEVICES"] = gpus.visible_devices(wanted, environment, known)
+    known = nvml.installed(Path(driver_file)) if driver_file else None
+    environment["CUDA_VISIBLE_DEVICES"] = naming.visible_devices(wanted, environment, known)
     # It has been applied; a nested run would apply it a second time, to what is left visible.
     environment.pop("COTENANT_GPU", None)

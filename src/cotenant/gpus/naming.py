@@ -7,32 +7,14 @@ What NVML knows is checked; without NVML an index or UUID is passed on as it is.
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from cotenant.errors import USAGE, Problem
+from cotenant.gpus.nvml import Gpu
 
 PCI_ID = re.compile(r"(?:([0-9a-f]{4}|[0-9a-f]{8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.I)
 UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f-/]*", re.I)
-
-
-@dataclass(frozen=True)
-class Gpu:
-    index: int
-    uuid: str
-    pci_id: str
-    name: str
-    memory_bytes: int = 0
-    mig: bool = False
-    instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
-
-    def __str__(self) -> str:
-        return f"{self.index} {self.name} {self.uuid} {self.pci_id}"
 
 
 def visible_devices(wanted: str, environment: Mapping[str, str], gpus: Sequence[Gpu] | None) -> str:
@@ -114,67 +96,3 @@ def no_gpu(item: str, known: Iterator[str] | Sequence[str] | map[str], lead: str
 
 def pci_key(match: re.Match[str] | None) -> tuple[int, ...] | None:
     return None if match is None else tuple(int(part or "0", 16) for part in match.groups())
-
-
-def open_nvml(driver: Path | None) -> Any:
-    """The `pynvml` module, initialised with the NVML of this driver; nvmlShutdown ends it. Raises its NVMLError."""
-    import pynvml
-
-    beside = driver.parent / "libnvidia-ml.so.1" if driver else None
-    if beside and beside.exists():
-        with suppress(OSError):
-            # pynvml opens it by name, and a library loaded under this name is the one it gets.
-            ctypes.CDLL(str(beside), mode=ctypes.RTLD_GLOBAL)
-    pynvml.nvmlInit()
-    return pynvml
-
-
-@contextmanager
-def nvml(driver: Path | None) -> Iterator[Any]:
-    """The same while this lasts; None where there is none."""
-    import pynvml
-
-    try:
-        ml = open_nvml(driver)
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield ml
-    finally:
-        ml.nvmlShutdown()
-
-
-def installed(driver: Path | None) -> list[Gpu] | None:
-    """What NVML lists, None without NVML."""
-    with nvml(driver) as ml:
-        return None if ml is None else [describe(ml, i) for i in range(ml.nvmlDeviceGetCount())]
-
-
-def describe(ml: Any, index: int) -> Gpu:
-    device = ml.nvmlDeviceGetHandleByIndex(index)
-    try:
-        mig = ml.nvmlDeviceGetMigMode(device)[0] == ml.NVML_DEVICE_MIG_ENABLE
-    except ml.NVMLError:
-        mig = False
-    return Gpu(
-        index=index,
-        uuid=text(ml.nvmlDeviceGetUUID(device)),
-        pci_id=text(ml.nvmlDeviceGetPciInfo(device).busId),
-        name=text(ml.nvmlDeviceGetName(device)),
-        memory_bytes=int(ml.nvmlDeviceGetMemoryInfo(device).total),
-        mig=mig,
-        instances=tuple(instances(ml, device)) if mig else (),
-    )
-
-
-def instances(ml: Any, device: Any) -> Iterator[str]:
-    for i in range(ml.nvmlDeviceGetMaxMigDeviceCount(device)):
-        try:
-            yield text(ml.nvmlDeviceGetUUID(ml.nvmlDeviceGetMigDeviceHandleByIndex(device, i)))
-        except ml.NVMLError:
-            continue
-
-
-def text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cotenant import gpus
+from cotenant.gpus import nvml
 from cotenant.launch import driver
 
 
@@ -16,10 +16,10 @@ def by_process(environment: Mapping[str, str]) -> dict[tuple[str, int], int]:
     except driver.NoDriver:
         return {}
     found: dict[tuple[str, int], int] = {}
-    with gpus.nvml(driver_file) as ml:
+    with nvml.session(driver_file) as ml:
         for index in range(ml.nvmlDeviceGetCount()) if ml else ():
             device = ml.nvmlDeviceGetHandleByIndex(index)
-            uuid = gpus.text(ml.nvmlDeviceGetUUID(device))
+            uuid = nvml.text(ml.nvmlDeviceGetUUID(device))
             for process in processes(ml, device):
                 if process.usedGpuMemory is not None:
                     found[uuid, process.pid] = int(process.usedGpuMemory)
