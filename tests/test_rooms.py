@@ -1,0 +1,195 @@
+"""Nothing that is built on something is needed by it: no cycle of includes in native/, none of imports in src/.
+
+A header and the source of the same name are one room. Of Python, what is imported when a module is: imports inside
+functions and under TYPE_CHECKING do not count, nor that a submodule's import runs its package's `__init__` first.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+TREE = Path(__file__).parents[1]
+NATIVE, PYTHON = TREE / "native", TREE / "src"
+
+Graph = dict[str, set[str]]
+
+# Rooms that are tied together today. Untie one and take it from here; nothing is ever added.
+KNOWN_KNOTS: list[set[str]] = [
+    {
+        "shim/driver",
+        "shim/hooks",
+        "shim/memory_hooks",
+        "shim/moving_hooks",
+        "shim/nvml_hooks",
+        "shim/record_hooks",
+    },
+    {
+        "softgpu/capture",
+        "softgpu/context",
+        "softgpu/event",
+        "softgpu/kernels",
+        "softgpu/memory",
+        "softgpu/module",
+        "softgpu/pool",
+        "softgpu/stream",
+    },
+    {
+        "softgpu/engine",
+        "softgpu/engine_connection",
+        "softgpu/engine_start",
+        "softgpu/machine",
+    },
+    {
+        "tenant/graphs",
+        "tenant/green_contexts",
+        "tenant/membership",
+        "tenant/memory/borrowing",
+        "tenant/memory/boundary",
+        "tenant/memory/care",
+        "tenant/memory/handles",
+        "tenant/memory/ledger",
+        "tenant/memory/lending",
+        "tenant/memory/mappings",
+        "tenant/memory/mover",
+        "tenant/memory/pools",
+        "tenant/memory/postponed",
+        "tenant/memory/residence",
+        "tenant/memory/room",
+        "tenant/memory/unused",
+        "tenant/uncovered",
+    },
+    {
+        "wire/segment",
+        "wire/shared_segment",
+    },
+]
+
+
+def rooms_of_native() -> Graph:
+    graph: Graph = {}
+    for path in sorted(NATIVE.rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".inc"):
+            continue
+        room = graph.setdefault(room_of(path), set())
+        for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+            found = next((place for place in (NATIVE / name, path.parent / name) if place.exists()), None)
+            if found:
+                room.add(room_of(found.resolve()))
+    return without_loops(graph)
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(NATIVE).with_suffix("").as_posix()
+
+
+def modules_of_python() -> Graph:
+    modules = {module_of(path): path for path in sorted(PYTHON.rglob("*.py"))}
+    graph: Graph = {}
+    for module, path in modules.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        graph[module] = set()
+        for node in executed(ast.parse(path.read_text()).body):
+            graph[module] |= {name for name in imported(node, package, modules) if name in modules}
+    return without_loops(graph)
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PYTHON).with_suffix("").parts).removesuffix(".__init__")
+
+
+def executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run when a module is imported."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for name, field in ast.iter_fields(node):
+            if isinstance(field, list) and not (is_for_types and name == "body"):
+                yield from executed([one for one in field if isinstance(one, ast.stmt)])
+                for handler in (one for one in field if isinstance(one, ast.ExceptHandler)):
+                    yield from executed(handler.body)
+
+
+def imported(node: ast.stmt, package: str, modules: dict[str, Path]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (name.name for name in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        source = ".".join([*above, *([node.module] if node.module else [])])
+        for name in node.names:
+            submodule = f"{source}.{name.name}"
+            yield submodule if submodule in modules else source
+
+
+def without_loops(graph: Graph) -> Graph:
+    return {room: needs - {room} for room, needs in graph.items()}
+
+
+def reached_from(graph: Graph, room: str) -> set[str]:
+    reached: set[str] = set()
+    ahead = [room]
+    while ahead:
+        for needed in graph.get(ahead.pop(), set()) - reached:
+            reached.add(needed)
+            ahead.append(needed)
+    return reached
+
+
+def knots(graph: Graph) -> list[set[str]]:
+    """The rooms of which each needs, in the end, each."""
+    reached = {room: reached_from(graph, room) for room in graph}
+    found: list[set[str]] = []
+    for room in sorted(graph):
+        knot = {other for other in reached[room] if room in reached[other]}
+        if room in knot and knot not in found:
+            found.append(knot)
+    return found
+
+
+def a_cycle(graph: Graph, knot: set[str]) -> str:
+    """The shortest through the knot's first room: "a -> b -> a"."""
+    first = min(knot)
+    ways = [[first]]
+    while True:
+        longer: list[list[str]] = []
+        for way in ways:
+            for needed in sorted(graph[way[-1]] & knot):
+                if needed == first:
+                    return " -> ".join([*way, first])
+                if not any(needed in other for other in (*ways, *longer)):
+                    longer.append([*way, needed])
+        ways = longer
+
+
+def problems(graph: Graph, known: list[set[str]]) -> list[str]:
+    found = knots(graph)
+    tied = [f"{a_cycle(graph, knot)}  (of {sorted(knot)})" for knot in found if knot not in known]
+    untied = [f"not tied like this any more: {sorted(knot)}" for knot in known if knot not in found]
+    return tied + untied
+
+
+def of_native(known: list[set[str]]) -> list[set[str]]:
+    return [knot for knot in known if "/" in min(knot)]
+
+
+def test_no_room_of_native_includes_what_includes_it() -> None:
+    assert problems(rooms_of_native(), of_native(KNOWN_KNOTS)) == []
+
+
+def test_no_module_imports_what_imports_it() -> None:
+    python = [knot for knot in KNOWN_KNOTS if knot not in of_native(KNOWN_KNOTS)]
+    assert problems(modules_of_python(), python) == []
+
+
+def test_a_cycle_is_named() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}
+    assert problems(graph, []) == ["a -> b -> c -> a  (of ['a', 'b', 'c'])"]
+
+
+def test_a_known_knot_that_has_become_smaller_must_be_taken_from_the_list() -> None:
+    graph: Graph = {"a": {"b"}, "b": {"a"}, "c": set()}
+    assert problems(graph, [{"a", "b", "c"}])[-1] == "not tied like this any more: ['a', 'b', 'c']"
