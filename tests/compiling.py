@@ -22,6 +22,13 @@ import pytest
 
 TREE = Path(__file__).parents[1]
 
+# The room of that name, without what Python calls.
+WIRE = tuple(
+    f"native/wire/{path.name}"
+    for path in sorted((TREE / "native" / "wire").glob("*.cpp"))
+    if not path.stem.endswith("_c")
+)
+
 
 def cuda_headers() -> Path:
     """The folder of cuda.h, as CMakeLists.txt looks for it; the test is skipped where there is none."""

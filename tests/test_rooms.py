@@ -61,10 +61,6 @@ KNOWN_KNOTS: list[set[str]] = [
         "tenant/memory/unused",
         "tenant/uncovered",
     },
-    {
-        "wire/segment",
-        "wire/shared_segment",
-    },
 ]
 
 

@@ -1,4 +1,4 @@
-// Who has work and who may run: the mirror of native/wire/segment.cpp and of the watcher, by the same admission rules.
+// Who has work and who may run: the mirror of native/wire/gates.cpp and of the watcher, by the same admission rules.
 #include <algorithm>
 #include <cmath>
 

@@ -15,7 +15,10 @@
 #include "tenant/share.h"
 #include "tenant/streams.h"
 #include "tenant/time_slice.h"
+#include "wire/clock.h"
+#include "wire/gates.h"
 #include "wire/segment.h"
+#include "wire/shared_segment.h"
 
 namespace tenant {
 

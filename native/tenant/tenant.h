@@ -7,7 +7,6 @@
 #include "tenant/durations.h"
 #include "tenant/memory/pause.h"
 #include "tenant/streams.h"
-#include "wire/segment.h"
 
 namespace tenant {
 

@@ -1,5 +1,7 @@
-// The clock by which processes compare moments in the segment: CLOCK_MONOTONIC as the machine has it. In a time
-// namespace, which a container may have, that clock is shifted; the kernel tells by how much.
+// CLOCK_MONOTONIC as the machine has it. In a time namespace, which a container may have, that clock is shifted; the
+// kernel tells by how much.
+#include "wire/clock.h"
+
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
@@ -7,8 +9,6 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
-
-#include "wire/segment.h"
 
 namespace wire {
 

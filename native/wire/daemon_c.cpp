@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "wire/gates.h"
 #include "wire/segment.h"
+#include "wire/shared_segment.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 

@@ -10,9 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "wire/clock.h"
+
 namespace wire {
 
 namespace {
+
+constexpr uint64_t kAbandonedNs = 2000000000;  // an owner shows itself at least every 500 ms
 
 // 0: it cannot be read.
 uint64_t start_time(const char* stat_file) {
@@ -65,6 +69,12 @@ bool is_gone(const Identity& identity) {
     }
     errno = saved;
     return gone;
+}
+
+bool is_abandoned(const Slot& slot) {
+    Identity identity;
+    if (is_within(slot.heartbeat_ns.load(), kAbandonedNs)) return false;
+    return !read_identity(slot, &identity) || is_gone(identity);
 }
 
 }  // namespace wire

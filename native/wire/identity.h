@@ -20,6 +20,9 @@ void write_identity(Slot& slot, const Identity& identity);
 
 // Whether it is certain that there is no such process: it would be in our own PID namespace and is not.
 bool is_gone(const Identity& identity);
+// Whether a slot only looks live: nobody has shown itself there for long, and its process is gone, or nobody ever
+// signed.
+bool is_abandoned(const Slot& slot);
 
 inline bool operator==(const Identity& a, const Identity& b) {
     return a.pid == b.pid && a.started == b.started && a.pid_namespace == b.pid_namespace;

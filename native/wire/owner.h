@@ -6,7 +6,7 @@
 // another process could write. The thread must hold no robust mutex of the C library meanwhile.
 //
 // Where the kernel takes no such list (qemu-user has none) a tenant takes part all the same: when it dies, its
-// heartbeat grows old and its process is gone, and by that it is reaped (segment.cpp).
+// heartbeat grows old and its process is gone, and by that it is reaped (segment.h).
 #pragma once
 
 #include <linux/futex.h>

@@ -14,8 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "admission/admission.h"
 #include "wire/border.h"
-#include "wire/segment.h"
+#include "wire/clock.h"
+#include "wire/header.h"
 
 #ifndef FAULT_POINT
 #define FAULT_POINT()
@@ -278,33 +280,11 @@ bool is_strangers(const char* path, const struct stat& about) {
     return own == path || !strcmp(path, COTENANT_SHARED_SEGMENT);
 }
 
-bool is_ours(const Header& header, const char* path, std::string* why) {
-    if (header.version != kVersion || header.slots != kSlots)
-        *why = std::string(path) + " has layout version " + std::to_string(header.version) + ", this Cotenant uses " +
-               std::to_string(kVersion);
-    else if (header.slot_bytes != page_bytes())
-        *why = std::string(path) + " was made where pages have " + std::to_string(header.slot_bytes) +
-               " bytes, this kernel's have " + std::to_string(page_bytes());
-    else
-        return true;
-    return false;
-}
-
 const char* default_shared_segment() {
     struct stat about;
     bool is_roots = lstat(COTENANT_SHARED_SEGMENT, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == 0 &&
                     !(about.st_mode & (S_IWGRP | S_IWOTH));
     return is_roots ? COTENANT_SHARED_SEGMENT : nullptr;
-}
-
-Segment* reserve_segment() {
-    void* at = mmap(nullptr, mapped_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return nullptr;
-    auto* segment = static_cast<Segment*>(at);
-    attached(*segment).own = -1;
-    attached(*segment).process.store(getpid());
-    pthread_mutex_init(&attached(*segment).lock, nullptr);
-    return segment;
 }
 
 Segment* open_shared_segment(const char* folder, std::string* why) {

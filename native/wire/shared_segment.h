@@ -20,46 +20,15 @@
 // (flock) on it, so that a name stays with its file until then.
 #pragma once
 
-#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <time.h>
 
 #include <string>
 
-#include "wire/identity.h"
-#include "wire/owner.h"
+#include "wire/attached.h"
 #include "wire/wire.h"
 
 namespace wire {
-
-// What a process keeps for itself about a segment that it has open, right behind it.
-struct Attached {
-    char folder[3072];           // empty: the segment is one file, of one user
-    std::atomic<pid_t> process;  // whose lock it is
-    pthread_mutex_t lock;
-    Hold hold;      // of its slot
-    Identity self;  // that it has signed with
-    int own;        // the slot that this process has or had; -1: none
-    uid_t uid;
-    gid_t gid;
-    ino_t file;                           // of its slot
-    uint64_t present[kSlotWords];         // bit i: there is a file for slot i
-    uint64_t read_ns[kSlots];             // when it was last read
-    timespec changed;                     // when the slots' folder was, before these were listed
-    off_t folder_size;                    // then
-    Count members[kClasses][kSlotWords];  // as in Header
-    uint64_t next_look_ns, next_round_ns;
-    std::atomic<uint64_t> rung_ns;  // the bell, by this process
-};
-inline size_t mapped_bytes() {
-    return segment_bytes() + (sizeof(Attached) + page_bytes() - 1) / page_bytes() * page_bytes();
-}
-
-inline Attached& attached(Segment& segment) {
-    return *reinterpret_cast<Attached*>(reinterpret_cast<char*>(&segment) + segment_bytes());
-}
-inline bool is_shared(Segment& segment) { return attached(segment).folder[0] != 0; }
 
 // Where an administrator's segment is found without being named; null: there is none that belongs to root.
 const char* default_shared_segment();
@@ -67,11 +36,6 @@ const char* default_shared_segment();
 // Whether it lies where a user's or root's own is looked for, and is neither's. What is named explicitly is another
 // matter.
 bool is_strangers(const char* path, const struct stat& about);
-// Whether this build and this kernel can use it.
-bool is_ours(const Header& header, const char* path, std::string* why);
-
-// Memory for a segment, nothing mapped into it yet. Null: none.
-Segment* reserve_segment();
 Segment* open_shared_segment(const char* folder, std::string* why);
 // The header's file of a new one; the rest is folders (cotenant.shared_segment).
 bool create_shared_header(const char* file, std::string* why);

@@ -7,7 +7,10 @@
 #include <string>
 
 #include "wire/border.h"
+#include "wire/clock.h"
+#include "wire/gates.h"
 #include "wire/segment.h"
+#include "wire/shared_segment.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 

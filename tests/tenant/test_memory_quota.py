@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiling import compile_program
+from tests.compiling import WIRE, compile_program
 
 GiB = 1 << 30
 NONE = (1 << 64) - 1
@@ -19,12 +19,7 @@ def quota(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("quota"),
         "tests/tenant/memory_quota.cpp",
         "native/tenant/amounts.cpp",
-        "native/wire/border.cpp",
-        "native/wire/clock.cpp",
-        "native/wire/identity.cpp",
-        "native/wire/owner.cpp",
-        "native/wire/segment.cpp",
-        "native/wire/shared_segment.cpp",
+        *WIRE,
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiling import compile_program, cuda_headers
+from tests.compiling import WIRE, compile_program, cuda_headers
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +20,7 @@ def postponed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "native/tenant/memory/host_pool.cpp",
         "native/tenant/memory/fresh_blocks.cpp",
         "native/tenant/memory/host_memory.cpp",
-        "native/wire/border.cpp",
-        "native/wire/clock.cpp",
-        "native/wire/identity.cpp",
-        "native/wire/owner.cpp",
-        "native/wire/segment.cpp",
-        "native/wire/shared_segment.cpp",
+        *WIRE,
         define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",  # as test_eviction.py: what both have is compiled once
         headers=cuda_headers(),
     )

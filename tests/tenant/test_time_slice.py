@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiling import compile_program
+from tests.compiling import WIRE, compile_program
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +18,7 @@ def time_slice(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "native/tenant/time_slice.cpp",
         "native/tenant/settings.cpp",
         "native/tenant/amounts.cpp",
-        "native/wire/border.cpp",
-        "native/wire/clock.cpp",
-        "native/wire/identity.cpp",
-        "native/wire/owner.cpp",
-        "native/wire/segment.cpp",
-        "native/wire/shared_segment.cpp",
+        *WIRE,
     )
 
 

@@ -46,8 +46,11 @@ static int fault_signal = SIGKILL;
         if (fault_countdown-- == 0) raise(fault_signal); \
     } while (0)
 #include "../require.h"
+#include "wire/attached.cpp"
 #include "wire/border.cpp"
 #include "wire/clock.cpp"
+#include "wire/gates.cpp"
+#include "wire/header.cpp"
 #include "wire/identity.cpp"
 #include "wire/owner.cpp"
 #include "wire/segment.cpp"

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "wire/segment.h"
+#include "wire/clock.h"
 
 namespace tenant {
 

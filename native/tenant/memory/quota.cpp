@@ -4,6 +4,7 @@
 
 #include "tenant/amounts.h"
 #include "wire/segment.h"
+#include "wire/shared_segment.h"
 
 // A process may be killed between any two stores: tests define this to be killed at each place in turn.
 #ifndef FAULT_POINT

@@ -6,7 +6,7 @@
 #include "tenant/futex.h"
 #include "tenant/locked.h"
 #include "tenant/memory/mover.h"
-#include "wire/segment.h"
+#include "wire/clock.h"
 
 namespace tenant {
 

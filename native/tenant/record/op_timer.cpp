@@ -1,7 +1,7 @@
 #include "tenant/record/op_timer.h"
 
 #include "tenant/relaxed.h"
-#include "wire/segment.h"
+#include "wire/clock.h"
 
 namespace tenant {
 

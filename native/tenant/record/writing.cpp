@@ -10,7 +10,7 @@
 
 #include "tenant/membership.h"
 #include "tenant/record/recorder.h"
-#include "wire/segment.h"
+#include "wire/clock.h"
 
 namespace tenant {
 

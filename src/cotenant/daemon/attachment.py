@@ -21,7 +21,7 @@ from cotenant.classes import TenantClass
 from cotenant.policies import border
 from cotenant.policies.interface import Knobs, Tenant, TenantId, TenantKnobs, View
 
-# As native/wire/segment.cpp makes a new segment; tests/daemon/test_daemon.py holds them equal.
+# As native/wire/header.cpp makes a new segment; tests/daemon/test_daemon.py holds them equal.
 DEFAULTS = {"gate_every_us": 100, "in_flight_us": 50_000, "turn_us": 0}  # turn_us 0: learned
 NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)

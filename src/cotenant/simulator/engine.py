@@ -18,7 +18,7 @@ from cotenant.simulator.workload import ArrivalKind, Job, Program, program_of
 
 Progress = Callable[[float], None]  # told the virtual time in seconds, at each tick
 
-GATE_EVERY_US, IN_FLIGHT_US = 100.0, 50_000.0  # as native/wire/segment.cpp has them
+GATE_EVERY_US, IN_FLIGHT_US = 100.0, 50_000.0  # as native/wire/header.cpp has them
 TURN_US = 0.0  # 0: the engine's own, by the cost of a switch
 URGENT, NOT_URGENT = 0, 1
 

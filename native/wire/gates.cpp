@@ -1,0 +1,327 @@
+#include "wire/gates.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "wire/attached.h"
+#include "wire/border.h"
+#include "wire/clock.h"
+#include "wire/shared_segment.h"
+
+// A process may be killed between any two stores: tests define this to be killed at each place in turn.
+#ifndef FAULT_POINT
+#define FAULT_POINT()
+#endif
+
+namespace wire {
+
+namespace {
+
+constexpr int kMostTries = 100;
+// How far a tenant's turn key may be ahead of its equals' when it comes back, and behind: in GPU time of weight 1.
+constexpr uint64_t kLargestDebtNs = 20000000, kLargestClaimNs = 50000000;
+
+uint32_t rule_of(Segment& segment) { return rule_of(segment.header); }
+
+template <class Is>
+bool any_in(Segment& segment, uint32_t first, uint32_t last, Is&& is) {
+    for (uint32_t tenant_class = first; tenant_class <= last && tenant_class < kClasses; ++tenant_class)
+        for (int word = 0; word < kSlotWords; ++word)
+            for (uint64_t bits = members_of(segment)[tenant_class][word].load(); bits; bits &= bits - 1)
+                if (is(word * 64 + __builtin_ctzll(bits))) return true;
+    return false;
+}
+
+template <class Do>
+void for_each_in(Segment& segment, uint32_t first, uint32_t last, Do&& act) {
+    any_in(segment, first, last, [&](int index) {
+        act(index);
+        return false;
+    });
+}
+
+bool uses(const Slot& slot, int gpu) { return is_live(slot) && slot.gpus[gpu].figures.bursts.load(); }
+
+// The classes whose tenants share turns with one of `tenant_class`; none where it takes no turns.
+struct Classes {
+    uint32_t first, last;
+};
+Classes equals_of(uint32_t rule, uint32_t tenant_class) {
+    if (rule == admission::fair) return {0, kClasses - 1};
+    if (rule == admission::strict && tenant_class != production) return {tenant_class, tenant_class};
+    return {1, 0};
+}
+
+// By a controller or its rate: it cannot use a turn, so it keeps none from its equals.
+bool is_barred(const Slot& slot, int gpu) {
+    const OnGpu& here = slot.gpus[gpu];
+    return !here.below_floor.load() && (here.over_rate.load() || holds_until(here.shut_until_ns, now_ns()));
+}
+
+// One that is below its floor runs beside whoever has the turn, and is not waited for.
+admission::Equal as_equal(Segment& segment, int index, int gpu) {
+    const Slot& slot = segment.slot(index);
+    const OnGpu& here = slot.gpus[gpu];
+    uint64_t stop_ns = here.stop_ns.load();
+    bool is_there = has_work(segment, index, gpu);
+    return {here.turn_key.load(),
+            static_cast<uint32_t>(index),
+            is_there && here.ready.load() && !is_barred(slot, gpu),
+            here.holds_turn.load() != 0,
+            is_there && here.on.load() && !here.below_floor.load(),
+            stop_ns && !is_within(stop_ns, admission::kDrainNs)};
+}
+
+bool has_turn(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    admission::Equal self = as_equal(segment, index, gpu);
+    return !any_in(segment, equals.first, equals.last, [&](int other) {
+        return other != index && admission::waits_for(self, as_equal(segment, other, gpu));
+    });
+}
+
+// Of its equals that are ready; UINT64_MAX: none is.
+uint64_t least_ready_key(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    uint64_t least = UINT64_MAX;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        if (other == index) return;
+        admission::Equal one = as_equal(segment, other, gpu);
+        if (one.is_ready) least = std::min(least, one.turn_key_ns);
+    });
+    return least;
+}
+
+// Of its equals, at work or not.
+uint64_t largest_key(Segment& segment, int index, int gpu) {
+    constexpr uint64_t kGarbage = uint64_t{1} << 62;
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    uint64_t most = 0;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        uint64_t key = segment.slot(other).gpus[gpu].turn_key.load();
+        if (other != index && uses(segment.slot(other), gpu) && key < kGarbage) most = std::max(most, key);
+    });
+    return most;
+}
+
+// Its watcher may sleep there.
+void wake_at_gate(Flag& gate) { syscall(SYS_futex, &gate, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
+
+void step_off(OnGpu& here) {
+    here.ready.store(0);
+    here.on.store(0);
+    here.stop_ns.store(0);
+    here.holds_turn.store(0);
+}
+
+uint32_t closed_after(uint32_t gate) { return gate + 2 == open ? open + 2 : gate + 2; }
+
+}  // namespace
+
+bool is_stale(Segment& segment, uint64_t heartbeat_ns) {
+    return !is_within(heartbeat_ns, uint64_t{stale_ms(segment.header.knobs)} * 1000000);
+}
+
+bool has_work(Segment& segment, int index, int gpu) {
+    const Slot& slot = segment.slot(index);
+    return slot.gpus[gpu].busy.load() && is_live(slot) && !is_stale(segment, slot.heartbeat_ns.load());
+}
+
+bool anybody_at_work(Segment& segment, int index, int gpu) {
+    return any_in(segment, 0, kClasses - 1, [&](int other) { return other != index && has_work(segment, other, gpu); });
+}
+
+bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last) {
+    return any_in(segment, first, last, [&](int other) { return other != index && uses(segment.slot(other), gpu); });
+}
+
+bool any_floor(Segment& segment, int gpu) {
+    return any_in(segment, 0, kClasses - 1,
+                  [&](int other) { return segment.slot(other).floor.load() && uses(segment.slot(other), gpu); });
+}
+
+bool is_tolerant(const Slot& slot, int gpu) { return holds_until(slot.gpus[gpu].tolerant_until_ns, now_ns()); }
+
+bool is_above_busy(Segment& segment, int index, int gpu) {
+    uint32_t tenant_class = class_of(segment.slot(index));
+    return rule_of(segment) == admission::strict && tenant_class > 0 &&
+           any_in(segment, 0, tenant_class - 1,
+                  [&](int other) { return has_work(segment, other, gpu) && !is_tolerant(segment.slot(other), gpu); });
+}
+
+admission::Standing standing(Segment& segment, int index, int gpu) {
+    Slot& slot = segment.slot(index);
+    OnGpu& here = slot.gpus[gpu];
+    uint32_t tenant_class = class_of(slot);
+    return {tenant_class, is_above_busy(segment, index, gpu), has_turn(segment, index, gpu),
+            holds_until(here.shut_until_ns, now_ns()), here.over_rate.load() != 0,
+            // What is queued must end before its memory can go.
+            here.below_floor.load() != 0 || slot.residence.where.load() == leaving};
+}
+
+void catch_up(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    uint64_t least = UINT64_MAX;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        if (other != index && has_work(segment, other, gpu))
+            least = std::min(least, segment.slot(other).gpus[gpu].turn_key.load());
+    });
+    if (least == UINT64_MAX) return;
+    Count& key = segment.slot(index).gpus[gpu].turn_key;
+    key.store(std::clamp(key.load(), least, least + kLargestDebtNs));
+}
+
+void go_busy(Segment& segment, int index, int gpu) {
+    Slot& slot = segment.slot(index);
+    slot.heartbeat_ns.store(now_ns());
+    FAULT_POINT();
+    slot.gpus[gpu].busy.store(1);
+    FAULT_POINT();
+    close_gates_below(segment, index, gpu);
+    uint32_t rule = rule_of(segment), tenant_class = class_of(slot);
+    if (!admission::is_gated(rule, tenant_class)) return;
+    if (is_shared(segment)) look_at_rivals(segment, index, Look::now);
+    catch_up(segment, index, gpu);
+    FAULT_POINT();
+    go_ready(segment, index, gpu);
+}
+
+void go_idle(Segment& segment, int index, int gpu) {
+    Slot& slot = segment.slot(index);
+    slot.gpus[gpu].busy.store(0);
+    FAULT_POINT();
+    step_off(slot.gpus[gpu]);
+    FAULT_POINT();
+    refresh_gates(segment, class_of(slot), gpu);
+}
+
+void go_ready(Segment& segment, int index, int gpu) {
+    Slot& slot = segment.slot(index);
+    OnGpu& here = slot.gpus[gpu];
+    Classes equals = equals_of(rule_of(segment), class_of(slot));
+    here.ready.store(1);
+    FAULT_POINT();
+    // What it could not use while it was empty it has no claim to: nobody's key is ever far behind another's, whoever
+    // has work at the moment, so that nobody waits for long.
+    uint64_t most = largest_key(segment, index, gpu);
+    if (most > kLargestClaimNs && here.turn_key.load() < most - kLargestClaimNs)
+        here.turn_key.store(most - kLargestClaimNs);
+    if (refresh_gate(segment, index, gpu) || is_shared(segment)) return;
+    // Whoever is on may have run empty since it last looked.
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        if (other != index && as_equal(segment, other, gpu).is_on) wake_at_gate(segment.slot(other).gpus[gpu].gate);
+    });
+}
+
+void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns) {
+    Slot& slot = segment.slot(index);
+    bool had_turn = slot.gpus[gpu].on.load();
+    step_off(slot.gpus[gpu]);
+    FAULT_POINT();
+    if (had_turn) refresh_gates(segment, class_of(slot), gpu, ran_ns);
+}
+
+void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran_ns) {
+    Slot& slot = segment.slot(index);
+    OnGpu& here = slot.gpus[gpu];
+    here.on.store(0);
+    here.stop_ns.store(0);
+    FAULT_POINT();
+    // Somebody may be opening it: says that it is on before, and after.
+    if (here.gate.load() != gate) here.on.store(1);
+    refresh_gates(segment, class_of(slot), gpu, ran_ns);
+}
+
+void forgo_turn(Segment& segment, int index, int gpu) {
+    OnGpu& here = segment.slot(index).gpus[gpu];
+    uint64_t least = least_ready_key(segment, index, gpu);
+    if (least != UINT64_MAX && here.turn_key.load() <= least) here.turn_key.store(least + 1);
+    here.holds_turn.store(0);
+    FAULT_POINT();
+    here.ready.store(0);
+}
+
+bool is_equal_on(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    return any_in(segment, equals.first, equals.last, [&](int other) {
+        return other != index && is_live(segment.slot(other)) && segment.slot(other).gpus[gpu].on.load();
+    });
+}
+
+uint32_t ready_equals(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    uint32_t others = 0;
+    for_each_in(segment, equals.first, equals.last,
+                [&](int other) { others += other != index && as_equal(segment, other, gpu).is_ready; });
+    return others ? others + 1 : 0;
+}
+
+void close_gates_below(Segment& segment, int index, int gpu) {
+    const Slot& slot = segment.slot(index);
+    if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
+    for_each_in(segment, class_of(slot) + 1, kClasses - 1, [&](int below) {
+        Flag& gate = segment.slot(below).gpus[gpu].gate;
+        if (gate.fetch_add(2) + 2 == open) gate.fetch_add(2);
+    });
+}
+
+void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu, uint64_t ran_ns) {
+    if (is_shared(segment)) {
+        int own = attached(segment).own;
+        if (own >= 0) refresh_gate(segment, own, gpu);
+        return;
+    }
+    uint32_t first = rule_of(segment) == admission::fair ? 0 : tenant_class;
+    for_each_in(segment, first, kClasses - 1, [&](int index) { refresh_gate(segment, index, gpu, ran_ns); });
+}
+
+bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
+    OnGpu& here = segment.slot(index).gpus[gpu];
+    auto may_run = [&](bool* has_turn) {
+        uint32_t rule = rule_of(segment);
+        admission::Standing now = standing(segment, index, gpu);
+        *has_turn = now.has_turn && !is_barred(segment.slot(index), gpu) && admission::is_gated(rule, now.tenant_class);
+        return admission::may_run(rule, now);
+    };
+    bool goes = true, was_open = false;
+    // Somebody who writes nonsense without end is not waited for: the next look comes soon.
+    for (int tries = 0; tries < kMostTries; ++tries) {
+        uint32_t before = here.gate.load();
+        bool has_turn = false, ready = here.ready.load();
+        was_open = before == open;
+        goes = may_run(&has_turn);
+        // What it says of itself comes first: who looks after this finds it on.
+        if (!has_turn) here.holds_turn.store(0);
+        if (goes && ready) {
+            here.on.store(1);
+            here.stop_ns.store(0);
+            if (has_turn && !here.holds_turn.load()) {
+                here.switch_ns.store(ran_ns);
+                here.holds_turn.store(1);
+            }
+        }
+        FAULT_POINT();
+        if (goes != was_open && !here.gate.compare_exchange_strong(before, goes ? open : closed_after(before)))
+            continue;
+        // Its watcher may have found it standing just before.
+        if (goes && ready && !was_open) here.on.store(1);
+        if (is_shared(segment) && goes && !was_open) look_at_rivals(segment, index, Look::now);
+        if (goes == may_run(&has_turn)) break;
+    }
+    if (goes && !was_open && here.ready.load()) wake_at_gate(here.gate);
+    return goes;
+}
+
+void charge(Segment& segment, int index, int gpu, uint64_t ns) {
+    Slot& slot = segment.slot(index);
+    OnGpu& here = slot.gpus[gpu];
+    uint32_t weight = weight_of(slot);
+    here.used_ns.fetch_add(ns, std::memory_order_relaxed);
+    if (admission::is_gated(rule_of(segment), class_of(slot)))
+        here.turn_key.fetch_add(ns * 1000 / weight, std::memory_order_relaxed);
+}
+
+}  // namespace wire
