@@ -13,7 +13,7 @@ enum Rule : uint32_t {
     strict = 1,  // a class goes only while every class above it is idle; equals below production take turns by weight
     fair = 2,    // all take turns by weight, whatever their class
 };
-constexpr uint32_t kProduction = 0;
+constexpr uint32_t kProduction = 0, kStandard = 1, kOpportunistic = 2;  // the classes
 
 // Whether this class ever passes gates under this rule.
 inline bool is_gated(uint32_t rule, uint32_t tenant_class) {

@@ -12,10 +12,10 @@ constexpr double kLookUs = 500;          // how often the watcher looks at rates
 constexpr double kShortestInnerUs = 10;  // gates inside a graph are no closer than its kernels are long
 
 // When a share's credit is used up, or enough of it saved: at the soonest, since what is used may be less than `used`.
-double look_again_us(const tenant::Share& share, double of, double used) {
+double look_again_us(const admission::Share& share, double of, double used) {
     double credit = share.credit_us();
     double us = share.in_credit() ? (used > of ? credit / (used - of) : never)
-                                  : (used < of ? (tenant::Share::kTurnUs - credit) / (of - used) : never);
+                                  : (used < of ? (admission::Share::kTurnUs - credit) / (of - used) : never);
     return std::max(us, kLookUs);
 }
 
@@ -112,7 +112,7 @@ void Gpu::go_on_inside(Tenant& t) {
 // ---- gates ----------------------------------------------------------------------------------------------------------
 
 void Gpu::settle_budgets(Tenant& t) {
-    if (t.knobs.rate <= 0) t.of_rate = tenant::Share();
+    if (t.knobs.rate <= 0) t.of_rate = admission::Share();
     t.over_rate = t.knobs.rate > 0 && !t.of_rate.in_credit();
     t.below_floor = t.job->floor > 0 && t.of_floor.in_credit();
 }

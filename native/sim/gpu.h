@@ -20,14 +20,14 @@
 
 #include "admission/admission.h"
 #include "admission/cut.h"
+#include "admission/grace.h"
 #include "admission/moment.h"
+#include "admission/share.h"
 #include "admission/turns.h"
 #include "sim/histogram.h"
 #include "sim/job.h"
 #include "sim/machine.h"
 #include "sim/timers.h"
-#include "tenant/grace.h"
-#include "tenant/share.h"
 
 namespace sim {
 
@@ -165,7 +165,7 @@ class Gpu {
         double drain_us = 0;  // how long it has been on since the turn ended
         double kernel_end_us = 0;
         double waits_since_us = never;
-        tenant::Share of_rate, of_floor;
+        admission::Share of_rate, of_floor;
         double floor_work_us = 0;  // that its floor has been told of
         admission::RecentKernels recent_kernels;
         double noted_us = 0;  // when it last launched one
@@ -175,7 +175,7 @@ class Gpu {
         uint64_t place = 0;
         double speed = 0;
         TenantKnobs knobs;
-        tenant::Grace grace;
+        admission::Grace grace;
         Figures figures;
         std::vector<float> timeline;
 
@@ -228,7 +228,6 @@ class Gpu {
     void begin_turn(uint32_t tenant);
     uint32_t next_wanting(uint32_t after) const;
     double slice_of(const Tenant& t) const;
-    bool shares_slices(const Tenant& t) const;
     void share();
     void share_in_proportion();
     void share_in_order();

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "admission/time_slices.h"
 #include "sim/gpu.h"
-#include "tenant/time_slice.h"
 
 namespace sim {
 
@@ -26,13 +26,10 @@ double Gpu::slice_of(const Tenant& t) const {
     uint32_t weight = static_cast<uint32_t>(std::lround(t.job->weight * 1000));
     uint32_t above = 0;
     for (uint32_t i = 0; i < t.job->tenant_class; ++i) above += here_[i];
-    uint32_t us = tenant::time_slice_for({t.job->tenant_class, shares_slices(t), weight, above > 0, t.cuts});
+    bool shares = admission::shares_slices(t.job->tenant_class, t.job->floor > 0, here_[admission::kProduction] > 1,
+                                           floors_here_ > 0);
+    uint32_t us = admission::time_slice_for({t.job->tenant_class, shares, weight, above > 0, t.cuts});
     return us ? us : machine_.slice_us;
-}
-
-// As Membership::mind_time_slice sees it.
-bool Gpu::shares_slices(const Tenant& t) const {
-    return t.job->floor > 0 || (t.is_production() && (here_[t.job->tenant_class] > 1 || floors_here_ > 0));
 }
 
 // In the order of their numbers, round and round.

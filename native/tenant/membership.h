@@ -4,15 +4,15 @@
 
 #include <atomic>
 
+#include "admission/grace.h"
+#include "admission/share.h"
 #include "tenant/breakdown.h"
 #include "tenant/captures.h"
 #include "tenant/durations.h"
 #include "tenant/gpu_pages.h"
-#include "tenant/grace.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
 #include "tenant/settings.h"
-#include "tenant/share.h"
 #include "tenant/streams.h"
 #include "tenant/time_slice.h"
 #include "wire/clock.h"
@@ -180,14 +180,14 @@ class Membership {
         uint64_t since_ns = 0;  // when the streams were first seen empty
         bool on = false;        // and they have been so since
     } pauses_[wire::kGpus];
-    Grace grace_;
+    admission::Grace grace_;
     uint64_t accounted_ns_[wire::kGpus] = {};  // up to when its time was charged
     // As of the last look at a gate.
     uint64_t minded_ns_[wire::kGpus] = {};
     uint64_t used_then_ns_[wire::kGpus] = {};
     double done_then_us_[wire::kGpus] = {};
     uint32_t rules_then_[wire::kGpus] = {};
-    Share rates_[wire::kGpus], floors_[wire::kGpus];
+    admission::Share rates_[wire::kGpus], floors_[wire::kGpus];
     // Among equals (turn.cpp).
     struct Turns {
         uint32_t gate = 0;           // as it was at the last look
@@ -212,8 +212,8 @@ class Membership {
     bool overlaps_ = false;  // an equal was on the GPU with us lately
     uint64_t overlapped_ns_ = 0;
     float cut_cost_us_ = cut_cost_from_environment();
-    uint32_t asked_slice_us_ = 0;  // 0: by class
-    TimeSlices slices_ = {};       // as last set
+    uint32_t asked_slice_us_ = 0;        // 0: by class
+    admission::TimeSlices slices_ = {};  // as last set
 };
 
 class MembershipLocked : Locked {

@@ -73,7 +73,7 @@ constexpr uint32_t kMostGroups = 256;              // more keep the slice they w
 ChannelGroup groups[kMostGroups];
 uint32_t group_count = 0;
 bool is_set = false;  // what is wanted; until then it is by the class that we were started with
-TimeSlices wanted = {};
+admission::TimeSlices wanted = {};
 
 std::atomic<uint32_t> asked_us{0}, granted_us{0};
 std::atomic<bool> refused{false};
@@ -118,8 +118,8 @@ bool set(ChannelGroup& group) {
 
 void set_all() {
     if (!is_set) {
-        Slicing at_start{class_from_environment(), false};
-        wanted = {time_slice_for(at_start), copy_slice_for(at_start)};
+        admission::Slicing at_start{class_from_environment(), false};
+        wanted = {admission::time_slice_for(at_start), admission::copy_slice_for(at_start)};
     }
     keep_if(set);
     for (uint32_t i = 0; i < group_count; ++i) {
@@ -188,7 +188,7 @@ void see(int fd, uint32_t request, const void* argument) {
 
 TimeSlice time_slice() { return {asked_us.load(), granted_us.load(), refused.load()}; }
 
-void set_time_slices(const TimeSlices& slices) {
+void set_time_slices(const admission::TimeSlices& slices) {
     Locked locked(lock);
     wanted = slices;
     is_set = true;

@@ -296,11 +296,11 @@ void Membership::mind_gate(int gpu, uint64_t now, const Seen& seen) {
         if (rate)
             rates_[gpu].pass(static_cast<float>(rate) / 1000, elapsed_us, used_us);
         else
-            rates_[gpu] = Share{};
+            rates_[gpu] = admission::Share{};
         if (floor)
             floors_[gpu].pass(static_cast<float>(floor) / 1000, elapsed_us, did_us);
         else
-            floors_[gpu] = Share{};
+            floors_[gpu] = admission::Share{};
         here.over_rate.store(rate && !rates_[gpu].in_credit());
         here.below_floor.store(floor && floors_[gpu].in_credit());
     }
@@ -323,20 +323,22 @@ double Membership::done_us(int gpu) {
 
 void Membership::mind_time_slice() {
     uint32_t tenant_class = terms_.tenant_class;
-    bool shares = terms_.floor != 0;
+    bool beside_production = false, beside_floor = false;
     if (tenant_class == wire::production)
         for_each_used_gpu([&](int gpu) {
-            shares = shares || wire::anybody_else(*segment_, index_, gpu, wire::production, wire::production) ||
-                     wire::any_floor(*segment_, gpu);
+            beside_production |= wire::anybody_else(*segment_, index_, gpu, wire::production, wire::production);
+            beside_floor |= wire::any_floor(*segment_, gpu);
         });
+    bool shares = admission::shares_slices(tenant_class, terms_.floor != 0, beside_production, beside_floor);
     if (wire::rule_of(segment_->header) == admission::none) tenant_class = wire::standard;  // the driver's own
     uint64_t now = wire::now_ns();
     recent_kernels_.pass(static_cast<double>(now - recent_kernels_ns_) / 1000);
     recent_kernels_ns_ = now;
     durations.take_noted(recent_kernels_);
     cuts_ = admission::shall_cut(cuts_, recent_kernels_.rest_us(), cut_cost_us_);
-    Slicing slicing{tenant_class, shares, terms_.weight, has_above_, cuts_, overlaps_};
-    TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : time_slice_for(slicing), copy_slice_for(slicing)};
+    admission::Slicing slicing{tenant_class, shares, terms_.weight, has_above_, cuts_, overlaps_};
+    admission::TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : admission::time_slice_for(slicing),
+                                 admission::copy_slice_for(slicing)};
     if (wanted == slices_) return;
     slices_ = wanted;
     set_time_slices(wanted);

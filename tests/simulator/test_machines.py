@@ -21,7 +21,7 @@ from tests.simulator.small import OPPORTUNISTIC, STANDARD, small_gpu
 SOURCES = (
     "tests/simulator/machines.cpp",
     *(f"native/sim/{name}.cpp" for name in ("gpu", "sharing", "gates", "turns", "rules", "alone")),
-    "native/tenant/grace.cpp",
+    "native/admission/grace.cpp",
 )
 
 # What the installed engine gives, whatever it was built for. Who changes the model on purpose puts the new ones here.

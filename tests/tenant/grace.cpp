@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tenant/grace.h"
+#include "admission/grace.h"
 
 int main(int argc, char** argv) {
-    tenant::Grace grace;
+    admission::Grace grace;
     for (int first = 1, end; first < argc; first = end + 1) {
         for (end = first; end < argc && strcmp(argv[end], "then") != 0;) ++end;
         for (int round = 0; round < 200; ++round)

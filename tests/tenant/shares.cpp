@@ -5,11 +5,11 @@
 
 #include "../require.h"
 #include "admission/cut.h"
-#include "tenant/share.h"
-#include "tenant/time_slice.h"
+#include "admission/share.h"
+#include "admission/time_slices.h"
 #include "wire/wire.h"
 
-using tenant::Share;
+using admission::Share;
 
 // Somebody who takes whatever he is let: the time that he gets of 10 s, in thousandths.
 int share_of_a_glutton(float share) {
@@ -50,7 +50,7 @@ void rate() {
 }
 
 void slices() {
-    using tenant::time_slice_for;
+    using admission::time_slice_for;
     REQUIRE(time_slice_for({wire::production, false}) == 1000000);
     REQUIRE(time_slice_for({wire::standard, false}) == 0 && time_slice_for({wire::standard, true}) == 0);
     uint32_t drained = time_slice_for({wire::opportunistic, false, 1000, true, false});
@@ -66,7 +66,7 @@ void slices() {
     REQUIRE(one <= 5000 && three == 3 * one);
     REQUIRE(time_slice_for({wire::production, true, 1}) > 0);
     // Copies: neither do these keep each other's waiting.
-    using tenant::copy_slice_for;
+    using admission::copy_slice_for;
     REQUIRE(copy_slice_for({wire::opportunistic, false}) < 100 && copy_slice_for({wire::standard, false}) == 0);
     REQUIRE(copy_slice_for({wire::production, false}) > 2000 && copy_slice_for({wire::production, true}) == 0);
 }

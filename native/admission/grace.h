@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-namespace tenant {
+namespace admission {
 
 class Grace {
  public:
@@ -36,4 +36,4 @@ class Grace {
     float best_us_ = 0;
 };
 
-}  // namespace tenant
+}  // namespace admission

@@ -1,9 +1,9 @@
-#include "tenant/grace.h"
+#include "admission/grace.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace tenant {
+namespace admission {
 
 namespace {
 
@@ -50,4 +50,4 @@ void Grace::saw_pause(float us) {
 
 float Grace::us(float otherwise) const { return seen_ < kFewest ? otherwise : best_us_; }
 
-}  // namespace tenant
+}  // namespace admission

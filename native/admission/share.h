@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace tenant {
+namespace admission {
 
 class Share {
  public:
@@ -28,4 +28,4 @@ class Share {
     bool in_credit_ = false;
 };
 
-}  // namespace tenant
+}  // namespace admission

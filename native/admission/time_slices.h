@@ -1,0 +1,69 @@
+// How long the hardware shall let a tenant's channels run before another's, pure. The tenants and the simulator call
+// the same functions. In microseconds, for a weight w; 0: leave the driver's.
+//
+//                    kernels                                      copies
+//   production       1 s; 2 ms * w where it shares                10 ms; 0 where it shares
+//   standard         0                                            0
+//   opportunistic    2 ms * w with a floor; else, beside a        30 us
+//                    class above, 1 ms to drain or 30 us to cut
+//
+// A tenant shares slices if it has a floor, or if it is production and another production job, or one with a floor,
+// uses the GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "admission/admission.h"
+
+namespace admission {
+
+// Whether it takes turns on the hardware with somebody that is not simply to wait.
+inline bool shares_slices(uint32_t tenant_class, bool has_floor, bool beside_production, bool beside_floor) {
+    return has_floor || (tenant_class == kProduction && (beside_production || beside_floor));
+}
+
+// What the slice depends on.
+struct Slicing {
+    uint32_t tenant_class;
+    bool shares;             // shares_slices
+    uint32_t weight = 1000;  // thousandths
+    bool has_above = true;   // a class above uses the GPU
+    bool cuts = false;       // admission::shall_cut
+    bool overlaps = false;   // an equal is on the GPU, too
+};
+
+// 0: leave the driver's. A production job, once on, stays on. An opportunistic one that is in its way is either
+// drained or cut: what has short kernels stops at its next gate by itself, and to cut them would only cost a save of
+// all registers; a long kernel is cut at once. Where it is in nobody's way it keeps the driver's: equals drain.
+// And so it does while an equal is on with it, which one of the two should not be: both with slices shorter than a
+// switch takes, neither's kernel would ever end.
+inline uint32_t time_slice_for(const Slicing& slicing) {
+    constexpr uint32_t kProductionUs = 1000000;
+    constexpr uint32_t kSharedUs = 2000;  // for a weight of 1
+    constexpr uint32_t kDrainUs = 1000, kCutUs = 30;
+    if (slicing.tenant_class == kStandard) return 0;
+    if (slicing.shares)
+        return std::clamp(static_cast<uint32_t>(uint64_t{kSharedUs} * slicing.weight / 1000), kCutUs, kProductionUs);
+    if (slicing.tenant_class == kProduction) return kProductionUs;
+    if (!slicing.has_above || slicing.overlaps) return 0;
+    return slicing.cuts ? kCutUs : kDrainUs;
+}
+
+// For copies, likewise: an opportunistic one is cut where others wait behind it, and one of production is not
+// interrupted by what the kernel module itself has to copy or clear.
+inline uint32_t copy_slice_for(const Slicing& slicing) {
+    constexpr uint32_t kProductionUs = 10000, kOpportunisticUs = 30;
+    if (slicing.tenant_class == kOpportunistic) return kOpportunisticUs;
+    return slicing.tenant_class == kProduction && !slicing.shares ? kProductionUs : 0;
+}
+
+struct TimeSlices {
+    uint32_t kernels_us, copies_us;
+
+    bool operator==(const TimeSlices& other) const {
+        return kernels_us == other.kernels_us && copies_us == other.copies_us;
+    }
+};
+
+}  // namespace admission
