@@ -15,6 +15,10 @@ ZIG := $(VENV)/.zig-installed
 BUNDLE_MACHINE ?= $(shell uname -m)
 BUNDLE_PYTHONS ?= 3.11 3.12 3.13
 
+# Most tests wait more than they compute. Neighbours stay together: many share a program that the first of them compiles.
+TESTS_AT_ONCE ?= $(shell expr $$(nproc) + 1)
+PYTEST := $(PYTHON_IN_VENV) -m pytest --quiet --numprocesses $(TESTS_AT_ONCE) --dist worksteal
+
 # Programs whose threads or processes meet in memory; the others only compute.
 SANITIZED := tests/wire $(addprefix tests/tenant/test_,abilities.py fresh_blocks.py memory_quota.py)
 
@@ -53,15 +57,15 @@ demo: $(PACKAGE)  ## share one GPU between two jobs, and show what it does to la
 	@$(VENV)/bin/cotenant demo --output demo-report
 
 test: lint $(PACKAGE)  ## lint, and all tests that need no GPU
-	@$(PYTHON_IN_VENV) -m pytest --quiet
+	@$(PYTEST)
 
 sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, with ThreadSanitizer, then with the others
 	@echo "sanitize: threads"
 	COTENANT_TEST_SANITIZE=thread TSAN_OPTIONS="halt_on_error=1 die_after_fork=0" \
-	    $(PYTHON_IN_VENV) -m pytest --quiet $(SANITIZED)
+	    $(PYTEST) $(SANITIZED)
 	echo "sanitize: addresses and undefined behaviour"
 	COTENANT_TEST_SANITIZE=address,undefined UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=0 \
-	    $(PYTHON_IN_VENV) -m pytest --quiet $(SANITIZED)
+	    $(PYTEST) $(SANITIZED)
 
 lint: lint-python lint-cpp lint-warnings  ## formats, types and compiler warnings
 
