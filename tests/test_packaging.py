@@ -24,9 +24,7 @@ from cotenant.launch.architecture import ARCHITECTURES, HERE
 TREE = Path(__file__).resolve().parent.parent
 [ELSEWHERE] = [one for one in ARCHITECTURES if one is not HERE]
 C_LIBRARY = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", HERE.loader}
-PAGES = [TREE / "README.md", *sorted((TREE / "docs").glob("*.md"))]
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-MARKDOWN_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def elf_files(folder: Path) -> Iterator[Path]:
@@ -143,12 +141,6 @@ def test_a_wheel_with_another_platforms_name_or_no_native_files_is_refused(
 
 def test_types_are_shipped() -> None:
     assert (Path(cotenant.__file__).parent / "py.typed").is_file()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    targets = MARKDOWN_LINK.findall(page.read_text())
-    assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 @pytest.fixture
