@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
+from cotenant.segment.snapshot import snapshot_of
 from tests.segments import UUID, UUID_TEXT, Written
 
 
@@ -111,5 +112,5 @@ def test_whatever_a_guest_writes_into_its_slot_can_be_read(slot: bytes, header: 
     memory[segment.PAGE : segment.PAGE + len(slot)] = slot
     at = segment.Header.knobs.offset
     memory[at : at + len(header)] = header
-    seen = segment.snapshot(bytes(memory), Path("segment"))
+    seen = snapshot_of(bytes(memory), Path("segment"))
     assert len(seen.tenants) + seen.lost <= 1

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import segment, shared_segment, units
-from cotenant.shared_segment import Right, Who, Whose
+from cotenant import segment, units
+from cotenant.segment import FolderSegment, paths
+from cotenant.segment.folder import create_folder
+from cotenant.segment.rights import Right, Who, Whose, best_class, rights_in, write_rights
 from tests.segments import UUID, UUID_TEXT, Written, sign
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def place(native: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(place: Path) -> Path:
-    shared_segment.create(place, None, [], [UUID])
+    create_folder(place, None, [], [UUID])
     return place
 
 
@@ -140,7 +142,7 @@ def test_without_a_gpu_there_is_nothing_to_share(
 def test_rights_change_one_by_one(cotenant: Run, folder: Path) -> None:
     def rights(*words: str) -> list[Right]:
         assert cotenant("segment", "rights", folder, *words).returncode == 0
-        return shared_segment.rights_in(shared_segment.read_header(folder))
+        return rights_in(FolderSegment(folder).read_header())
 
     size = units.encoded_limit("30%")
     user = Who(Whose.user, 7)
@@ -165,8 +167,8 @@ def test_where_there_is_none(cotenant: Run, tmp_path: Path, what: list[str]) -> 
 
 
 def test_readers_believe_the_file_not_the_slot(folder: Path) -> None:
-    with shared_segment.writable_header(folder) as header:
-        shared_segment.write_rights(header, [Right(Who(Whose.user, os.geteuid()), 1)])
+    with FolderSegment(folder).writable_header() as header:
+        write_rights(header, [Right(Who(Whose.user, os.geteuid()), 1)])
     put_slot(folder, 3, pid=4711, tenant_class=0)
     (one,) = segment.read(folder).tenants
     assert (one.pid, one.uid, one.tenant_class) == (4711, os.geteuid(), 1)
@@ -198,7 +200,7 @@ def test_clean_leaves_a_slot_that_is_being_made(folder: Path) -> None:
     for file in (young, old):
         file.touch()
     os.utime(old, (0, 0))
-    assert shared_segment.clean(folder) == ([old], [])
+    assert FolderSegment(folder).clean() == ([old], [])
     assert young.exists()
 
 
@@ -217,17 +219,17 @@ def test_a_policy_is_chosen_in_the_header(folder: Path) -> None:
         segment.choose_policy(folder, "strict")
         assert segment.read(folder).policy == "strict"
         # The daemon knows by this that it was named again.
-        assert shared_segment.read_header(folder).choices == times
+        assert FolderSegment(folder).read_header().choices == times
 
 
 @pytest.mark.parametrize(("group", "best"), [(NOBODY, 2), (NOBODY - 1, 1)])
 def test_what_is_said_most_particularly_counts(folder: Path, group: int, best: int) -> None:
     rights = [Right(Who(Whose.everybody), 1), Right(Who(Whose.group, NOBODY), 2)]
-    with shared_segment.writable_header(folder) as header:
-        shared_segment.write_rights(header, rights)
-        assert shared_segment.best_class(header, 1000, group) == best
-        shared_segment.write_rights(header, [*rights, Right(Who(Whose.user, 1000), 0)])
-        assert shared_segment.best_class(header, 1000, group) == 0
+    with FolderSegment(folder).writable_header() as header:
+        write_rights(header, rights)
+        assert best_class(header, 1000, group) == best
+        write_rights(header, [*rights, Right(Who(Whose.user, 1000), 0)])
+        assert best_class(header, 1000, group) == 0
 
 
 @NEEDS_ROOT
@@ -237,11 +239,11 @@ def test_another_user_changes_nothing(folder: Path, plain_env: dict[str, str], r
     source = """
 import os, sys
 from pathlib import Path
-from cotenant import segment, shared_segment
+from cotenant import segment
 from cotenant.daemon.attachment import Attachment
 folder = Path(sys.argv[1])
 # Python and the library may lie where that user does not come in.
-library = segment.wire_library(); segment.wire_library = lambda: library
+segment.wire_library()
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 assert [one.pid for one in segment.read(folder).tenants] == [4711]
 segment.ensure(folder)
@@ -252,7 +254,7 @@ for attempt in (
 ):
     try: attempt(); print('did it')
     except segment.BadSegment as error: print(error)
-print(shared_segment.clean(folder))
+print(segment.FolderSegment(folder).clean())
 """
     done = run_python(source, plain_env, folder)
     assert done.returncode == 0, done.stderr
@@ -265,7 +267,7 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
     from cotenant.daemon.attachment import Attachment
     from cotenant.policies.interface import TenantKnobs
 
-    with shared_segment.writable_header(folder) as header:
+    with FolderSegment(folder).writable_header() as header:
         header.gpus[0].known = segment.GPU_VALID
     slot = put_slot(folder, 2, pid=4711)
     slot.gpus[0].figures.bursts = 1
@@ -295,13 +297,13 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
 
 
 def test_roots_folder_is_the_default(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr(segment, "SHARED", folder)
+    monkeypatch.setattr(paths, "SHARED", folder)
     own = Path(f"/dev/shm/cotenant-{os.getuid()}.v{segment.VERSION}")
     assert segment.path_for({}) == (folder if os.geteuid() == 0 else own)
     assert segment.path_for({"COTENANT_SEGMENT": "/x"}) == Path("/x")
     folder.chmod(0o777)
     assert segment.path_for({}) == own
-    monkeypatch.setattr(segment, "SHARED", folder / "header")
+    monkeypatch.setattr(paths, "SHARED", folder / "header")
     assert segment.path_for({}) == own
 
 
@@ -377,7 +379,7 @@ def test_a_strangers_segment_does_not_lie_in_wait(folder: Path, monkeypatch: pyt
     assert attachment.policy == "guard"
     attachment.close()
     assert segment.read(folder).tenants == ()
-    monkeypatch.setattr(segment, "own_default", lambda: folder)
+    monkeypatch.setattr(paths, "own_default", lambda: folder)
     for use in (segment.read, lambda path: segment.ask(path, 1, {"weight": 1000})):
         with pytest.raises(segment.BadSegment, match="belongs to another user"):
             use(folder)
@@ -406,7 +408,7 @@ def test_names_that_are_no_slots_hide_none(folder: Path) -> None:
 
 
 def test_of_several_that_claim_a_process_the_true_one_is_asked(folder: Path) -> None:
-    from cotenant.segment import is_process
+    from cotenant.segment.requests import is_process
 
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     for index, begun in ((1, started + 5), (2, started), (3, 0)):
@@ -417,7 +419,7 @@ def test_of_several_that_claim_a_process_the_true_one_is_asked(folder: Path) -> 
     assert segment.ask(folder, os.getpid(), {"weight": 2000})
     asked = [
         found.slot.asked.weight
-        for found in shared_segment.slot_files(folder, shared_segment.read_header(folder))
+        for found in FolderSegment(folder).slot_files(FolderSegment(folder).read_header())
     ]
     assert asked == [0, 2001, 0]
     (folder / "slots" / "2").unlink()
@@ -431,7 +433,7 @@ def test_a_segment_of_larger_pages_is_named(folder: Path, tmp_path: Path) -> Non
     written = Written()
     written.header.slot_bytes = 65536
     written.to(file)
-    with shared_segment.writable_header(folder) as header:
+    with FolderSegment(folder).writable_header() as header:
         header.slot_bytes = 65536
     for path in (file, folder):
         for use in (segment.read, segment.ensure):

@@ -9,21 +9,22 @@ from pathlib import Path
 import pytest
 
 from cotenant import classes, segment
+from cotenant.segment import layout as python
 from tests.segments import check_of
 
 STRUCTURES = {
-    "Header": segment.Header,
-    "Header::Gpu": segment.Gpu,
-    "Knobs": segment.Knobs,
-    "Right": segment.Right,
-    "Slot": segment.Slot,
-    "Slot::Asked": segment.Asked,
-    "Slot::Memory": segment.Memory,
-    "Slot::Pace": segment.Pace,
-    "Slot::Residence": segment.Residence,
-    "Header::Crowding": segment.Crowding,
-    "OnGpu": segment.OnGpu,
-    "Figures": segment.Figures,
+    "Header": python.Header,
+    "Header::Gpu": python.Gpu,
+    "Knobs": python.Knobs,
+    "Right": python.Right,
+    "Slot": python.Slot,
+    "Slot::Asked": python.Asked,
+    "Slot::Memory": python.Memory,
+    "Slot::Pace": python.Pace,
+    "Slot::Residence": python.Residence,
+    "Header::Crowding": python.Crowding,
+    "OnGpu": python.OnGpu,
+    "Figures": python.Figures,
 }
 # Fields that only fill a place here have no counterpart to compare.
 FILLERS = {"unused", "unused_a", "unused_b"}

@@ -32,7 +32,7 @@ LEAST_OF_BEST = 0.9
 
 def set_rate(path: Path, pid: int, rate: float) -> None:
     """As a daemon would, on all GPUs; 1: no limit."""
-    memory = segment.writable(path)
+    memory = segment.FileSegment(path).writable()
     for at in range(segment.PAGE, segment.SEGMENT_BYTES, segment.PAGE):
         slot = segment.Slot.from_buffer(memory, at)
         if slot.pid == pid and segment.is_live(slot):

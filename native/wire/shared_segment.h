@@ -37,7 +37,7 @@ const char* default_shared_segment();
 // matter.
 bool is_strangers(const char* path, const struct stat& about);
 Segment* open_shared_segment(const char* folder, std::string* why);
-// The header's file of a new one; the rest is folders (cotenant.shared_segment).
+// The header's file of a new one; the rest is folders (cotenant.segment.folder).
 bool create_shared_header(const char* file, std::string* why);
 
 // As take_slot and leave_slot do it.

@@ -227,11 +227,11 @@ def test_one_that_works_keeps_what_it_has_learned(attachment: Attachment, tmp_pa
 
 @pytest.mark.parametrize("directory", [False, True], ids=["in a file", "in an administrator's folder"])
 def test_naming_is_counted(native: Path, tmp_path: Path, directory: bool) -> None:
-    from cotenant import shared_segment
+    from cotenant.segment.folder import create_folder
 
     path = tmp_path / "new"
     if directory:
-        shared_segment.create(path, None, [], [])
+        create_folder(path, None, [], [])
     else:
         segment.ensure(path)
     attached = Attachment(path)

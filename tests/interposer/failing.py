@@ -197,10 +197,10 @@ class Machine:
 
     def set_memory_knobs(self, **values: int) -> None:
         """What `cotenant ctl` writes for all tenants: headroom (1 + bytes), host_memory, stay_ms; and stale_ms."""
-        header = segment.Header.from_buffer(segment.writable(self.path))
-        for name, value in values.items():
-            setattr(header.knobs if name == "stale_ms" else header.crowding, name, value)
-        segment.seal(header)
+        with segment.open(self.path).writable_header() as header:
+            for name, value in values.items():
+                setattr(header.knobs if name == "stale_ms" else header.crowding, name, value)
+            segment.seal(header)
 
     def start(self, tenant_class: str, **env: str) -> Job:
         moves = {"COTENANT_OVERSUBSCRIBE": "1"} if tenant_class == "opportunistic" else {}

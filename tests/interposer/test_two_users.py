@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import segment, shared_segment
+from cotenant import segment
 from tests.compiling import compile_program
 
 # The claims of other files, here with `softgpu_env` below.
@@ -177,7 +177,7 @@ def test_a_users_jobs_share_the_memory_limit_that_the_administrator_set(
 def test_a_gpu_that_the_administrator_did_not_enter_is_passed_through(
     softgpu_env: dict[str, str], tenant: Start, folder: Path
 ) -> None:
-    with shared_segment.writable_header(folder) as header:
+    with segment.open(folder).writable_header() as header:
         header.gpus[0].known = 0
         del header
     one = tenant("opportunistic", OBEDIENT)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cotenant import segment, shared_segment
+from cotenant import segment
+from cotenant.segment.folder import create_folder
 from tests.compiling import compile_program
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
@@ -27,7 +28,7 @@ def folder(native: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="cotenant-test-") as beside:
         Path(beside).chmod(0o755)
         made = Path(beside) / "segment"
-        shared_segment.create(made, None, [], [bytes(16)])
+        create_folder(made, None, [], [bytes(16)])
         # What a heartbeat is worth must not depend on how busy this machine is; the tests that need an old one make it.
         with (made / "header").open("r+b") as header:
             header.seek(segment.Header.knobs.offset + segment.Knobs.stale_ms.offset)
@@ -74,11 +75,11 @@ def test_what_was_left_behind_is_removed(shared_slots: Path, folder: Path) -> No
     (slots / "6").symlink_to("/dev/zero")
     unborn = [path for path in slots.iterdir() if path.name.startswith("new.")]
     assert unborn, "a process was killed before its slot had a name"
-    shared_segment.clean(folder)
+    segment.FolderSegment(folder).clean()
     assert sorted(slots.iterdir()) == sorted(unborn)  # somebody may be about to name them
     for path in unborn:
         os.utime(path, (0, 0))
-    removed, kept = shared_segment.clean(folder)
+    removed, kept = segment.FolderSegment(folder).clean()
     assert (sorted(removed), kept, list(slots.iterdir())) == (sorted(unborn), [], [])
 
 

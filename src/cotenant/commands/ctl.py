@@ -235,12 +235,10 @@ def check_against_class(path: Path, pid: int, wanted: Mapping[str, int]) -> None
 
 def check_against_rights(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
     """An administrator's segment says who may have which class."""
-    if "tenant_class" not in wanted or not segment.is_folder(path):
+    if "tenant_class" not in wanted:
         return
-    from cotenant import shared_segment
-
     try:
-        best = shared_segment.best_class_of(path, pid)
+        best = segment.open(path).best_class_of(pid)
     except (OSError, segment.BadSegment):
         return  # as whoever writes the request will say
     if wanted["tenant_class"] < best:

@@ -191,8 +191,7 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
     try:
         if policy:
             segment.choose_policy(path, policy)
-        # An administrator's segment has the administrator's daemon, or none.
-        if not no_daemon and (not segment.is_folder(path) or os.access(path / "header", os.W_OK)):
+        if not no_daemon and segment.open(path).may_have_daemon():
             from cotenant.daemon import start
 
             start.unless_running(path, os.environ)

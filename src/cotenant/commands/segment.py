@@ -5,16 +5,19 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from cotenant import classes, segment, shared_segment, units
+from cotenant import classes, segment, units
 from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate, unknown
-from cotenant.shared_segment import Right, Who, Whose
+from cotenant.segment.folder import create_folder
+from cotenant.segment.layout import uuid_bytes
+from cotenant.segment.rights import Right, Who, Whose, merged, rights_in, write_rights
 from cotenant.terminal import console, printable, say
 
 Value = TypeVar("Value")
@@ -118,14 +121,14 @@ def create(
     best = by_who(allowed, class_value)
     if best and Who(Whose.everybody) not in best:
         best[Who(Whose.everybody)] = classes.TenantClass.standard.value
-    rights = shared_segment.merged((), best, by_who(limits, units.encoded_limit))
+    rights = merged((), best, by_who(limits, units.encoded_limit))
     check_room(rights)
     shared_gpus = [uuid_value(text) for text in uuids] or installed_gpus()
     if len(shared_gpus) > segment.GPUS:
         raise Problem(f"{len(shared_gpus)} GPUs are too many", f"a segment holds {segment.GPUS}", USAGE)
     group_id = None if group is None else id_of_group(group)
     try:
-        shared_segment.create(folder, group_id, rights, shared_gpus)
+        create_folder(folder, group_id, rights, shared_gpus)
     except FileExistsError:
         hint = "`cotenant segment rights` changes it; remove the folder when no tenant runs"
         raise Problem(f"{folder} exists already", hint) from None
@@ -159,10 +162,10 @@ def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
         raise Problem("nothing to change", "say what: --allow WHO=CLASS, --limit WHO=SIZE", USAGE)
     best = by_who(allowed, lambda text: None if text == "any" else class_value(text))
     most = by_who(limits, units.encoded_limit_or_none)
-    with opened(folder), shared_segment.writable_header(folder) as header:
-        after = shared_segment.merged(shared_segment.rights_in(header), best, most)
+    with opened(folder) as there, there.writable_header() as header:
+        after = merged(rights_in(header), best, most)
         check_room(after)
-        shared_segment.write_rights(header, after)
+        write_rights(header, after)
     narrate(f"{folder}: {count(len(after), 'right')}")
 
 
@@ -180,8 +183,8 @@ def clean(folder: Path) -> None:
 
     Tenants do that for their own user; this does it for all, or for as many as the caller may.
     """
-    with opened(folder := folder.absolute()):
-        removed, kept = shared_segment.clean(folder)
+    with opened(folder := folder.absolute()) as there:
+        removed, kept = there.clean()
     narrate(f"{folder}: removed {count(len(removed), 'file')}")
     if kept:
         raise Problem(f"{count(len(kept), 'file')} could not be removed", "their owner or root can")
@@ -199,8 +202,8 @@ Examples:
 @output_option("segment")
 def show(folder: Path, output: str) -> None:
     """Show who may do what in a segment, which GPUs it has, and who has which slot."""
-    with opened(folder := folder.absolute()):
-        about = gathered(folder)
+    with opened(folder.absolute()) as there:
+        about = gathered(there)
     if output == "json":
         import json
 
@@ -209,11 +212,11 @@ def show(folder: Path, output: str) -> None:
         print_table(about)
 
 
-def gathered(folder: Path) -> dict[str, Any]:
-    header = shared_segment.read_header(folder)
+def gathered(there: segment.FolderSegment) -> dict[str, Any]:
+    header = there.read_header()
     return {
-        "segment": str(folder),
-        "administrator": user_name(folder.lstat().st_uid),
+        "segment": str(there.path),
+        "administrator": user_name(there.path.lstat().st_uid),
         "policy": printable(header.policy.decode(errors="replace")),
         "gpus": [segment.uuid_text(bytes(gpu.uuid)) for gpu in header.gpus if gpu.known == segment.GPU_VALID],
         "rights": [
@@ -222,7 +225,7 @@ def gathered(folder: Path) -> dict[str, Any]:
                 "class": None if right.best_class is None else class_text(right.best_class),
                 "memory": units.limit_written(right.memory_limit) if right.memory_limit else None,
             }
-            for right in shared_segment.rights_in(header)
+            for right in rights_in(header)
         ],
         "slots": [
             {
@@ -233,7 +236,7 @@ def gathered(folder: Path) -> dict[str, Any]:
                 "class": class_text(found.slot.tenant_class),
                 "state": "live" if found.is_live else "lost",
             }
-            for found in shared_segment.slot_files(folder, header)
+            for found in there.slot_files(header)
         ],
     }
 
@@ -260,23 +263,19 @@ def print_table(about: Mapping[str, Any]) -> None:
         out.print(table)
 
 
-class opened:
+@contextmanager
+def opened(folder: Path) -> Iterator[segment.FolderSegment]:
     """What cannot be read is one line with its remedy."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        if os.path.lexists(self.folder) and not segment.is_folder(self.folder):
-            raise Problem(f"{self.folder} is no administrator's segment", NAMED_SEGMENT_HINT, USAGE)
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise Problem(f"there is no segment {self.folder}", NAMED_SEGMENT_HINT) from None
-        if isinstance(error, (OSError, segment.BadSegment)):
-            raise Problem(
-                str(error), "its owner and root may; `cotenant segment show` names the owner"
-            ) from None
+    try:
+        there = segment.open(folder)
+        if not isinstance(there, segment.FolderSegment):
+            folder.lstat()
+            raise Problem(f"{folder} is no administrator's segment", NAMED_SEGMENT_HINT, USAGE)
+        yield there
+    except FileNotFoundError:
+        raise Problem(f"there is no segment {folder}", NAMED_SEGMENT_HINT) from None
+    except (OSError, segment.BadSegment) as error:
+        raise Problem(str(error), "its owner and root may; `cotenant segment show` names the owner") from None
 
 
 def by_who(settings: Sequence[str], value: Callable[[str], Value]) -> dict[Who, Value]:
@@ -327,7 +326,7 @@ def class_value(text: str) -> int:
 
 
 def uuid_value(text: str) -> bytes:
-    found = shared_segment.uuid_bytes(text)
+    found = uuid_bytes(text)
     if found is None:
         raise Problem(f"'{text}' is no GPU's UUID", "`nvidia-smi -L` lists them: GPU-4c8f63a1-...", USAGE)
     return found

@@ -53,6 +53,10 @@ class Look:
 class Attachment:
     def __init__(self, path: Path) -> None:
         """Raises BadSegment."""
+        there = segment.open(path)
+        if not there.may_have_daemon():
+            raise segment.BadSegment(f"{path} belongs to its administrator, whose daemon looks after it")
+        self.is_shared = there.is_shared
         library = segment.wire_library()
         library.cotenant_segment_open.argtypes = [c_char_p, c_int, c_char_p, c_size_t]
         library.cotenant_segment_open.restype = c_void_p
@@ -65,9 +69,6 @@ class Attachment:
         address = library.cotenant_segment_open(os.fsencode(path), 0, why, len(why))
         if not address:
             raise segment.BadSegment(why.value.decode(errors="replace"))
-        self.is_shared = segment.is_folder(path)
-        if self.is_shared and not os.access(path / "header", os.W_OK):
-            raise segment.BadSegment(f"{path} belongs to its administrator, whose daemon looks after it")
         self.rows = ctypes.create_string_buffer(ROW.size * MOST_ROWS)
         self.earlier_rows = ctypes.create_string_buffer(ROW.size * MOST_ROWS)
         self.path = path

@@ -12,17 +12,13 @@ import stat
 from pathlib import Path
 
 from cotenant.errors import Problem
+from cotenant.segment import open as open_segment
 
 CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: a planted pipe keeps nobody waiting
 
 
 def beside(segment: Path, ending: str) -> Path:
-    """In an administrator's segment, which is a folder, they lie inside."""
-    return (
-        segment / f"daemon{ending}"
-        if segment.is_dir()
-        else segment.with_name(f"{segment.name}.daemon{ending}")
-    )
+    return open_segment(segment).daemon_file(ending)
 
 
 def open_trusted(segment: Path, file: Path, flags: int) -> int:
@@ -74,8 +70,7 @@ def replace(segment: Path, file: Path, content: bytes) -> None:
     unfinished = new(file)
     with contextlib.suppress(FileNotFoundError):
         unfinished.unlink()
-    # Other users of an administrator's segment read it too.
-    mode = 0o644 if segment.is_dir() else 0o600
+    mode = open_segment(segment).daemon_file_mode
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CAREFULLY, mode)
     with os.fdopen(descriptor, "wb") as out:
         os.fchmod(descriptor, mode)  # whatever the umask

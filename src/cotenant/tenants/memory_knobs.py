@@ -5,7 +5,6 @@ pin on the host, how long one stays. It stands in the segment's header; native/a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,7 @@ class Change:
 
 def change(path: Path, wanted: Change) -> None:
     try:
-        with header_of(path) as header:
+        with segment.open(path).writable_header() as header:
             apply(header, wanted)
             segment.seal(header)
     except FileNotFoundError:
@@ -67,14 +66,3 @@ def apply(header: segment.Header, wanted: Change) -> None:
         header.crowding.host_memory = wanted.host_memory
     if wanted.stay_ms is not None:
         header.crowding.stay_ms = wanted.stay_ms
-
-
-@contextmanager
-def header_of(path: Path) -> Iterator[segment.Header]:
-    if segment.is_folder(path):
-        from cotenant import shared_segment
-
-        with shared_segment.writable_header(path) as shared:
-            yield shared
-        return
-    yield segment.Header.from_buffer(segment.writable(path))

@@ -1,0 +1,111 @@
+"""The memory that tenants share (native/wire/wire.h), as Python reads and writes it.
+
+layout      the structures, and what they hold where nothing is said
+snapshot    what a segment says at one moment
+file        one user's segment
+folder      an administrator's, for several users
+rights      what the administrator allows whom
+requests    what a tenant is asked to change to
+paths       where a segment lies
+library     what the native library does with one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cotenant.segment.file import FileSegment
+from cotenant.segment.folder import FolderSegment
+from cotenant.segment.interface import Segment
+from cotenant.segment.layout import (
+    FIGURES,
+    GATE_OPEN,
+    GPU_VALID,
+    GPUS,
+    LONGEST_POLICY_NAME,
+    MAGIC,
+    OWNER_DIED,
+    PAGE,
+    REFUSALS,
+    RIGHTS,
+    SEGMENT_BYTES,
+    SLOTS,
+    VERSION,
+    BadSegment,
+    Figures,
+    Gpu,
+    Header,
+    Knobs,
+    OnGpu,
+    Slot,
+    Where,
+    is_live,
+    uuid_text,
+)
+from cotenant.segment.library import ensure, is_in_memory, now_ns, seal, wire_library
+from cotenant.segment.paths import SHARED, is_folder, is_trusted, path_for
+from cotenant.segment.requests import with_pid
+from cotenant.segment.snapshot import Snapshot, Tenant, Use
+
+__all__ = [
+    "FIGURES",
+    "GATE_OPEN",
+    "GPUS",
+    "GPU_VALID",
+    "LONGEST_POLICY_NAME",
+    "MAGIC",
+    "OWNER_DIED",
+    "PAGE",
+    "REFUSALS",
+    "RIGHTS",
+    "SEGMENT_BYTES",
+    "SHARED",
+    "SLOTS",
+    "VERSION",
+    "BadSegment",
+    "Figures",
+    "FileSegment",
+    "FolderSegment",
+    "Gpu",
+    "Header",
+    "Knobs",
+    "OnGpu",
+    "Segment",
+    "Slot",
+    "Snapshot",
+    "Tenant",
+    "Use",
+    "Where",
+    "ask",
+    "choose_policy",
+    "ensure",
+    "is_in_memory",
+    "is_live",
+    "is_trusted",
+    "now_ns",
+    "open",
+    "path_for",
+    "read",
+    "seal",
+    "uuid_text",
+    "wire_library",
+    "with_pid",
+]
+
+
+def open(path: Path) -> Segment:
+    """What lies there; where nothing does, the file that a first tenant would make."""
+    return FolderSegment(path) if is_folder(path) else FileSegment(path)
+
+
+def read(path: Path) -> Snapshot:
+    return open(path).read()
+
+
+def ask(path: Path, pid: int, wanted: Mapping[str, int]) -> bool:
+    return open(path).ask(pid, wanted)
+
+
+def choose_policy(path: Path, name: str) -> None:
+    open(path).choose_policy(name)

@@ -1,0 +1,66 @@
+"""What somebody asks a tenant to change to, and which tenant is meant by a PID."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from cotenant.segment.layout import Asked, BadSegment, Slot
+from cotenant.segment.library import seal_requests
+
+
+def write_requests(slot: Slot, wanted: Mapping[str, int]) -> None:
+    """The tenant takes them once the check word agrees with all of them."""
+    for name, value in wanted.items():
+        if name == "memory":
+            slot.asked_memory = 1 + value
+        elif name == "hold":
+            slot.residence.asked_hold = 1 + value
+        else:
+            setattr(slot.asked, name, 1 + value)
+    seal_requests(slot)
+
+
+def asked_of(slot: Slot) -> Iterator[str]:
+    for name, *_ in Asked._fields_:
+        if getattr(slot.asked, name):
+            yield name
+    if slot.asked_memory:
+        yield "memory"
+    if slot.residence.asked_hold:
+        yield "hold"
+
+
+class Claimant(Protocol):
+    @property
+    def pid(self) -> int: ...
+    @property
+    def uid(self) -> int: ...
+    @property
+    def started(self) -> int: ...
+
+
+Claims = TypeVar("Claims", bound=Claimant)
+
+
+def with_pid(pid: int, candidates: Iterable[Claims]) -> Claims | None:
+    """Every tenant writes its own slot: of several that claim a process, the one that it belongs to."""
+    claims = [one for one in candidates if one.pid == pid]
+    if len(claims) > 1:
+        claims = [one for one in claims if is_process(one)]
+        if len(claims) != 1:
+            raise BadSegment(f"several tenants claim to be process {pid}")
+    return claims[0] if claims else None
+
+
+def is_process(claim: Claimant) -> bool:
+    """Whether the process that this tenant claims to be is its user's, and began when it says."""
+    try:
+        stat_text = Path(f"/proc/{claim.pid}/stat").read_text(errors="replace")
+        status = Path(f"/proc/{claim.pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    started = int(stat_text.rpartition(")")[2].split()[19])
+    uids = next((line.split()[1:] for line in status.splitlines() if line.startswith("Uid:")), [])
+    return started == claim.started and str(claim.uid) in uids
