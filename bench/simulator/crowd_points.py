@@ -22,7 +22,7 @@ WANTED_POINTS = 10.0  # how far the sum of work may be off
 class CrowdPoint:
     """A crowd in a mode, beside production or nobody."""
 
-    jobs: tuple[str, ...]  # as bench/crowd numbers them: longk, longk 2
+    jobs: tuple[str, ...]  # each by a name of its own: longk, longk 2
     production: str | None
     mode: str
     shares: tuple[float, ...]  # of their work alone
@@ -40,7 +40,8 @@ def read(path: Path) -> list[CrowdPoint]:
     """What bench/crowd/run.py left, of the jobs and modes that can be simulated."""
     rows: list[dict[str, Any]] = json.loads(path.read_text())["crowds"]["rows"]
     points = [
-        CrowdPoint(tuple(row["jobs"]), row["production"], row["mode"], tuple(row["shares"])) for row in rows
+        CrowdPoint(numbered(row["jobs"]), row["production"], row["mode"], tuple(row["shares"]))
+        for row in rows
     ]
     return [
         point
@@ -49,6 +50,11 @@ def read(path: Path) -> list[CrowdPoint]:
         and all(kind_of(job) in CROWD_STEPS for job in point.jobs)
         and (point.production is None or point.production in SERVING)
     ]
+
+
+def numbered(kinds: Sequence[str]) -> tuple[str, ...]:
+    before = [kinds[:place].count(kind) for place, kind in enumerate(kinds)]
+    return tuple(f"{kind} {count + 1}" if count else kind for kind, count in zip(kinds, before, strict=True))
 
 
 def kind_of(job: str) -> str:
