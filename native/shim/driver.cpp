@@ -1,18 +1,11 @@
 #include "shim/driver.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
-#include "shim/hooks.h"
-#include "shim/nvml_hooks.h"
 #include "tenant/found_once.h"
 #include "tenant/notice.h"
 
@@ -30,7 +23,6 @@ std::pair<void*, int> by_address[Index::count];
 int known_addresses = 0;
 
 CUresult not_supported() { return CUDA_ERROR_NOT_SUPPORTED; }
-CUresult no_device() { return CUDA_ERROR_NO_DEVICE; }
 
 // Where `cotenant run` did not say which file the driver is.
 constexpr const char* kUsualPlaces[] = {
@@ -42,73 +34,37 @@ constexpr const char* kUsualPlaces[] = {
     "/usr/lib/wsl/lib/libcuda.so.1",
 };
 
-using Dlopen = void* (*)(const char*, int);
+void* driver_library() {
+    const char* told = getenv("COTENANT_DRIVER");
+    if (told && *told) return open_past_us(told, RTLD_NOW | RTLD_LOCAL);
+    for (const char* place : kUsualPlaces)
+        if (void* handle = open_past_us(place, RTLD_NOW | RTLD_LOCAL)) return handle;
+    return nullptr;
+}
+
+}  // namespace
+
+CUresult no_device() { return CUDA_ERROR_NO_DEVICE; }
+
 Dlopen real_dlopen() {
     static tenant::FoundOnce<Dlopen> found;
     return found.get([] { return reinterpret_cast<Dlopen>(dlsym(RTLD_NEXT, "dlopen")); });
 }
 
-void* open_driver() {
-    const char* told = getenv("COTENANT_DRIVER");
-    if (told && *told) return real_dlopen()(told, RTLD_NOW | RTLD_LOCAL);
-    for (const char* place : kUsualPlaces)
-        if (void* handle = real_dlopen()(place, RTLD_NOW | RTLD_LOCAL)) return handle;
-    return nullptr;
-}
+void* open_past_us(const char* path, int flags) { return real_dlopen() ? real_dlopen()(path, flags) : nullptr; }
 
-void fill_slots(void* driver) {
+bool open_driver() {
+    void* library = driver_library();
+    if (!library) tenant::notice_once("the NVIDIA driver cannot be opened: %s", dlerror());
     known_addresses = 0;
     for (int i = 0; i < Index::count; ++i) {
-        void* found = driver ? dlsym(driver, names[i]) : nullptr;
+        void* found = library ? dlsym(library, names[i]) : nullptr;
         if (found) by_address[known_addresses++] = {found, i};
-        real[i] = found ? found : reinterpret_cast<void*>(driver ? not_supported : no_device);
+        real[i] = found ? found : reinterpret_cast<void*>(library ? not_supported : no_device);
     }
     std::sort(by_address, by_address + known_addresses);
-    if (driver) prepare_hooks();
-    // Once a slot leads on, other threads go through it: to the hook from the first call on.
-    for (int i = 0; i < Index::count; ++i)
-        __atomic_store_n(&shim_slots[i], hook_for(i) ? hook_for(i) : real[i], __ATOMIC_RELEASE);
+    return library != nullptr;
 }
-
-std::atomic<bool> opened{false};
-pthread_mutex_t opening_lock = PTHREAD_MUTEX_INITIALIZER;
-thread_local bool opening_here __attribute__((tls_model("initial-exec"))) = false;
-
-// A child forked while another thread was opening the driver starts over.
-void reset_in_child() { pthread_mutex_init(&opening_lock, nullptr); }
-
-void open_once() {
-    static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, reset_in_child);
-    pthread_mutex_lock(&opening_lock);
-    if (!opened.load()) {
-        opening_here = true;
-        void* driver = real_dlopen() ? open_driver() : nullptr;
-        if (!driver) tenant::notice_once("the NVIDIA driver cannot be opened: %s", dlerror());
-        fill_slots(driver);
-        opening_here = false;
-        opened.store(true);
-    }
-    pthread_mutex_unlock(&opening_lock);
-}
-
-bool is_driver_name(const char* path) {
-    constexpr char kName[] = "libcuda.so";
-    const char* base = strrchr(path, '/');
-    base = base ? base + 1 : path;
-    if (strncmp(base, kName, sizeof kName - 1) != 0) return false;
-    char next = base[sizeof kName - 1];
-    return next == '\0' || next == '.';
-}
-
-const char* own_path() {
-    Dl_info about;
-    return dladdr(reinterpret_cast<void*>(&own_path), &about) ? about.dli_fname : nullptr;
-}
-
-}  // namespace
-
-void* open_past_us(const char* path, int flags) { return real_dlopen() ? real_dlopen()(path, flags) : nullptr; }
 
 bool driver_has(int index) { return real[index] != reinterpret_cast<void*>(not_supported); }
 
@@ -119,28 +75,3 @@ int index_of(void* address) {
 }
 
 }  // namespace shim
-
-// Called by the trampoline of a function on its first use: where shall it go?
-extern "C" __attribute__((visibility("hidden"))) void* shim_resolve(int index) {
-    using namespace shim;
-    // The driver's own start-up code came back to us before there is a driver to forward to.
-    if (opening_here) return reinterpret_cast<void*>(no_device);
-    if (!opened.load(std::memory_order_acquire)) open_once();
-    return __atomic_load_n(&shim_slots[index], __ATOMIC_ACQUIRE);
-}
-
-extern "C" {
-__attribute__((visibility("hidden"))) void* shim_real_dlopen = nullptr;
-}
-
-// A program that names the driver's file gets us, as one that names its SONAME does. All else is left as it is; entry/
-// jumps on to the C library's dlopen with the caller's return address, which decides whose RUNPATH is searched.
-extern "C" __attribute__((visibility("hidden"))) const char* shim_redirect(const char* path) {
-    // Several threads may be here at once, and all have the same to store.
-    if (!__atomic_load_n(&shim_real_dlopen, __ATOMIC_RELAXED))
-        __atomic_store_n(&shim_real_dlopen, reinterpret_cast<void*>(shim::real_dlopen()), __ATOMIC_RELAXED);
-    if (path && shim::is_nvml_name(path)) return shim::nvml_stand_in(path, shim::own_path());
-    if (!path || !shim::is_driver_name(path)) return path;
-    const char* own = shim::own_path();
-    return own ? own : path;
-}

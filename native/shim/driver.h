@@ -1,4 +1,4 @@
-// The real driver: opened at the first CUDA call, never before.
+// The real driver: the table of its functions, filled once by open_driver.
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL
@@ -15,8 +15,14 @@ struct Index {
 extern const char* const names[Index::count];
 extern void* real[Index::count];  // the driver's functions; what it lacks answers CUDA_ERROR_NOT_SUPPORTED
 
+// Opens the driver and fills `real`. False: there is none, and all of `real` answers CUDA_ERROR_NO_DEVICE.
+bool open_driver();
 bool driver_has(int index);
-// The C library's dlopen, not ours.
+CUresult no_device();
+
+// The C library's dlopen, not ours; null where it is not found.
+using Dlopen = void* (*)(const char*, int);
+Dlopen real_dlopen();
 void* open_past_us(const char* path, int flags);
 
 template <int index, class... Arguments>
@@ -27,6 +33,3 @@ CUresult call_real(Arguments... arguments) {
 int index_of(void* address);
 
 }  // namespace shim
-
-// Where each trampoline leads: the resolver at first, then a hook or the driver.
-extern "C" void* shim_slots[shim::Index::count] __attribute__((visibility("hidden")));

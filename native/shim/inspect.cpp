@@ -1,8 +1,8 @@
 // For measurement and tests: what stands behind a function that a program holds.
 #include <string.h>
 
-#include "shim/driver.h"
 #include "shim/hooks.h"
+#include "shim/resolve.h"
 #include "tenant/time_slice.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
