@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "tenant/found_once.h"
+#include "tenant/lazy.h"
 #include "tenant/notice.h"
 
 namespace shim {
@@ -47,7 +47,7 @@ void* driver_library() {
 CUresult no_device() { return CUDA_ERROR_NO_DEVICE; }
 
 Dlopen real_dlopen() {
-    static tenant::FoundOnce<Dlopen> found;
+    static tenant::Lazy<Dlopen> found;
     return found.get([] { return reinterpret_cast<Dlopen>(dlsym(RTLD_NEXT, "dlopen")); });
 }
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "shim/driver.h"
-#include "tenant/found_once.h"
+#include "tenant/lazy.h"
 #include "tenant/memory/answers.h"
 #include "tenant/memory/nvml.h"
 
@@ -31,7 +31,7 @@ struct MemoryV2 {
 
 void* nvml_function(const char* name) {
     // By its SONAME, which the stand-in does not have: what is loaded is the program's own NVML.
-    static tenant::FoundOnce<void*> found;
+    static tenant::Lazy<void*> found;
     void* library = found.get([] { return open_past_us(kNvml, RTLD_LAZY | RTLD_LOCAL); });
     return library ? dlsym(library, name) : nullptr;
 }

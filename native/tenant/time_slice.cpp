@@ -9,7 +9,7 @@
 
 #include <atomic>
 
-#include "tenant/found_once.h"
+#include "tenant/lazy.h"
 #include "tenant/locked.h"
 #include "tenant/settings.h"
 #include "wire/wire.h"
@@ -53,7 +53,7 @@ constexpr uint32_t kSchedule = 0xa06c0101, kSetTimeSlice = 0xa06c0103, kGetTimeS
 
 using Ioctl = int (*)(int, unsigned long, ...);
 int real_ioctl(int fd, unsigned long request, void* argument) {
-    static FoundOnce<Ioctl> found;
+    static Lazy<Ioctl> found;
     Ioctl next = found.get([] { return reinterpret_cast<Ioctl>(dlsym(RTLD_NEXT, "ioctl")); });
     return next ? next(fd, request, argument) : static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "tenant/driver_calls.h"
-#include "tenant/found_once.h"
+#include "tenant/lazy.h"
 #include "tenant/memory/host_memory.h"
 #include "wire/border.h"
 #include "wire/shared_segment.h"
@@ -27,7 +27,7 @@ uint64_t pinned_by_all(wire::Segment& segment) {
 }  // namespace
 
 uint64_t host_budget(const wire::Segment& segment) {
-    static FoundOnce<uint64_t> found;
+    static Lazy<uint64_t> found;
     if (uint64_t knob = wire::crowding_of(segment.header).host_memory) return knob;
     HostMemory memory;
     uint64_t all = found.get([&] {

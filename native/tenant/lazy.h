@@ -7,7 +7,7 @@
 namespace tenant {
 
 template <class Value>
-class FoundOnce {
+class Lazy {
  public:
     // As long as nothing is found, it is looked for again.
     template <class Find>
