@@ -20,7 +20,7 @@ TESTS_AT_ONCE ?= $(shell expr $$(nproc) + 1)
 PYTEST := $(PYTHON_IN_VENV) -m pytest --quiet --numprocesses $(TESTS_AT_ONCE) --dist worksteal
 
 # Programs whose threads or processes meet in memory; the others only compute.
-SANITIZED := tests/wire $(addprefix tests/tenant/test_,abilities.py fresh_blocks.py memory_quota.py)
+SANITIZED := tests/wire $(addprefix tests/tenant/test_,device_attributes.py fresh_blocks.py memory_quota.py)
 
 # Folders too, so that a deleted file counts as a change.
 SOURCES := pyproject.toml CMakeLists.txt LICENSE README.md $(shell find src native -not -name '__pycache__' -not -name '*.pyc' 2>/dev/null)

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <new>
 
-#include "tenant/ability.h"
 #include "tenant/context.h"
+#include "tenant/device_attribute.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/borrowing.h"
@@ -23,8 +23,8 @@ Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.c
 namespace {
 
 bool only_if_lendable = false;  // otherwise the driver shall serve it
-Ability can_be_lent(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-Ability can_be_reached_by_network_cards(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+DeviceAttribute can_be_lent(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+DeviceAttribute can_be_reached_by_network_cards(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 
 void forget_in_child() {
     pthread_mutexattr_t recursive;

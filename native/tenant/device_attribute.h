@@ -1,4 +1,4 @@
-// Whether a device can do something. It never changes, so the driver is asked once; no lock is taken.
+// An attribute of a device that is a yes or no. It never changes, so the driver is asked once; no lock is taken.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace tenant {
 
-class Ability {
+class DeviceAttribute {
  public:
-    explicit constexpr Ability(CUdevice_attribute attribute) : attribute_(attribute) {}
+    explicit constexpr DeviceAttribute(CUdevice_attribute attribute) : attribute_(attribute) {}
 
     bool of(CUdevice device) {
         uint64_t bit = device >= 0 && device < 64 ? uint64_t{1} << device : 0;
