@@ -12,7 +12,6 @@
 #include <new>
 
 #include "tenant/context.h"
-#include "tenant/futex.h"
 #include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
 #include "tenant/memory/care.h"
@@ -23,6 +22,7 @@
 #include "tenant/settings.h"
 #include "tenant/uncovered.h"
 #include "wire/border.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -83,7 +83,7 @@ Membership* Membership::join() {
 
 bool Membership::start() {
     if (!start_own_thread(watcher_main, this)) return false;
-    while (phase_.load() == starting) wait_on(phase_, starting, 100000000);
+    while (phase_.load() == starting) wire::wait_here(phase_, starting, 100000000);
     return phase_.load() == holding;
 }
 
@@ -108,7 +108,7 @@ void Membership::leave_at_exit() {
     membership->wake();
     // The watcher leaves the slot by itself; if it is stuck in the driver, the kernel frees the slot when we end.
     for (int tries = 0; tries < 20 && membership->phase_.load() == holding; ++tries)
-        wait_on(membership->phase_, holding, 10000000);
+        wire::wait_here(membership->phase_, holding, 10000000);
 }
 
 void Membership::introduce() {
@@ -139,12 +139,12 @@ void* Membership::watcher_main(void* self) {
     membership->index_ = wire::take_slot(*membership->segment_);
     if (membership->index_ >= 0) membership->introduce();
     membership->phase_.store(membership->index_ >= 0 ? holding : refused);
-    wake_all(membership->phase_);
+    wire::wake_here(membership->phase_);
     if (membership->index_ < 0) return nullptr;
     membership->watch();
     wire::leave_slot(*membership->segment_, membership->index_);
     membership->phase_.store(left);
-    wake_all(membership->phase_);
+    wire::wake_here(membership->phase_);
     return nullptr;
 }
 
@@ -233,7 +233,7 @@ void Membership::mark_end_of_work(StreamState& state) {
 
 void Membership::wake() {
     asleep_.store(awake);
-    wake_all(asleep_);
+    wire::wake_here(asleep_);
 }
 
 void Membership::write_report() {

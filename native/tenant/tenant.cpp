@@ -1,7 +1,5 @@
 #include "tenant/tenant.h"
 
-#include <time.h>
-
 #include <cstddef>
 
 #include "admission/admission.h"
@@ -13,6 +11,7 @@
 #include "tenant/memory/residence.h"
 #include "tenant/memory/used_contexts.h"
 #include "wire/border.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -230,8 +229,7 @@ void Work::wait_for_room(float in_flight_us) {
             if (here.gate.load() == wire::open) state_->stuck_at.store(passed, std::memory_order_relaxed);
             return;
         }
-        timespec nap{0, 50000};
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+        wire::nap(50000);
     }
 }
 

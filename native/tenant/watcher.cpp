@@ -10,11 +10,7 @@
 //
 // And every 20 ms while busy: bury the dead, see who is there, look at our gates again. One that is idle reads nothing
 // of the others: when it goes busy it looks.
-#include <linux/futex.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -26,6 +22,7 @@
 #include "tenant/memory/quota.h"
 #include "tenant/notice.h"
 #include "wire/border.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -347,19 +344,17 @@ void Membership::mind_time_slice() {
 }
 
 void Membership::nap(uint64_t ns) {
-    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
     // Only an idle tenant's nap is worth being woken from.
     if (ns < kMillisecond || is_busy()) {
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
+        wire::nap(ns);
         return;
     }
     doze(ns, soundly);
 }
 
 void Membership::doze(uint64_t ns, uint32_t how) {
-    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
     asleep_.store(how);
-    if (!leaving_.load() && !is_busy()) syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, how, &length, nullptr, 0);
+    if (!leaving_.load() && !is_busy()) wire::wait_here(asleep_, how, ns);
     asleep_.store(awake);
 }
 
@@ -396,13 +391,12 @@ void Membership::nap_with_an_eye_open(uint64_t ns) {
 }
 
 void Membership::nap_at_gate(uint64_t ns) {
-    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         wire::Flag& gate = slot_->gpus[gpu].gate;
         if (!slot_->gpus[gpu].busy.load()) continue;
         // Who finds it changed since it looked naps all the same: somebody may write there without end.
         if (gate.load() != turns_[gpu].gate) break;
-        syscall(SYS_futex, &gate, FUTEX_WAIT, turns_[gpu].gate, &length, nullptr, 0);
+        wire::wait_shared(gate, turns_[gpu].gate, ns);
         return;
     }
     nap(std::min(ns, kShortestNap));

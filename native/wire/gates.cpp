@@ -1,15 +1,12 @@
 #include "wire/gates.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "wire/attached.h"
 #include "wire/border.h"
 #include "wire/clock.h"
 #include "wire/shared_segment.h"
+#include "wire/sleep.h"
 
 // A process may be killed between any two stores: tests define this to be killed at each place in turn.
 #ifndef FAULT_POINT
@@ -108,7 +105,7 @@ uint64_t largest_key(Segment& segment, int index, int gpu) {
 }
 
 // Its watcher may sleep there.
-void wake_at_gate(Flag& gate) { syscall(SYS_futex, &gate, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
+void wake_at_gate(Flag& gate) { wake_shared(gate); }
 
 void step_off(OnGpu& here) {
     here.ready.store(0);

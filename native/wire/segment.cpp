@@ -17,6 +17,7 @@
 #include "wire/identity.h"
 #include "wire/owner.h"
 #include "wire/shared_segment.h"
+#include "wire/sleep.h"
 
 // A process may be killed between any two stores: tests define this to be killed at each place in turn.
 #ifndef FAULT_POINT
@@ -234,7 +235,7 @@ int gpu_number(Segment& segment, const uint8_t uuid[16]) {
             gpu.known.store(2);
             return i;
         }
-        for (int tries = 0; gpu.known.load() == 1 && tries < 100; ++tries) usleep(10);
+        for (int tries = 0; gpu.known.load() == 1 && tries < 100; ++tries) nap(10000);
         if (gpu.known.load() == 2 && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
     }
     return -1;

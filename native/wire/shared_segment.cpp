@@ -2,11 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "wire/border.h"
 #include "wire/clock.h"
 #include "wire/header.h"
+#include "wire/sleep.h"
 
 #ifndef FAULT_POINT
 #define FAULT_POINT()
@@ -425,20 +424,17 @@ void look_at_rivals(Segment& segment, int index, Look how) {
     here.next_look_ns = ended + std::min(7 * (ended - began), kLongestPauseNs);
 }
 
-// A futex need not be written to wake its waiters, nor to wait there: so one that all can only read will do.
 void ring_bell(Segment& segment) {
     std::atomic<uint64_t>& rung = attached(segment).rung_ns;
     uint64_t now = now_ns(), last = rung.load();
     if (now - last < kBellNs || !rung.compare_exchange_strong(last, now)) return;
-    syscall(SYS_futex, &segment.header.bell, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    wake_shared(segment.header.bell);
 }
 
 bool wait_at_bell(Segment& segment, uint64_t ns) {
-    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
-    uint32_t there = segment.header.bell.load();
-    if (syscall(SYS_futex, &segment.header.bell, FUTEX_WAIT, there, &length, nullptr, 0) == 0) return true;
-    if (errno != ETIMEDOUT) clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
-    return false;
+    int problem = wait_shared(segment.header.bell, segment.header.bell.load(), ns);
+    if (problem && problem != ETIMEDOUT) nap(ns);
+    return !problem;
 }
 
 bool steer_shared_slot(Segment& segment, int index, int gpu) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "tenant/futex.h"
 #include "tenant/membership.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/pause.h"
 #include "tenant/memory/postponed.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -46,7 +46,7 @@ bool is_worth_waiting(uint64_t now, uint64_t latest_ns) {
 
 void let_go() {
     awaited.store(0);
-    wake_all(awaited);
+    wire::wake_here(awaited);
 }
 
 void begin_step() {
@@ -69,7 +69,7 @@ extern "C" void cotenant_step_ended() {
     if (!awaited.load()) return;
     reached.store(1);
     wake_mover();
-    while (awaited.load() && wire::now_ns() - now < kLongestStayNs) wait_on(awaited, 1, kLongestStayNs / 10);
+    while (awaited.load() && wire::now_ns() - now < kLongestStayNs) wire::wait_here(awaited, 1, kLongestStayNs / 10);
     began_ns.store(wire::now_ns());
 }
 

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "wire/sleep.h"
+
 namespace tenant {
 
 namespace {
@@ -134,8 +136,7 @@ int next_borrower(int listening, uint64_t* key) {
     int connection = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) {
         // Without a descriptor to spare it would come back at once, again and again.
-        timespec nap{0, 10000000};
-        if (errno != EINTR && errno != ECONNABORTED) nanosleep(&nap, nullptr);
+        if (errno != EINTR && errno != ECONNABORTED) wire::nap(10000000);
         return -1;
     }
     Question question{};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tenant/futex.h"
 #include "tenant/membership.h"
 #include "tenant/memory/boundary.h"
 #include "tenant/memory/pause.h"
@@ -13,6 +12,7 @@
 #include "tenant/memory/unused.h"
 #include "tenant/memory/used_contexts.h"
 #include "tenant/own_thread.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -39,12 +39,6 @@ constexpr uint64_t kNoMoreForNs = 1000 * kMillisecond;     // host memory, after
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
 std::atomic<uint32_t> where_now{wire::resident};  // of this process's memory, for its other threads
-
-// Others wake it too, from their processes.
-void wait_to_be_woken(wire::Flag& word, uint32_t while_equal, uint64_t ns) {
-    timespec length{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
-    syscall(SYS_futex, &word, FUTEX_WAIT, while_equal, &length, nullptr, 0);
-}
 
 class Mover : private Others {
  public:
@@ -118,7 +112,7 @@ void Mover::run() {
         if (is_shared)
             is_told = wire::wait_at_bell(segment, nap);
         else
-            wait_to_be_woken(mine_.wake, woken, nap);
+            wire::wait_shared(mine_.wake, woken, nap);
         is_told = (is_shared && is_told) || mine_.wake.load() != woken;
     }
 }
@@ -250,8 +244,7 @@ bool Mover::make_still() {
             refuse(failed ? wire::driver_failed : wire::does_not_drain);
             return false;
         }
-        timespec nap{0, 100000};
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+        wire::nap(100000);
     }
     return true;
 }
@@ -472,7 +465,7 @@ void stop_moving() {
     if (!phase.compare_exchange_strong(before, stopping)) return;
     for (int tries = 0; tries < kMostTriesToStop && phase.load() == stopping; ++tries) {
         wake_mover();  // again: it may miss the bell
-        wait_on(phase, stopping, 10 * kMillisecond);
+        wire::wait_here(phase, stopping, 10 * kMillisecond);
     }
     boundary::let_go();
     // A program that ends while it is paused does not wait for its memory; nor does one whose mover does not return.
@@ -489,7 +482,7 @@ void wake_mover() {
     if (wire::is_shared(membership->segment())) wire::ring_bell(membership->segment());
     wire::Flag& wake = membership->slot().residence.wake;
     wake.fetch_add(1);
-    syscall(SYS_futex, &wake, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    wire::wake_shared(wake);
 }
 
 }  // namespace tenant

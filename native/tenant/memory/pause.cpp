@@ -1,11 +1,7 @@
 #include "tenant/memory/pause.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "wire/clock.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -27,7 +23,7 @@ bool go_inside_if_down() {
 }
 
 void go_inside() {
-    while (!go_inside_if_down()) syscall(SYS_futex, &raised, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
+    while (!go_inside_if_down()) wire::wait_here(raised, 1, wire::kForEver);
 }
 
 }  // namespace
@@ -69,15 +65,14 @@ bool raise(uint64_t patience_ns) {
             lower();
             return false;
         }
-        timespec nap{0, 50000};
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+        wire::nap(50000);
     }
     return true;
 }
 
 void lower() {
     raised.store(0);
-    syscall(SYS_futex, &raised, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+    wire::wake_here(raised);
 }
 
 void lower_at_exit() {

@@ -1,10 +1,5 @@
 #include "tenant/memory/room.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <cstdlib>
 
 #include "tenant/membership.h"
@@ -12,6 +7,7 @@
 #include "tenant/memory/quota.h"
 #include "wire/border.h"
 #include "wire/shared_segment.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -65,11 +61,6 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
                              std::min(wire::crowding_of(segment.header).stay_ms, kLongestStayMs)),
             slot.gpus[gpu].busy.load() != 0,
             where == wire::leaving};
-}
-
-void nap() {
-    timespec length{0, kMillisecond};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
 }
 
 }  // namespace
@@ -139,7 +130,7 @@ void Crowd::wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) cons
     for (uint32_t i = 0; i < found; ++i) {
         wire::Flag& wake = segment.slot(static_cast<int>(chosen[i])).residence.wake;
         wake.fetch_add(1);
-        syscall(SYS_futex, &wake, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+        wire::wake_shared(wake);
     }
 }
 
@@ -163,7 +154,7 @@ bool Need::wait(bool by_driver) {
             // One that is away comes back first, wanting no more than it has; then it is seen what can be had.
             return !outside.end_if_down();
         }
-        nap();
+        wire::nap(kMillisecond);
     } while (!may_try_ || !outside.end_if_down());
     return true;
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "tenant/futex.h"
 #include "tenant/locked.h"
 #include "tenant/memory/mover.h"
 #include "wire/clock.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -39,11 +39,11 @@ uint32_t put_in_order(Unused::Range* all, uint32_t count) {
 Unused ask_for_unused() {
     if (!listening.load()) return {};
     uint32_t question = asked.fetch_add(1) + 1;
-    wake_all(asked);
+    wire::wake_here(asked);
     uint64_t began = wire::now_ns();
     for (uint32_t last; (last = answered.load()) != question;) {
         if (wire::now_ns() - began > kPatienceNs) return {};
-        wait_on(answered, last, 10000000);
+        wire::wait_here(answered, last, 10000000);
     }
     Locked locked(lock);
     return {ranges, range_count};
@@ -57,7 +57,7 @@ void forget_helper_in_child() {
 extern "C" uint32_t cotenant_memory_question(uint32_t timeout_ms) {
     listening.store(1);
     uint32_t last = answered.load();
-    if (asked.load() == last) wait_on(asked, last, uint64_t{timeout_ms} * 1000000);
+    if (asked.load() == last) wire::wait_here(asked, last, uint64_t{timeout_ms} * 1000000);
     uint32_t question = asked.load();
     return question == last ? 0 : question;
 }
@@ -78,7 +78,7 @@ extern "C" void cotenant_memory_unused(uint32_t question, const uint64_t* pairs,
     }
     free(fresh);
     answered.store(question);
-    wake_all(answered);
+    wire::wake_here(answered);
 }
 
 }  // namespace tenant

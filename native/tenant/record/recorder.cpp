@@ -13,10 +13,10 @@
 
 #include "tenant/amounts.h"
 #include "tenant/context.h"
-#include "tenant/futex.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/own_thread.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -104,8 +104,8 @@ void Recorder::finish_at_exit() {
     Recorder* recorder = on_.exchange(nullptr);
     if (!recorder) return;
     recorder->leaving_.store(1);
-    wake_all(recorder->leaving_);
-    for (int tries = 0; tries < 50 && !recorder->done_.load(); ++tries) wait_on(recorder->done_, 0, kNapNs);
+    wire::wake_here(recorder->leaving_);
+    for (int tries = 0; tries < 50 && !recorder->done_.load(); ++tries) wire::wait_here(recorder->done_, 0, kNapNs);
 }
 
 void* Recorder::thread_main(void* self) {
@@ -113,7 +113,7 @@ void* Recorder::thread_main(void* self) {
     pthread_setname_np(pthread_self(), "cotenant-record");
     recorder->run();
     recorder->done_.store(1);
-    wake_all(recorder->done_);
+    wire::wake_here(recorder->done_);
     return nullptr;
 }
 
@@ -126,7 +126,7 @@ void Recorder::run() {
         collect_times();
         // What was launched last may be about to end.
         for (int tries = 0; leaving && tries < kLastLooks && timer.any_on_its_way(); ++tries) {
-            wait_on(leaving_, 1, kMillisecond);
+            wire::wait_here(leaving_, 1, kMillisecond);
             collect_times();
         }
         drain(leaving);
@@ -137,7 +137,7 @@ void Recorder::run() {
             finish("time");
         else if (now - last_write_ns_ >= kBlockEveryNs)
             write_block();
-        if (!is_over_) wait_on(leaving_, 0, timer.any_on_its_way() ? kTimingNapNs : kNapNs);
+        if (!is_over_) wire::wait_here(leaving_, 0, timer.any_on_its_way() ? kTimingNapNs : kNapNs);
     }
 }
 
