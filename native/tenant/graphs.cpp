@@ -1,12 +1,12 @@
 #include "tenant/graphs.h"
 
-#include <cstdlib>
 #include <new>
 
 #include "admission/admission.h"
 #include "tenant/context.h"
 #include "tenant/gate.h"
 #include "tenant/graph_order.h"
+#include "tenant/growing_array.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/uncovered.h"
@@ -21,11 +21,10 @@ struct KeptClone {
     CUcontext context;  // of the gates, on this GPU of the segment
     int gpu;
     CUdeviceptr gate;
-    uint32_t word;           // of the progress words: 1 while it stands at one of its gates; 0: it has none
-    CUdeviceptr word_place;  // where the GPU finds it
-    uint64_t* places;        // numbers of the nodes that have a gate in front of them, in the order of the walk below
-    uint32_t place_count;
-    float piece;  // as Durations::begin_graph has it
+    uint32_t word;                  // of the progress words: 1 while it stands at one of its gates; 0: it has none
+    CUdeviceptr word_place;         // where the GPU finds it
+    GrowingArray<uint64_t> places;  // numbers of the nodes that have a gate in front of them, in the walk's order
+    float piece;                    // as Durations::begin_graph has it
     KeptClone* next;
 };
 
@@ -47,7 +46,7 @@ KeptClone** find_kept(CUgraphExec exec) {
 void destroy(KeptClone* entry) {
     if (entry->clone) driver.cuGraphDestroy(entry->clone);
     if (Membership* membership = Membership::current_if_joined()) membership->progress.free_graph_word(entry->word);
-    free(entry->places);
+    entry->places.discard();
     delete entry;
 }
 
@@ -106,7 +105,7 @@ class Gating {
             if (since_gate_us <= gate_every_us || !put_before(graph, node, outermost)) return true;
             squares += (since_gate_us - us) * (since_gate_us - us);
             since_gate_us = us;
-            return note(entry, place);
+            return entry->places.add(place);
         });
         squares += since_gate_us * since_gate_us;
         if (all_us > 0) entry->piece = squares / (all_us * all_us);
@@ -115,13 +114,13 @@ class Gating {
 
     // Where another has them: all, or it is of no use.
     bool like(CUgraph clone, const KeptClone& other) {
-        uint32_t next = 0;
+        size_t next = 0;
         bool done = walk(clone, true, [&](CUgraph graph, CUgraphNode node, bool outermost, uint64_t place) {
-            if (next == other.place_count || other.places[next] != place) return true;
+            if (next == other.places.count() || other.places[next] != place) return true;
             ++next;
             return put_before(graph, node, outermost);
         });
-        return done && next == other.place_count;
+        return done && next == other.places.count();
     }
 
  private:
@@ -133,17 +132,6 @@ class Gating {
             CUgraph child = child_of(nodes[i]);
             if (child && !walk(child, false, visit)) return false;
         }
-        return true;
-    }
-
-    static bool note(KeptClone* entry, uint64_t place) {
-        constexpr uint32_t kStep = 64;
-        if (entry->place_count % kStep == 0) {
-            void* larger = realloc(entry->places, (entry->place_count + kStep) * sizeof *entry->places);
-            if (!larger) return false;
-            entry->places = static_cast<uint64_t*>(larger);
-        }
-        entry->places[entry->place_count++] = place;
         return true;
     }
 
@@ -236,7 +224,7 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     float us = 0;
     is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
     if (!is_long_) return;
-    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, places.gate, 0, 0, nullptr, 0, 1, nullptr};
+    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, places.gate, 0, 0, {}, 1, nullptr};
     if (entry_) entry_->word = membership->progress.take_graph_word();
     if (entry_) entry_->word_place = place_of(entry_->word, places.words);
     if (!entry_ || driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
@@ -244,7 +232,7 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
         return;
     }
     Gating gating(places.gate, entry_->word_place, context);
-    if (gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->place_count > 0) return;
+    if (gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->places.count() > 0) return;
     driver.cuGraphDestroy(clone_);
     clone_ = nullptr;
 }
@@ -269,7 +257,7 @@ GatedGraph::~GatedGraph() {
 
 void GatedGraph::keep_for(CUgraphExec exec) {
     if (Membership* membership = Membership::current_if_joined()) {
-        membership->slot().gpus[entry_->gpu].figures.gates.fetch_add(entry_->place_count, std::memory_order_relaxed);
+        membership->slot().gpus[entry_->gpu].figures.gates.fetch_add(entry_->places.count(), std::memory_order_relaxed);
         membership->durations.begin_graph(graph_shape(exec), entry_->piece);
     }
     entry_->exec = exec;

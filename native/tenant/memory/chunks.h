@@ -3,10 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 
 #include "tenant/driver_calls.h"
+#include "tenant/growing_array.h"
 #include "tenant/memory/slabs.h"
 
 namespace tenant {
@@ -42,36 +41,21 @@ struct Chunk {
 
 class Chunks {
  public:
-    uint32_t count() const { return count_; }
+    uint32_t count() const { return static_cast<uint32_t>(chunks_.count()); }
     Chunk& operator[](uint32_t i) const { return *chunks_[i]; }
 
     Chunk* containing(CUdeviceptr pointer) const {
         uint32_t at = place_of(pointer);
-        if (at < count_ && chunks_[at]->address == pointer) return chunks_[at];
+        if (at < count() && chunks_[at]->address == pointer) return chunks_[at];
         return at > 0 && chunks_[at - 1]->contains(pointer) ? chunks_[at - 1] : nullptr;
     }
 
     // False where there is no memory for it.
-    bool insert(Chunk* chunk) {
-        if (count_ == room_) {
-            uint32_t room = room_ ? room_ * 2 : 64;
-            auto* chunks = static_cast<Chunk**>(realloc(chunks_, room * sizeof(Chunk*)));
-            if (!chunks) return false;
-            chunks_ = chunks;
-            room_ = room;
-        }
-        uint32_t at = place_of(chunk->address);
-        memmove(chunks_ + at + 1, chunks_ + at, (count_ - at) * sizeof(Chunk*));
-        chunks_[at] = chunk;
-        ++count_;
-        return true;
-    }
+    bool insert(Chunk* chunk) { return chunks_.insert(place_of(chunk->address), chunk); }
 
     void remove(const Chunk* chunk) {
         uint32_t at = place_of(chunk->address);
-        if (at == count_ || chunks_[at] != chunk) return;
-        memmove(chunks_ + at, chunks_ + at + 1, (count_ - at - 1) * sizeof(Chunk*));
-        --count_;
+        if (at < count() && chunks_[at] == chunk) chunks_.remove(at);
     }
 
     // In a forked child: what was there belongs to the parent.
@@ -80,7 +64,7 @@ class Chunks {
  private:
     // Of the first that does not begin before it.
     uint32_t place_of(CUdeviceptr address) const {
-        uint32_t low = 0, high = count_;
+        uint32_t low = 0, high = count();
         while (low < high) {
             uint32_t middle = (low + high) / 2;
             if (chunks_[middle]->address < address)
@@ -91,8 +75,7 @@ class Chunks {
         return low;
     }
 
-    Chunk** chunks_ = nullptr;
-    uint32_t count_ = 0, room_ = 0;
+    GrowingArray<Chunk*> chunks_;
 };
 
 }  // namespace tenant

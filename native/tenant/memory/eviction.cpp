@@ -1,15 +1,14 @@
 #include "tenant/memory/eviction.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace tenant {
 
 Eviction& Eviction::operator=(const Eviction& other) {
     // Only to begin anew: what was planned belongs to another process.
-    pieces_ = nullptr;
-    lanes_ = nullptr;
-    piece_count_ = piece_room_ = copied_ = lane_count_ = lane_room_ = 0;
+    pieces_.abandon();
+    lanes_.abandon();
+    copied_ = 0;
     is_away_ = other.is_away_;
     may_be_under_way_ = false;
     refusal_ = other.refusal_;
@@ -17,27 +16,10 @@ Eviction& Eviction::operator=(const Eviction& other) {
     return *this;
 }
 
-namespace {
-
-// Room for one more.
-template <class One>
-bool grow(One** array, uint32_t count, uint32_t* room) {
-    if (count < *room) return true;
-    uint32_t wanted = *room ? *room * 2 : 64;
-    auto* larger = static_cast<One*>(realloc(*array, wanted * sizeof(One)));
-    if (!larger) return false;
-    *array = larger;
-    *room = wanted;
-    return true;
-}
-
-}  // namespace
-
 bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) {
     while (from < to) {
-        if (!grow(&pieces_, piece_count_, &piece_room_)) return refuse(wire::host_memory);
         uint64_t bytes = std::min<uint64_t>(to - from, HostPool::piece(saved_bytes_));
-        pieces_[piece_count_++] = {from, bytes, saved_bytes_, chunk.context};
+        if (!pieces_.add({from, bytes, saved_bytes_, chunk.context})) return refuse(wire::host_memory);
         saved_bytes_ += bytes;
         from += bytes;
     }
@@ -45,7 +27,8 @@ bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) 
 }
 
 bool Eviction::plan(const Unused& unused) {
-    piece_count_ = copied_ = 0;
+    pieces_.clear();
+    copied_ = 0;
     saved_bytes_ = dropped_bytes_ = 0;
     uint32_t next = 0;
     for (uint32_t i = 0; i < chunks_.count(); ++i) {
@@ -66,19 +49,18 @@ bool Eviction::plan(const Unused& unused) {
 }
 
 CUstream Eviction::lane_in(CUcontext context) {
-    for (uint32_t i = 0; i < lane_count_; ++i)
-        if (lanes_[i].context == context) return lanes_[i].stream;
+    for (const Lane& lane : lanes_)
+        if (lane.context == context) return lane.stream;
     CUstream stream = nullptr;
-    if (!grow(&lanes_, lane_count_, &lane_room_) ||
-        driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    if (!lanes_.reserve(lanes_.count() + 1) || driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return nullptr;
-    lanes_[lane_count_++] = {context, stream};
+    lanes_.add({context, stream});
     return stream;
 }
 
 void Eviction::forget_context(CUcontext context) {
-    for (uint32_t i = 0; i < lane_count_; ++i)
-        if (lanes_[i].context == context) lanes_[i--] = lanes_[--lane_count_];
+    for (size_t i = lanes_.count(); i-- > 0;)
+        if (lanes_[i].context == context) lanes_.remove(i);
 }
 
 bool Eviction::copy(Way way, const Piece& piece, CUstream lane) {
@@ -106,9 +88,9 @@ bool Eviction::copy(Way way, uint32_t from, uint32_t to) {
 
 void Eviction::wait_for_lanes() {
     may_be_under_way_ = false;
-    for (uint32_t i = 0; i < lane_count_; ++i)
-        if (driver.cuCtxSetCurrent(lanes_[i].context) != CUDA_SUCCESS ||
-            driver.cuStreamSynchronize(lanes_[i].stream) != CUDA_SUCCESS)
+    for (const Lane& lane : lanes_)
+        if (driver.cuCtxSetCurrent(lane.context) != CUDA_SUCCESS ||
+            driver.cuStreamSynchronize(lane.stream) != CUDA_SUCCESS)
             may_be_under_way_ = true;
 }
 
@@ -158,13 +140,14 @@ bool Eviction::bring(Chunk& chunk) {
 // How many pieces from there on are its own; pieces are in the order of the chunks.
 uint32_t Eviction::pieces_in(const Chunk& chunk, uint32_t from) const {
     uint32_t end = from;
-    while (end < piece_count_ && chunk.contains(pieces_[end].address)) ++end;
+    while (end < pieces_.count() && chunk.contains(pieces_[end].address)) ++end;
     return end - from;
 }
 
 uint32_t Eviction::first_to_save() const {
     uint32_t first = 0;
-    while (first < chunks_.count() && (copied_ == piece_count_ || !chunks_[first].contains(pieces_[copied_].address)))
+    while (first < chunks_.count() &&
+           (copied_ == pieces_.count() || !chunks_[first].contains(pieces_[copied_].address)))
         ++first;
     return first;
 }
@@ -207,7 +190,8 @@ bool Eviction::leave(const Unused& unused, Others& others) {
     if (may_be_under_way_) return refuse(wire::driver_failed);
     if (!is_away_ && !plan(unused)) return false;
     wire::Refusal why = wire::none_refused;
-    if (piece_count_ && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS) return refuse(wire::driver_failed);
+    if (pieces_.count() && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS)
+        return refuse(wire::driver_failed);
     if (!pool_.claim(saved_bytes_, &why)) return refuse(why);
     // Nothing is given up before the first of it is had; nor before all of it is, where that was too much last time.
     uint64_t first = was_short ? saved_bytes_ : std::min(saved_bytes_, HostPool::kBlock);
@@ -231,7 +215,7 @@ bool Eviction::part(Others& others) {
 
 bool Eviction::bring_all(Others& others) {
     // One that has left in part keeps the rest when it turns round: it makes room only by coming back and leaving anew.
-    auto shall_turn = [&] { return copied_ == piece_count_ && others.need_the_room(); };
+    auto shall_turn = [&] { return copied_ == pieces_.count() && others.need_the_room(); };
     for (uint32_t i = 0; i < chunks_.count(); ++i)
         if (shall_turn() || !bring(chunks_[i])) return false;
     for (uint32_t from = 0, to = 0; from < copied_; from = to) {

@@ -95,11 +95,9 @@ class Eviction {
     Chunks& chunks_;
     HostPool& pool_;
     uint64_t batch_;
-    Piece* pieces_ = nullptr;
-    uint32_t piece_count_ = 0, piece_room_ = 0;
+    GrowingArray<Piece> pieces_;
     uint32_t copied_ = 0;  // of them, are on the host
-    Lane* lanes_ = nullptr;
-    uint32_t lane_count_ = 0, lane_room_ = 0;
+    GrowingArray<Lane> lanes_;
     bool is_away_ = false;
     bool may_be_under_way_ = false;  // copies that could not be waited for
     wire::Refusal refusal_ = wire::none_refused;

@@ -1,8 +1,5 @@
 #include "tenant/memory/host_pool.h"
 
-#include <algorithm>
-#include <cstdlib>
-
 #include "tenant/driver_calls.h"
 #include "tenant/lazy.h"
 #include "tenant/memory/host_memory.h"
@@ -51,18 +48,13 @@ bool HostPool::take_from_budget(uint64_t blocks) {
 
 bool HostPool::claim(uint64_t bytes, wire::Refusal* why) {
     uint64_t wanted = (bytes + kBlock - 1) / kBlock;
-    if (wanted <= count_) return true;
+    if (wanted <= blocks_.count()) return true;
     *why = wire::host_memory;
-    if (wanted > room_) {
-        uint64_t room = std::max(wanted, room_ * 2);
-        auto* blocks = static_cast<char**>(realloc(blocks_, room * sizeof(char*)));
-        if (!blocks) return false;
-        blocks_ = blocks;
-        room_ = room;
-    }
+    if (!blocks_.reserve(wanted)) return false;
     *why = wire::host_budget;
-    if (!take_from_budget(wanted - count_)) return false;
-    claimed_ = wanted - count_;
+    uint64_t more = wanted - blocks_.count();
+    if (!take_from_budget(more)) return false;
+    claimed_ = more;
     fresh_.begin(static_cast<uint32_t>(claimed_ - (touched_ ? 1 : 0)));
     return true;
 }
@@ -77,7 +69,7 @@ bool HostPool::add_block() {
         fresh_.give_up(block);
         return false;
     }
-    blocks_[count_++] = block;
+    blocks_.add(block);  // there is room: claim
     --claimed_;
     return true;
 }
@@ -109,21 +101,22 @@ bool HostPool::prepare(uint64_t bytes) {
 void HostPool::shrink_to(uint64_t bytes) {
     if (touched_) fresh_.give_up(touched_);
     touched_ = nullptr;
-    while (count_ > 0 && (count_ - 1) * kBlock >= bytes) {
-        char* block = blocks_[count_ - 1];
+    while (uint64_t count = blocks_.count()) {
+        if ((count - 1) * kBlock < bytes) return;
+        char* block = blocks_[count - 1];
         // What the driver would not let go stays ours, and counted.
         CUresult result = driver.cuMemHostUnregister(block);
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) return;
         fresh_.give_up(block);
-        --count_;
+        blocks_.remove(count - 1);
         slot_->residence.host_pinned.fetch_sub(kBlock);
     }
 }
 
 void HostPool::forget_in_child() {
-    blocks_ = nullptr;
+    blocks_.abandon();
     touched_ = nullptr;
-    count_ = claimed_ = room_ = 0;
+    claimed_ = 0;
     segment_ = nullptr;
     slot_ = nullptr;
     fresh_.forget_in_child();

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "tenant/growing_array.h"
 #include "tenant/memory/fresh_blocks.h"
 #include "wire/wire.h"
 
@@ -41,7 +42,7 @@ class HostPool {
 
     // Whether the budget has room for so much of one's own.
     bool fits(uint64_t bytes) const;
-    uint64_t bytes() const { return count_ * kBlock; }
+    uint64_t bytes() const { return blocks_.count() * kBlock; }
     char* at(uint64_t offset) const { return blocks_[offset / kBlock] + offset % kBlock; }
     // How much from there on lies in one piece: a copy must not cross from one block to the next.
     static uint64_t piece(uint64_t offset) { return kBlock - offset % kBlock; }
@@ -54,9 +55,9 @@ class HostPool {
 
     wire::Segment* segment_ = nullptr;
     wire::Slot* slot_ = nullptr;
-    char** blocks_ = nullptr;
+    GrowingArray<char*> blocks_;
     char* touched_ = nullptr;  // the next one's pages
-    uint64_t count_ = 0, claimed_ = 0, room_ = 0;
+    uint64_t claimed_ = 0;     // blocks of the budget that are not had yet
     FreshBlocks fresh_{kBlock};
 };
 

@@ -46,24 +46,6 @@ uint32_t hash(uint64_t value, uint32_t places) {
 
 }  // namespace
 
-Bytes::~Bytes() { free(data_); }
-
-void Bytes::add(const void* bytes, size_t count) {
-    if (failed_) return;
-    if (size_ + count > room_) {
-        size_t room = std::max<size_t>(2 * room_, size_ + count + 4096);
-        auto* grown = static_cast<uint8_t*>(realloc(data_, room));
-        if (!grown) {
-            failed_ = true;
-            return;
-        }
-        data_ = grown;
-        room_ = room;
-    }
-    if (count) memcpy(data_ + size_, bytes, count);
-    size_ += count;
-}
-
 void Bytes::varint(uint64_t value) {
     for (; value >= 0x80; value >>= 7) byte(static_cast<uint8_t>(value | 0x80));
     byte(static_cast<uint8_t>(value));

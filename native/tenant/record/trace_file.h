@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tenant/growing_array.h"
+
 namespace tenant {
 
 enum class TraceKind : uint8_t { kernel, graph, copy, fill, wait, allocate, free };
@@ -18,23 +20,24 @@ enum class Direction : uint8_t { unknown, to_device, to_host, on_device, on_host
 class Bytes {
  public:
     Bytes() = default;
-    ~Bytes();
+    ~Bytes() { bytes_.discard(); }
     Bytes(const Bytes&) = delete;
     Bytes& operator=(const Bytes&) = delete;
 
-    void clear() { size_ = 0; }
-    const uint8_t* data() const { return data_; }
-    size_t size() const { return size_; }
+    void clear() { bytes_.clear(); }
+    const uint8_t* data() const { return bytes_.data(); }
+    size_t size() const { return bytes_.count(); }
     bool failed() const { return failed_; }
 
-    void add(const void* bytes, size_t count);
+    void add(const void* bytes, size_t count) {
+        failed_ = failed_ || !bytes_.add(static_cast<const uint8_t*>(bytes), count);
+    }
     void byte(uint8_t value) { add(&value, 1); }
     void fixed(uint64_t value, int bytes) { add(&value, bytes); }  // little-endian, as all machines this runs on
     void varint(uint64_t value);
 
  private:
-    uint8_t* data_ = nullptr;
-    size_t size_ = 0, room_ = 0;
+    GrowingArray<uint8_t> bytes_;
     bool failed_ = false;
 };
 
