@@ -19,14 +19,6 @@ Graph = dict[str, set[str]]
 # Rooms that are tied together today. Untie one and take it from here; nothing is ever added.
 KNOWN_KNOTS: list[set[str]] = [
     {
-        "shim/driver",
-        "shim/hooks",
-        "shim/memory_hooks",
-        "shim/moving_hooks",
-        "shim/nvml_hooks",
-        "shim/record_hooks",
-    },
-    {
         "softgpu/capture",
         "softgpu/context",
         "softgpu/event",
