@@ -13,16 +13,6 @@ constexpr int deepest_stack = 128;
 thread_local CUcontext stack[deepest_stack];
 thread_local int depth = 0;
 
-std::map<CUlimit, size_t> default_limits() {
-    return {{CU_LIMIT_STACK_SIZE, 1024},
-            {CU_LIMIT_PRINTF_FIFO_SIZE, 7340032},
-            {CU_LIMIT_MALLOC_HEAP_SIZE, 8388608},
-            {CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 0},
-            {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
-            {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
-            {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0}};
-}
-
 }  // namespace
 
 Registry<Context, CUcontext>& contexts() {
@@ -67,8 +57,7 @@ Engine& engine_of(Context& context) { return *context.engine; }
 
 int device_of(const Context& context) { return context.device; }
 
-CUresult make_context(CUdevice device, unsigned flags, bool primary, CUcontext handle, ContextRef* out) {
-    static std::atomic<unsigned long long> next_id{1};
+CUresult make_context(CUdevice device, bool primary, CUcontext handle, ContextRef* out) {
     auto context = std::make_shared<Context>();
     std::string why;
     context->engine = Engine::connect(machine_index(device), &why);
@@ -76,10 +65,6 @@ CUresult make_context(CUdevice device, unsigned flags, bool primary, CUcontext h
     context->handle = handle ? handle : contexts().issue();
     context->device = device;
     context->primary = primary;
-    context->api_version = driver_version;
-    context->id = next_id.fetch_add(1);
-    context->flags.store(flags);
-    context->limits = default_limits();
     context->legacy = open_stream(context, StreamKind::legacy, CU_STREAM_DEFAULT, 0);
     contexts().put(context->handle, context);
     *out = std::move(context);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <mutex>
 
 #include "softgpu/driver.h"
@@ -26,9 +25,6 @@ struct Context {
     CUcontext handle = nullptr;
     CUdevice device = 0;
     bool primary = false;
-    unsigned api_version = 0;
-    unsigned long long id = 0;
-    std::atomic<unsigned> flags{0};
     std::atomic<bool> destroyed{false};
     StreamRef legacy;  // set once, when the context is made
 
@@ -36,9 +32,6 @@ struct Context {
     std::vector<StreamRef> streams;  // all open ones but the legacy one
     std::vector<OpId> closing;       // the newest operation of each destroyed stream, while it may still run
     QueueId records = 0;             // what cuCtxRecordEvent records in; 0: not yet opened
-    std::map<CUlimit, size_t> limits;
-    CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
-    CUsharedconfig shared_banks = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
 
     // Last, so that it goes first: what it still runs refers to the rest.
     std::unique_ptr<Engine> engine;
@@ -46,7 +39,7 @@ struct Context {
 
 // CUDA_SUCCESS for a live context without a sticky error.
 CUresult check_context(Context& context);
-CUresult make_context(CUdevice device, unsigned flags, bool primary, CUcontext handle, ContextRef* out);
+CUresult make_context(CUdevice device, bool primary, CUcontext handle, ContextRef* out);
 // Ends all that belongs to it; threads that wait on it return with an error.
 void retire(const ContextRef& context);
 Registry<Context, CUcontext>& contexts();

@@ -13,7 +13,6 @@ struct Primary {
     ContextRef context;
     CUcontext handle = nullptr;
     unsigned retained = 0;
-    unsigned flags = 0;
 };
 
 Primary& primary_of(CUdevice device) {
@@ -38,19 +37,8 @@ CUresult reset_primary(CUdevice device) {
         last = std::move(primary.context);
         primary.context = nullptr;
         primary.retained = 0;
-        primary.flags = 0;
     }
     if (last) retire(last);
-    return CUDA_SUCCESS;
-}
-
-CUresult set_primary_flags(CUdevice device, unsigned flags) {
-    TRY(check_device(device));
-    TRY(check_flags(flags));
-    Primary& primary = primary_of(device);
-    const std::lock_guard<std::mutex> lock(primary.mutex);
-    primary.flags = flags;
-    if (primary.context) primary.context->flags.store(flags);
     return CUDA_SUCCESS;
 }
 
@@ -59,7 +47,7 @@ CUresult create_context(CUcontext* out, unsigned flags, CUdevice device) {
     TRY(check_flags(flags));
     TRY(check_device(device));
     ContextRef context;
-    TRY(make_context(device, flags, false, nullptr, &context));
+    TRY(make_context(device, false, nullptr, &context));
     if (!push_context(context->handle)) {
         retire(context);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -113,7 +101,7 @@ CUresult retain_primary(CUcontext* out, CUdevice device) {
     Primary& primary = primary_of(device);
     const std::lock_guard<std::mutex> lock(primary.mutex);
     if (!primary.context) {
-        TRY(make_context(device, primary.flags, true, primary.handle, &primary.context));
+        TRY(make_context(device, true, primary.handle, &primary.context));
         primary.handle = primary.context->handle;
     }
     ++primary.retained;
@@ -141,51 +129,24 @@ using namespace softgpu;
 DRIVER_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     return entry([&] { return retain_primary(context, device); });
 }
-DRIVER_API cuDevicePrimaryCtxRelease(CUdevice device) {
-    return entry([&] { return release_primary(device); });
-}
 DRIVER_API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return entry([&] { return release_primary(device); });
-}
-DRIVER_API cuDevicePrimaryCtxReset(CUdevice device) {
-    return entry([&] { return reset_primary(device); });
 }
 DRIVER_API cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return entry([&] { return reset_primary(device); });
 }
-DRIVER_API cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-    return entry([&] { return set_primary_flags(device, flags); });
-}
-DRIVER_API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
-    return entry([&] { return set_primary_flags(device, flags); });
-}
-
 DRIVER_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
     return entry([&] {
         if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
         TRY(check_device(device));
         Primary& primary = primary_of(device);
         const std::lock_guard<std::mutex> lock(primary.mutex);
-        *flags = primary.flags;
+        *flags = 0;
         *active = primary.context ? 1 : 0;
         return CUDA_SUCCESS;
     });
 }
 
-DRIVER_API cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
-    return entry([&] { return create_context(context, flags, device); });
-}
-DRIVER_API cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
-    return entry([&] { return create_context(context, flags, device); });
-}
-DRIVER_API cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int count, unsigned int flags,
-                          CUdevice device) {
-    return entry([&] {
-        if (count < 0 || (count > 0 && !affinity)) return CUDA_ERROR_INVALID_VALUE;
-        if (count > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-        return create_context(context, flags, device);
-    });
-}
 DRIVER_API cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, unsigned int flags, CUdevice device) {
     return entry([&] {
         if (parameters && parameters->numExecAffinityParams > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
@@ -194,20 +155,11 @@ DRIVER_API cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, uns
     });
 }
 
-DRIVER_API cuCtxDestroy(CUcontext context) {
-    return entry([&] { return destroy_context(context); });
-}
 DRIVER_API cuCtxDestroy_v2(CUcontext context) {
     return entry([&] { return destroy_context(context); });
 }
-DRIVER_API cuCtxPushCurrent(CUcontext context) {
-    return entry([&] { return push_current(context); });
-}
 DRIVER_API cuCtxPushCurrent_v2(CUcontext context) {
     return entry([&] { return push_current(context); });
-}
-DRIVER_API cuCtxPopCurrent(CUcontext* context) {
-    return entry([&] { return pop_current(context); });
 }
 DRIVER_API cuCtxPopCurrent_v2(CUcontext* context) {
     return entry([&] { return pop_current(context); });
@@ -249,118 +201,11 @@ DRIVER_API cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
     });
 }
 
-DRIVER_API cuCtxGetFlags(unsigned int* flags) {
-    return entry([&] {
-        if (!flags) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(current_context(&context));
-        *flags = context->flags.load();
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxSetFlags(unsigned int flags) {
-    return entry([&] {
-        TRY(check_flags(flags));
-        ContextRef context;
-        TRY(current_context(&context));
-        context->flags.store(flags);
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxGetId(CUcontext handle, unsigned long long* id) {
-    return entry([&] {
-        if (!id) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(context_or_current(handle, &context));
-        *id = context->id;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
-    return entry([&] {
-        if (!version) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(context_or_current(handle, &context));
-        *version = context->api_version;
-        return CUDA_SUCCESS;
-    });
-}
-
 DRIVER_API cuCtxSynchronize() {
     return entry([] { return synchronize_checked(nullptr); });
 }
 DRIVER_API cuCtxSynchronize_v2(CUcontext context) {
     return entry([&] { return synchronize_checked(context); });
-}
-
-DRIVER_API cuCtxGetLimit(size_t* value, CUlimit limit) {
-    return entry([&] {
-        if (!value) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(current_context(&context));
-        const std::lock_guard<std::mutex> lock(context->mutex);
-        const auto found = context->limits.find(limit);
-        if (found == context->limits.end()) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        *value = found->second;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxSetLimit(CUlimit limit, size_t value) {
-    return entry([&] {
-        ContextRef context;
-        TRY(current_context(&context));
-        const std::lock_guard<std::mutex> lock(context->mutex);
-        const auto found = context->limits.find(limit);
-        if (found == context->limits.end()) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        found->second = value;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxGetCacheConfig(CUfunc_cache* config) {
-    return entry([&] {
-        if (!config) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(current_context(&context));
-        const std::lock_guard<std::mutex> lock(context->mutex);
-        *config = context->cache;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxSetCacheConfig(CUfunc_cache config) {
-    return entry([&] {
-        ContextRef context;
-        TRY(current_context(&context));
-        const std::lock_guard<std::mutex> lock(context->mutex);
-        context->cache = config;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxGetSharedMemConfig(CUsharedconfig* config) {
-    return entry([&] {
-        if (!config) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(current_context(&context));
-        const std::lock_guard<std::mutex> lock(context->mutex);
-        *config = context->shared_banks;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxSetSharedMemConfig(CUsharedconfig config) {
-    return entry([&] {
-        ContextRef context;
-        TRY(current_context(&context));
-        const std::lock_guard<std::mutex> lock(context->mutex);
-        context->shared_banks = config;
-        return CUDA_SUCCESS;
-    });
 }
 
 DRIVER_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -370,39 +215,5 @@ DRIVER_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
         if (least) *least = lowest_priority;
         if (greatest) *greatest = highest_priority;
         return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuCtxResetPersistingL2Cache() {
-    return entry([] {
-        ContextRef context;
-        return current_context(&context);
-    });
-}
-
-DRIVER_API cuCtxGetExecAffinity(CUexecAffinityParam* affinity, CUexecAffinityType) {
-    return entry([&] {
-        if (!affinity) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(current_context(&context));
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    });
-}
-
-DRIVER_API cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
-    return entry([&] {
-        if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        ContextRef context;
-        TRY(current_context(&context));
-        if (!context_from(peer) || peer == context->handle) return CUDA_ERROR_INVALID_CONTEXT;
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    });
-}
-
-DRIVER_API cuCtxDisablePeerAccess(CUcontext peer) {
-    return entry([&] {
-        ContextRef context;
-        TRY(current_context(&context));
-        return context_from(peer) ? CUDA_ERROR_PEER_ACCESS_NOT_ENABLED : CUDA_ERROR_INVALID_CONTEXT;
     });
 }

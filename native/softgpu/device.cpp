@@ -50,14 +50,6 @@ CUresult uuid_of(CUuuid* out, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-// "domain:bus:device.function", the domain and the function being optional.
-bool parse_pci_bus_id(const char* text, unsigned* domain, unsigned* bus, unsigned* slot) {
-    unsigned function = 0;
-    if (std::sscanf(text, "%x:%x:%x.%x", domain, bus, slot, &function) >= 3) return true;
-    *domain = 0;
-    return std::sscanf(text, "%x:%x.%x", bus, slot, &function) >= 2;
-}
-
 }  // namespace
 }  // namespace softgpu
 
@@ -95,10 +87,6 @@ DRIVER_API cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
     return entry([&] { return uuid_of(uuid, device); });
 }
 
-DRIVER_API cuDeviceGetLuid(char*, unsigned int*, CUdevice) {
-    return entry([] { return CUDA_ERROR_NOT_SUPPORTED; });
-}
-
 DRIVER_API cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     return entry([&] {
         if (!value || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
@@ -108,87 +96,12 @@ DRIVER_API cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevi
     });
 }
 
-DRIVER_API cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
-    return entry([&] {
-        if (!major || !minor) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_device(device));
-        *major = device_spec(device)->compute_major;
-        *minor = device_spec(device)->compute_minor;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuDeviceGetProperties(CUdevprop* properties, CUdevice device) {
-    return entry([&] {
-        if (!properties) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_device(device));
-        const auto attribute = [device](CUdevice_attribute which) { return device_attribute(device, which); };
-        properties->maxThreadsPerBlock = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-        properties->maxThreadsDim[0] = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X);
-        properties->maxThreadsDim[1] = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y);
-        properties->maxThreadsDim[2] = attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z);
-        properties->maxGridSize[0] = attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X);
-        properties->maxGridSize[1] = attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y);
-        properties->maxGridSize[2] = attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z);
-        properties->sharedMemPerBlock = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
-        properties->totalConstantMemory = attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
-        properties->SIMDWidth = attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-        properties->memPitch = attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
-        properties->regsPerBlock = attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
-        properties->clockRate = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-        properties->textureAlign = attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-    return entry([&] {
-        TRY(check_device(device));
-        return copy_text(pci_bus_id(machine_index(device)), text, length);
-    });
-}
-
-DRIVER_API cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
-    return entry([&] {
-        if (!device || !text) return CUDA_ERROR_INVALID_VALUE;
-        unsigned domain = 0, bus = 0, slot = 0;
-        if (!parse_pci_bus_id(text, &domain, &bus, &slot)) return CUDA_ERROR_INVALID_VALUE;
-        for (CUdevice i = 0; i < device_count(); ++i) {
-            if (domain == 0 && slot == 0 && static_cast<int>(bus) == pci_bus(machine_index(i))) {
-                *device = i;
-                return CUDA_SUCCESS;
-            }
-        }
-        return CUDA_ERROR_INVALID_DEVICE;
-    });
-}
-
 DRIVER_API cuDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevice peer) {
     return entry([&] {
         if (!can_access) return CUDA_ERROR_INVALID_VALUE;
         TRY(check_device(device));
         TRY(check_device(peer));
         *can_access = 0;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute, CUdevice source, CUdevice destination) {
-    return entry([&] {
-        if (!value) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_device(source));
-        TRY(check_device(destination));
-        if (source == destination) return CUDA_ERROR_INVALID_DEVICE;
-        *value = 0;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuDeviceGetExecAffinitySupport(int* supported, CUexecAffinityType type, CUdevice device) {
-    return entry([&] {
-        if (!supported || type >= CU_EXEC_AFFINITY_TYPE_MAX) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_device(device));
-        *supported = 0;
         return CUDA_SUCCESS;
     });
 }

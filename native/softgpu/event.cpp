@@ -206,9 +206,6 @@ DRIVER_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
 DRIVER_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
     return entry([&] { return elapsed(milliseconds, start, end); });
 }
-DRIVER_API cuEventDestroy(CUevent event) {
-    return entry([&] { return destroy(event); });
-}
 DRIVER_API cuEventDestroy_v2(CUevent event) {
     return entry([&] { return destroy(event); });
 }

@@ -131,9 +131,6 @@ DRIVER_API cuStreamCreate(CUstream* stream, unsigned int flags) {
 DRIVER_API cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
     return entry([&] { return create(stream, flags, priority); });
 }
-DRIVER_API cuStreamDestroy(CUstream stream) {
-    return entry([&] { return destroy_stream(stream); });
-}
 DRIVER_API cuStreamDestroy_v2(CUstream stream) {
     return entry([&] { return destroy_stream(stream); });
 }

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import REAL_GPU, RunPython
 from tests.softgpu.calls import code, value
 
-INVALID_VALUE, NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 1, 3, 100, 101
+NOT_INITIALIZED, NO_DEVICE, INVALID_DEVICE = 3, 100, 101
 INVALID_CONTEXT, CONTEXT_IS_DESTROYED = 201, 709
 
 
@@ -99,8 +99,6 @@ def test_devices_answer(cuda: Any) -> None:
     assert value(cuda.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)) > 0
     assert value(cuda.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_WARP_SIZE, device)) == 32
     assert value(cuda.cuDeviceGetName(64, device)).split(b"\0")[0]
-    bus = value(cuda.cuDeviceGetPCIBusId(32, device)).split(b"\0")[0]
-    assert int(value(cuda.cuDeviceGetByPCIBusId(bus))) == int(device)
     assert code(cuda.cuDeviceGet(1000)) == INVALID_DEVICE
     assert code(cuda.cuDeviceGet(-1)) == INVALID_DEVICE
     assert code(cuda.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_WARP_SIZE, 1000)) == INVALID_DEVICE
@@ -176,15 +174,6 @@ def test_destroying_a_context_ends_those_who_wait_for_it(cuda: Any, context: Any
     value(cuda.cuCtxDestroy(made))
     thread.join(30)
     assert answer and answer[0] != 0
-
-
-def test_limits_and_flags_are_kept(cuda: Any, context: Any) -> None:
-    value(cuda.cuCtxSetLimit(cuda.CUlimit.CU_LIMIT_STACK_SIZE, 4096))
-    assert value(cuda.cuCtxGetLimit(cuda.CUlimit.CU_LIMIT_STACK_SIZE)) == 4096
-    assert value(cuda.cuCtxGetStreamPriorityRange()) == (0, -5)
-    assert value(cuda.cuCtxGetId(context)) > 0
-    assert code(cuda.cuCtxCreate(None, 3, 0)) == INVALID_VALUE
-    assert code(cuda.cuCtxCreate(None, 0, 99)) == INVALID_DEVICE
 
 
 def test_streams_of_two_contexts_do_not_mix(
