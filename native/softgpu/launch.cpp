@@ -156,9 +156,8 @@ CUresult make_launch(const LaunchRequest& request, LaunchRef* out) {
         if (request.extra) TRY(from_buffer(request.extra, &bytes));
     }
     const unsigned threads = request.block[0] * request.block[1] * request.block[2];
-    const size_t shared_limit =
-        static_cast<size_t>(function_attribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES));
-    if (request.shared_bytes > shared_limit) return CUDA_ERROR_INVALID_VALUE;
+    const int most_shared = device_attribute(context->device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+    if (request.shared_bytes > static_cast<size_t>(most_shared)) return CUDA_ERROR_INVALID_VALUE;
     const int resident = blocks_per_sm(context->device, threads, request.shared_bytes);
     if (resident == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     const uint64_t at_once = static_cast<uint64_t>(resident) * static_cast<uint64_t>(device_spec(context->device)->sms);

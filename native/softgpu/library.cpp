@@ -1,5 +1,5 @@
 // Libraries: kernels that are loaded into whichever context asks for them.
-#include <algorithm>
+#include <map>
 
 #include "softgpu/module.h"
 
@@ -76,7 +76,6 @@ CUresult module_of(Library& library, ModuleRef* out) {
     ModuleRef& module = library.modules[context->handle];
     if (!module || module->context.lock() != context) {
         module = make_module(context, library.texts);
-        module->of_library = true;
     }
     *out = module;
     return CUDA_SUCCESS;
@@ -107,14 +106,6 @@ DRIVER_API cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*
                              unsigned int count, CUlibraryOption*, void**, unsigned int) {
     return entry([&] { return load_library(library, code, {options, values, count}); });
 }
-DRIVER_API cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options, void** values,
-                                 unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    return entry([&] {
-        std::string content;
-        TRY(read_file(path, &content));
-        return load_library(library, content.c_str(), {options, values, count});
-    });
-}
 DRIVER_API cuLibraryUnload(CUlibrary library) {
     return entry([&] { return unload_library(library); });
 }
@@ -131,44 +122,6 @@ DRIVER_API cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name)
         return CUDA_ERROR_NOT_FOUND;
     });
 }
-DRIVER_API cuLibraryGetKernelCount(unsigned int* count, CUlibrary handle) {
-    return entry([&] {
-        if (!count) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        *count = static_cast<unsigned>(library->kernels.size());
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuLibraryEnumerateKernels(CUkernel* out, unsigned int count, CUlibrary handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        for (size_t i = 0; i < std::min<size_t>(count, library->kernels.size()); ++i)
-            out[i] = library->kernels[i]->handle;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuLibraryGetModule(CUmodule* out, CUlibrary handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        ModuleRef module;
-        TRY(module_of(*library, &module));
-        *out = module->handle;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuLibraryGetGlobal(CUdeviceptr*, size_t*, CUlibrary handle, const char* name) {
-    return entry([&] {
-        if (!name) return CUDA_ERROR_INVALID_VALUE;
-        LibraryRef library;
-        TRY(find_library(handle, &library));
-        return CUDA_ERROR_NOT_FOUND;
-    });
-}
 DRIVER_API cuKernelGetFunction(CUfunction* out, CUkernel handle) {
     return entry([&] {
         if (!out) return CUDA_ERROR_INVALID_VALUE;
@@ -180,15 +133,6 @@ DRIVER_API cuKernelGetFunction(CUfunction* out, CUkernel handle) {
         return CUDA_SUCCESS;
     });
 }
-DRIVER_API cuKernelGetLibrary(CUlibrary* out, CUkernel handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        *out = kernel->library;
-        return CUDA_SUCCESS;
-    });
-}
 DRIVER_API cuKernelGetName(const char** name, CUkernel handle) {
     return entry([&] {
         if (!name) return CUDA_ERROR_INVALID_VALUE;
@@ -196,42 +140,5 @@ DRIVER_API cuKernelGetName(const char** name, CUkernel handle) {
         TRY(find_kernel(handle, &kernel));
         *name = kernel->text->name.c_str();
         return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuKernelGetParamInfo(CUkernel handle, size_t index, size_t* offset, size_t* size) {
-    return entry([&] {
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        return parameter_info(*kernel->text, index, offset, size);
-    });
-}
-DRIVER_API cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel handle, CUdevice device) {
-    return entry([&] {
-        if (!value) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_attribute(attribute));
-        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        FunctionRef function;
-        TRY(function_of(*kernel, &function));
-        *value = function_attribute(*function, attribute);
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice device) {
-    return entry([&] {
-        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
-        KernelRef kernel;
-        TRY(find_kernel(handle, &kernel));
-        FunctionRef function;
-        TRY(function_of(*kernel, &function));
-        return set_attribute(*function, attribute, value);
-    });
-}
-DRIVER_API cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache, CUdevice device) {
-    return entry([&] {
-        if (!device_spec(device)) return CUDA_ERROR_INVALID_DEVICE;
-        KernelRef kernel;
-        return find_kernel(handle, &kernel);
     });
 }

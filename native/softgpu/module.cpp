@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 namespace softgpu {
@@ -85,16 +83,6 @@ CUresult read_image(const void* image, const JitOptions& options, KernelTexts* o
     }
 }
 
-CUresult read_file(const char* path, std::string* out) {
-    if (!path) return CUDA_ERROR_INVALID_VALUE;
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-    std::ostringstream content;
-    content << file.rdbuf();
-    *out = content.str();
-    return CUDA_SUCCESS;
-}
-
 ModuleRef make_module(const ContextRef& context, const KernelTexts& texts) {
     auto module = std::make_shared<Module>();
     module->handle = modules().issue();
@@ -103,7 +91,6 @@ ModuleRef make_module(const ContextRef& context, const KernelTexts& texts) {
         auto function = std::make_shared<Function>();
         function->handle = functions().issue();
         function->text = text;
-        function->module = module->handle;
         function->context = context;
         module->functions.push_back(function);
         functions().put(function->handle, function);
@@ -115,44 +102,6 @@ ModuleRef make_module(const ContextRef& context, const KernelTexts& texts) {
 void drop_module(const ModuleRef& module) {
     modules().remove(module->handle);
     for (const FunctionRef& function : module->functions) functions().remove(function->handle);
-}
-
-CUresult parameter_info(const KernelText& text, size_t index, size_t* offset, size_t* size) {
-    if (!offset || index >= text.parameters.size()) return CUDA_ERROR_INVALID_VALUE;
-    *offset = text.parameters[index].offset;
-    if (size) *size = text.parameters[index].bytes;
-    return CUDA_SUCCESS;
-}
-
-CUresult check_attribute(CUfunction_attribute attribute) {
-    return attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-CUresult set_attribute(Function& function, CUfunction_attribute attribute, int value) {
-    TRY(check_attribute(attribute));
-    const ContextRef context = function.context.lock();
-    if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    switch (attribute) {
-        case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
-            const int most = device_attribute(context->device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-            if (value < 0 || value > most) return CUDA_ERROR_INVALID_VALUE;
-            break;
-        }
-        case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
-            break;
-        case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-        case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
-        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-            break;
-        default:
-            return CUDA_ERROR_INVALID_VALUE;
-    }
-    const std::lock_guard<std::mutex> lock(function.mutex);
-    function.attributes[attribute] = value;
-    return CUDA_SUCCESS;
 }
 
 FunctionRef Module::find(const std::string& name) const {
@@ -168,32 +117,6 @@ CUresult find_function(CUfunction handle, FunctionRef* out) {
     return find_kernel_function(reinterpret_cast<CUkernel>(handle), out);
 }
 
-int function_attribute(const Function& function, CUfunction_attribute attribute) {
-    const ContextRef context = function.context.lock();
-    const CUdevice device = context ? context->device : 0;
-    {
-        const std::lock_guard<std::mutex> lock(function.mutex);
-        const auto found = function.attributes.find(attribute);
-        if (found != function.attributes.end()) return found->second;
-    }
-    const int capability = device_spec(device)->compute_major * 10 + device_spec(device)->compute_minor;
-    switch (attribute) {
-        case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-            return device_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-        case CU_FUNC_ATTRIBUTE_NUM_REGS:
-            return 32;
-        case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-        case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-            return capability;
-        case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-            return device_attribute(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
-        case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return -1;
-        default:
-            return 0;
-    }
-}
-
 void forget_modules_of(Context& context) {
     const auto here = [&](const auto& object) { return object.context.lock().get() == &context; };
     modules().remove_if(here);
@@ -207,33 +130,15 @@ using namespace softgpu;
 DRIVER_API cuModuleLoadData(CUmodule* module, const void* image) {
     return entry([&] { return load_module(module, image, {}); });
 }
-DRIVER_API cuModuleLoadFatBinary(CUmodule* module, const void* image) {
-    return entry([&] { return load_module(module, image, {}); });
-}
 DRIVER_API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int count, CUjit_option* options,
                               void** values) {
     return entry([&] { return load_module(module, image, {options, values, count}); });
-}
-DRIVER_API cuModuleLoad(CUmodule* module, const char* path) {
-    return entry([&] {
-        std::string content;
-        TRY(read_file(path, &content));
-        return load_module(module, content.c_str(), {});
-    });
 }
 DRIVER_API cuModuleUnload(CUmodule handle) {
     return entry([&] {
         ModuleRef module;
         TRY(find_module(handle, &module));
-        if (module->of_library) return CUDA_ERROR_NOT_PERMITTED;
         drop_module(module);
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-    return entry([&] {
-        if (!mode) return CUDA_ERROR_INVALID_VALUE;
-        *mode = CU_MODULE_LAZY_LOADING;
         return CUDA_SUCCESS;
     });
 }
@@ -248,72 +153,6 @@ DRIVER_API cuModuleGetFunction(CUfunction* function, CUmodule handle, const char
         return CUDA_SUCCESS;
     });
 }
-DRIVER_API cuModuleGetFunctionCount(unsigned int* count, CUmodule handle) {
-    return entry([&] {
-        if (!count) return CUDA_ERROR_INVALID_VALUE;
-        ModuleRef module;
-        TRY(find_module(handle, &module));
-        *count = static_cast<unsigned>(module->functions.size());
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuModuleEnumerateFunctions(CUfunction* out, unsigned int count, CUmodule handle) {
-    return entry([&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        ModuleRef module;
-        TRY(find_module(handle, &module));
-        for (size_t i = 0; i < std::min<size_t>(count, module->functions.size()); ++i)
-            out[i] = module->functions[i]->handle;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuModuleGetGlobal_v2(CUdeviceptr*, size_t*, CUmodule handle, const char* name) {
-    return entry([&] {
-        if (!name) return CUDA_ERROR_INVALID_VALUE;
-        ModuleRef module;
-        TRY(find_module(handle, &module));
-        return CUDA_ERROR_NOT_FOUND;  // text modules have no variables
-    });
-}
-
-DRIVER_API cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
-    return entry([&] {
-        if (!value) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_attribute(attribute));
-        FunctionRef function;
-        TRY(find_function(handle, &function));
-        *value = function_attribute(*function, attribute);
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
-    return entry([&] {
-        FunctionRef function;
-        TRY(find_function(handle, &function));
-        return set_attribute(*function, attribute, value);
-    });
-}
-DRIVER_API cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache) {
-    return entry([&] {
-        FunctionRef function;
-        return find_function(handle, &function);
-    });
-}
-DRIVER_API cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig) {
-    return entry([&] {
-        FunctionRef function;
-        return find_function(handle, &function);
-    });
-}
-DRIVER_API cuFuncGetModule(CUmodule* module, CUfunction handle) {
-    return entry([&] {
-        if (!module) return CUDA_ERROR_INVALID_VALUE;
-        FunctionRef function;
-        TRY(find_function(handle, &function));
-        *module = function->module;
-        return CUDA_SUCCESS;
-    });
-}
 DRIVER_API cuFuncGetName(const char** name, CUfunction handle) {
     return entry([&] {
         if (!name) return CUDA_ERROR_INVALID_VALUE;
@@ -321,27 +160,5 @@ DRIVER_API cuFuncGetName(const char** name, CUfunction handle) {
         TRY(find_function(handle, &function));
         *name = function->text->name.c_str();
         return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset, size_t* size) {
-    return entry([&] {
-        FunctionRef function;
-        TRY(find_function(handle, &function));
-        return parameter_info(*function->text, index, offset, size);
-    });
-}
-DRIVER_API cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction handle) {
-    return entry([&] {
-        if (!state) return CUDA_ERROR_INVALID_VALUE;
-        FunctionRef function;
-        TRY(find_function(handle, &function));
-        *state = CU_FUNCTION_LOADING_STATE_LOADED;
-        return CUDA_SUCCESS;
-    });
-}
-DRIVER_API cuFuncLoad(CUfunction handle) {
-    return entry([&] {
-        FunctionRef function;
-        return find_function(handle, &function);
     });
 }

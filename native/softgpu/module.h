@@ -11,10 +11,7 @@ struct Module;
 struct Function {
     CUfunction handle = nullptr;
     std::shared_ptr<const KernelText> text;
-    CUmodule module = nullptr;
     std::weak_ptr<Context> context;
-    mutable std::mutex mutex;  // guards the attributes
-    std::map<int, int> attributes;
 };
 using FunctionRef = std::shared_ptr<Function>;
 
@@ -22,7 +19,6 @@ struct Module {
     CUmodule handle = nullptr;
     std::weak_ptr<Context> context;
     std::vector<FunctionRef> functions;  // fixed once loaded
-    bool of_library = false;
 
     FunctionRef find(const std::string& name) const;
 };
@@ -39,7 +35,6 @@ struct JitOptions {
 };
 
 CUresult read_image(const void* image, const JitOptions& options, KernelTexts* out);
-CUresult read_file(const char* path, std::string* out);
 ModuleRef make_module(const ContextRef& context, const KernelTexts& texts);
 void drop_module(const ModuleRef& module);
 
@@ -48,10 +43,6 @@ CUresult find_function(CUfunction handle, FunctionRef* out);
 CUresult find_kernel_function(CUkernel handle, FunctionRef* out);  // in the current context
 // Blocks of this size that fit one SM at once; 0: such a block cannot run.
 int blocks_per_sm(CUdevice device, unsigned threads, size_t shared_bytes);
-CUresult parameter_info(const KernelText& text, size_t index, size_t* offset, size_t* size);
-CUresult check_attribute(CUfunction_attribute attribute);
-CUresult set_attribute(Function& function, CUfunction_attribute attribute, int value);
-int function_attribute(const Function& function, CUfunction_attribute attribute);
 void forget_modules_of(Context& context);
 
 }  // namespace softgpu

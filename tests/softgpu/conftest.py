@@ -16,7 +16,6 @@ kernel nothing  time=0us
 kernel burn     time=1ms
 kernel narrow   time=1ms sms=1
 kernel spin     time=@0us params=u64
-kernel mixed    time=0us params=u8,u64,f32,u16
 kernel fill     function=fill
 kernel add      function=add
 kernel scale    function=scale

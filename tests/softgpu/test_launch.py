@@ -20,17 +20,6 @@ def floats(*numbers: float) -> bytes:
     return struct.pack(f"{len(numbers)}f", *numbers)
 
 
-@pytest.mark.parametrize(
-    ("grid", "block"),
-    [((0, 1, 1), (1, 1, 1)), ((1, 1, 1), (0, 1, 1)), ((1, 65536, 1), (1, 1, 1)), ((1, 1, 1), (1025, 1, 1)),
-     ((1, 1, 1), (32, 32, 2)), ((1, 1, 1), (1, 1, 65))],
-)  # fmt: skip
-def test_impossible_shapes_are_refused(
-    cuda: Any, kernels: Callable[[str], Any], grid: tuple[int, ...], block: tuple[int, ...]
-) -> None:
-    assert code(cuda.cuLaunchKernel(kernels("nothing"), *grid, *block, 0, 0, 0, 0)) == INVALID_VALUE
-
-
 def test_missing_parameters_are_refused(cuda: Any, kernels: Callable[[str], Any]) -> None:
     assert code(try_launch(cuda, kernels("spin"), 0)) == INVALID_VALUE
     assert code(try_launch(cuda, cuda.CUfunction(12345), 0)) == INVALID_HANDLE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,31 +15,11 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("COTENANT_TEST_REAL_GPU") == "1", reason="text modules are the software GPU's"
 )
 
-INVALID_VALUE, INVALID_IMAGE, NO_BINARY_FOR_GPU, FILE_NOT_FOUND, INVALID_HANDLE, NOT_FOUND = (
-    1,
-    200,
-    209,
-    301,
-    400,
-    500,
-)
+INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_HANDLE = 200, 209, 400
 
 
 def test_functions_are_found_by_name(cuda: Any, kernels: Callable[[str], Any]) -> None:
-    burn = kernels("burn")
-    assert value(cuda.cuFuncGetName(burn)) == b"burn"
-    module = value(cuda.cuFuncGetModule(burn))
-    assert code(cuda.cuModuleGetFunction(module, b"absent")) == NOT_FOUND
-    assert code(cuda.cuModuleGetGlobal(module, b"burn")) == NOT_FOUND
-    count = value(cuda.cuModuleGetFunctionCount(module))
-    names = {value(cuda.cuFuncGetName(f)) for f in value(cuda.cuModuleEnumerateFunctions(count, module))}
-    assert {b"burn", b"fill", b"matmul"} <= names
-
-
-def test_parameters_are_laid_out_as_in_c(cuda: Any, kernels: Callable[[str], Any]) -> None:
-    mixed = kernels("mixed")
-    assert [value(cuda.cuFuncGetParamInfo(mixed, i)) for i in range(4)] == [(0, 1), (8, 8), (16, 4), (20, 2)]
-    assert code(cuda.cuFuncGetParamInfo(mixed, 4)) == INVALID_VALUE
+    assert [value(cuda.cuFuncGetName(kernels(name))) for name in ("burn", "fill")] == [b"burn", b"fill"]
 
 
 @pytest.mark.parametrize(
@@ -82,20 +61,19 @@ def test_the_error_log_names_the_line(cuda: Any, context: Any) -> None:
     assert log.split(b"\0")[0] == b"line 3: 'parsec' is not a unit of time: use ns, us, ms or s"
 
 
-def test_a_module_comes_from_a_file(cuda: Any, context: Any, tmp_path: Path) -> None:
-    path = tmp_path / "kernels.softgpu"
-    path.write_text("softgpu 1\n# remark\nkernel one time=1us sms=4 bandwidth=10  # another\n")
-    module = value(cuda.cuModuleLoad(str(path).encode()))
+def test_a_module_that_was_unloaded_is_unknown(cuda: Any, context: Any) -> None:
+    text = b"softgpu 1\n# remark\nkernel one time=1us sms=4 bandwidth=10  # another\n\0"
+    module = value(cuda.cuModuleLoadData(text))
     value(cuda.cuModuleGetFunction(module, b"one"))
     value(cuda.cuModuleUnload(module))
     assert code(cuda.cuModuleGetFunction(module, b"one")) == INVALID_HANDLE
     assert code(cuda.cuModuleUnload(module)) == INVALID_HANDLE
-    assert code(cuda.cuModuleLoad(str(tmp_path / "absent").encode())) == FILE_NOT_FOUND
 
 
 def test_a_library_serves_every_context(cuda: Any, context: Any, new_stream: Callable[..., Any]) -> None:
     library = value(cuda.cuLibraryLoadData(b"softgpu 1\nkernel one time=1us\n\0", [], [], 0, [], [], 0))
     kernel = value(cuda.cuLibraryGetKernel(library, b"one"))
+    assert value(cuda.cuKernelGetName(kernel)) == b"one"
     here = value(cuda.cuKernelGetFunction(kernel))
     stream = new_stream()
     launch(cuda, here, stream)
@@ -109,17 +87,6 @@ def test_a_library_serves_every_context(cuda: Any, context: Any, new_stream: Cal
     value(cuda.cuCtxDestroy(made))
     value(cuda.cuLibraryUnload(library))
     assert code(cuda.cuKernelGetFunction(kernel)) == INVALID_HANDLE
-
-
-def test_function_attributes(cuda: Any, kernels: Callable[[str], Any]) -> None:
-    burn, attribute = kernels("burn"), cuda.CUfunction_attribute
-    assert value(cuda.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, burn)) == 1024
-    shared = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    value(cuda.cuFuncSetAttribute(burn, shared, 65536))
-    assert value(cuda.cuFuncGetAttribute(shared, burn)) == 65536
-    assert code(cuda.cuFuncSetAttribute(burn, shared, 1 << 30)) == INVALID_VALUE
-    registers = attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
-    assert code(cuda.cuFuncSetAttribute(burn, registers, 1)) == INVALID_VALUE
 
 
 def test_occupancy_follows_block_size(cuda: Any, kernels: Callable[[str], Any]) -> None:

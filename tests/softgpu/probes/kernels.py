@@ -57,12 +57,6 @@ def get_a_function_that_is_not_there(cuda: Any) -> int:
         return code(cuda.cuModuleGetFunction(module, b"absent"))
 
 
-@probe(NOT_FOUND)
-def get_a_variable_that_is_not_there(cuda: Any) -> int:
-    with loaded(cuda) as module:
-        return code(cuda.cuModuleGetGlobal(module, b"absent"))
-
-
 def launch(cuda: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared: int = 0) -> int:
     with empty_kernel(cuda) as function:
         return code(cuda.cuLaunchKernel(function, *grid, *block, shared, 0, 0, 0))
@@ -105,7 +99,7 @@ def launch_with_too_much_shared_memory(cuda: Any) -> int:
 
 @probe(INVALID_VALUE)
 def launch_with_more_shared_memory_than_was_asked_for(cuda: Any) -> int:
-    """More than 48 KiB must be asked for with cuFuncSetAttribute."""
+    """More than 48 KiB must be asked for."""
     return launch(cuda, (1, 1, 1), (32, 1, 1), 64 << 10)
 
 
@@ -131,10 +125,3 @@ def launch_in_a_stream_of_another_context(cuda: Any) -> int:
 def launch_in_a_stream_of_a_context_that_is_not_current(cuda: Any) -> int:
     with empty_kernel(cuda) as function, streamed(cuda) as stream, new_context(cuda):
         return code(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0))
-
-
-@probe(INVALID_VALUE)
-def ask_for_more_shared_memory_than_there_is(cuda: Any) -> int:
-    with empty_kernel(cuda) as function:
-        shared = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        return code(cuda.cuFuncSetAttribute(function, shared, MIB))
