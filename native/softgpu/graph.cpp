@@ -1,7 +1,6 @@
 #include "softgpu/graph.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 
@@ -19,9 +18,7 @@ Registry<Node, CUgraphNode>& nodes() {
 }
 
 GraphRef unpublished_graph() {
-    static std::atomic<unsigned> next_id{1};
     auto graph = std::make_shared<Graph>();
-    graph->id = next_id.fetch_add(1);
     graph->handle = graphs().issue();
     return graph;
 }
@@ -92,7 +89,6 @@ NodeRef add_node(Graph& graph, NodeBody body, std::vector<Edge> after) {
     node->graph = &graph;
     node->body = std::move(body);
     node->after = std::move(after);
-    node->local_id = graph.nodes.empty() ? 0 : graph.nodes.back()->local_id + 1;
     nodes().put(node->handle, node);
     graph.nodes.push_back(node);
     return node;
@@ -101,7 +97,6 @@ NodeRef add_node(Graph& graph, NodeBody body, std::vector<Edge> after) {
 GraphRef copy_graph(const Graph& graph) {
     GraphRef copy = unpublished_graph();
     copy->origin = graph.handle;
-    copy->kept = graph.kept;
     std::map<const Node*, NodeRef> twin;
     for (const NodeRef& node : graph.nodes) {
         NodeBody body = node->body;
@@ -111,7 +106,6 @@ GraphRef copy_graph(const Graph& graph) {
         }
         const NodeRef added = add_node(*copy, std::move(body), {});
         added->origin = node->handle;
-        added->local_id = node->local_id;
         added->attributes = node->attributes;
         twin[node.get()] = added;
     }

@@ -71,17 +71,14 @@ struct Node {
     Graph* graph = nullptr;        // null once its graph is gone
     NodeBody body;
     std::vector<Edge> after;
-    unsigned local_id = 0;
     std::map<int, CUkernelNodeAttrValue> attributes;
 };
 
 struct Graph {
     CUgraph handle = nullptr;
-    unsigned id = 0;
     bool owned = false;  // belongs to a child node: not to be destroyed by its handle
     CUgraph origin = nullptr;
-    std::vector<NodeRef> nodes;             // in the order they were added
-    std::map<CUuserObject, unsigned> kept;  // references to user objects
+    std::vector<NodeRef> nodes;  // in the order they were added
 
     Graph() = default;
     Graph(const Graph&) = delete;

@@ -7,7 +7,6 @@
 #include "softgpu/event.h"
 #include "softgpu/launch.h"
 #include "softgpu/stream.h"
-#include "softgpu/user_object.h"
 #include "softgpu/value_operations.h"
 
 namespace softgpu {
@@ -300,9 +299,7 @@ CUresult instantiate(CUgraph handle, unsigned long long flags, CUgraphExec* out,
     if (!out || flags & ~known) return CUDA_ERROR_INVALID_VALUE;
     ContextRef context;
     TRY(current_context(&context));
-    static std::atomic<unsigned> next_id{1};
     auto exec = std::make_shared<GraphExec>();
-    exec->flags = flags;
     {
         const std::lock_guard<std::mutex> lock(graph_lock());
         const GraphRef graph = graph_from(handle);
@@ -324,9 +321,7 @@ CUresult instantiate(CUgraph handle, unsigned long long flags, CUgraphExec* out,
             return result;
         }
     }
-    for (const auto& [object, count] : exec->graph->kept) retain_user_object(object, count);
     exec->context = context;
-    exec->id = next_id.fetch_add(1);
     exec->handle = execs().issue();
     execs().put(exec->handle, exec);
     *out = exec->handle;
@@ -356,7 +351,6 @@ CUresult destroy_exec(CUgraphExec handle) {
         const std::lock_guard<std::mutex> lock(graph_lock());
         remove_graph(exec->graph);
     }
-    for (const auto& [object, count] : exec->graph->kept) release_user_object(object, count);
     return CUDA_SUCCESS;
 }
 

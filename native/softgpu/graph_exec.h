@@ -18,8 +18,6 @@ struct Planned {
 struct GraphExec {
     CUgraphExec handle = nullptr;
     GraphRef graph;  // its own copy, known to no caller
-    unsigned long long flags = 0;
-    unsigned id = 0;
 
     std::mutex mutex;  // guards the rest, and keeps launches apart
     std::vector<Planned> plan;

@@ -6,14 +6,6 @@
 namespace softgpu {
 namespace {
 
-CUresult instantiate_logged(CUgraphExec* out, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_bytes) {
-    Refusal refusal;
-    const CUresult result = instantiate(graph, 0, out, &refusal);
-    if (error_node) *error_node = refusal.node;
-    if (log && log_bytes > 0) log[0] = '\0';
-    return result;
-}
-
 CUresult upload(CUgraphExec handle, CUstream stream_handle, DefaultStream which) {
     GraphExecRef exec;
     TRY(find_exec(handle, &exec));
@@ -56,13 +48,6 @@ CUresult update_exec(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultI
 
 using namespace softgpu;
 
-DRIVER_API cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log, size_t log_bytes) {
-    return entry([&] { return instantiate_logged(exec, graph, error_node, log, log_bytes); });
-}
-DRIVER_API cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
-                                 size_t log_bytes) {
-    return entry([&] { return instantiate_logged(exec, graph, error_node, log, log_bytes); });
-}
 DRIVER_API cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
     return entry([&] {
         Refusal refusal;
@@ -77,16 +62,6 @@ PLAIN_AND_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), upload(exec, 
 DRIVER_API cuGraphExecDestroy(CUgraphExec exec) {
     return entry([&] { return destroy_exec(exec); });
 }
-DRIVER_API cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
-    return entry([&] {
-        if (!flags) return CUDA_ERROR_INVALID_VALUE;
-        GraphExecRef exec;
-        TRY(find_exec(handle, &exec));
-        *flags = exec->flags;
-        return CUDA_SUCCESS;
-    });
-}
-
 DRIVER_API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
                              CUgraphExecUpdateResult* result) {
     return entry([&] {
@@ -108,10 +83,6 @@ DRIVER_API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpda
 
 DRIVER_API cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* parameters) {
     return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return any_node(parameters, body); }); });
-}
-DRIVER_API cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                          const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return kernel_node(parameters, body); }); });
 }
 DRIVER_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                              const CUDA_KERNEL_NODE_PARAMS* parameters) {

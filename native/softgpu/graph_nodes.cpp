@@ -7,9 +7,16 @@
 namespace softgpu {
 namespace {
 
+CUresult check_given(CUcontext context) {
+    if (!context) return CUDA_SUCCESS;
+    return context_from(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 template <class Parameters>
-CUresult kernel_from(const Parameters& wanted, CUfunction function, CUcontext context, NodeBody* out) {
-    const ScopedContext current(context);
+CUresult kernel_from(const Parameters& wanted, NodeBody* out) {
+    TRY(check_given(wanted.ctx));
+    const ScopedContext current(wanted.ctx);
+    const CUfunction function = wanted.func ? wanted.func : reinterpret_cast<CUfunction>(wanted.kern);
     LaunchRef launch;
     TRY(make_launch({function,
                      {wanted.gridDimX, wanted.gridDimY, wanted.gridDimZ},
@@ -23,11 +30,6 @@ CUresult kernel_from(const Parameters& wanted, CUfunction function, CUcontext co
     return CUDA_SUCCESS;
 }
 
-CUresult check_given(CUcontext context) {
-    if (!context) return CUDA_SUCCESS;
-    return context_from(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-}
-
 // The values that conditions have at a launch, by handle. Under graph_lock().
 std::vector<unsigned>& conditions() {
     static auto& values = *new std::vector<unsigned>;
@@ -39,15 +41,7 @@ CUcontext given_or_current(CUcontext context) { return context ? context : top_c
 }  // namespace
 
 CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS* parameters, NodeBody* out) {
-    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
-    TRY(check_given(parameters->ctx));
-    const CUfunction function = parameters->func ? parameters->func : reinterpret_cast<CUfunction>(parameters->kern);
-    return kernel_from(*parameters, function, parameters->ctx, out);
-}
-
-CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS_v1* parameters, NodeBody* out) {
-    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
-    return kernel_from(*parameters, parameters->func, nullptr, out);
+    return parameters ? kernel_from(*parameters, out) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult copy_node(const CUDA_MEMCPY3D* parameters, CUcontext context, NodeBody* out) {
@@ -139,12 +133,8 @@ CUresult any_node(CUgraphNodeParams* parameters, NodeBody* out) {
         case CU_GRAPH_NODE_TYPE_EMPTY:
             *out = EmptyNode{};
             return CUDA_SUCCESS;
-        case CU_GRAPH_NODE_TYPE_KERNEL: {
-            const CUDA_KERNEL_NODE_PARAMS_v3& wanted = parameters->kernel;
-            TRY(check_given(wanted.ctx));
-            return kernel_from(wanted, wanted.func ? wanted.func : reinterpret_cast<CUfunction>(wanted.kern),
-                               wanted.ctx, out);
-        }
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+            return kernel_from(parameters->kernel, out);
         case CU_GRAPH_NODE_TYPE_MEMCPY:
             return copy_node(&parameters->memcpy.copyParams, parameters->memcpy.copyCtx, out);
         case CU_GRAPH_NODE_TYPE_MEMSET: {

@@ -6,7 +6,6 @@
 namespace softgpu {
 
 CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS* parameters, NodeBody* out);
-CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS_v1* parameters, NodeBody* out);
 CUresult copy_node(const CUDA_MEMCPY3D* parameters, CUcontext context, NodeBody* out);
 CUresult memset_node(const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context, NodeBody* out);
 CUresult host_node(const CUDA_HOST_NODE_PARAMS* parameters, NodeBody* out);

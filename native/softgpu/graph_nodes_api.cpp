@@ -62,8 +62,7 @@ CUresult with(CUgraphNode handle, const void* out, Read&& read) {
     return CUDA_SUCCESS;
 }
 
-template <class Parameters>
-void describe(const Launch& launch, Parameters* out) {
+void describe(const Launch& launch, CUDA_KERNEL_NODE_PARAMS* out) {
     out->func = launch.function->handle;
     out->gridDimX = launch.grid[0];
     out->gridDimY = launch.grid[1];
@@ -74,21 +73,9 @@ void describe(const Launch& launch, Parameters* out) {
     out->sharedMemBytes = launch.shared_bytes;
     out->kernelParams = const_cast<void**>(launch.argument_pointers.data());
     out->extra = nullptr;
-}
-
-CUresult kernel_attribute(CUgraphNode handle, CUkernelNodeAttrID attribute, CUkernelNodeAttrValue* out) {
-    if (!out) return CUDA_ERROR_INVALID_VALUE;
-    const Lock lock(graph_lock());
-    const NodeRef node = node_from_handle(handle);
-    if (!node || !std::get_if<KernelNode>(&node->body)) return CUDA_ERROR_INVALID_VALUE;
-    const auto found = node->attributes.find(attribute);
-    *out = CUkernelNodeAttrValue{};
-    if (found != node->attributes.end()) {
-        *out = found->second;
-    } else if (attribute == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-        out->cooperative = std::get<KernelNode>(node->body).launch->cooperative;
-    }
-    return CUDA_SUCCESS;
+    out->kern = nullptr;
+    const ContextRef context = launch.function->context.lock();
+    out->ctx = context ? context->handle : nullptr;
 }
 
 CUresult set_kernel_attribute(CUgraphNode handle, CUkernelNodeAttrID attribute, const CUkernelNodeAttrValue* value) {
@@ -100,17 +87,6 @@ CUresult set_kernel_attribute(CUgraphNode handle, CUkernelNodeAttrID attribute, 
     return CUDA_SUCCESS;
 }
 
-CUresult copy_kernel_attributes(CUgraphNode to, CUgraphNode from) {
-    const Lock lock(graph_lock());
-    const NodeRef target = node_from_handle(to), source = node_from_handle(from);
-    if (!target || !source) return CUDA_ERROR_INVALID_VALUE;
-    if (!std::get_if<KernelNode>(&target->body) || !std::get_if<KernelNode>(&source->body)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    target->attributes = source->attributes;
-    return CUDA_SUCCESS;
-}
-
 }  // namespace
 }  // namespace softgpu
 
@@ -118,12 +94,6 @@ using namespace softgpu;
 
 DRIVER_API cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count) {
     return entry([&] { return add({out, graph, after, count}, EmptyNode{}); });
-}
-DRIVER_API cuGraphAddKernelNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return kernel_node(parameters, body); });
-    });
 }
 DRIVER_API cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                    const CUDA_KERNEL_NODE_PARAMS* parameters) {
@@ -145,37 +115,15 @@ DRIVER_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNo
                         [&](NodeBody* body) { return memset_node(parameters, context, body); });
     });
 }
-DRIVER_API cuGraphAddHostNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                              const CUDA_HOST_NODE_PARAMS* parameters) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return host_node(parameters, body); });
-    });
-}
 DRIVER_API cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                     CUgraph child) {
     return entry(
         [&] { return add_made({out, graph, after, count}, [&](NodeBody* body) { return child_node(child, body); }); });
 }
-DRIVER_API cuGraphAddEventRecordNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                     CUevent event) {
-    return entry(
-        [&] { return add_made({out, graph, after, count}, [&](NodeBody* body) { return record_node(event, body); }); });
-}
-DRIVER_API cuGraphAddEventWaitNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                   CUevent event) {
-    return entry(
-        [&] { return add_made({out, graph, after, count}, [&](NodeBody* body) { return wait_node(event, body); }); });
-}
 DRIVER_API cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
                                     const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
     return entry([&] {
         return add_made({out, graph, after, count}, [&](NodeBody* body) { return value_node(parameters, body); });
-    });
-}
-DRIVER_API cuGraphAddNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                          CUgraphNodeParams* parameters) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return any_node(parameters, body); });
     });
 }
 DRIVER_API cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges,
@@ -193,9 +141,6 @@ DRIVER_API cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph
 DRIVER_API cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* parameters) {
     return entry([&] { return set_made(node, [&](NodeBody* body) { return any_node(parameters, body); }); });
 }
-DRIVER_API cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return kernel_node(parameters, body); }); });
-}
 DRIVER_API cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters) {
     return entry([&] { return set_made(node, [&](NodeBody* body) { return kernel_node(parameters, body); }); });
 }
@@ -206,56 +151,9 @@ DRIVER_API cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_P
     return entry(
         [&] { return set_made(node, [&](NodeBody* body) { return memset_node(parameters, nullptr, body); }); });
 }
-DRIVER_API cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* parameters) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return host_node(parameters, body); }); });
-}
-DRIVER_API cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return value_node(parameters, body); }); });
-}
-DRIVER_API cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return record_node(event, body); }); });
-}
-DRIVER_API cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return wait_node(event, body); }); });
-}
-
-DRIVER_API cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* out) {
+DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* out) {
     return entry(
         [&] { return with<KernelNode>(node, out, [&](const KernelNode& body) { describe(*body.launch, out); }); });
-}
-DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* out) {
-    return entry([&] {
-        return with<KernelNode>(node, out, [&](const KernelNode& body) {
-            describe(*body.launch, out);
-            out->kern = nullptr;
-            const ContextRef context = body.launch->function->context.lock();
-            out->ctx = context ? context->handle : nullptr;
-        });
-    });
-}
-DRIVER_API cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* out) {
-    return entry([&] { return with<CopyNode>(node, out, [&](const CopyNode& body) { *out = body.copy; }); });
-}
-DRIVER_API cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* out) {
-    return entry([&] { return with<MemsetNode>(node, out, [&](const MemsetNode& body) { *out = body.fill; }); });
-}
-DRIVER_API cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* out) {
-    return entry([&] {
-        return with<HostNode>(node, out, [&](const HostNode& body) {
-            out->fn = body.call;
-            out->userData = body.data;
-        });
-    });
-}
-DRIVER_API cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS* out) {
-    return entry([&] {
-        return with<ValueNode>(node, out, [&](const ValueNode& body) {
-            out->ctx = body.context;
-            out->count = static_cast<unsigned>(body.operations.size());
-            out->paramArray = const_cast<CUstreamBatchMemOpParams*>(body.operations.data());
-            out->flags = body.flags;
-        });
-    });
 }
 DRIVER_API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
     return entry([&] {
@@ -263,21 +161,7 @@ DRIVER_API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
                                [&](const ChildNode& body) { *out = body.conditional ? nullptr : body.graph->handle; });
     });
 }
-DRIVER_API cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* out) {
-    return entry(
-        [&] { return with<RecordNode>(node, out, [&](const RecordNode& body) { *out = body.event->handle; }); });
-}
-DRIVER_API cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* out) {
-    return entry([&] { return with<WaitNode>(node, out, [&](const WaitNode& body) { *out = body.event->handle; }); });
-}
-
-DRIVER_API cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute, CUkernelNodeAttrValue* out) {
-    return entry([&] { return kernel_attribute(node, attribute, out); });
-}
 DRIVER_API cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
                                          const CUkernelNodeAttrValue* value) {
     return entry([&] { return set_kernel_attribute(node, attribute, value); });
-}
-DRIVER_API cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
-    return entry([&] { return copy_kernel_attributes(to, from); });
 }
