@@ -27,11 +27,9 @@ CUresult begin(CUstream handle, CUstreamCaptureMode mode, DefaultStream which, G
     ContextRef context;
     TRY(find_stream(handle, which, &stream, &context));
     if (stream->kind == StreamKind::legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    static unsigned long long next_id = 0;
     const Lock lock(graph_lock());
     if (stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
     auto capture = std::make_shared<Capture>();
-    capture->id = ++next_id;
     capture->mode = mode;
     capture->thread = std::this_thread::get_id();
     capture->graph_is_callers = target != nullptr;
@@ -158,58 +156,6 @@ CUresult capture_status(CUstream handle, CUstreamCaptureStatus* status, DefaultS
     const Lock lock(graph_lock());
     TRY(forbid_implicit(*context, *stream));
     *status = status_of(*stream);
-    return CUDA_SUCCESS;
-}
-
-struct CaptureInfo {
-    CUstreamCaptureStatus* status;
-    cuuint64_t* id;
-    CUgraph* graph;
-    const CUgraphNode** nodes;
-    const CUgraphEdgeData** edges;
-    size_t* count;
-    bool shows_edges;
-};
-
-CUresult capture_info(CUstream handle, const CaptureInfo& out, DefaultStream which) {
-    if (!out.status) return CUDA_ERROR_INVALID_VALUE;
-    StreamRef stream;
-    ContextRef context;
-    TRY(find_stream(handle, which, &stream, &context));
-    const Lock lock(graph_lock());
-    TRY(forbid_implicit(*context, *stream));
-    *out.status = status_of(*stream);
-    if (*out.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
-    stream->reported_nodes.clear();
-    stream->reported_edges.clear();
-    bool plain = true;
-    for (const Edge& edge : stream->frontier) {
-        stream->reported_nodes.push_back(edge.from->handle);
-        stream->reported_edges.push_back(edge.data);
-        plain = plain && same_edge(edge.data, CUgraphEdgeData{});
-    }
-    if (!plain && out.nodes && (!out.shows_edges || !out.edges)) return CUDA_ERROR_LOSSY_QUERY;
-    if (out.id) *out.id = stream->capture->id;
-    if (out.graph) *out.graph = stream->capture->graph->handle;
-    if (out.nodes) *out.nodes = stream->reported_nodes.data();
-    if (out.edges) *out.edges = stream->reported_edges.data();
-    if (out.count) *out.count = stream->reported_nodes.size();
-    return CUDA_SUCCESS;
-}
-
-CUresult update_dependencies(CUstream handle, const CUgraphNode* nodes, const CUgraphEdgeData* data, size_t count,
-                             unsigned flags, DefaultStream which) {
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
-    StreamRef stream;
-    ContextRef context;
-    TRY(find_stream(handle, which, &stream, &context));
-    const Lock lock(graph_lock());
-    if (!stream->capture) return CUDA_ERROR_ILLEGAL_STATE;
-    TRY(still_valid(*stream->capture));
-    std::vector<Edge> edges;
-    TRY(edges_from(*stream->capture->graph, nodes, data, count, &edges));
-    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) stream->frontier.clear();
-    merge(stream->frontier, edges);
     return CUDA_SUCCESS;
 }
 
@@ -358,8 +304,6 @@ void abandon_captures_of(Context& context) {
 
 using namespace softgpu;
 
-PLAIN_AND_PTSZ(cuStreamBeginCapture, (CUstream stream),
-               begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, which, nullptr, {}))
 PLAIN_AND_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode),
                begin(stream, mode, which, nullptr, {}))
 PLAIN_AND_PTSZ(cuStreamBeginCaptureToGraph,
@@ -369,23 +313,6 @@ PLAIN_AND_PTSZ(cuStreamBeginCaptureToGraph,
 PLAIN_AND_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph), end(stream, graph, which))
 PLAIN_AND_PTSZ(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status),
                capture_status(stream, status, which))
-PLAIN_AND_PTSZ(cuStreamGetCaptureInfo, (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id),
-               capture_info(stream, {status, id, nullptr, nullptr, nullptr, nullptr, false}, which))
-PLAIN_AND_PTSZ(cuStreamGetCaptureInfo_v2,
-               (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                const CUgraphNode** nodes, size_t* count),
-               capture_info(stream, {status, id, graph, nodes, nullptr, count, false}, which))
-PLAIN_AND_PTSZ(cuStreamGetCaptureInfo_v3,
-               (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
-                const CUgraphNode** nodes, const CUgraphEdgeData** edges, size_t* count),
-               capture_info(stream, {status, id, graph, nodes, edges, count, true}, which))
-PLAIN_AND_PTSZ(cuStreamUpdateCaptureDependencies,
-               (CUstream stream, CUgraphNode* nodes, size_t count, unsigned int flags),
-               update_dependencies(stream, nodes, nullptr, count, flags, which))
-PLAIN_AND_PTSZ(cuStreamUpdateCaptureDependencies_v2,
-               (CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData* data, size_t count, unsigned int flags),
-               update_dependencies(stream, nodes, data, count, flags, which))
-
 DRIVER_API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     return entry([&] { return exchange_mode(mode); });
 }

@@ -11,7 +11,6 @@ namespace softgpu {
 
 // One sequence, over all the streams that joined it. Guarded by graph_lock().
 struct Capture {
-    unsigned long long id = 0;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     std::thread::id thread;
     GraphRef graph;

@@ -53,12 +53,10 @@ StreamRef thread_stream(const ContextRef& context) {
 }  // namespace
 
 StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority, const GreenRef& green) {
-    static std::atomic<unsigned long long> next_id{1};
     auto stream = std::make_shared<Stream>();
     stream->kind = kind;
     stream->flags = flags;
     stream->priority = std::clamp(priority, highest_priority, lowest_priority);
-    stream->id = next_id.fetch_add(1);
     stream->context = context;
     stream->green = green;
     stream->queue = context->engine->open_queue(stream->priority);

@@ -15,7 +15,6 @@ struct Stream {
     StreamKind kind = StreamKind::created;
     unsigned flags = 0;
     int priority = 0;
-    unsigned long long id = 0;
     QueueId queue = 0;
     std::weak_ptr<Context> context;
     GreenRef green;  // null: of the context itself
@@ -25,10 +24,6 @@ struct Stream {
     // The graph being captured here, and what the next captured operation comes after. Guarded by graph_lock().
     std::shared_ptr<Capture> capture;
     std::vector<Edge> frontier;
-    std::vector<CUgraphNode> reported_nodes;  // what cuStreamGetCaptureInfo last pointed at
-    std::vector<CUgraphEdgeData> reported_edges;
-
-    std::map<int, CUstreamAttrValue> attributes;  // guarded by the context's mutex
 };
 
 // What goes into a stream in one call: what runs, one after another, and the graph node that would stand for it.
