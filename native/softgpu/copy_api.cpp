@@ -225,14 +225,13 @@ PLAIN_AND_PTSZ(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D* copy, CUstream stream),
 PLAIN_AND_PTSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER* copy, CUstream stream),
                box_in_order(copy, stream, which))
 
-#if CUDA_VERSION >= 12080
+#if CUDA_VERSION >= 13000
 namespace softgpu {
 namespace {
 
 CUresult copy_batch(const CUdeviceptr* to, const CUdeviceptr* from, const size_t* bytes, size_t count,
                     const CUmemcpyAttributes* attributes, const size_t* attribute_starts, size_t attribute_count,
-                    size_t* failed, CUstream stream, DefaultStream which) {
-    if (failed) *failed = SIZE_MAX;
+                    CUstream stream, DefaultStream which) {
     if (!to || !from || !bytes || count == 0) return CUDA_ERROR_INVALID_VALUE;
     if (!attributes || !attribute_starts || attribute_count == 0 || attribute_count > count ||
         attribute_starts[0] != 0) {
@@ -241,11 +240,7 @@ CUresult copy_batch(const CUdeviceptr* to, const CUdeviceptr* from, const size_t
     // Not in the legacy stream, as the driver has it.
     if (stream == CU_STREAM_LEGACY || (!stream && which == DefaultStream::legacy)) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
-        const CUresult result = copy_in_order(line(AnyPointer{to[i]}, AnyPointer{from[i]}, bytes[i]), stream, which);
-        if (result != CUDA_SUCCESS) {
-            if (failed) *failed = i;
-            return result;
-        }
+        TRY(copy_in_order(line(AnyPointer{to[i]}, AnyPointer{from[i]}, bytes[i]), stream, which));
     }
     return CUDA_SUCCESS;
 }
@@ -253,15 +248,8 @@ CUresult copy_batch(const CUdeviceptr* to, const CUdeviceptr* from, const size_t
 }  // namespace
 }  // namespace softgpu
 
-PLAIN_AND_PTSZ(cuMemcpyBatchAsync,
-               (CUdeviceptr * to, CUdeviceptr* from, size_t* bytes, size_t count, CUmemcpyAttributes* attributes,
-                size_t* attribute_starts, size_t attribute_count, size_t* failed, CUstream stream),
-               copy_batch(to, from, bytes, count, attributes, attribute_starts, attribute_count, failed, stream, which))
-#endif
-#if CUDA_VERSION >= 13000
 PLAIN_AND_PTSZ(cuMemcpyBatchAsync_v2,
                (CUdeviceptr * to, CUdeviceptr* from, size_t* bytes, size_t count, CUmemcpyAttributes* attributes,
                 size_t* attribute_starts, size_t attribute_count, CUstream stream),
-               copy_batch(to, from, bytes, count, attributes, attribute_starts, attribute_count, nullptr, stream,
-                          which))
+               copy_batch(to, from, bytes, count, attributes, attribute_starts, attribute_count, stream, which))
 #endif

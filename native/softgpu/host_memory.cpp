@@ -31,7 +31,6 @@ CUresult allocate_host(void** out, size_t bytes, unsigned flags) {
             mmap(nullptr, round_up(bytes, page_bytes()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pages == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
         Allocation allocation = made_in(context, MemoryKind::host);
-        allocation.host_flags = flags;
         Memory& all = memory();
         const std::unique_lock<std::shared_mutex> lock(all.mutex);
         allocation.id = ++all.last_id;
@@ -88,7 +87,6 @@ CUresult register_host(void* pointer, size_t bytes, unsigned flags) {
         if (all.allocations.overlaps(base, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         if (!has_pages(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
         Allocation allocation = made_in(context, MemoryKind::registered);
-        allocation.host_flags = flags;
         allocation.id = ++all.last_id;
         allocation.pinned = map_again(base, bytes);
         all.allocations.insert(base, bytes, std::move(allocation));
@@ -113,18 +111,12 @@ using namespace softgpu;
 
 DRIVER_API cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) { return allocate_host(pointer, bytes, flags); }
 
-DRIVER_API cuMemAllocHost_v2(void** pointer, size_t bytes) { return allocate_host(pointer, bytes, 0); }
-
 DRIVER_API cuMemFreeHost(void* pointer) {
     return in_context([&](const ContextRef&) -> CUresult {
         if (!pointer) return CUDA_SUCCESS;
         TRY(unsafe_during_capture());
         return remove_host(pointer, MemoryKind::host, CUDA_ERROR_INVALID_VALUE);
     });
-}
-
-DRIVER_API cuMemHostRegister(void* pointer, size_t bytes, unsigned flags) {
-    return register_host(pointer, bytes, flags);
 }
 
 DRIVER_API cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
@@ -147,18 +139,6 @@ DRIVER_API cuMemHostGetDevicePointer_v2(CUdeviceptr* out, void* pointer, unsigne
         const Allocations::Entry* const entry = memory().allocations.containing(address);
         if (!entry || !entry->value.on_host()) return CUDA_ERROR_INVALID_VALUE;
         *out = address;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuMemHostGetFlags(unsigned* flags, void* pointer) {
-    return in_context([&](const ContextRef&) -> CUresult {
-        if (!flags || !pointer) return CUDA_ERROR_INVALID_VALUE;
-        const std::shared_lock<std::shared_mutex> lock(memory().mutex);
-        const Allocations::Entry* const entry = memory().allocations.containing(reinterpret_cast<uint64_t>(pointer));
-        if (!entry || !entry->value.on_host()) return CUDA_ERROR_INVALID_VALUE;
-        // With one address space for all, all of it is mapped. Flags of one name are one number for both kinds.
-        *flags = entry->value.host_flags | CU_MEMHOSTALLOC_DEVICEMAP;
         return CUDA_SUCCESS;
     });
 }

@@ -214,10 +214,6 @@ DRIVER_API cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
     return in_context([&](const ContextRef&) { return get(handle, pointer); });
 }
 
-DRIVER_API cuIpcOpenMemHandle(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
-    return in_context([&](const ContextRef& context) { return open_handle(context, out, handle, flags); });
-}
-
 DRIVER_API cuIpcOpenMemHandle_v2(CUdeviceptr* out, CUipcMemHandle handle, unsigned flags) {
     return in_context([&](const ContextRef& context) { return open_handle(context, out, handle, flags); });
 }

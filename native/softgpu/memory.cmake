@@ -4,16 +4,14 @@ set(SOFTGPU_EXPORTS ${NATIVE}/facts/driver-580.exports.txt)
 set(SOFTGPU_PROCS ${NATIVE}/facts/driver-580.procs.txt)
 
 add_custom_command(
-  OUTPUT ${SOFTGPU_GENERATED}/stubs.cpp ${SOFTGPU_GENERATED}/proc_table.cpp ${SOFTGPU_GENERATED}/error_names.inc
-  COMMAND ${Python3_EXECUTABLE} ${CODEGEN}/softgpu_exports.py --compiler ${CMAKE_CXX_COMPILER} --include ${CUDA_INCLUDE}
-          --exports ${SOFTGPU_EXPORTS} --procs ${SOFTGPU_PROCS} --output ${SOFTGPU_GENERATED}
+  OUTPUT ${SOFTGPU_GENERATED}/stubs.cpp ${SOFTGPU_GENERATED}/proc_table.cpp
+  COMMAND ${Python3_EXECUTABLE} ${CODEGEN}/softgpu_exports.py --exports ${SOFTGPU_EXPORTS} --procs ${SOFTGPU_PROCS} --output ${SOFTGPU_GENERATED}
   DEPENDS ${CODEGEN}/softgpu_exports.py ${SOFTGPU_EXPORTS} ${SOFTGPU_PROCS}
   VERBATIM)
 
 add_library(softgpu_memory OBJECT
   ${NATIVE}/softgpu/copy.cpp
   ${NATIVE}/softgpu/copy_api.cpp
-  ${NATIVE}/softgpu/errors.cpp
   ${NATIVE}/softgpu/host_memory.cpp
   ${NATIVE}/softgpu/ipc.cpp
   ${NATIVE}/softgpu/memory.cpp
@@ -26,9 +24,8 @@ add_library(softgpu_memory OBJECT
   ${NATIVE}/softgpu/proc_address.cpp
   ${NATIVE}/softgpu/vmm.cpp
   ${SOFTGPU_GENERATED}/proc_table.cpp
-  ${SOFTGPU_GENERATED}/stubs.cpp
-  ${SOFTGPU_GENERATED}/error_names.inc)
-target_include_directories(softgpu_memory PRIVATE ${NATIVE} ${SOFTGPU_GENERATED} SYSTEM ${CUDA_INCLUDE})
+  ${SOFTGPU_GENERATED}/stubs.cpp)
+target_include_directories(softgpu_memory PRIVATE ${NATIVE} SYSTEM ${CUDA_INCLUDE})
 # The driver library takes these as objects, not as an archive: the weak definitions must lose against any strong one.
 set(SOFTGPU_MEMORY_OBJECTS $<TARGET_OBJECTS:softgpu_memory>)
 

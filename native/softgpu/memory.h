@@ -68,7 +68,6 @@ struct Allocation {
     CUcontext context = nullptr;
     uint64_t id = 0;          // unique in the process
     uint64_t accounted = 0;   // bytes of the device that are given back with it; 0 where a block or pool has them
-    unsigned host_flags = 0;  // as given to cuMemHostAlloc or cuMemHostRegister
     bool freed_in_a_stream = false;           // by cuMemFreeAsync, not reached yet: no stream may free it again
     std::shared_ptr<PinnedPages> pinned;      // registered; null where its pages cannot be mapped twice
     std::shared_ptr<Pool> pool;               // pooled
@@ -133,7 +132,6 @@ void forget_frees_by_streams();  // the host has synchronised; cheap when there 
 
 // memory_array.cpp
 struct Array {
-    CUDA_ARRAY3D_DESCRIPTOR descriptor;
     const Context* owner;  // for comparison only
     int device;
     uint64_t base, bytes;  // plain rows, without padding

@@ -15,7 +15,7 @@ CUresult allocate_now(CUdeviceptr* out, uint64_t bytes, MemoryKind kind) {
     });
 }
 
-// Advice and prefetching change nothing here, where memory is where it is: they are only checked.
+// Prefetching changes nothing here, where memory is where it is: it is only checked.
 CUresult check_managed(CUdeviceptr pointer, size_t bytes) {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     const std::shared_lock<std::shared_mutex> lock(memory().mutex);
@@ -91,22 +91,6 @@ DRIVER_API cuMemFree_v2(CUdeviceptr pointer) {
     });
 }
 
-DRIVER_API cuMemAdvise_v2(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-    return in_context([&](const ContextRef&) -> CUresult {
-        TRY(check_managed(pointer, bytes));
-        const bool about_a_place = advice != CU_MEM_ADVISE_SET_READ_MOSTLY &&
-                                   advice != CU_MEM_ADVISE_UNSET_READ_MOSTLY &&
-                                   advice != CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION;
-        return about_a_place ? check_location(location) : CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuMemAdvise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device) {
-    return cuMemAdvise_v2(pointer, bytes, advice, {CU_MEM_LOCATION_TYPE_DEVICE, device});
-}
-
-PLAIN_AND_PTSZ(cuMemPrefetchAsync, (CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream),
-               prefetch(pointer, bytes, {CU_MEM_LOCATION_TYPE_DEVICE, device}, stream, which))
 PLAIN_AND_PTSZ(cuMemPrefetchAsync_v2,
                (CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags, CUstream stream),
                flags != 0 ? CUDA_ERROR_INVALID_VALUE : prefetch(pointer, bytes, location, stream, which))

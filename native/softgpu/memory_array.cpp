@@ -41,7 +41,6 @@ CUresult create(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
         }
         TRY(unsafe_during_capture());
         auto array = std::make_shared<Array>();
-        array->descriptor = descriptor;
         array->owner = context.get();
         array->device = device_of(*context);
         array->row_bytes = descriptor.Width * element * channels;
@@ -60,14 +59,6 @@ CUresult create(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
         *out = arrays().issue();
         arrays().put(*out, std::move(array));
         return CUDA_SUCCESS;
-    });
-}
-
-template <typename Body>
-CUresult describe(CUarray handle, Body&& body) {
-    return in_context([&](const ContextRef&) -> CUresult {
-        const std::shared_ptr<Array> array = array_from(handle);
-        return array ? body(array->descriptor) : CUDA_ERROR_INVALID_HANDLE;
     });
 }
 
@@ -105,21 +96,5 @@ DRIVER_API cuArrayDestroy(CUarray handle) {
         TRY(unsafe_during_capture());
         TRY(synchronize(*context));
         return arrays().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    });
-}
-
-DRIVER_API cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR* out, CUarray handle) {
-    return describe(handle, [&](const CUDA_ARRAY3D_DESCRIPTOR& full) {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        *out = {full.Width, full.Height, full.Format, full.NumChannels};
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* out, CUarray handle) {
-    return describe(handle, [&](const CUDA_ARRAY3D_DESCRIPTOR& full) {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        *out = full;
-        return CUDA_SUCCESS;
     });
 }

@@ -18,7 +18,6 @@ struct Pools {
     std::map<CUmemoryPool, std::shared_ptr<Pool>> alive;  // by handle
     std::vector<std::shared_ptr<Pool>> all;               // with destroyed ones that still hold memory
     std::map<int, std::shared_ptr<Pool>> of_device;       // the default ones
-    std::map<int, std::shared_ptr<Pool>> current;         // what cuDeviceSetMemPool chose
     uintptr_t last_handle = 0x500000000000;
 };
 
@@ -35,7 +34,6 @@ std::shared_ptr<Pool> make_pool_locked(int device) {
     auto pool = std::make_shared<Pool>();
     pool->handle = reinterpret_cast<CUmemoryPool>(pools().last_handle += 16);
     pool->device = device;
-    pool->access[device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     pools().alive[pool->handle] = pool;
     pools().all.push_back(pool);
     return pool;
@@ -48,11 +46,6 @@ std::shared_ptr<Pool> default_pool_locked(int device) {
         pool->is_default = true;
     }
     return pool;
-}
-
-std::shared_ptr<Pool> current_pool_locked(int device) {
-    const auto chosen = pools().current.find(device);
-    return chosen == pools().current.end() ? default_pool_locked(device) : chosen->second;
 }
 
 std::shared_ptr<Pool> pool_locked(CUmemoryPool handle) {
@@ -136,7 +129,7 @@ CUresult allocate_in_order(CUdeviceptr* out, size_t bytes, const CUmemoryPool* f
     std::shared_ptr<Pool> pool;
     {
         const std::unique_lock<std::shared_mutex> lock(memory().mutex);
-        pool = from ? pool_locked(*from) : current_pool_locked(device_of(*context));
+        pool = from ? pool_locked(*from) : default_pool_locked(device_of(*context));
     }
     if (!pool) return CUDA_ERROR_INVALID_VALUE;
     if (bytes > UINT64_MAX - granularity) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -312,8 +305,6 @@ CUresult with_device(CUdevice device, Body&& body) {
     });
 }
 
-bool on_device(const CUmemLocation* location) { return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE; }
-
 int* reuse_attribute(Pool& pool, CUmemPool_attribute attribute) {
     switch (attribute) {
         case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -325,13 +316,6 @@ int* reuse_attribute(Pool& pool, CUmemPool_attribute attribute) {
         default:
             return nullptr;
     }
-}
-
-CUresult set_current_pool_locked(CUdevice device, CUmemoryPool handle) {
-    const std::shared_ptr<Pool> pool = pool_locked(handle);
-    if (!pool || pool->device != device) return CUDA_ERROR_INVALID_VALUE;
-    pools().current[device] = pool;
-    return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -350,7 +334,7 @@ DRIVER_API cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* properties) 
         if (!out || !properties || properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (!on_device(&properties->location)) return CUDA_ERROR_NOT_SUPPORTED;
+        if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
         if (machine_index(properties->location.id) < 0) return CUDA_ERROR_INVALID_DEVICE;
         const std::unique_lock<std::shared_mutex> lock(memory().mutex);
         const std::shared_ptr<Pool> pool = make_pool_locked(properties->location.id);
@@ -365,8 +349,6 @@ DRIVER_API cuMemPoolDestroy(CUmemoryPool handle) {
     const CUresult result = with_pool(handle, [&](Pool& pool) {
         if (pool.is_default) return CUDA_ERROR_INVALID_VALUE;
         device = pool.device;
-        const auto current = pools().current.find(device);
-        if (current != pools().current.end() && current->second.get() == &pool) pools().current.erase(current);
         pools().alive.erase(handle);  // what was allocated from it stays until it is freed
         return CUDA_SUCCESS;
     });
@@ -445,32 +427,6 @@ DRIVER_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attrib
     });
 }
 
-DRIVER_API cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* descriptions, size_t count) {
-    if (!descriptions && count != 0) return CUDA_ERROR_INVALID_VALUE;
-    return with_pool(handle, [&](Pool& pool) {
-        for (size_t i = 0; i < count; ++i) {
-            const CUmemAccessDesc& description = descriptions[i];
-            if (!on_device(&description.location)) return CUDA_ERROR_INVALID_VALUE;
-            if (machine_index(description.location.id) < 0) return CUDA_ERROR_INVALID_DEVICE;
-            const bool own = description.location.id == pool.device;
-            if (own && description.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
-            if (!own && description.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-        }
-        for (size_t i = 0; i < count; ++i) pool.access[descriptions[i].location.id] = descriptions[i].flags;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
-    if (!flags || !on_device(location)) return CUDA_ERROR_INVALID_VALUE;
-    return with_pool(handle, [&](Pool& pool) {
-        if (machine_index(location->id) < 0) return CUDA_ERROR_INVALID_DEVICE;
-        const auto access = pool.access.find(location->id);
-        *flags = access == pool.access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : access->second;
-        return CUDA_SUCCESS;
-    });
-}
-
 DRIVER_API cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice device) {
     return with_device(device, [&] {
         if (!out) return CUDA_ERROR_INVALID_VALUE;
@@ -479,31 +435,5 @@ DRIVER_API cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice device) {
     });
 }
 
-DRIVER_API cuDeviceGetMemPool(CUmemoryPool* out, CUdevice device) {
-    return with_device(device, [&] {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        *out = current_pool_locked(device)->handle;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    return with_device(device, [&] { return set_current_pool_locked(device, pool); });
-}
-
-#if CUDA_VERSION >= 13000
-DRIVER_API cuMemGetDefaultMemPool(CUmemoryPool* out, CUmemLocation* location, CUmemAllocationType type) {
-    if (type != CU_MEM_ALLOCATION_TYPE_PINNED || !on_device(location)) return CUDA_ERROR_NOT_SUPPORTED;
-    return cuDeviceGetDefaultMemPool(out, location->id);
-}
-
-DRIVER_API cuMemGetMemPool(CUmemoryPool* out, CUmemLocation* location, CUmemAllocationType type) {
-    if (type != CU_MEM_ALLOCATION_TYPE_PINNED || !on_device(location)) return CUDA_ERROR_NOT_SUPPORTED;
-    return cuDeviceGetMemPool(out, location->id);
-}
-
-DRIVER_API cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
-    if (type != CU_MEM_ALLOCATION_TYPE_PINNED || !on_device(location)) return CUDA_ERROR_NOT_SUPPORTED;
-    return cuDeviceSetMemPool(location->id, pool);
-}
-#endif
+// The one that cuDeviceSetMemPool chose; there is no such call here.
+DRIVER_API cuDeviceGetMemPool(CUmemoryPool* out, CUdevice device) { return cuDeviceGetDefaultMemPool(out, device); }

@@ -214,7 +214,6 @@ def test_an_array_keeps_what_was_copied_into_it(cuda: Any, device: int) -> None:
     wanted.Width, wanted.Height, wanted.NumChannels = 16, 4, 1
     wanted.Format = cuda.CUarray_format.CU_AD_FORMAT_FLOAT
     array = value(cuda.cuArrayCreate(wanted))
-    assert value(cuda.cuArrayGetDescriptor(array)).Width == 16
     data = pattern(16 * 4 * 4)
     source, target = Buffer(data), Buffer(bytes(len(data)))
 

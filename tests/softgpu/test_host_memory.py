@@ -42,13 +42,6 @@ def test_the_device_pointer_of_host_memory_reaches_it(cuda: Any, context: Any) -
     value(cuda.cuMemFreeHost(host))
 
 
-def test_flags_of_host_memory_are_kept(cuda: Any, context: Any) -> None:
-    wanted = cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_WRITECOMBINED
-    host = value(cuda.cuMemHostAlloc(4096, wanted))
-    assert value(cuda.cuMemHostGetFlags(host)) & wanted == wanted
-    value(cuda.cuMemFreeHost(host))
-
-
 def test_registered_memory_is_reached_through_its_device_pointer(cuda: Any, context: Any, pages: int) -> None:
     value(cuda.cuMemHostRegister(pages, SIZE, cuda.CU_MEMHOSTREGISTER_DEVICEMAP))
     pointer = value(cuda.cuMemHostGetDevicePointer(pages, 0))

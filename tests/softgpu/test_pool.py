@@ -202,15 +202,16 @@ def test_a_plain_free_waits_for_the_stream_that_frees(cuda: Any, stream: Any) ->
     assert free_bytes(cuda) == before
 
 
-def test_the_current_pool_is_the_one_chosen(cuda: Any, stream: Any, pool: Any) -> None:
+def test_memory_is_of_the_default_pool_or_of_the_one_named(cuda: Any, stream: Any, pool: Any) -> None:
     default = value(cuda.cuDeviceGetDefaultMemPool(0))
     assert int(value(cuda.cuDeviceGetMemPool(0))) == int(default)
-    value(cuda.cuDeviceSetMemPool(0, pool))
-    pointer = value(cuda.cuMemAllocAsync(1 * MIB, stream))
     which = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE
-    assert int(value(cuda.cuPointerGetAttribute(which, pointer))) == int(pool)
-    value(cuda.cuMemFreeAsync(pointer, stream))
-    value(cuda.cuDeviceSetMemPool(0, default))
+    for pointer, wanted in (
+        (value(cuda.cuMemAllocAsync(MIB, stream)), default),
+        (value(cuda.cuMemAllocFromPoolAsync(MIB, pool, stream)), pool),
+    ):
+        assert int(value(cuda.cuPointerGetAttribute(which, pointer))) == int(wanted)
+        value(cuda.cuMemFreeAsync(pointer, stream))
     value(cuda.cuStreamSynchronize(stream))
 
 
@@ -227,10 +228,3 @@ def test_what_a_destroyed_pool_handed_out_stays_usable(cuda: Any, stream: Any) -
     value(cuda.cuMemFreeAsync(pointer, stream))
     value(cuda.cuStreamSynchronize(stream))
     assert free_bytes(cuda) == before
-
-
-def test_the_device_of_a_pool_has_access_to_it(cuda: Any, pool: Any) -> None:
-    location = cuda.CUmemLocation()
-    location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    flags = value(cuda.cuMemPoolGetAccess(pool, location))
-    assert flags == cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE

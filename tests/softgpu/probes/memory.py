@@ -179,24 +179,12 @@ def device_pointer_of_unknown_memory(cuda: Any) -> int:
         return code(cuda.cuMemHostGetDevicePointer(address, 0))
 
 
-@probe(SUCCESS)
-def flags_of_registered_memory(cuda: Any) -> int:
-    with registered(cuda) as address:
-        return code(cuda.cuMemHostGetFlags(address))
-
-
 @probe(0)
 def what_no_host_memory_is(cuda: Any) -> int:
     """The lower half of the address that cuMemHostAlloc gives for no bytes."""
     pointer = int(value(cuda.cuMemHostAlloc(0, 0)) or 0)
     cuda.cuMemFreeHost(pointer)
     return pointer & 0x7FFFFFFF
-
-
-@probe(2)
-def the_flags_of_registered_memory(cuda: Any) -> int:
-    with registered(cuda) as address:
-        return int(value(cuda.cuMemHostGetFlags(address)))
 
 
 @probe(INVALID_VALUE)
