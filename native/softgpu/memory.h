@@ -66,8 +66,8 @@ struct Allocation {
     const Context* owner = nullptr;  // for comparison only; null: it outlives contexts (virtual memory)
     std::weak_ptr<Context> owner_ref;
     CUcontext context = nullptr;
-    uint64_t id = 0;          // unique in the process
-    uint64_t accounted = 0;   // bytes of the device that are given back with it; 0 where a block or pool has them
+    uint64_t id = 0;         // unique in the process
+    uint64_t accounted = 0;  // bytes of the device that are given back with it; 0 where a block or pool has them
     bool freed_in_a_stream = false;           // by cuMemFreeAsync, not reached yet: no stream may free it again
     std::shared_ptr<PinnedPages> pinned;      // registered; null where its pages cannot be mapped twice
     std::shared_ptr<Pool> pool;               // pooled

@@ -1,7 +1,5 @@
 // NVML for the software GPU: what tools ask to find devices, their memory and the processes on them, their clock and
 // power. NVML's header is not part of the CUDA headers this builds from, so the few types it takes are declared here.
-#include <strings.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -49,10 +47,6 @@ struct nvmlMemory_v2_t {
     unsigned long long total, reserved, free, used;
 };
 
-struct nvmlUtilization_t {
-    unsigned gpu, memory;
-};
-
 struct nvmlProcessInfo_t {
     unsigned pid;
     unsigned long long usedGpuMemory;
@@ -66,12 +60,10 @@ struct nvmlPciInfo_t {
 };
 
 constexpr unsigned memory_v2 = sizeof(nvmlMemory_v2_t) | 2u << 24;
-constexpr int cuda_version = 13000;
 constexpr unsigned clocks = 4;           // nvmlClockType_t: graphics, SM, memory, video
 constexpr int attribute_clock_khz = 13;  // CU_DEVICE_ATTRIBUTE_CLOCK_RATE
 constexpr unsigned no_instance = 0xffffffff;
 constexpr char driver_text[] = "580.00 (software)";
-constexpr char nvml_text[] = "13.580.00";
 
 struct State {
     std::mutex mutex;
@@ -147,15 +139,6 @@ std::string uuid_of(int index) {
     return softgpu::uuid_text(softgpu::device_uuid(softgpu::machine()[static_cast<size_t>(index)], index));
 }
 
-// "0000:01:00.0" and "00000000:01:00.0" name the same device.
-bool same_place(const std::string& wanted, int index) {
-    const std::string own = softgpu::pci_bus_id(index);
-    const std::string tail = own.substr(own.find(':'));
-    const size_t colon = wanted.find(':');
-    const bool domain_is_zero = colon != std::string::npos && wanted.find_first_not_of('0') >= colon;
-    return domain_is_zero && strcasecmp(wanted.c_str() + colon, tail.c_str()) == 0;
-}
-
 template <typename Predicate>
 nvmlReturn_t find_device(nvmlDevice_t* out, Predicate&& is_it) {
     return initialised([&] {
@@ -206,8 +189,6 @@ nvmlReturn_t initialise() noexcept {
 
 NVML_API nvmlReturn_t nvmlInit_v2() { return initialise(); }
 
-NVML_API nvmlReturn_t nvmlInit() { return initialise(); }
-
 NVML_API nvmlReturn_t nvmlInitWithFlags(unsigned) { return initialise(); }
 
 NVML_API nvmlReturn_t nvmlShutdown() {
@@ -252,45 +233,17 @@ NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char* out, unsigned length) {
     return initialised([&] { return say(driver_text, out, length); });
 }
 
-NVML_API nvmlReturn_t nvmlSystemGetNVMLVersion(char* out, unsigned length) { return say(nvml_text, out, length); }
-
-NVML_API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int* out) { return say(out, cuda_version); }
-
-NVML_API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int* out) { return say(out, cuda_version); }
-
-NVML_API nvmlReturn_t nvmlDeviceGetCount(unsigned* out) {
+NVML_API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* out) {
     return initialised([&] { return say(out, softgpu::machine().size()); });
 }
 
-NVML_API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned* out) { return nvmlDeviceGetCount(out); }
-
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t* out) {
+NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* out) {
     const nvmlReturn_t result = find_device(out, [&](int i) { return static_cast<unsigned>(i) == index; });
     return result == NVML_ERROR_NOT_FOUND ? NVML_ERROR_INVALID_ARGUMENT : result;
 }
 
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* out) {
-    return nvmlDeviceGetHandleByIndex(index, out);
-}
-
 NVML_API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* out) {
     return find_device(out, [&](int index) { return uuid && uuid_of(index) == uuid; });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char* place, nvmlDevice_t* out) {
-    return find_device(out, [&](int index) { return place && same_place(place, index); });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* place, nvmlDevice_t* out) {
-    return nvmlDeviceGetHandleByPciBusId(place, out);
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned* out) {
-    return with_device(handle, [&](Device& device, const model::DeviceSpec&) { return say(out, device.index); });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned* out) {
-    return nvmlDeviceGetIndex(handle, out);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char* out, unsigned length) {
@@ -313,10 +266,6 @@ NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t
     });
 }
 
-NVML_API nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t handle, nvmlPciInfo_t* out) {
-    return nvmlDeviceGetPciInfo_v3(handle, out);
-}
-
 NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t* out) {
     return connected(handle, [&](softgpu::Engine& engine) {
         if (!out) return NVML_ERROR_INVALID_ARGUMENT;
@@ -335,45 +284,15 @@ NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory
     });
 }
 
-NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count,
-                                                              nvmlProcessInfo_t* out) {
-    return list_processes(handle, count, out);
-}
-
 NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count,
                                                               nvmlProcessInfo_t* out) {
     return list_processes(handle, count, out);
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned* count,
-                                                               nvmlProcessInfo_t*) {
-    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(count, 0); });
-}
-
-// How busy it was lately is not kept. Tools expect an answer, so it is always idle.
-NVML_API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t* out) {
-    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(out, nvmlUtilization_t{0, 0}); });
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* current, unsigned* pending) {
     return with_device(handle, [&](Device&, const model::DeviceSpec&) {
         const nvmlReturn_t result = say(current, 0);
         return result == NVML_SUCCESS ? say(pending, 0) : result;
-    });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t handle, unsigned* out) {
-    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(out, 0); });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t handle, unsigned* out) {
-    return with_device(handle, [&](Device&, const model::DeviceSpec&) { return say(out, 0); });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t handle, int* major, int* minor) {
-    return with_device(handle, [&](Device&, const model::DeviceSpec& spec) {
-        const nvmlReturn_t result = say(major, spec.compute_major);
-        return result == NVML_SUCCESS ? say(minor, spec.compute_minor) : result;
     });
 }
 
@@ -403,10 +322,6 @@ NVML_API nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t handle, unsig
     return with_clock(handle, [&](const model::DeviceSpec& spec, const softgpu::ClockFile&) {
         return spec.power_limit_w > 0 ? say(out, spec.power_limit_w * 1000) : NVML_ERROR_NOT_SUPPORTED;
     });
-}
-
-NVML_API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t handle, unsigned* out) {
-    return nvmlDeviceGetEnforcedPowerLimit(handle, out);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t handle, unsigned long long* out) {

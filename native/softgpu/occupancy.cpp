@@ -1,4 +1,5 @@
-// cuOccupancyMaxActiveBlocksPerMultiprocessor: threads and shared memory are what limits a block; registers are not modelled.
+// cuOccupancyMaxActiveBlocksPerMultiprocessor: threads and shared memory are what limits a block; registers are not
+// modelled.
 #include <algorithm>
 
 #include "softgpu/module.h"
