@@ -60,7 +60,7 @@ gpu_option = click.option(
     envvar="COTENANT_GPU",
     show_envvar=True,
     metavar="GPU[,GPU...]",
-    help="The GPUs it may see: index, UUID or PCI id.",
+    help="The GPUs that the command sees: index, UUID or PCI id.",
 )
 
 segment_option = click.option(
@@ -69,7 +69,7 @@ segment_option = click.option(
     envvar="COTENANT_SEGMENT",
     show_envvar=True,
     type=click.Path(path_type=Path),
-    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.v2]",
+    help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.vN]",
 )
 
 

@@ -43,7 +43,7 @@ Examples:
     type=OneOf("class", classes.NAMES),
     envvar="COTENANT_CTL_CLASS",
     show_envvar=True,
-    help="The class it shall have from now on.",
+    help="Its class from now on.",
 )
 @click.option(
     "--weight",
@@ -51,7 +51,7 @@ Examples:
     metavar="NUMBER",
     envvar="COTENANT_CTL_WEIGHT",
     show_envvar=True,
-    help="Its weight among its equals, 0.1 to 100.",
+    help="Its weight among the jobs of its class, 0.1 to 100.",
 )
 @click.option(
     "--slowdown",
@@ -59,7 +59,7 @@ Examples:
     metavar="SHARE|none",
     envvar="COTENANT_CTL_SLOWDOWN",
     show_envvar=True,
-    help="By how much a production job may be slowed down, such as 5%.",
+    help="By how much a production job may slow down, such as 5%.",
 )
 @click.option(
     "--floor",
@@ -67,7 +67,7 @@ Examples:
     metavar="SHARE",
     envvar="COTENANT_CTL_FLOOR",
     show_envvar=True,
-    help="The share of the GPU that it gets whatever the classes above do.",
+    help="The share of the GPU that it gets whatever the higher classes do.",
 )
 @click.option(
     "--memory",
@@ -75,7 +75,7 @@ Examples:
     metavar="SIZE|SHARE|none",
     envvar="COTENANT_CTL_MEMORY",
     show_envvar=True,
-    help="The most that it and the other processes of its run may take of each GPU's memory: 20G, or 30%.",
+    help="The most that all processes of its run together may allocate of each GPU's memory: 20G, or 30%.",
 )
 @click.option(
     "--time-slice",
@@ -107,7 +107,7 @@ Examples:
     metavar="SIZE|none",
     envvar="COTENANT_CTL_HEADROOM",
     show_envvar=True,
-    help="Without PID: how much of each GPU's memory is kept free for the classes above.",
+    help="Without PID: how much of each GPU's memory is kept free for the higher classes.",
 )
 @click.option(
     "--host-memory",
@@ -124,7 +124,7 @@ Examples:
     metavar="TIME|default",
     envvar="COTENANT_CTL_STAY",
     show_envvar=True,
-    help="Without PID: how long one that came back stays before an equal takes its place.",
+    help="Without PID: how long a restored tenant stays before an equal takes its place.",
 )
 @segment_option
 def command(
@@ -142,9 +142,9 @@ def command(
     stay_us: int | None,
     segment_file: Path | None,
 ) -> None:
-    """Change the tenant with process number PID while it runs, or the policy of all of them.
+    """Change the tenant with process number PID while it runs, or the policy and the memory knobs of all tenants.
 
-    What it has queued keeps its order and its results; the change counts from its next launch on.
+    Work that the tenant has queued keeps its order and its results; the change counts from its next launch on.
     """
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     wanted = {

@@ -1,4 +1,4 @@
-"""`cotenant daemon`: looks after the tenants of a segment. `cotenant run` starts it; nobody has to."""
+"""`cotenant daemon`: ticks the policy of a segment. `cotenant run` starts it where none runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINGER_SECONDS = 10.0
 
 @click.command(
     "daemon",
-    short_help="Look after the tenants: tick the policy.",
+    short_help="Tick the policy of a segment.",
     epilog="""\b
 Examples:
   cotenant daemon --policy strict
@@ -28,7 +28,7 @@ Examples:
     metavar="NAME|FILE.py[:CLASS]",
     envvar="COTENANT_DAEMON_POLICY",
     show_envvar=True,
-    help="The policy from now on; `cotenant policies` lists them. From the environment: for as long as nobody has"
+    help="The policy from now on; `cotenant policies` lists them. The variable counts only while no command has"
     " named one.",
 )
 @click.option(
@@ -39,14 +39,14 @@ Examples:
     metavar="SECONDS",
     envvar="COTENANT_DAEMON_LINGER",
     show_envvar=True,
-    help="How long it stays after the last tenant has left.",
+    help="How long the daemon runs on after the last tenant has ended.",
 )
 @segment_option
 def command(policy: str | None, linger: float, segment_file: Path | None) -> None:
-    """Look after the tenants of a segment: tick the policy's controller and turn the knobs.
+    """Tick the policy's controller for the tenants of a segment, and write the knobs that it sets.
 
-    `cotenant run` starts it in the background where none runs. There is one for a segment; when it ends, the
-    jobs go on. It follows `cotenant ctl --policy NAME`.
+    `cotenant run` starts the daemon in the background where none runs. A segment has one daemon; when it ends, the
+    jobs run on. The daemon follows `cotenant ctl --policy NAME`.
     """
     from cotenant.daemon import choice, lock
     from cotenant.daemon.attachment import Attachment

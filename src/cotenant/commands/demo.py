@@ -55,9 +55,9 @@ Examples:
 def command(output: Path, seconds: float, software_gpu: bool) -> None:
     """A production job and an opportunistic job share one GPU.
 
-    Three phases, interleaved in rounds: production alone; both, shared as the GPU does it by itself; both
-    under `cotenant run`. Prints a table and leaves summary.json and latency.png. Where there is no NVIDIA
-    GPU it uses the software GPU.
+    The demo interleaves three phases in rounds: production alone; both jobs with the driver's own time slices;
+    both jobs under `cotenant run`. It prints a table and writes summary.json and latency.png. Where there is no
+    NVIDIA GPU it uses the software GPU.
     """
     if not MINIMUM_SECONDS <= seconds < float("inf"):
         raise Problem(f"--seconds {seconds:g} is too short", f"give at least {MINIMUM_SECONDS:g}", USAGE)

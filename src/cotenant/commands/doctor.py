@@ -1,4 +1,4 @@
-"""`cotenant doctor`: what is well and what is not, each with cause and fix."""
+"""`cotenant doctor`: checks this machine, and names cause and fix of each problem."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Examples:
 )
 @output_option("doctor")
 def command(output: str) -> int:
-    """Check whether this machine can share its GPUs, and say cause and fix of what is wrong.
+    """Check whether this machine can share its GPUs, and name cause and fix of each problem.
 
-    Looks at the package, the driver, GPUs, MPS, MIG, preloads, shared memory and symbols, and launches
-    kernels through the interposer to measure what that costs. Exit status 1 when something is broken.
+    The doctor checks the package, the driver, GPUs, MPS, MIG, preloads, shared memory and symbols, and launches
+    kernels through the interposer to measure what that costs. The exit status is 1 when a check fails.
     """
     from cotenant.doctor.checks import all_findings
     from cotenant.doctor.finding import Machine

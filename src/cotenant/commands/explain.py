@@ -1,4 +1,4 @@
-"""`cotenant explain`: how a tenant stands, why it waits now, and what the policy last decided about it."""
+"""`cotenant explain`: why a tenant waits now, where its memory is, and what the policy last decided about it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Examples:
 @output_option("explain", ("text", "json"))
 @segment_option
 def command(pid: int, output: str, segment_file: Path | None) -> None:
-    """Say how the tenant with process number PID stands on each GPU, why it waits now if it does, and what the
+    """Say whether the tenant with process number PID waits on each GPU and why, where its memory is, and what the
     policy last decided about it.
     """
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)

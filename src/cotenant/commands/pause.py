@@ -1,4 +1,4 @@
-"""`cotenant pause`: a tenant makes room on the GPU until it is told to go on."""
+"""`cotenant pause`: evicts a tenant until it is resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.errors import narrate
 
 @click.command(
     "pause",
-    short_help="Move a tenant's GPU memory to the host until it is resumed.",
+    short_help="Evict a tenant's GPU memory to the host until it is resumed.",
     epilog="""\b
 Examples:
   cotenant pause 4711
@@ -22,11 +22,11 @@ Examples:
 @click.argument("pid", type=int)
 @segment_option
 def command(pid: int, segment_file: Path | None) -> None:
-    """Pause the tenant with process number PID: what it has queued on the GPU ends, its memory goes to the host, and
-    its next launch waits. `cotenant resume PID` lets it go on where it was.
+    """Pause the tenant with process number PID: the work that it has queued on the GPU ends, its memory is evicted to
+    the host, and its next launch waits. After `cotenant resume PID` it runs on where it was.
 
-    Its memory must be able to move: that of opportunistic tenants can, that of others with
-    `cotenant run --oversubscribe`. What cannot move stays on the GPU; `cotenant explain PID` shows how much.
+    Its memory must be able to move: that of opportunistic tenants can, that of other tenants only with
+    `cotenant run --oversubscribe`. Memory that cannot move stays on the GPU; `cotenant explain PID` shows how much.
     """
     from cotenant import segment, units
     from cotenant.tenants import pausing

@@ -1,4 +1,4 @@
-"""`cotenant policies`: lists them."""
+"""`cotenant policies`: lists the policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Examples:
 def command(output: str) -> None:
     """List the policies: their rule, whether they run on a GPU or in the simulator only, and what they do.
 
-    Those of other packages (entry points of the group cotenant.policies) are listed too.
+    The list includes policies of other packages (entry points of the group cotenant.policies).
     """
     from cotenant.policies import registry
 

@@ -55,7 +55,7 @@ Examples:
     metavar="FILE",
     envvar="COTENANT_RECORD",
     show_envvar=True,
-    help="The trace.  [required]",
+    help="The trace file to write.  [required]",
 )
 @click.option(
     "--seconds",
@@ -63,7 +63,7 @@ Examples:
     metavar="SECONDS",
     envvar="COTENANT_RECORD_SECONDS",
     show_envvar=True,
-    help="Record so long from the first work on; the command goes on.",
+    help="How long to record, from the first work on; the command runs on.  [default: to its end]",
 )
 @click.option(
     "--limit",
@@ -71,7 +71,7 @@ Examples:
     metavar="SIZE",
     envvar="COTENANT_RECORD_LIMIT",
     show_envvar=True,
-    help="Stop recording when the trace is so large, as 10M; the command goes on.",
+    help="Stop recording when the trace has this size, such as 10M; the command runs on.",
 )
 @click.option(
     "--force",
@@ -88,7 +88,7 @@ Examples:
     show_default=True,
     envvar="COTENANT_RECORD_CLASS",
     show_envvar=True,
-    help="As for `run`. Production waits for nobody, so its trace shows the job as it is alone.",
+    help="As for `run`. Production passes no gates, so its trace shows the job as it is alone.",
 )
 @gpu_option
 @segment_option
@@ -105,8 +105,8 @@ def command(
 ) -> None:
     """Run COMMAND as a tenant and record what it puts on the GPU into a trace.
 
-    COMMAND takes the place of this process, as under `run`. The trace begins with its first work on a GPU and is
-    written about once a second, so it can be read after a crash too. Each further process of COMMAND that uses a
+    COMMAND replaces this process, as under `run`. The trace begins with its first work on a GPU. It is written
+    about once a second, so it can be read after a crash too. Each further process of COMMAND that uses a
     GPU gets a file of its own: FILE.PID.
     """
     usage = "cotenant record -o FILE [options] [--] command..."

@@ -1,4 +1,4 @@
-"""`cotenant resume`: a paused tenant goes on."""
+"""`cotenant resume`: restores a paused tenant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.errors import narrate
 
 @click.command(
     "resume",
-    short_help="Let a paused tenant go on.",
+    short_help="Restore a paused tenant's GPU memory, and let it run on.",
     epilog="""\b
 Examples:
   cotenant resume 4711
@@ -29,12 +29,12 @@ Examples:
     metavar="SECONDS",
     envvar="COTENANT_RESUME_WAIT",
     show_envvar=True,
-    help="How long to wait for it to be back.",
+    help="How long to wait until its memory is restored.",
 )
 @segment_option
 def command(pid: int, wait_seconds: float, segment_file: Path | None) -> None:
-    """Let the tenant with process number PID go on: its memory comes back to the same addresses as soon as there is
-    room for all of it, and its threads with it.
+    """Resume the tenant with process number PID: its memory is restored at the same addresses as soon as there is
+    space for all of it, and then its threads run on.
     """
     from cotenant import segment, units
     from cotenant.tenants import pausing

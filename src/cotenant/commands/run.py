@@ -33,7 +33,7 @@ Examples:
     show_default=True,
     envvar="COTENANT_CLASS",
     show_envvar=True,
-    help="How much the command matters: a class waits while one above it has work on the GPU.",
+    help="How much the command matters: a class waits while a higher class has work on the GPU.",
 )
 @click.option(
     "--weight",
@@ -41,7 +41,7 @@ Examples:
     metavar="NUMBER",
     envvar="COTENANT_WEIGHT",
     show_envvar=True,
-    help="Its weight among its equals, 0.1 to 100.  [default: 1]",
+    help="Its weight among the jobs of its class, 0.1 to 100.  [default: 1]",
 )
 @click.option(
     "--slowdown",
@@ -49,7 +49,7 @@ Examples:
     metavar="SHARE",
     envvar="COTENANT_SLOWDOWN",
     show_envvar=True,
-    help="For production: by how much it may be slowed down, such as 5%.",
+    help="For production: by how much it may slow down, such as 5%.",
 )
 @click.option(
     "--floor",
@@ -57,7 +57,7 @@ Examples:
     metavar="SHARE",
     envvar="COTENANT_FLOOR",
     show_envvar=True,
-    help="For the others: the share of the GPU that it gets whatever the classes above do.",
+    help="For other classes: the share of the GPU that it gets whatever the higher classes do.",
 )
 @click.option(
     "--memory",
@@ -65,15 +65,15 @@ Examples:
     metavar="SIZE|SHARE",
     envvar="COTENANT_MEMORY",
     show_envvar=True,
-    help="The most it may take of each GPU's memory, all its processes together: 20G, or 30%.",
+    help="The most that its processes together may allocate of each GPU's memory: 20G, or 30%.",
 )
 @click.option(
     "--oversubscribe/--no-oversubscribe",
     default=None,
     envvar="COTENANT_OVERSUBSCRIBE",
     show_envvar=True,
-    help="Whether its GPU memory may go to the host while those above it need the room.  [default: only in the"
-    " class opportunistic]",
+    help="Whether Cotenant may evict its GPU memory to the host while other jobs need the space.  [default: only in"
+    " the class opportunistic]",
 )
 @gpu_option
 @segment_option
@@ -89,14 +89,14 @@ Examples:
     is_flag=True,
     envvar="COTENANT_NO_DAEMON",
     show_envvar=True,
-    help="Start no daemon: the rules go on under the last knobs, and nobody adapts them.",
+    help="Start no daemon: the rules go on under the last knobs, and no policy adapts them.",
 )
 @click.option(
     "--require",
     is_flag=True,
     envvar="COTENANT_REQUIRE",
     show_envvar=True,
-    help="Fail where sharing is not possible, instead of running without it.",
+    help="Fail where sharing is not possible, instead of running the command without it.",
 )
 @click.option(
     "--dry-run",
@@ -123,9 +123,9 @@ def command(
 ) -> None:
     """Run COMMAND as a tenant of the GPU it uses.
 
-    COMMAND takes the place of this process: same PID, terminal, signals and exit status; 127 when it is
-    missing, 126 when it cannot be executed. Where sharing is not possible it runs without, and one line on
-    stderr says why.
+    COMMAND replaces this process: same PID, terminal, signals and exit status; 127 when it is missing, 126 when
+    it cannot be executed. Where sharing is not possible COMMAND runs without it, and one line on stderr says
+    why.
     """
     if not words:
         raise Problem("no command given", "cotenant run [options] [--] command...", USAGE)

@@ -47,7 +47,7 @@ def allow_option(function: Callable[..., None]) -> Callable[..., None]:
         metavar="WHO=CLASS",
         envvar="COTENANT_SEGMENT_ALLOW",
         show_envvar=True,
-        help="The best class that somebody's jobs may have: a user, @group, or * for the others.",
+        help="The highest class that the jobs of WHO may have: a user, @group, or * for everybody else.",
     )(function)
 
 
@@ -59,7 +59,7 @@ def limit_option(function: Callable[..., None]) -> Callable[..., None]:
         metavar="WHO=SIZE",
         envvar="COTENANT_SEGMENT_LIMIT",
         show_envvar=True,
-        help="The most that a user's jobs together may take of each GPU's memory: 20G, or 30%.",
+        help="The most that a user's jobs together may allocate of each GPU's memory: 20G, or 30%.",
     )(function)
 
 
@@ -75,16 +75,16 @@ Examples:
   sudo cotenant segment clean""",
 )
 def command() -> None:
-    """Make, show and clean an administrator's segment, in which the tenants of several users share GPUs.
+    """Create, show and clean an administrator's segment, in which the tenants of several users share GPUs.
 
-    Without one, each user has a segment of their own. FOLDER is /dev/shm/cotenant.shared where it is not given:
-    there, if it is root's, everybody's jobs find it.
+    Without one, each user has a segment of their own. FOLDER is /dev/shm/cotenant.shared by default: if that folder
+    belongs to root, all users' jobs use it.
     """
 
 
 @command.command(
     "create",
-    short_help="Make one.",
+    short_help="Create a segment.",
     epilog="""\b
 Examples:
   sudo cotenant segment create --allow alice=production --limit bob=20G
@@ -97,7 +97,7 @@ Examples:
     metavar="GROUP",
     envvar="COTENANT_SEGMENT_GROUP",
     show_envvar=True,
-    help="Only this group's members take part.  [default: all users]",
+    help="Only members of this group may use the segment.  [default: all users]",
 )
 @allow_option
 @limit_option
@@ -113,9 +113,9 @@ Examples:
 def create(
     folder: Path, group: str | None, allowed: Sequence[str], limits: Sequence[str], uuids: Sequence[str]
 ) -> None:
-    """Make a segment for several users.
+    """Create a segment for several users.
 
-    Once --allow names somebody, those who are not named are standard at most; --allow '*=CLASS' says otherwise.
+    Once --allow names a subject, everybody who is not named is standard at most; --allow '*=CLASS' changes that.
     """
     folder = folder.absolute()
     best = by_who(allowed, class_value)
@@ -143,7 +143,7 @@ def create(
 
 @command.command(
     "rights",
-    short_help="Change who may do what.",
+    short_help="Change the grants.",
     epilog="""\b
 Examples:
   sudo cotenant segment rights --allow bob=standard --limit bob=40G
@@ -153,9 +153,9 @@ Examples:
 @allow_option
 @limit_option
 def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
-    """Change the rights of those who are named; `any` and `none` take back what was said of them.
+    """Change the grants of the named subjects; `any` and `none` take a grant back.
 
-    Tenants that run already keep to them, too.
+    The change also applies to tenants that run already.
     """
     folder = folder.absolute()
     if not (allowed or limits):
@@ -171,7 +171,7 @@ def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
 
 @command.command(
     "clean",
-    short_help="Remove what the dead have left.",
+    short_help="Reap the slots of dead processes.",
     epilog="""\b
 Examples:
   sudo cotenant segment clean
@@ -181,7 +181,7 @@ Examples:
 def clean(folder: Path) -> None:
     """Remove the slots of processes that have ended, and files that are no slots.
 
-    Tenants do that for their own user; this does it for all, or for as many as the caller may.
+    Tenants do that for their own user; this command does it for all users whose files the caller may remove.
     """
     with opened(folder := folder.absolute()) as there:
         removed, kept = there.clean()
@@ -192,7 +192,7 @@ def clean(folder: Path) -> None:
 
 @command.command(
     "show",
-    short_help="Show its rights, GPUs and slots.",
+    short_help="Show grants, GPUs and slots.",
     epilog="""\b
 Examples:
   cotenant segment show
@@ -201,7 +201,7 @@ Examples:
 @folder_argument
 @output_option("segment")
 def show(folder: Path, output: str) -> None:
-    """Show who may do what in a segment, which GPUs it has, and who has which slot."""
+    """Show the grants, the GPUs and the slots of a segment."""
     with opened(folder.absolute()) as there:
         about = gathered(there)
     if output == "json":

@@ -44,7 +44,7 @@ Examples:
     envvar="COTENANT_SIMULATE_POLICY",
     show_envvar=True,
     metavar="NAME|FILE.py[,...]|all",
-    help="Under which policies; `cotenant policies` lists them.",
+    help="The policies to simulate; `cotenant policies` lists them.",
 )
 @click.option(
     "--gpu",
@@ -53,14 +53,14 @@ Examples:
     envvar="COTENANT_SIMULATE_GPU",
     show_envvar=True,
     metavar="NAME|FILE.gpu",
-    help="On which GPU: a shipped device, or a device file.",
+    help="The GPU to simulate: a shipped device, or a device file.",
 )
 @click.option(
     "--seconds",
     type=float,
     envvar="COTENANT_SIMULATE_SECONDS",
     show_envvar=True,
-    help="How long, in virtual time.  [default: what the workload says]",
+    help="How long to simulate, in virtual time.  [default: what the workload says]",
 )
 @click.option(
     "--seed",
@@ -77,7 +77,7 @@ Examples:
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="COTENANT_SIMULATE_PLOT",
     show_envvar=True,
-    help="Draw latencies, slowdown against harvest, and SMs over time into this .png, .pdf or .svg.",
+    help="Draw latencies, slowdown against the others' work, and SMs over time into this .png, .pdf or .svg.",
 )
 @click.option(
     "--trace",
@@ -106,10 +106,10 @@ def command(
     list_workloads: bool,
     workload: tuple[str, ...],
 ) -> None:
-    """Simulate WORKLOAD under each policy: a shipped one's name, a workload file, or recorded traces.
+    """Simulate WORKLOAD under each policy. WORKLOAD is a shipped workload, a workload file, or recorded traces.
 
     Of several traces the first is production, the others are opportunistic. Each job is also simulated alone;
-    "x alone" compares with that. The policies are those that run live, and those of the literature.
+    "x alone" compares with that. The policies are those that run live, and policies from papers.
     """
     if list_workloads:
         print_workloads()

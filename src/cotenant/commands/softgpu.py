@@ -1,4 +1,4 @@
-"""`cotenant softgpu`: the command finds a software GPU where the driver would be."""
+"""`cotenant softgpu`: runs a command with the software GPU in place of NVIDIA's driver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Examples:
     envvar="COTENANT_SOFTGPU",
     show_envvar=True,
     metavar="NAME|FILE[,...]",
-    help="Its GPUs: shipped devices by name (see --list), or device files.",
+    help="The GPUs of the machine: shipped devices by name (see --list), or device files.",
 )
 @click.option(
     "--sharing",
@@ -51,9 +51,9 @@ Examples:
 )
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(device: str, sharing: str | None, list_devices: bool, words: tuple[str, ...]) -> None:
-    """Run COMMAND with a software GPU in the place of the NVIDIA driver.
+    """Run COMMAND with a software GPU in place of NVIDIA's driver.
 
-    All processes of one user share it. It starts with its first client and ends after its last. It composes:
+    All processes of one user share it. It starts with its first client and ends after its last.
     `cotenant softgpu -- cotenant run -- ...` shares the software GPU through Cotenant.
     """
     if list_devices:

@@ -73,11 +73,11 @@ Examples:
 def command(output: str, segment_file: Path | None) -> None:
     """Show the tenants of each GPU: their class, what they launched, and what escaped control.
 
-    STATE is busy, idle, gated (held back), away (its memory is on the host, for lack of room) or paused (the same, by
-    hand). PROMISE is by how much a production job may be slowed down, or
-    which share of the GPU another one gets in any case; USED_S is the GPU time that it has had. MEMORY is what
-    the process has of the GPU's and, behind a stroke, what all processes of its run may have. ESCAPED counts
-    work that reached the GPU without passing a gate, UNKNOWN the driver functions that the program took and
+    STATE is busy, idle, gated (its gate is closed), away (evicted: other tenants need the memory) or paused
+    (evicted by hand). PROMISE is by how much a production job may slow down (<5%), or which share of the GPU a job
+    of another class gets at least (>5%); USED_S is the GPU time charged to it. MEMORY is what the process has
+    allocated of the GPU's memory and, after the slash, what all processes of its run may allocate. ESCAPED counts
+    work that reached the GPU without passing a gate, UNKNOWN the driver functions that the program looked up and
     Cotenant does not know.
     """
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)

@@ -1,4 +1,4 @@
-"""`cotenant trace`: what a recorded trace says, and the same for other programs."""
+"""`cotenant trace`: summarises, converts and cuts recorded traces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ force_option = click.option(
 @click.group(
     "trace",
     cls=Subjects,
-    short_help="Look at a recorded trace, or export it.",
+    short_help="Summarise, convert or cut a recorded trace.",
     epilog="""\b
 Examples:
   cotenant trace info job.trace
@@ -58,12 +58,12 @@ Examples:
   cotenant trace export job.trace --format perfetto -o job.json""",
 )
 def command() -> None:
-    """Look at a trace that `cotenant record` has written, or export it."""
+    """Summarise a trace that `cotenant record` has written, convert it for other programs, or keep a part of it."""
 
 
 @command.command(
     "info",
-    short_help="Show what a trace holds.",
+    short_help="Summarise a trace.",
     epilog="""\b
 Examples:
   cotenant trace info job.trace
@@ -96,7 +96,7 @@ def info(file: Path, output: str, top: int) -> None:
 
 @command.command(
     "export",
-    short_help="Write a trace for other programs.",
+    short_help="Convert a trace for other programs.",
     epilog="""\b
 Examples:
   cotenant trace export job.trace --format perfetto -o job.json
@@ -111,12 +111,12 @@ Examples:
     show_default=True,
     envvar="COTENANT_TRACE_FORMAT",
     show_envvar=True,
-    help="perfetto and chrome: a timeline for ui.perfetto.dev or chrome://tracing; csv: a row an operation.",
+    help="perfetto and chrome: a timeline for ui.perfetto.dev or chrome://tracing; csv: one row for each operation.",
 )
 @file_option
 @force_option
 def export(file: Path, form: str, output: Path | None, force: bool) -> None:
-    """Write a trace in a form that other programs read."""
+    """Convert a trace into a file that other programs read."""
     target = new_file(output, force)
     trace = load(file)
     from cotenant.traces.export import FORMATS as WRITERS
@@ -155,12 +155,12 @@ Examples:
     metavar="SECONDS",
     envvar="COTENANT_TRACE_TO",
     show_envvar=True,
-    help="Where it ends.  [default: the trace's end]",
+    help="Where the part ends.  [default: the trace's end]",
 )
 @file_option
 @force_option
 def cut(file: Path, begin: float, end: float | None, output: Path | None, force: bool) -> None:
-    """Write the part of a trace between two moments into a trace of its own: a job without its start-up, say."""
+    """Write the part of a trace between two moments into a trace of its own: for example a job without its start."""
     target = new_file(output, force)
     trace = load(file)
     from cotenant.traces.writer import part, write
