@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from cotenant.policies.interface import Knobs, View
 from cotenant.policies.reef import AHEAD, Reef
@@ -22,15 +22,15 @@ from cotenant.simulator import Op, Outcome, Study, Workload, find_workload
 class ReefWithoutKilling(Reef):
     """What is left of REEF on a GPU whose kernels cannot be killed, as in Orion's comparison: the padding."""
 
-    name: ClassVar[str] = "reef, no kill"
+    name = "reef, no kill"
 
     def tick(self, view: View) -> Knobs:
         return Knobs(rule=self.rule, parameters=(AHEAD, 1.0))
 
 
 class ReefByPaddingAlone(ReefWithoutKilling):
-    name: ClassVar[str] = "reef, no kill, no priorities"
-    priorities: ClassVar[bool] = False
+    name = "reef, no kill, no priorities"
+    priorities = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.mps import Mps
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Program, TenantClass
 from cotenant.simulator.trace_program import read_program
 
@@ -59,21 +59,12 @@ def opportunistic_job(name: str) -> Job:
     return Job(name, TenantClass.opportunistic, program=program, waits=False, trains=True)
 
 
-class MpsWithPriority:
+class MpsWithPriority(Mps):
     """MPS with client priorities, as `mps-priority` of bench/pairs is measured."""
 
     name = "mps-priority"
     title = "MPS, production's clients more urgent"
-    every_ms = 100.0
-    rule = Rule.none
-    sharing = "together"
     priorities = True
-
-    def tick(self, view: View) -> Knobs:
-        return Knobs(rule=self.rule)
-
-    def explain(self, tenant: TenantId) -> list[str]:
-        return ["Nobody is held back."]
 
 
 # A mode of bench/pairs, and the policy that stands for it.

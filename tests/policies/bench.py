@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import Controller, Knobs, Tenant, TenantKnobs, View
+from cotenant.policies.interface import Knobs, Policy, Tenant, TenantKnobs, View
 
 TICK_US = 10_000.0
 PRODUCTION, NEIGHBOUR = 1, 2
@@ -120,7 +120,7 @@ class Plant:
         return View(self.now_us, tenants)
 
     def play(
-        self, controller: Controller, seconds: float, after_tick: Callable[[Knobs], None] | None = None
+        self, controller: Policy, seconds: float, after_tick: Callable[[Knobs], None] | None = None
     ) -> Outcome:
         """Lets time pass under the controller, and says what it brought."""
         began = self.now_us

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import Controller, GpuState, Knobs, Tenant, TenantKnobs, View
+from cotenant.policies.interface import GpuState, Knobs, Policy, Tenant, TenantKnobs, View
 
 TICK_US = 10_000.0
 HEAT_US, COOL = 40_000.0, 0.3
@@ -202,7 +202,7 @@ class Plant:
             self.gpu = GpuState(self.now_us, HIGHEST_MHZ * (1 - self.heat), HIGHEST_MHZ)
         return View(self.now_us, tenants, gpu=self.gpu)
 
-    def tick(self, controller: Controller) -> None:
+    def tick(self, controller: Policy) -> None:
         self.knobs = controller.tick(self.view())
         there = self.there()
         now_us, until_us = self.now_us, self.now_us + TICK_US
@@ -288,7 +288,7 @@ class Plant:
         return low
 
     def play(
-        self, controller: Controller, seconds: float, after_tick: Callable[[Knobs], None] | None = None
+        self, controller: Policy, seconds: float, after_tick: Callable[[Knobs], None] | None = None
     ) -> Plant:
         for _ in range(round(seconds * 1e6 / TICK_US)):
             self.tick(controller)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import Controller, Rule, Tenant, View
+from cotenant.policies.interface import Policy, Rule, Tenant, View
 from cotenant.policies.mps import Mps
 from cotenant.policies.timeslice import TimeSlice
 
@@ -13,7 +13,7 @@ VIEW = View(0, [Tenant(1, TenantClass.production), Tenant(2, TenantClass.opportu
 
 
 @pytest.mark.parametrize("policy", [Mps(), TimeSlice()])
-def test_nobody_is_held(policy: Controller) -> None:
+def test_nobody_is_held(policy: Policy) -> None:
     knobs = policy.tick(VIEW)
     assert knobs.rule is Rule.none
     assert not any(one.shut or one.rate for one in knobs.tenants.values())

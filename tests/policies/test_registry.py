@@ -8,6 +8,7 @@ import pytest
 
 from cotenant.errors import USAGE, Problem
 from cotenant.policies import registry
+from cotenant.policies.interface import Knobs, Policy, View
 
 MINE = """
 from cotenant.policies.interface import Knobs
@@ -49,6 +50,23 @@ def test_a_file_is_a_policy(tmp_path: Path) -> None:
         assert registry.find_live(name).title == "does nothing"
 
 
+LEAST = """
+from cotenant.policies.interface import Policy
+class Least(Policy):
+    name, title = "least", "does nothing"
+"""
+
+
+@pytest.mark.parametrize("content", [LEAST, MINE])
+def test_what_a_policy_does_not_define_is_as_in_the_base_class(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(content)
+    found = registry.find_live(str(file))
+    assert issubclass(found, Policy)
+    assert registry.about(found).rule == "strict" and found.sharing == "timeslice" and not found.priorities
+    assert found().tick(View(0, ())) == Knobs() and found().explain(1) == []
+
+
 @pytest.mark.parametrize(
     ("content", "wanted", "complaint"),
     [
@@ -57,8 +75,10 @@ def test_a_file_is_a_policy(tmp_path: Path) -> None:
         ("", "", "0 policies"),
         ("1 / 0", "", "ZeroDivisionError"),
         ("def", "", "SyntaxError"),
-        ("class Half:\n    def tick(self, view): ...\n", "", "lacks name, title, every_ms, explain"),
+        ("class Half:\n    def tick(self, view): ...\n", "", "lacks name, title"),
         (MINE.replace("50", "1"), "", "a tick every 1 ms"),
+        (MINE + "    rule = 'strict'", "", "has the rule 'strict'"),
+        (MINE + "    sharing = 'sometimes'", "", "has the sharing 'sometimes'"),
         (
             MINE.replace('"mine", "d', '"mine", "d').replace("50", "50\n    runs_live = False"),
             "",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import Controller, Rule, Tenant, TenantId, View
+from cotenant.policies.interface import Policy, Rule, Tenant, TenantId, View
 from cotenant.policies.salus import Lanes, Need, Salus
 from cotenant.policies.salus_fair import SalusFair
 from cotenant.policies.salus_fifo import SalusFifo
@@ -139,7 +139,7 @@ def tenant(
     )
 
 
-def order(policy: Controller, tenants: list[Tenant]) -> list[TenantId]:
+def order(policy: Policy, tenants: list[Tenant]) -> list[TenantId]:
     knobs = policy.tick(View(0, tenants, memory_bytes=MEMORY)).tenants
     return sorted((i for i in knobs if not knobs[i].shut), key=lambda i: knobs[i].rank)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cotenant.classes import TenantClass
 from cotenant.policies.fair import Fair
-from cotenant.policies.interface import Controller, Rule, Tenant, View
+from cotenant.policies.interface import Policy, Rule, Tenant, View
 from cotenant.policies.none import NoPolicy
 from cotenant.policies.strict import Strict
 
@@ -29,7 +29,7 @@ views = st.builds(View, st.floats(0, 1e15), st.lists(tenants, unique_by=lambda o
     ("policy", "rule"), [(NoPolicy, Rule.none), (Strict, Rule.strict), (Fair, Rule.fair)]
 )
 def test_it_names_its_rule_and_holds_nobody_back_by_itself(
-    policy: type[Controller], rule: Rule, view: View
+    policy: type[Policy], rule: Rule, view: View
 ) -> None:
     controller = policy()
     knobs = controller.tick(view)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.interface import Knobs, Policy, Rule, View
 from cotenant.simulator import (
     ArrivalKind,
     Arrivals,
@@ -38,22 +38,17 @@ def small_gpu(**costs: float) -> SimulatedGpu:
     )
 
 
-class Fixed:
+class Fixed(Policy):
     """A policy that never changes its mind."""
 
-    name: ClassVar[str] = "fixed"
-    title: ClassVar[str] = "for tests"
-    every_ms: ClassVar[float] = 10.0
-    rule: ClassVar[Rule] = Rule.none
-    sharing: ClassVar[str] = "timeslice"
-    priorities: ClassVar[bool] = False
+    name = "fixed"
+    title = "for tests"
+    every_ms = 10.0
+    rule = Rule.none
     knobs: ClassVar[Knobs] = Knobs(rule=Rule.none)
 
     def tick(self, view: View) -> Knobs:
         return self.knobs
-
-    def explain(self, tenant: TenantId) -> list[str]:
-        return []
 
 
 def policy(

@@ -462,7 +462,7 @@ def test_nobody_small_overtakes_somebody_large_that_waits_for_memory() -> None:
 class Watched(Fixed):
     """What a controller is shown, at each tick."""
 
-    sharing: ClassVar[str] = "together"
+    sharing = "together"
     views: ClassVar[list[View]] = []
 
     def tick(self, view: View) -> Knobs:

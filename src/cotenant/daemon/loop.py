@@ -23,7 +23,7 @@ from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
 from cotenant.daemon.report import Report
 from cotenant.errors import Problem
 from cotenant.policies import border, registry
-from cotenant.policies.interface import Controller, Knobs, TenantId, View
+from cotenant.policies.interface import Knobs, Policy, TenantId, View
 from cotenant.policies.strict import Strict
 
 CALM_MS = 100.0
@@ -54,9 +54,9 @@ class Daemon:
         self.wanted: str | None = None
         self.choices = 0
         self.source: object = None
-        self.policy: type[Controller] = Strict
+        self.policy: type[Policy] = Strict
         self.about = registry.about(Strict)
-        self.controllers: dict[int, Controller] = {}
+        self.controllers: dict[int, Policy] = {}
         self.problem = ""
         self.activity = Activity()
         self.cost_ms = 0.0  # of a tick, of late

@@ -16,10 +16,9 @@ demand can be told from a window in which it was. Memory is the other half of An
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import SMALLEST_RATE, Knobs, Rule, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import SMALLEST_RATE, Knobs, Policy, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 from cotenant.policies.window import Window
 
@@ -28,13 +27,9 @@ TOLERATED = 0.05
 STEP = 5.0
 
 
-class AntMan:
-    name: ClassVar[str] = "antman"
-    title: ClassVar[str] = "AntMan: idle time spread between a job's operations, by performance control"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.strict
-    sharing: ClassVar[str] = "timeslice"
-    runs_live: ClassVar[bool] = True
+class AntMan(Policy):
+    name = "antman"
+    title = "AntMan: idle time spread between a job's operations, by performance control"
 
     def __init__(self, window_ms: float = WINDOW_MS) -> None:
         self.window_us = window_ms * 1000

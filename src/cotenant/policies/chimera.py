@@ -14,21 +14,18 @@ paper's flushing needs idempotent kernels, of which we know none. Nothing here a
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.interface import Knobs, Policy, Rule, TenantId, View
 
 LATENCY_US = 15.0
 
 
-class Chimera:
-    name: ClassVar[str] = "chimera"
-    title: ClassVar[str] = "Chimera: drain, cut or let run, whichever is cheapest for production"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.chimera
-    sharing: ClassVar[str] = "together"
-    priorities: ClassVar[bool] = True
-    runs_live: ClassVar[bool] = False
+class Chimera(Policy):
+    name = "chimera"
+    title = "Chimera: drain, cut or let run, whichever is cheapest for production"
+    rule = Rule.chimera
+    sharing = "together"
+    priorities = True
+    runs_live = False
 
     def __init__(self, latency_us: float = LATENCY_US) -> None:
         self.latency_us = latency_us

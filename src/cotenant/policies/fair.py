@@ -10,16 +10,13 @@ against what a person notices.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.interface import Knobs, Policy, Rule, TenantId, View
 
 
-class Fair:
-    name: ClassVar[str] = "fair"
-    title: ClassVar[str] = "all take turns by weight, in measured GPU time"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.fair
+class Fair(Policy):
+    name = "fair"
+    title = "all take turns by weight, in measured GPU time"
+    rule = Rule.fair
 
     def __init__(self) -> None:
         self.shares: dict[TenantId, tuple[float, float]] = {}  # what it is due, what it has had so far

@@ -22,9 +22,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import Knobs, Policy, Rule, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 
 WINDOW_US = 10_000_000.0
@@ -62,13 +61,11 @@ class Account:
         return (used_now - used_then) / max(1, bursts_now - bursts_then)
 
 
-class Gemini:
-    name: ClassVar[str] = "gemini"
-    title: ClassVar[str] = "Gemini: one token, quotas from predicted bursts, request and limit"
-    every_ms: ClassVar[float] = 10
-    rule: ClassVar[Rule] = Rule.fair
-    sharing: ClassVar[str] = "timeslice"
-    runs_live: ClassVar[bool] = True
+class Gemini(Policy):
+    name = "gemini"
+    title = "Gemini: one token, quotas from predicted bursts, request and limit"
+    every_ms = 10
+    rule = Rule.fair
 
     def __init__(self, least_quota_ms: float = LEAST_QUOTA_US / 1000) -> None:
         self.least_quota_us = least_quota_ms * 1000

@@ -1,8 +1,8 @@
 """What a policy sees and what it may turn: the border between controllers and everything else.
 
-A policy is an admission rule (native/admission/admission.h, which decides at every launch) and a controller (a
-class in a file of its own here, ticked every `every_ms`, which sets the rule's knobs). A controller is pure: it has
-memory of its own, but no clock, no file and no shared memory. The daemon ticks it for the tenants of a real GPU, the
+A policy is an admission rule (native/admission/admission.h, which decides at every launch) and a controller (a `Policy`
+in a file of its own here, ticked every `every_ms`, which sets the rule's knobs). A controller is pure: it has memory of
+its own, but no clock, no file and no shared memory. The daemon ticks it for the tenants of a real GPU, the
 simulator for those of a simulated one; neither asks which policy it is.
 
 One controller looks after one GPU.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from cotenant.classes import TenantClass
 
@@ -139,22 +139,22 @@ class Knobs:
     parameters: Sequence[float] = ()  # of a modelled rule (native/admission/moment.h), at most 8
 
 
-class Controller(Protocol):
-    """A policy's part that adapts. `title` is a line for people, `every_ms` at least 10.
-
-    A controller may also have these, where the defaults do not fit; read them with `getattr`:
-
-        sharing: ClassVar[str] = "timeslice"   how contexts share the GPU: by slices, or "together", as under MPS
-        priorities: ClassVar[bool] = False     together: streams of production are more urgent
-        runs_live: ClassVar[bool] = True       False: it needs what only the simulator knows
-    """
+class Policy:
+    """What adapts: the controller of one GPU. A policy has a name and a title (a line for people); what it does not
+    define is as here."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    every_ms: ClassVar[float]
+    every_ms: ClassVar[float] = 100  # from one tick to the next, at least 10
+    rule: ClassVar[Rule] = Rule.strict
+    # For the simulator.
+    sharing: ClassVar[str] = "timeslice"  # or "together": contexts run at once, as under MPS
+    priorities: ClassVar[bool] = False  # together: streams of production are more urgent
+    runs_live: ClassVar[bool] = True  # False: it needs what only the simulator knows
 
-    def tick(self, view: View) -> Knobs: ...
+    def tick(self, view: View) -> Knobs:
+        return Knobs(rule=self.rule)
 
     def explain(self, tenant: TenantId) -> list[str]:
         """What it last decided about this tenant and why, in whole sentences, the newest first."""
-        ...
+        return []

@@ -10,21 +10,15 @@ real MPS is used by starting its daemon and the policy `none`.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.interface import Policy, Rule, TenantId
 
 
-class Mps:
-    name: ClassVar[str] = "mps"
-    title: ClassVar[str] = "all at once, as NVIDIA's MPS does it"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.none
-    sharing: ClassVar[str] = "together"
-    runs_live: ClassVar[bool] = False
-
-    def tick(self, view: View) -> Knobs:
-        return Knobs(rule=self.rule)
+class Mps(Policy):
+    name = "mps"
+    title = "all at once, as NVIDIA's MPS does it"
+    rule = Rule.none
+    sharing = "together"
+    runs_live = False
 
     def explain(self, tenant: TenantId) -> list[str]:
         return ["Nobody is held back; kernels of all processes share the SMs."]

@@ -21,10 +21,9 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Sequence
-from typing import ClassVar
 
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import SMALLEST_RATE, Knobs, Rule, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import SMALLEST_RATE, Knobs, Policy, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 from cotenant.policies.window import Window
 
@@ -85,15 +84,10 @@ class HealthStates:
         self.state, self._since_us = state, now_us
 
 
-class MuxFlow:
-    name: ClassVar[str] = "muxflow"
-    title: ClassVar[str] = (
-        "MuxFlow: offline work on the SMs that online work leaves, while the GPU is healthy"
-    )
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.strict
-    sharing: ClassVar[str] = "together"
-    runs_live: ClassVar[bool] = True
+class MuxFlow(Policy):
+    name = "muxflow"
+    title = "MuxFlow: offline work on the SMs that online work leaves, while the GPU is healthy"
+    sharing = "together"
 
     def __init__(self) -> None:
         self.health = HealthStates()

@@ -8,19 +8,13 @@ compared with.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.interface import Policy, Rule, TenantId
 
 
-class NoPolicy:
-    name: ClassVar[str] = "none"
-    title: ClassVar[str] = "nobody is held back; the driver shares the GPU"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.none
-
-    def tick(self, view: View) -> Knobs:
-        return Knobs(rule=self.rule)
+class NoPolicy(Policy):
+    name = "none"
+    title = "nobody is held back; the driver shares the GPU"
+    rule = Rule.none
 
     def explain(self, tenant: TenantId) -> list[str]:
         return ["Nobody is held back under this policy."]

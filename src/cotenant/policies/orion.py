@@ -24,10 +24,8 @@ SMs from that; the simulator knows them. Streams in one process: contexts run to
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, View
+from cotenant.policies.interface import Knobs, Policy, Rule, Tenant, TenantId, View
 from cotenant.policies.journal import Journal
 
 OUTSTANDING = 0.025
@@ -58,14 +56,14 @@ class Search:
             self.high = self.threshold
 
 
-class Orion:
-    name: ClassVar[str] = "orion"
-    title: ClassVar[str] = "Orion: beside production only small operations that want another resource"
-    every_ms: ClassVar[float] = 10
-    rule: ClassVar[Rule] = Rule.orion
-    sharing: ClassVar[str] = "together"
-    priorities: ClassVar[bool] = True
-    runs_live: ClassVar[bool] = False
+class Orion(Policy):
+    name = "orion"
+    title = "Orion: beside production only small operations that want another resource"
+    every_ms = 10
+    rule = Rule.orion
+    sharing = "together"
+    priorities = True
+    runs_live = False
 
     def __init__(self) -> None:
         self._searches: dict[TenantId, Search] = {}

@@ -13,9 +13,8 @@ GPU time at each tick, where Paella counts dispatches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import Knobs, Policy, Rule, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 from cotenant.policies.window import Window
 
@@ -23,13 +22,13 @@ AHEAD = 2
 THRESHOLD_MS = 50.0
 
 
-class Paella:
-    name: ClassVar[str] = "paella"
-    title: ClassVar[str] = "Paella: least remaining time first, unless a deficit is too large"
-    every_ms: ClassVar[float] = 10
-    rule: ClassVar[Rule] = Rule.paella
-    sharing: ClassVar[str] = "together"
-    runs_live: ClassVar[bool] = False
+class Paella(Policy):
+    name = "paella"
+    title = "Paella: least remaining time first, unless a deficit is too large"
+    every_ms = 10
+    rule = Rule.paella
+    sharing = "together"
+    runs_live = False
 
     def __init__(self, threshold_ms: float = THRESHOLD_MS) -> None:
         self.threshold_us = threshold_ms * 1000

@@ -11,21 +11,18 @@ can be done: gates, and time slices that cut. Nothing here adapts: the controlle
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.interface import Knobs, Policy, Rule, TenantId, View
 
 AHEAD = 2
 
 
-class Reef:
-    name: ClassVar[str] = "reef"
-    title: ClassVar[str] = "REEF: kill what is below when production comes, pad what it leaves"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.reef
-    sharing: ClassVar[str] = "together"
-    priorities: ClassVar[bool] = True
-    runs_live: ClassVar[bool] = False
+class Reef(Policy):
+    name = "reef"
+    title = "REEF: kill what is below when production comes, pad what it leaves"
+    rule = Rule.reef
+    sharing = "together"
+    priorities = True
+    runs_live = False
 
     def tick(self, view: View) -> Knobs:
         return Knobs(rule=self.rule, parameters=(AHEAD,))

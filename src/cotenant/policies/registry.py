@@ -13,14 +13,15 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from cotenant.errors import USAGE, Problem, nearest
-from cotenant.policies.interface import Controller, Rule
+from cotenant.policies.interface import Policy, Rule
 
 GROUP = "cotenant.policies"
 DEFAULT = "guard"
 SHORTEST_TICK_MS, LONGEST_TICK_MS = 10, 60_000
+SHARING = ("timeslice", "together")
 
 BUILT_IN = {
     "guard": "cotenant.policies.guard.policy:Guard",
@@ -47,21 +48,21 @@ BUILT_IN = {
 
 @dataclass(frozen=True)
 class About:
-    """What a policy's class says of itself; the last three may be left out there."""
+    """What a policy's class said of itself when it was found: `Policy` says what it means."""
 
     name: str
     title: str
     every_ms: float
-    rule: str = Rule.strict.name
-    sharing: str = "timeslice"  # how the GPU is set up: "timeslice", or "together" (MPS)
-    runs_live: bool = True  # not only in the simulator
+    rule: str
+    sharing: str
+    runs_live: bool
 
 
 def names() -> list[str]:
     return [*BUILT_IN, *sorted(set(installed()) - set(BUILT_IN))]
 
 
-def find(name: str, anew: bool = False) -> type[Controller]:
+def find(name: str, anew: bool = False) -> type[Policy]:
     """Raises a Problem that says what is wrong and what there is. `anew`: as its module is now, where it was loaded
     before; a file is read each time."""
     if is_file(name):
@@ -82,7 +83,7 @@ def find(name: str, anew: bool = False) -> type[Controller]:
     raise Problem(f"unknown policy '{name}'", nearest(name, names()) or known, USAGE)
 
 
-def find_live(name: str, anew: bool = False) -> type[Controller]:
+def find_live(name: str, anew: bool = False) -> type[Policy]:
     """As `find`, for a policy that shall look after real GPUs."""
     found = find(name, anew)
     if not about(found).runs_live:
@@ -104,15 +105,9 @@ def source_of(name: str) -> object:
     return about and (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
 
 
-def about(policy: type[Controller]) -> About:
-    rule = getattr(policy, "rule", Rule.strict)
+def about(policy: type[Policy]) -> About:
     return About(
-        policy.name,
-        policy.title,
-        policy.every_ms,
-        rule.name if isinstance(rule, Rule) else str(rule),
-        str(getattr(policy, "sharing", "timeslice")),
-        bool(getattr(policy, "runs_live", True)),
+        policy.name, policy.title, policy.every_ms, policy.rule.name, policy.sharing, policy.runs_live
     )
 
 
@@ -123,7 +118,7 @@ def installed() -> dict[str, Any]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def from_file(name: str) -> type[Controller]:
+def from_file(name: str) -> type[Policy]:
     file, _, wanted = name.partition(":")
     path = Path(file)
     if not path.is_file():
@@ -156,16 +151,28 @@ def from_file(name: str) -> type[Controller]:
     return checked(next(iter(here.values())), name)
 
 
-def checked(policy: Any, name: str) -> type[Controller]:
-    missing = [what for what in ("name", "title", "every_ms", "tick", "explain") if not hasattr(policy, what)]
+def checked(found: Any, name: str) -> type[Policy]:
+    """A class that does not derive from `Policy` gets its defaults too."""
+    if not isinstance(found, type):
+        raise Problem(f"the policy '{name}' is no class", "docs/policies.md has an example", USAGE)
+    policy: type[Policy] = found if issubclass(found, Policy) else type(found.__name__, (found, Policy), {})
+    missing = [what for what in ("name", "title") if not hasattr(policy, what)]
     if missing:
         hint = "docs/policies.md has an example"
         raise Problem(f"the policy '{name}' lacks {', '.join(missing)}", hint, USAGE)
-    for what in ("name", "title"):
-        if not isinstance(getattr(policy, what), str):
-            raise Problem(f"the policy '{name}' has a {what} that is no text", f'{what} = "..."', USAGE)
+    for what, value, kind, remedy in (
+        ("name", policy.name, str, 'name = "..."'),
+        ("title", policy.title, str, 'title = "..."'),
+        ("rule", policy.rule, Rule, "rule = Rule.strict"),
+        ("runs_live", policy.runs_live, bool, "runs_live = False"),
+    ):
+        if not isinstance(value, kind):
+            raise Problem(f"the policy '{name}' has the {what} {value!r:.40}", remedy, USAGE)
+    if policy.sharing not in SHARING:
+        fix = f"sharing is {' or '.join(map(repr, SHARING))}"
+        raise Problem(f"the policy '{name}' has the sharing {policy.sharing!r:.40}", fix, USAGE)
     every_ms = policy.every_ms
     if type(every_ms) not in (int, float) or not SHORTEST_TICK_MS <= every_ms <= LONGEST_TICK_MS:
         fix = f"set every_ms to {SHORTEST_TICK_MS} or more, {LONGEST_TICK_MS} at most"
         raise Problem(f"the policy '{name}' wants a tick every {every_ms!r:.40} ms", fix, USAGE)
-    return cast("type[Controller]", policy)
+    return policy

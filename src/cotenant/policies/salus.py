@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import Knobs, Policy, Rule, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 
 
@@ -88,15 +88,13 @@ class Lanes:
         self.lanes = [lane for lane in self.lanes if lane.jobs]
 
 
-class Salus(ABC):
+class Salus(Policy, ABC):
     """The controller; a policy says the order of admission and of iterations."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    every_ms: ClassVar[float] = 10
-    rule: ClassVar[Rule] = Rule.lanes
-    sharing: ClassVar[str] = "together"
-    runs_live: ClassVar[bool] = False
+    every_ms = 10
+    rule = Rule.lanes
+    sharing = "together"
+    runs_live = False
     in_turn: ClassVar[bool] = False  # who has waited longest begins its iteration first, whatever the rank
 
     def __init__(self) -> None:

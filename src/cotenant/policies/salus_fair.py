@@ -8,15 +8,13 @@ Salus's fair policy has it for hyper-parameter search.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from cotenant.policies.interface import Tenant
 from cotenant.policies.salus import Salus
 
 
 class SalusFair(Salus):
-    name: ClassVar[str] = "salus-fair"
-    title: ClassVar[str] = "Salus FAIR: iterations of whoever has had least GPU time"
+    name = "salus-fair"
+    title = "Salus FAIR: iterations of whoever has had least GPU time"
 
     def rank(self, tenant: Tenant) -> float:
         return tenant.used_us / tenant.weight

@@ -8,15 +8,14 @@ Salus's baseline: what a GPU without sharing does. The lanes of salus.py then ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from cotenant.policies.interface import Tenant
 from cotenant.policies.salus import Lanes, Need, Salus
 
 
 class SalusFifo(Salus):
-    name: ClassVar[str] = "salus-fifo"
-    title: ClassVar[str] = "Salus FIFO: one job after the other, each to its end"
+    name = "salus-fifo"
+    title = "Salus FIFO: one job after the other, each to its end"
 
     def rank(self, tenant: Tenant) -> float:
         return tenant.arrived_us

@@ -7,15 +7,13 @@ Lanes, admission and the rule are those of salus.py.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from cotenant.policies.interface import Tenant
 from cotenant.policies.salus import Salus
 
 
 class SalusPack(Salus):
-    name: ClassVar[str] = "salus-pack"
-    title: ClassVar[str] = "Salus PACK: all jobs that memory safely holds, iterations in order of arrival"
+    name = "salus-pack"
+    title = "Salus PACK: all jobs that memory safely holds, iterations in order of arrival"
 
     def rank(self, tenant: Tenant) -> float:
         return tenant.arrived_us

@@ -16,8 +16,8 @@ from cotenant.policies.salus import Salus
 
 
 class SalusRr(Salus):
-    name: ClassVar[str] = "salus-rr"
-    title: ClassVar[str] = "Salus RR: iterations in turn, one of each job"
+    name = "salus-rr"
+    title = "Salus RR: iterations in turn, one of each job"
     in_turn: ClassVar[bool] = True
 
     def rank(self, tenant: Tenant) -> float:

@@ -8,17 +8,14 @@ Lanes, admission and the rule are those of salus.py. The remaining time is what 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from cotenant.policies.interface import Tenant
 from cotenant.policies.salus import Salus
 
 
 class SalusSrtf(Salus):
-    name: ClassVar[str] = "salus-srtf"
-    title: ClassVar[str] = (
-        "Salus SRTF: the job with the shortest remaining time first, iteration by iteration"
-    )
+    name = "salus-srtf"
+    title = "Salus SRTF: the job with the shortest remaining time first, iteration by iteration"
 
     def rank(self, tenant: Tenant) -> float:
         return tenant.remaining_us or math.inf

@@ -8,19 +8,12 @@ every gap and nothing else.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from cotenant.policies.interface import Knobs, Rule, TenantId, View
+from cotenant.policies.interface import Policy, TenantId
 
 
-class Strict:
-    name: ClassVar[str] = "strict"
-    title: ClassVar[str] = "a class runs only while every class above it is idle"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.strict
-
-    def tick(self, view: View) -> Knobs:
-        return Knobs(rule=self.rule)
+class Strict(Policy):
+    name = "strict"
+    title = "a class runs only while every class above it is idle"
 
     def explain(self, tenant: TenantId) -> list[str]:
         return ["It runs while no class above it has work; equals below production take turns by weight."]

@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar
 
 from cotenant.classes import TenantClass
-from cotenant.policies.interface import SMALLEST_RATE, Knobs, Rule, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import SMALLEST_RATE, Knobs, Policy, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 from cotenant.policies.window import Window
 
@@ -46,13 +45,9 @@ STEP = 1000.0
 FALL = 0.08
 
 
-class Tgs:
-    name: ClassVar[str] = "tgs"
-    title: ClassVar[str] = "TGS: a rate limit on the others, by feedback from production's launch rate"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.strict
-    sharing: ClassVar[str] = "timeslice"
-    runs_live: ClassVar[bool] = True
+class Tgs(Policy):
+    name = "tgs"
+    title = "TGS: a rate limit on the others, by feedback from production's launch rate"
 
     def __init__(self, window_ms: float = WINDOW_MS) -> None:
         self.window_us = window_ms * 1000

@@ -10,20 +10,16 @@ simulator; `none` comes nearest to it live.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from cotenant.policies.interface import Knobs, Rule, TenantId, TenantKnobs, View
+from cotenant.policies.interface import Knobs, Policy, Rule, TenantId, TenantKnobs, View
 
 SLICE_US = 2048
 
 
-class TimeSlice:
-    name: ClassVar[str] = "timeslice"
-    title: ClassVar[str] = "the driver's own turns of 2 ms, whoever it is"
-    every_ms: ClassVar[float] = 100
-    rule: ClassVar[Rule] = Rule.none
-    sharing: ClassVar[str] = "timeslice"
-    runs_live: ClassVar[bool] = False
+class TimeSlice(Policy):
+    name = "timeslice"
+    title = "the driver's own turns of 2 ms, whoever it is"
+    rule = Rule.none
+    runs_live = False
 
     def tick(self, view: View) -> Knobs:
         return Knobs(

@@ -54,7 +54,7 @@ class Engine:
         self,
         gpu: SimulatedGpu,
         jobs: Sequence[Job],
-        policy: type[interface.Controller],
+        policy: type[interface.Policy],
         seconds: float,
         seed: int,
         recording: Recording,
@@ -207,14 +207,14 @@ class Engine:
 NO_KNOBS = interface.TenantKnobs()
 
 
-def made(policy: type[interface.Controller]) -> interface.Controller:
+def made(policy: type[interface.Policy]) -> interface.Policy:
     try:
         return policy()
     except Exception as error:
         raise failed(policy, error) from error
 
 
-def failed(policy: type[interface.Controller], error: BaseException) -> Problem:
+def failed(policy: type[interface.Policy], error: BaseException) -> Problem:
     what = f"the policy '{policy.name}' failed: {border.shown(error)}"
     return Problem(what, "it is told a View and answers with Knobs: see docs/policies.md")
 
@@ -223,13 +223,13 @@ def _or(value: float | None, default: float) -> float:
     return default if value is None else float(value)
 
 
-def machine_record(gpu: SimulatedGpu, policy: type[interface.Controller]) -> native.Machine:
+def machine_record(gpu: SimulatedGpu, policy: type[interface.Policy]) -> native.Machine:
     costs = gpu.interference
     return native.Machine(
         sms=gpu.sms,
-        together=getattr(policy, "sharing", "timeslice") == "together",
-        priorities=bool(getattr(policy, "priorities", False)),
-        holds_memory=getattr(policy, "rule", None) is not interface.Rule.lanes,
+        together=policy.sharing == "together",
+        priorities=policy.priorities,
+        holds_memory=policy.rule is not interface.Rule.lanes,
         memory_gbps=gpu.memory_gbps,
         slice_us=gpu.slice_us,
         launch_us=gpu.launch_us,

@@ -36,8 +36,10 @@ class Study:
         check(workload, self.gpu)
         self._jobs = placed(workload)
 
-    def run(self, policy: str | type[interface.Controller], progress: Progress | None = None) -> Outcome:
-        controller = registry.find(policy) if isinstance(policy, str) else policy
+    def run(self, policy: str | type[interface.Policy], progress: Progress | None = None) -> Outcome:
+        controller = (
+            registry.find(policy) if isinstance(policy, str) else registry.checked(policy, policy.__name__)
+        )
         begin = time.perf_counter()
         tenants: list[TenantOutcome] = []
         gpus: list[GpuOutcome] = []
@@ -92,7 +94,7 @@ class Study:
     def _on_gpu(
         self,
         jobs: list[Job],
-        controller: type[interface.Controller],
+        controller: type[interface.Policy],
         recording: Recording,
         progress: Callable[[float], None] | None,
     ) -> Ran:
@@ -154,7 +156,7 @@ def completion_s(job: Job, ran: Ran, i: int) -> float | None:
 
 def simulate(
     workload: Workload | str,
-    policy: str | type[interface.Controller] = "guard",
+    policy: str | type[interface.Policy] = "guard",
     gpu: SimulatedGpu | str = "h200",
     seconds: float | None = None,
     seed: int = 0,

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 from cotenant.classes import TenantClass
 from cotenant.policies.guard.allowance import SHARE, Allowance
@@ -41,7 +40,7 @@ from cotenant.policies.guard.job import FREE, RETRY_US, Job
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import Promise
 from cotenant.policies.guard.worth import Worth
-from cotenant.policies.interface import Knobs, Rule, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import Knobs, Policy, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 
 CALIBRATION_US, FIRST_CALIBRATION_US = 400_000, 1_000_000
@@ -53,11 +52,10 @@ SHORT_US = 1_000_000  # a job may be one of many short ones: for so long it is j
 ABSENT_US = 1_000_000  # those below have not wanted to run for so long: they come anew
 
 
-class Guard:
-    name: ClassVar[str] = "guard"
-    title: ClassVar[str] = "production slows down by no more than promised; everything else is given away"
-    every_ms: ClassVar[float] = 10
-    rule: ClassVar[Rule] = Rule.strict
+class Guard(Policy):
+    name = "guard"
+    title = "production slows down by no more than promised; everything else is given away"
+    every_ms = 10
 
     def __init__(self) -> None:
         self.jobs: dict[TenantId, Job] = {}
