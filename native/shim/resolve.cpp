@@ -8,6 +8,7 @@
 
 #include "shim/hooks.h"
 #include "shim/nvml_hooks.h"
+#include "tenant/fork.h"
 
 namespace shim {
 
@@ -20,6 +21,8 @@ thread_local bool opening_here __attribute__((tls_model("initial-exec"))) = fals
 
 // A child forked while another thread was opening the driver starts over.
 void reset_in_child() { pthread_mutex_init(&opening_lock, nullptr); }
+using tenant::AtFork;
+LISTEN(AtFork, tenant::ForkStep::driver, reset_in_child)
 
 void fill_slots() {
     if (open_driver()) prepare_hooks();
@@ -29,8 +32,7 @@ void fill_slots() {
 }
 
 void open_once() {
-    static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, reset_in_child);
+    tenant::mind_forks();
     pthread_mutex_lock(&opening_lock);
     if (!opened.load()) {
         opening_here = true;

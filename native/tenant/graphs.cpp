@@ -4,6 +4,7 @@
 
 #include "admission/admission.h"
 #include "tenant/context.h"
+#include "tenant/fork.h"
 #include "tenant/gate.h"
 #include "tenant/graph_order.h"
 #include "tenant/growing_array.h"
@@ -36,6 +37,13 @@ constexpr float kAssumedUs = 10;
 
 pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 KeptClone* kept = nullptr;
+
+// The parent's graphs mean nothing to a forked child's driver.
+void forget_in_child() {
+    pthread_mutex_init(&kept_lock, nullptr);
+    kept = nullptr;
+}
+LISTEN(AtFork, ForkStep::graphs, forget_in_child)
 
 KeptClone** find_kept(CUgraphExec exec) {
     KeptClone** place = &kept;
@@ -312,12 +320,6 @@ int standing_graphs(int gpu) {
         standing += one->gpu == gpu && one->word && membership->progress.graph_stands(one->word);
     pthread_mutex_unlock(&kept_lock);
     return standing;
-}
-
-// The parent's graphs mean nothing to a forked child's driver.
-void forget_execs_in_child() {
-    pthread_mutex_init(&kept_lock, nullptr);
-    kept = nullptr;
 }
 
 }  // namespace tenant

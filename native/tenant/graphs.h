@@ -44,6 +44,5 @@ CUgraphNode node_in_exec(CUgraphExec exec, CUgraphNode node);
 void forget_exec(CUgraphExec exec);
 // How many of this GPU's stand at a gate inside.
 int standing_graphs(int gpu);
-void forget_execs_in_child();
 
 }  // namespace tenant

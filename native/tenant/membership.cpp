@@ -12,7 +12,7 @@
 #include <new>
 
 #include "tenant/context.h"
-#include "tenant/graphs.h"
+#include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/memory/care.h"
 #include "tenant/memory/mover.h"
@@ -58,10 +58,7 @@ Membership* Membership::join() {
     if (!current_context()) return nullptr;
 
     static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) {
-        pthread_atfork(nullptr, nullptr, forget_in_child);
-        atexit(leave_at_exit);
-    }
+    if (!registered.exchange(true)) atexit(leave_at_exit);
     Locked locked(join_lock);
     if (!joined_.load() && !given_up.load()) {
         auto* membership = new (storage) Membership;
@@ -90,11 +87,15 @@ bool Membership::start() {
 void Membership::forget_in_child() {
     joined_.store(nullptr);
     given_up.store(false);
-    forget_execs_in_child();
-    forget_time_slices_in_child();
     wire::ask_clock_again_in_child();
     pthread_mutex_init(&join_lock, nullptr);
 }
+
+namespace {
+
+LISTEN(AtFork, ForkStep::membership, Membership::forget_in_child)
+
+}  // namespace
 
 void Membership::leave_at_exit() {
     stop_moving();

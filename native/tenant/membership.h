@@ -30,6 +30,7 @@ class Membership {
         return __builtin_expect(joined != nullptr, 1) ? joined : join();
     }
     static Membership* current_if_joined() { return joined_.load(std::memory_order_acquire); }
+    static void forget_in_child();
 
     wire::Segment& segment() { return *segment_; }
     wire::Slot& slot() { return *slot_; }
@@ -88,7 +89,6 @@ class Membership {
     friend class MembershipLocked;
 
     static Membership* join();
-    static void forget_in_child();
     static void leave_at_exit();
     static void* watcher_main(void* self);
 

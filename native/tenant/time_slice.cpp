@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "tenant/fork.h"
 #include "tenant/lazy.h"
 #include "tenant/locked.h"
 #include "tenant/settings.h"
@@ -77,6 +78,12 @@ admission::TimeSlices wanted = {};
 
 std::atomic<uint32_t> asked_us{0}, granted_us{0};
 std::atomic<bool> refused{false};
+
+void forget_in_child() {
+    pthread_mutex_init(&lock, nullptr);
+    group_count = 0;
+}
+LISTEN(AtFork, ForkStep::time_slice, forget_in_child)
 
 bool control(const ChannelGroup& group, uint32_t command, uint64_t* us) {
     ResourceControl control{group.client, group.object, command, 0, reinterpret_cast<uint64_t>(us), sizeof *us, 0};
@@ -193,11 +200,6 @@ void set_time_slices(const admission::TimeSlices& slices) {
     wanted = slices;
     is_set = true;
     set_all();
-}
-
-void forget_time_slices_in_child() {
-    pthread_mutex_init(&lock, nullptr);
-    group_count = 0;
 }
 
 }  // namespace tenant

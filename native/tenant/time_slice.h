@@ -21,6 +21,4 @@ TimeSlice time_slice();
 // For the channel groups that are there and those that will be made.
 void set_time_slices(const admission::TimeSlices& slices);
 
-void forget_time_slices_in_child();
-
 }  // namespace tenant

@@ -16,6 +16,7 @@ def time_slice(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("time_slice"),
         "tests/tenant/time_slice.cpp",
         "native/tenant/time_slice.cpp",
+        "native/tenant/fork.cpp",
         "native/tenant/settings.cpp",
         "native/tenant/amounts.cpp",
         *WIRE,

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "../require.h"
+#include "tenant/fork.h"
 
 namespace {
 
@@ -219,12 +220,12 @@ void again() {
 
 void child() {
     start_as("opportunistic");
+    REQUIRE(tenant::mind_forks());
     if (pid_t one = fork()) {
         int status = 1;
         REQUIRE(waitpid(one, &status, 0) == one && status == 0);
         return;
     }
-    tenant::forget_time_slices_in_child();
     int before = sets;
     tenant::set_time_slices({1000000, 0});
     REQUIRE(sets == before);  // they are its parent's

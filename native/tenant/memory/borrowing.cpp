@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tenant/context.h"
+#include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/memory/lending.h"
 #include "tenant/memory/loan_socket.h"
@@ -42,6 +43,7 @@ void forget_in_child() {
     borrowed_count.store(0);
     pthread_mutex_init(&lock, nullptr);
 }
+LISTEN(AtFork, ForkStep::ipc_import, forget_in_child, before_fork, after_fork)
 
 void unmap(const Borrowed& gone) {
     driver.cuMemUnmap(gone.mapping, gone.terms.whole_bytes);
@@ -154,8 +156,6 @@ CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext contex
 bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, CUresult* result) {
     LoanHandle handle;
     if (!read_loan(given, &handle)) return false;
-    static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) pthread_atfork(before_fork, after_fork, forget_in_child);
     CUcontext context = nullptr;
     CUdevice device = 0;
     *result = CUDA_SUCCESS;
@@ -164,7 +164,7 @@ bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, C
     else if ((*result = driver.cuCtxGetDevice(&device)) == CUDA_SUCCESS)
         *result = driver.cuCtxGetCurrent(&context);
     if (*result == CUDA_SUCCESS && is_own_loan(handle)) *result = CUDA_ERROR_INVALID_CONTEXT;
-    if (*result == CUDA_SUCCESS && !registered) *result = CUDA_ERROR_MAP_FAILED;
+    if (*result == CUDA_SUCCESS && !mind_forks()) *result = CUDA_ERROR_MAP_FAILED;
     if (*result != CUDA_SUCCESS) return true;
     unmap_closed();
     if (!(*out = open_again(handle))) *result = open_first(out, handle, context, device);

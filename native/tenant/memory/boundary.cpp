@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/pause.h"
@@ -21,6 +22,13 @@ std::atomic<uint64_t> lengths_ns[kRemembered];
 std::atomic<uint32_t> steps{0};
 std::atomic<uint32_t> awaited{0};  // the mover waits for a boundary
 std::atomic<uint32_t> reached{0};  // a thread stays at one
+
+void forget_in_child() {
+    awaited.store(0);
+    began_ns.store(0);
+    for (auto& length : lengths_ns) length.store(0);
+}
+LISTEN(AtFork, ForkStep::step_boundary, forget_in_child)
 
 uint64_t longest_ns() {
     uint64_t longest = 0;
@@ -51,12 +59,6 @@ void let_go() {
 
 void begin_step() {
     if (began_ns.load()) began_ns.store(wire::now_ns());
-}
-
-void forget_in_child() {
-    awaited.store(0);
-    began_ns.store(0);
-    for (auto& length : lengths_ns) length.store(0);
 }
 
 }  // namespace boundary

@@ -18,7 +18,6 @@ bool is_worth_waiting(uint64_t now, uint64_t latest_ns);
 void let_go();
 // A step goes on, or begins, after a time that the tenant was away.
 void begin_step();
-void forget_in_child();
 
 }  // namespace boundary
 

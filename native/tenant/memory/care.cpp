@@ -2,10 +2,10 @@
 
 #include <cstdlib>
 
+#include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/memory/ledger.h"
-#include "tenant/memory/mover.h"
 #include "tenant/memory/nvml.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/quota.h"
@@ -26,6 +26,7 @@ void forget_in_child() {
     measured_gpus.store(0);
     last_measured_ns = 0;
 }
+LISTEN(AtFork, ForkStep::driver_memory, forget_in_child)
 
 enum class When { now, if_quiet };
 
@@ -58,8 +59,6 @@ void begin_memory(wire::Segment& segment, wire::Slot& slot) {
 }
 
 void measure_drivers_memory(Membership& membership, int gpu) {
-    static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     bool first = !(measured_gpus.fetch_or(1u << gpu) >> gpu & 1);
     if (!first || !has_memory_limit(membership.segment(), membership.slot())) return;
     Locked locked(lock);

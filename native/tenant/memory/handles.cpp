@@ -4,6 +4,7 @@
 #include <new>
 
 #include "tenant/context.h"
+#include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/residence.h"
@@ -32,6 +33,9 @@ struct Physical {
 MemoryTable<Physical> physicals;  // by our number
 uint64_t last_number = kFirstNumber;
 std::atomic<bool> gives_out_drivers{false};
+
+void forget_in_child() { physicals.abandon(); }
+LISTEN(AtFork, ForkStep::handles, forget_in_child)
 
 CUmemGenericAllocationHandle handle_of(const Physical& physical) {
     return physical.chunk ? physical.chunk->handle : physical.handle;
@@ -178,7 +182,5 @@ void note_access(CUdeviceptr address, uint64_t bytes, const CUmemAccessDesc* acc
         set_pinned(chunk, !physical || physical->pinned || !can_be_copied(chunk));
     }
 }
-
-void forget_handles_in_child() { physicals.abandon(); }
 
 }  // namespace tenant

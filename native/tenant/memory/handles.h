@@ -30,6 +30,4 @@ void note_mapped(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHand
 void note_unmapped(CUdeviceptr address, uint64_t bytes);
 void note_access(CUdeviceptr address, uint64_t bytes, const CUmemAccessDesc* access, size_t count);
 
-void forget_handles_in_child();
-
 }  // namespace tenant

@@ -1,6 +1,7 @@
 #include "tenant/memory/ledger.h"
 
 #include "tenant/context.h"
+#include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/care.h"
@@ -34,13 +35,12 @@ void forget_in_child() {
     pthread_mutex_init(&meeting_lock, nullptr);
     holdings.abandon();
     shared.abandon();
-    forget_pools_in_child();
-    forget_mappings_in_child();
     for (auto& bytes : small_arrays) bytes = 0;
     for (auto& bytes : unseen) bytes.store(0);
     for (Device& device : devices) device.gpu.store(kNotAsked);
     ended.store(begun.load());
 }
+LISTEN(AtFork, ForkStep::ledger, forget_in_child)
 
 // The pages that only this allocation has, and what of the shared ones `change` says: +1 enters, -1 leaves.
 template <class Change>
@@ -100,8 +100,6 @@ uint64_t leave(uint64_t key, const Holding& holding) {
 
 // The first use of a device. Nobody takes memory of it before it is known what the driver has taken already.
 int meet(Membership& membership, CUdevice device) {
-    static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     Device& known = devices[device];
     CUuuid uuid;
     size_t total = 0;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/memory/loan_socket.h"
 #include "tenant/memory/residence.h"
@@ -43,6 +44,7 @@ void forget_in_child() {
 }
 void before_fork() { pthread_mutex_lock(&lock); }
 void after_fork() { pthread_mutex_unlock(&lock); }
+LISTEN(AtFork, ForkStep::ipc_export, forget_in_child, before_fork, after_fork)
 
 // A descriptor that the caller closes, or -1.
 int file_for(uint64_t key, LoanTerms* terms) {
@@ -75,10 +77,7 @@ bool by_chance(void* out, size_t bytes) { return getrandom(out, bytes, GRND_NONB
 // With the lock.
 bool is_lending() {
     if (listening >= 0) return true;
-    static bool registered = false;
-    if (!registered && pthread_atfork(before_fork, after_fork, forget_in_child) != 0) return false;
-    registered = true;
-    if (!by_chance(lender, sizeof lender)) return false;
+    if (!mind_forks() || !by_chance(lender, sizeof lender)) return false;
     listening = listen_for_borrowers(lender);
     if (listening < 0) return false;
     if (start_own_thread(lender_main, nullptr)) return true;

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/table.h"
 
@@ -27,6 +28,12 @@ struct Mapping {
 // Guarded by the ledger's lock.
 MemoryTable<Handle> handles;
 MemoryTable<Mapping> mappings;  // by address
+
+void forget_in_child() {
+    handles.abandon();
+    mappings.abandon();
+}
+LISTEN(AtFork, ForkStep::mappings, forget_in_child)
 
 // What goes back to the GPU, once the lock is released.
 struct Freed {
@@ -115,11 +122,6 @@ void retain_physical(CUmemGenericAllocationHandle handle, uint64_t address) {
     else if (!handles.enter(handle, {physical, 1}))
         return;
     ++physical->references;
-}
-
-void forget_mappings_in_child() {
-    handles.abandon();
-    mappings.abandon();
 }
 
 }  // namespace tenant

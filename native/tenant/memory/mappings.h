@@ -12,6 +12,4 @@ void unmap_physical(CUdeviceptr address, uint64_t bytes);
 // The driver has given out a handle for what is mapped there.
 void retain_physical(CUmemGenericAllocationHandle handle, uint64_t address);
 
-void forget_mappings_in_child();
-
 }  // namespace tenant

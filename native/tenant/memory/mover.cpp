@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/boundary.h"
 #include "tenant/memory/pause.h"
@@ -442,16 +443,13 @@ void* mover_main(void* membership) {
 void forget_in_child() {
     phase.store(not_started);
     where_now.store(wire::resident);
-    boundary::forget_in_child();
-    forget_helper_in_child();
 }
+LISTEN(AtFork, ForkStep::mover, forget_in_child)
 
 }  // namespace
 
 void start_moving(Membership& membership) {
     if (phase.load(std::memory_order_relaxed) != not_started || !Still::memory_moves.load()) return;
-    static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     uint32_t before = not_started;
     if (!phase.compare_exchange_strong(before, moving)) return;
     if (start_own_thread(mover_main, &membership)) return;

@@ -1,5 +1,6 @@
 #include "tenant/memory/pause.h"
 
+#include "tenant/fork.h"
 #include "wire/clock.h"
 #include "wire/sleep.h"
 
@@ -14,6 +15,14 @@ alignas(64) std::atomic<uint32_t> raised{0};
 std::atomic<bool> is_over{false};
 // One call may be made of others.
 thread_local uint32_t depth = 0;
+
+void forget_in_child() {
+    is_over.store(false);
+    inside.store(0);
+    raised.store(0);
+    depth = 0;
+}
+LISTEN(AtFork, ForkStep::barrier, forget_in_child)
 
 bool go_inside_if_down() {
     inside.fetch_add(1);
@@ -78,13 +87,6 @@ void lower() {
 void lower_at_exit() {
     is_over.store(true);
     lower();
-}
-
-void forget_in_child() {
-    is_over.store(false);
-    inside.store(0);
-    raised.store(0);
-    depth = 0;
 }
 
 }  // namespace barrier

@@ -57,7 +57,6 @@ bool raise(uint64_t patience_ns);
 void lower();
 // For good: whoever waits goes on, and is too late.
 void lower_at_exit();
-void forget_in_child();
 
 }  // namespace barrier
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/table.h"
 #include "tenant/relaxed.h"
@@ -35,6 +36,14 @@ MemoryTable<Promise> promises;  // by executable graph
 
 std::atomic<uint64_t> known_devices{0};  // whose default pool and graph memory are counted
 std::atomic<bool> made_pools{false};     // the program has pools of its own
+
+void forget_in_child() {
+    pool_count = 0;
+    promises.abandon();
+    known_devices.store(0);
+    made_pools.store(false);
+}
+LISTEN(AtFork, ForkStep::pools, forget_in_child)
 
 bool attribute(CUmemoryPool pool, CUmemPool_attribute which, uint64_t* out) {
     cuuint64_t value = 0;
@@ -297,13 +306,6 @@ void forget_graph_memory(CUgraphExec exec) {
     LedgerLocked locked;
     Promise promise;
     if (promises.take(reinterpret_cast<uint64_t>(exec), &promise)) settle_locked();
-}
-
-void forget_pools_in_child() {
-    pool_count = 0;
-    promises.abandon();
-    known_devices.store(0);
-    made_pools.store(false);
 }
 
 }  // namespace tenant

@@ -92,6 +92,4 @@ class TakingForGraph {
 };
 void forget_graph_memory(CUgraphExec exec);
 
-void forget_pools_in_child();
-
 }  // namespace tenant

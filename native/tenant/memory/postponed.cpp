@@ -3,6 +3,7 @@
 #include <new>
 
 #include "tenant/context.h"
+#include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/pools.h"
@@ -57,6 +58,16 @@ struct Spare {
 } spares[kMostEvents];
 uint32_t spare_count = 0;
 std::atomic<uint64_t> waiting{0};  // of both kinds
+
+void forget_in_child() {
+    by_pointer.abandon();
+    open_orders.abandon();
+    first_order = turn = nullptr;
+    in_captures = nullptr;
+    spare_count = 0;
+    waiting.store(0);
+}
+LISTEN(AtFork, ForkStep::deferred_free, forget_in_child)
 
 CUresult take_event(CUcontext context, CUevent* event) {
     for (uint32_t i = 0; i < spare_count; ++i) {
@@ -382,15 +393,6 @@ void forget_postponed_of(CUcontext context) {
     remove_captured([&](const InCapture& one) { return one.context == context; });
     for (uint32_t i = spare_count; i-- > 0;)
         if (spares[i].context == context) spares[i] = spares[--spare_count];
-}
-
-void forget_postponed_in_child() {
-    by_pointer.abandon();
-    open_orders.abandon();
-    first_order = turn = nullptr;
-    in_captures = nullptr;
-    spare_count = 0;
-    waiting.store(0);
 }
 
 }  // namespace tenant

@@ -6,6 +6,7 @@
 
 #include "tenant/context.h"
 #include "tenant/device_attribute.h"
+#include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/borrowing.h"
@@ -34,15 +35,12 @@ void forget_in_child() {
     pthread_mutexattr_destroy(&recursive);
     can_be_lent.forget_in_child();
     can_be_reached_by_network_cards.forget_in_child();
-    forget_postponed_in_child();
-    forget_handles_in_child();
     residence.chunks.abandon();
     residence.pool.forget_in_child();
     residence.eviction.forget_in_child();
-    barrier::forget_in_child();
-    used_contexts::forget_in_child();
     Still::memory_moves.store(false);
 }
+LISTEN(AtFork, ForkStep::residence, forget_in_child)
 
 // While a capture is open, most threads may not allocate: the driver then says so by itself.
 bool may_allocate_now() {
@@ -203,8 +201,6 @@ bool memory_shall_move() {
 
 void begin_residence(wire::Segment& segment, wire::Slot& slot) {
     if (!memory_shall_move()) return;
-    static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
     only_if_lendable = is_by_default();
     residence.slot = &slot;
     residence.pool.use(&segment, &slot);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/memory/mover.h"
 #include "wire/clock.h"
@@ -20,6 +21,13 @@ std::atomic<uint32_t> listening{0};
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 Unused::Range* ranges = nullptr;
 uint32_t range_count = 0;
+
+// The helper's threads are not in the child.
+void forget_in_child() {
+    listening.store(0);
+    pthread_mutex_init(&lock, nullptr);
+}
+LISTEN(AtFork, ForkStep::unused_ranges, forget_in_child)
 
 // In ascending order, disjoint, none at the end of the address space.
 uint32_t put_in_order(Unused::Range* all, uint32_t count) {
@@ -47,11 +55,6 @@ Unused ask_for_unused() {
     }
     Locked locked(lock);
     return {ranges, range_count};
-}
-
-void forget_helper_in_child() {
-    listening.store(0);
-    pthread_mutex_init(&lock, nullptr);
 }
 
 extern "C" uint32_t cotenant_memory_question(uint32_t timeout_ms) {

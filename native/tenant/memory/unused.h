@@ -8,7 +8,5 @@ namespace tenant {
 
 // None where there is no helper, or it is not quick enough. Valid until the next call.
 Unused ask_for_unused();
-// Its threads are not in the child.
-void forget_helper_in_child();
 
 }  // namespace tenant

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "tenant/fork.h"
 #include "tenant/memory/pause.h"
 
 namespace tenant {
@@ -20,6 +21,16 @@ struct Used {
 } used[kMost];
 std::atomic<uint32_t> count{0};  // no entry beyond
 std::atomic<bool> too_many{false};
+
+void forget_in_child() {
+    for (Used& one : used) {
+        one.context.store(nullptr);
+        one.end_of_work = nullptr;
+    }
+    count.store(0);
+    too_many.store(false);
+}
+LISTEN(AtFork, ForkStep::used_contexts, forget_in_child)
 
 Drained look_at(Used& one, CUcontext context) {
     if (!one.is_recorded) {
@@ -81,15 +92,6 @@ Drained have_drained() {
         if (drained != Drained::yes) return drained;
     }
     return Drained::yes;
-}
-
-void forget_in_child() {
-    for (Used& one : used) {
-        one.context.store(nullptr);
-        one.end_of_work = nullptr;
-    }
-    count.store(0);
-    too_many.store(false);
 }
 
 }  // namespace used_contexts

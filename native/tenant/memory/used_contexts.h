@@ -18,8 +18,6 @@ enum class Drained : uint8_t { yes, not_yet, driver_failed };
 void begin_to_drain();
 Drained have_drained();
 
-void forget_in_child();
-
 }  // namespace used_contexts
 
 }  // namespace tenant

@@ -13,6 +13,7 @@
 
 #include "tenant/amounts.h"
 #include "tenant/context.h"
+#include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/own_thread.h"
@@ -48,10 +49,7 @@ Recorder* Recorder::start() {
     if (!current_context()) return nullptr;
 
     static std::atomic<bool> registered{false};
-    if (!registered.exchange(true)) {
-        pthread_atfork(nullptr, nullptr, forget_in_child);
-        atexit(finish_at_exit);
-    }
+    if (!registered.exchange(true)) atexit(finish_at_exit);
     Locked locked(start_lock);
     if (!on_.load() && !given_up.load()) {
         const char* path = getenv("COTENANT_RECORD");
@@ -97,6 +95,12 @@ void Recorder::forget_in_child() {
     epoch_.fetch_add(1);
     pthread_mutex_init(&start_lock, nullptr);
 }
+
+namespace {
+
+LISTEN(AtFork, ForkStep::recorder, Recorder::forget_in_child)
+
+}  // namespace
 
 void Recorder::finish_at_exit() {
     // First: a thread that goes on launching finds nothing to start again.

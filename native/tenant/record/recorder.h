@@ -67,9 +67,10 @@ class Recorder {
 
     OpTimer timer;
 
+    static void forget_in_child();
+
  private:
     static Recorder* start();
-    static void forget_in_child();
     static void finish_at_exit();
     static void* thread_main(void* self);
 

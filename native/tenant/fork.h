@@ -1,0 +1,50 @@
+// What is done around a fork: a child has one thread, and neither its parent's slot nor its parent's GPU memory. Every
+// room that keeps something forgets it in the child by itself, and makes its locks anew: another thread of the parent
+// may have held them.
+//
+// In the child nothing is allocated and nothing waited for.
+#pragma once
+
+#include <cstdint>
+
+#include "tenant/listeners.h"
+
+namespace tenant {
+
+// After a fork, in the parent and in the child, in this order; before it, in the opposite one.
+enum class ForkStep : uint8_t {
+    driver,
+    recorder,
+    membership,
+    captures,
+    graphs,
+    time_slice,
+    residence,
+    deferred_free,
+    handles,
+    barrier,
+    used_contexts,
+    ledger,
+    pools,
+    mappings,
+    driver_memory,
+    mover,
+    step_boundary,
+    unused_ranges,
+    ipc_export,
+    ipc_import,
+    kSteps,
+};
+
+struct AtFork {
+    ForkStep step;
+    void (*in_child)();
+    void (*before)() = nullptr;
+    void (*in_parent)() = nullptr;
+};
+LISTENERS(AtFork)
+
+// From the first call on. False: the system has no memory for it.
+bool mind_forks();
+
+}  // namespace tenant
