@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shim/driver.h"
+#include "tenant/captures.h"
 #include "tenant/green_contexts.h"
 #include "tenant/memory/answers.h"
 #include "tenant/memory/handles.h"

@@ -2,7 +2,18 @@
 
 #include <new>
 
+#include "tenant/fork.h"
+
 namespace tenant {
+
+Captures captures;
+
+namespace {
+
+void forget_in_child() { captures.abandon(); }
+LISTEN(AtFork, ForkStep::captures, forget_in_child)
+
+}  // namespace
 
 void Captures::add(StreamKey stream, CUcontext context) {
     // A stream captures once at a time: an earlier one that is still here has ended unseen.
@@ -38,6 +49,18 @@ void Captures::remove(uint64_t number) {
 
 void Captures::remove_all_of(CUcontext context) {
     remove_if([&](const Open& open) { return open.context == context; });
+}
+
+void Captures::abandon() {
+    first_ = nullptr;
+    count_.store(0);
+}
+
+bool is_captured(CUstream stream, bool per_thread_default) {
+    if (!capture_is_open()) return false;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!stream && per_thread_default) stream = CU_STREAM_PER_THREAD;
+    return driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 }  // namespace tenant

@@ -22,6 +22,9 @@ class Captures {
     void remove(uint64_t number);
     void remove_all_of(CUcontext context);
 
+    // In a forked child: what was there belongs to the parent.
+    void abandon();
+
  private:
     struct Open {
         uint64_t number;
@@ -36,5 +39,12 @@ class Captures {
     Open* first_ = nullptr;
     uint64_t last_number_ = 0;
 };
+
+// Of this process, once it is a tenant.
+extern Captures captures;
+
+inline bool capture_is_open() { return captures.load(std::memory_order_acquire) != 0; }
+// Whether what is put into this stream now only becomes part of a graph.
+bool is_captured(CUstream stream, bool per_thread_default);
 
 }  // namespace tenant

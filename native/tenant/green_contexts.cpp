@@ -63,7 +63,7 @@ EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
     };
     membership->streams.remove_if([&](const StreamState& state) {
         if (!is_its(state)) return false;
-        membership->captures_open.remove(membership->captures_open.find(state.key.load(std::memory_order_relaxed)));
+        captures.remove(captures.find(state.key.load(std::memory_order_relaxed)));
         return true;
     });
 }

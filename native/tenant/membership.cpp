@@ -165,7 +165,7 @@ void Membership::become_busy(int gpu) {
 
 void Membership::time_start(const StreamState& state) {
     untimed_.fetch_and(~(1u << state.gpu));
-    if (!(below_.load(std::memory_order_relaxed) >> state.gpu & 1) || captures_open.load()) return;
+    if (!(below_.load(std::memory_order_relaxed) >> state.gpu & 1) || captures.load()) return;
     if (breakdown_.begin(state, wire::now_ns()) && asleep_.load()) wake();
 }
 
@@ -224,7 +224,7 @@ int Membership::gpu_of(CUcontext context) {
 }
 
 void Membership::mark_end_of_work(StreamState& state) {
-    if (captures_open.load(std::memory_order_acquire)) return;
+    if (captures.load(std::memory_order_acquire)) return;
     CUevent event = state.last_work.load(std::memory_order_relaxed);
     if (!event && driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return;
     driver.cuEventRecord(event, state.handle);

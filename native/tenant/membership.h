@@ -64,7 +64,7 @@ class Membership {
         streams.remove_if([&](const StreamState& state) { return state.context == context; });
         samples.forget_context(context);
         breakdown_.forget_context(context);
-        captures_open.remove_all_of(context);
+        captures.remove_all_of(context);
         return pages_.begin_end_of(context);
     }
     void complete_end(int number) { pages_.complete_end(number); }
@@ -83,7 +83,6 @@ class Membership {
     Samples samples;
     Progress progress;
     std::atomic<uint32_t> asked_hold{0};  // for the mover: 1 + (1 to pause, 0 to go on), taken by the watcher
-    Captures captures_open;
 
  private:
     friend class MembershipLocked;

@@ -141,7 +141,7 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     if (!membership_ || is_too_late()) return;
     StreamState* state = state_of(*membership_, stream, per_thread_default);
     if (!state) return;
-    if (membership_->captures_open.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
+    if (captures.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
 
     state_ = state;
     kind_ = kind;
@@ -255,7 +255,7 @@ OpeningCapture::OpeningCapture(CUstream stream, bool per_thread_default) : membe
 }
 
 CUresult OpeningCapture::result(CUresult result) {
-    if (membership_ && result == CUDA_SUCCESS) membership_->captures_open.add(stream_, context_);
+    if (membership_ && result == CUDA_SUCCESS) captures.add(stream_, context_);
     return result;
 }
 
@@ -264,17 +264,17 @@ OpeningCapture::~OpeningCapture() {
 }
 
 EndingCapture::EndingCapture(CUstream stream, bool per_thread_default) : membership_(Membership::current_if_joined()) {
-    if (!membership_ || !membership_->captures_open.load()) return;
+    if (!membership_ || !captures.load()) return;
     NamedStream named(stream, per_thread_default);
     stream_ = named.handle;
     MembershipLocked locked(*membership_);
-    capture_ = membership_->captures_open.find(named.key);
+    capture_ = captures.find(named.key);
 }
 
 EndingCapture::~EndingCapture() {
     if (!capture_ || is_capturing(stream_)) return;
     MembershipLocked locked(*membership_);
-    membership_->captures_open.remove(capture_);
+    captures.remove(capture_);
 }
 
 EndingStream::EndingStream(CUstream stream) : membership_(Membership::current_if_joined()) {
@@ -282,13 +282,13 @@ EndingStream::EndingStream(CUstream stream) : membership_(Membership::current_if
     StreamKey key = key_of_stream(stream);
     MembershipLocked locked(*membership_);
     membership_->streams.remove(key);
-    if (membership_->captures_open.load()) capture_ = membership_->captures_open.find(key);
+    if (captures.load()) capture_ = captures.find(key);
 }
 
 CUresult EndingStream::result(CUresult result) {
     if (!capture_ || result != CUDA_SUCCESS) return result;
     MembershipLocked locked(*membership_);
-    membership_->captures_open.remove(capture_);
+    captures.remove(capture_);
     return result;
 }
 

@@ -28,7 +28,7 @@ Membership::Seen Membership::see_streams(int gpu) {
     // Never waits for the lock: its holder may be in the driver, waiting for a gate that only we can see to.
     if (!try_lock()) return {false, true, turns_[gpu].running, false};
     // While a graph is captured no stream may be asked.
-    bool capturing = captures_open.load() != 0;
+    bool capturing = captures.load() != 0;
     streams.for_each([&](StreamState& state) {
         uint64_t issued = state.issued.load();
         if (state.gpu == gpu && state.is_being_called()) seen.called = true;

@@ -160,8 +160,8 @@ void Membership::look_at(int gpu, uint64_t now) {
 
 // When it began is known as closely as looks come: soon after another, for as long as such a wait may last.
 void Membership::look_at_start() {
-    if (!breakdown_.is_timing() || captures_open.load() || !try_lock()) return;
-    if (!captures_open.load()) breakdown_.look_at_start(*slot_, wire::now_ns());
+    if (!breakdown_.is_timing() || captures.load() || !try_lock()) return;
+    if (!captures.load()) breakdown_.look_at_start(*slot_, wire::now_ns());
     unlock();
 }
 

@@ -66,7 +66,6 @@ std::atomic<bool> Still::memory_moves{true};
 Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.chunks, residence.pool}, nullptr};
 CUcontext owner_of(CUcontext context) { return context; }
 CUcontext owner_of(CUstream) { return kContext; }
-bool is_captured(CUstream, bool) { return false; }
 bool movable_range(CUdeviceptr pointer, MovableRange* out) {
     *out = {pointer, kBytes, kContext, false};
     return allocated.count(pointer) == 1;

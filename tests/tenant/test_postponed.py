@@ -16,6 +16,7 @@ def postponed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("postponed"),
         "tests/tenant/postponed.cpp",
         "native/tenant/memory/postponed.cpp",
+        "native/tenant/captures.cpp",
         "native/tenant/memory/eviction.cpp",
         "native/tenant/memory/host_pool.cpp",
         "native/tenant/memory/fresh_blocks.cpp",

@@ -4,12 +4,12 @@
 
 #include <atomic>
 
+#include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/memory/lending.h"
 #include "tenant/memory/loan_socket.h"
-#include "tenant/memory/postponed.h"
 #include "tenant/memory/table.h"
 
 namespace tenant {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tenant/captures.h"
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/mover.h"

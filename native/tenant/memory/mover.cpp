@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tenant/captures.h"
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/boundary.h"
@@ -144,7 +145,7 @@ void Mover::look(uint64_t now) {
     }
     if (!asked_ns_) asked_ns_ = now;
     uint64_t patience = is_pressed() ? arbiter::kHurriedPatienceNs : arbiter::kPatienceNs;
-    if (!membership_.captures_open.load() && boundary::is_worth_waiting(now, asked_ns_ + patience)) return;
+    if (!captures.load() && boundary::is_worth_waiting(now, asked_ns_ + patience)) return;
     asked_ns_ = 0;
     leave();
 }
@@ -229,7 +230,7 @@ bool Mover::make_still() {
         refuse(wire::does_not_drain);
         return false;
     }
-    if (membership_.captures_open.load()) {
+    if (captures.load()) {
         refuse(wire::in_capture);
         return false;
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tenant/captures.h"
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/table.h"
@@ -146,14 +147,6 @@ uint64_t most_at_once(CUgraph graph, CUdevice* device) {
 }
 
 }  // namespace
-
-bool is_captured(CUstream stream, bool per_thread_default) {
-    Membership* membership = Membership::current_if_joined();
-    if (!membership || !membership->captures_open.load(std::memory_order_acquire)) return false;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!stream && per_thread_default) stream = CU_STREAM_PER_THREAD;
-    return driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
 
 TakingFromPool::TakingFromPool(uint64_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread_default)
     : place_(pool ? place_of_pool(pool) : place_of_current_context()),

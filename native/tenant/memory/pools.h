@@ -35,9 +35,6 @@ class TakingFromPool {
     bool from_stock_ = false;  // the limit leaves no room for the pool to grow
 };
 
-// Whether what is put into this stream now only becomes part of a graph.
-bool is_captured(CUstream stream, bool per_thread_default);
-
 void know_pool(CUmemoryPool pool, CUdevice device);
 
 // Around a pool's end: it is not read any more from before the driver is called.

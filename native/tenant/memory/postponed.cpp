@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
@@ -226,7 +227,7 @@ bool follow_context(const InCapture& one) {
 void follow_captured() {
     Membership* membership = in_captures ? Membership::current_if_joined() : nullptr;
     if (!membership || !membership->try_lock()) return;
-    for (InCapture** at = &in_captures; !membership->captures_open.load() && *at;) {
+    for (InCapture** at = &in_captures; !captures.load() && *at;) {
         InCapture* one = *at;
         if (!follow_context(*one)) {
             at = &one->next;
@@ -258,11 +259,6 @@ void remove_captured(Goes&& goes) {
 bool is_nothing_to_do() { return waiting.load(std::memory_order_relaxed) == 0 || capture_is_open(); }
 
 }  // namespace
-
-bool capture_is_open() {
-    Membership* membership = Membership::current_if_joined();
-    return membership && membership->captures_open.load(std::memory_order_acquire) != 0;
-}
 
 bool pool_is_movable(CUstream stream, bool per_thread_default) {
     // It may be the first thing that the process does: whether its memory moves is settled when it becomes a tenant.

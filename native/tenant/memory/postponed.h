@@ -11,7 +11,6 @@
 
 namespace tenant {
 
-bool capture_is_open();
 // Whether an allocation in this stream, from the pool that the current device has now, can be of memory that moves.
 bool pool_is_movable(CUstream stream, bool per_thread_default);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/device_attribute.h"
 #include "tenant/fork.h"

@@ -29,7 +29,7 @@ uint16_t thread_number() {
 
 bool is_recorded_into_graph(CUstream stream) {
     Membership* membership = Membership::current_if_joined();
-    if (membership && !membership->captures_open.load(std::memory_order_acquire)) return false;
+    if (membership && !captures.load(std::memory_order_acquire)) return false;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

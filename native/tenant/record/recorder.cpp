@@ -151,7 +151,7 @@ void Recorder::collect_times() {
     if (pthread_mutex_trylock(&events_lock_) != 0) return;
     Membership* membership = Membership::current_if_joined();
     bool locked = membership && membership->try_lock();
-    if (!membership || (locked && !membership->captures_open.load()))
+    if (!membership || (locked && !captures.load()))
         timer.collect([](void* owner, float us, Trust trust) {
             auto* shape = static_cast<RecordedShape*>(owner);
             shape->timing.learn(us, trust);
