@@ -9,6 +9,7 @@
 #include "shim/memory_hooks.h"
 #include "shim/moving_hooks.h"
 #include "shim/record_hooks.h"
+#include "tenant/context_end.h"
 #include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
 #include "tenant/notice.h"
@@ -225,8 +226,7 @@ struct DestroyContext {
         tenant::DestroyingContext destroying(context);
         CUresult result = call_real<index>(context);
         if (result != CUDA_SUCCESS) return result;
-        tenant::forget_movable_of(context);
-        tenant::give_back_all_of(context);
+        tenant::context_ended(context);
         return result;
     }
 };

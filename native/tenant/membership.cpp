@@ -14,13 +14,10 @@
 #include "tenant/context.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
-#include "tenant/memory/care.h"
-#include "tenant/memory/mover.h"
-#include "tenant/memory/residence.h"
+#include "tenant/membership_events.h"
 #include "tenant/notice.h"
 #include "tenant/own_thread.h"
 #include "tenant/settings.h"
-#include "tenant/uncovered.h"
 #include "wire/border.h"
 #include "wire/sleep.h"
 
@@ -98,7 +95,7 @@ LISTEN(AtFork, ForkStep::membership, Membership::forget_in_child)
 }  // namespace
 
 void Membership::leave_at_exit() {
-    stop_moving();
+    tell<AtExit>([](const AtExit& one) { one.act(); });
     // First: a thread that goes on launching passes through from here on, and must not join anew. What one of them has
     // still in its hands (this object, the segment's mapping) stays as long as the process.
     given_up.store(true);
@@ -124,12 +121,10 @@ void Membership::introduce() {
     slot_->floor.store(terms_.floor);
     memcpy(slot_->tenant, terms_.run, sizeof terms_.run);
     memcpy(slot_->name, terms_.name, sizeof terms_.name);
-    show_uncovered(*slot_);
     // The context that brought us here has its channels already.
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
-    begin_memory(*segment_, *slot_);
-    begin_residence(*segment_, *slot_);
+    tell<AtJoin>([&](const AtJoin& one) { one.act(*segment_, *slot_); });
     wire::join_class(*segment_, index_, class_from_environment());
     terms_.tenant_class = wire::class_of(*slot_);
 }

@@ -82,7 +82,6 @@ class Membership {
     Durations durations;
     Samples samples;
     Progress progress;
-    std::atomic<uint32_t> asked_hold{0};  // for the mover: 1 + (1 to pause, 0 to go on), taken by the watcher
 
  private:
     friend class MembershipLocked;

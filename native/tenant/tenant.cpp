@@ -3,12 +3,12 @@
 #include <cstddef>
 
 #include "admission/admission.h"
+#include "tenant/captures.h"
 #include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/gate.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
-#include "tenant/memory/ledger.h"
-#include "tenant/memory/residence.h"
 #include "tenant/memory/used_contexts.h"
 #include "wire/border.h"
 #include "wire/sleep.h"
@@ -320,8 +320,7 @@ ReleasingPrimary::~ReleasingPrimary() {
     int active = 0;
     if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active) {
         membership_->complete_end(membership_->begin_end_of(context_));
-        forget_movable_of(context_);
-        give_back_all_of(context_);
+        context_ended(context_);
     }
     membership_->unlock();
 }

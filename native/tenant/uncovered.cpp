@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "tenant/membership.h"
+#include "tenant/membership_events.h"
 
 namespace tenant {
 
@@ -24,6 +25,11 @@ wire::Count& shown(wire::Slot& slot, Uncovered what) {
     return slot.checkpoints;
 }
 
+void show_all(wire::Segment&, wire::Slot& slot) {
+    for (int i = 0; i < kUncoveredKinds; ++i) shown(slot, static_cast<Uncovered>(i)).store(counts[i].load());
+}
+LISTEN(AtJoin, MembershipStep::uncovered, show_all)
+
 }  // namespace
 
 void count(Uncovered what) {
@@ -33,10 +39,6 @@ void count(Uncovered what) {
     // Another thread may have shown a later count already.
     wire::Count& there = shown(membership->slot(), what);
     for (uint64_t seen = there.load(); seen < now && !there.compare_exchange_weak(seen, now);) continue;
-}
-
-void show_uncovered(wire::Slot& slot) {
-    for (int i = 0; i < kUncoveredKinds; ++i) shown(slot, static_cast<Uncovered>(i)).store(counts[i].load());
 }
 
 }  // namespace tenant

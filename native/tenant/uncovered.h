@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "wire/wire.h"
-
 namespace tenant {
 
 enum class Uncovered : uint8_t {
@@ -17,6 +15,5 @@ constexpr int kUncoveredKinds = 4;
 
 // Also before the process has a slot.
 void count(Uncovered what);
-void show_uncovered(wire::Slot& slot);
 
 }  // namespace tenant

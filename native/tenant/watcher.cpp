@@ -17,9 +17,7 @@
 
 #include "tenant/context.h"
 #include "tenant/membership.h"
-#include "tenant/memory/care.h"
-#include "tenant/memory/mover.h"
-#include "tenant/memory/quota.h"
+#include "tenant/membership_events.h"
 #include "tenant/notice.h"
 #include "wire/border.h"
 #include "wire/sleep.h"
@@ -55,7 +53,7 @@ void Membership::watch() {
             beat(now);
             change_class(std::max(terms_.tenant_class, wire::best_class_of_own(*segment_)));
             look_around(now);
-            tend_memory(*this, now);
+            tell<AtLook>([&](const AtLook& one) { one.act(*this, now); });
         }
         bool timing = samples.any_on_its_way();
         if (timing && try_lock()) {
@@ -94,15 +92,7 @@ void Membership::take_requests(uint64_t now) {
     if (asked.tenant_class) change_class(asked.tenant_class - 1);
     if (asked.time_slice_us) asked_slice_us_ = asked.time_slice_us - 1;
     if (asked.tenant_class || asked.time_slice_us) mind_time_slice();
-    if (asked.memory) {
-        change_memory_limit(*slot_, asked.memory - 1);
-        wake_mover();
-    }
-    if (asked.hold) {
-        asked_hold.store(asked.hold);
-        start_moving(*this);
-        wake_mover();
-    }
+    tell<AtRequest>([&](const AtRequest& one) { one.act(*this, asked); });
 }
 
 // Others may have written anything into the slot.

@@ -6,6 +6,7 @@
 
 #include "tenant/captures.h"
 #include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/memory/lending.h"
@@ -151,6 +152,26 @@ CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext contex
     return CUDA_SUCCESS;
 }
 
+// As the driver: what a context has opened goes with it.
+void forget_context(CUcontext context) {
+    if (!borrowed_count.load()) return;
+    for (;;) {
+        Borrowed gone{};
+        bool found = false;
+        {
+            BorrowedLocked locked;
+            borrowed.remove_if([&](uint64_t, const Borrowed& one) {
+                if (found || one.context != context) return false;
+                gone = one;
+                return found = true;
+            });
+        }
+        if (!found) return;
+        unmap(gone);
+    }
+}
+LISTEN(AtContextEnd, ContextEndStep::ipc_import, forget_context)
+
 }  // namespace
 
 bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, CUresult* result) {
@@ -195,24 +216,6 @@ bool borrowed_range(CUdeviceptr pointer, MovableRange* out) {
         found = true;
     });
     return found;
-}
-
-void forget_borrowed_of(CUcontext context) {
-    if (!borrowed_count.load()) return;
-    for (;;) {
-        Borrowed gone{};
-        bool found = false;
-        {
-            BorrowedLocked locked;
-            borrowed.remove_if([&](uint64_t, const Borrowed& one) {
-                if (found || one.context != context) return false;
-                gone = one;
-                return found = true;
-            });
-        }
-        if (!found) return;
-        unmap(gone);
-    }
 }
 
 }  // namespace tenant

@@ -15,7 +15,5 @@ bool give_back_borrowed(CUdeviceptr address, CUresult* result);
 
 // The allocation that a pointer lies in, as its lender knows it; false: not borrowed.
 bool borrowed_range(CUdeviceptr pointer, MovableRange* out);
-// As the driver: what a context has opened goes with it.
-void forget_borrowed_of(CUcontext context);
 
 }  // namespace tenant

@@ -5,6 +5,7 @@
 #include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
+#include "tenant/membership_events.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/nvml.h"
 #include "tenant/memory/pools.h"
@@ -47,9 +48,8 @@ bool measure(Membership& membership, int gpu, When when) {
     return true;
 }
 
-}  // namespace
-
-void begin_memory(wire::Segment& segment, wire::Slot& slot) {
+// The limit that this tenant has by now, or that COTENANT_MEMORY says.
+void begin(wire::Segment& segment, wire::Slot& slot) {
     // What `cotenant ctl` has set holds for processes that come later, too.
     wire::Slot* other = process_of(segment, slot.tenant, &slot);
     uint64_t limit;
@@ -57,15 +57,9 @@ void begin_memory(wire::Segment& segment, wire::Slot& slot) {
     own_quota(slot, limit);
     for (uint64_t& bytes : drivers_bytes) bytes = 0;
 }
+LISTEN(AtJoin, MembershipStep::driver_memory, begin)
 
-void measure_drivers_memory(Membership& membership, int gpu) {
-    bool first = !(measured_gpus.fetch_or(1u << gpu) >> gpu & 1);
-    if (!first || !has_memory_limit(membership.segment(), membership.slot())) return;
-    Locked locked(lock);
-    measure(membership, gpu, When::now);
-}
-
-void tend_memory(Membership& membership, uint64_t now_ns) {
+void look(Membership& membership, uint64_t now_ns) {
     wire::Slot& slot = membership.slot();
     mend_quota(slot);
     if (uint64_t limit = memory_limit(slot, 1 << 20); limit != limit_then) {
@@ -80,6 +74,21 @@ void tend_memory(Membership& membership, uint64_t now_ns) {
         done &= measure(membership, __builtin_ctz(gpus), When::if_quiet);
     pthread_mutex_unlock(&lock);
     if (done) last_measured_ns = now_ns;
+}
+LISTEN(AtLook, MembershipStep::driver_memory, look)
+
+void take_request(Membership& membership, const wire::Asked& asked) {
+    if (asked.memory) change_memory_limit(membership.slot(), asked.memory - 1);
+}
+LISTEN(AtRequest, MembershipStep::driver_memory, take_request)
+
+}  // namespace
+
+void measure_drivers_memory(Membership& membership, int gpu) {
+    bool first = !(measured_gpus.fetch_or(1u << gpu) >> gpu & 1);
+    if (!first || !has_memory_limit(membership.segment(), membership.slot())) return;
+    Locked locked(lock);
+    measure(membership, gpu, When::now);
 }
 
 }  // namespace tenant

@@ -13,10 +13,6 @@ namespace tenant {
 
 class Membership;
 
-// Before the slot is seen by others: the limit that this tenant has by now, or that COTENANT_MEMORY says.
-void begin_memory(wire::Segment& segment, wire::Slot& slot);
-// The watcher's look, every 20 to 250 ms.
-void tend_memory(Membership& membership, uint64_t now_ns);
 // The process's first use of a GPU.
 void measure_drivers_memory(Membership& membership, int gpu);
 

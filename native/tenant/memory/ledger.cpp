@@ -1,6 +1,7 @@
 #include "tenant/memory/ledger.h"
 
 #include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
@@ -255,9 +256,12 @@ CUresult Giving::result(CUresult result) {
     return result;
 }
 
+namespace {
+
+// With all that was allocated in it.
 void give_back_all_of(CUcontext context) {
     Membership* membership = Membership::current_if_joined();
-    if (!membership || !context) return;
+    if (!membership) return;
     UnderWay under_way;
     uint64_t given[wire::kGpus] = {};
     {
@@ -271,6 +275,9 @@ void give_back_all_of(CUcontext context) {
     for (int gpu = 0; gpu < wire::kGpus; ++gpu)
         if (given[gpu]) give({membership, 0, gpu}, given[gpu]);
 }
+LISTEN(AtContextEnd, ContextEndStep::ledger, give_back_all_of)
+
+}  // namespace
 
 void remember_pooled(const Place& place, CUdeviceptr pointer, uint64_t bytes, CUmemoryPool pool) {
     LedgerLocked locked;

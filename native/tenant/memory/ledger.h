@@ -124,9 +124,6 @@ class Giving {
     uint64_t given_ = 0;
 };
 
-// A context is gone with all that was allocated in it.
-void give_back_all_of(CUcontext context);
-
 // Allocations of a pool that was destroyed under them: they are counted one by one from now on. Under the lock.
 uint64_t count_one_by_one(CUmemoryPool pool);
 void remember_pooled(const Place& place, CUdeviceptr pointer, uint64_t bytes, CUmemoryPool pool);

@@ -5,6 +5,7 @@
 #include "tenant/captures.h"
 #include "tenant/fork.h"
 #include "tenant/membership.h"
+#include "tenant/membership_events.h"
 #include "tenant/memory/boundary.h"
 #include "tenant/memory/pause.h"
 #include "tenant/memory/postponed.h"
@@ -41,6 +42,7 @@ constexpr uint64_t kNoMoreForNs = 1000 * kMillisecond;     // host memory, after
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
 std::atomic<uint32_t> where_now{wire::resident};  // of this process's memory, for its other threads
+std::atomic<uint32_t> asked_hold{0};              // 1 + (1 to pause, 0 to go on), by the watcher
 
 class Mover : private Others {
  public:
@@ -105,7 +107,7 @@ void Mover::run() {
         bool is_idle = std::none_of(slot_.gpus, slot_.gpus + wire::kGpus, [](auto& gpu) { return gpu.busy.load(); });
         bool is_calm = is_shared || is_idle, is_soon = asked_ns_ || where_ == wire::away;
         bool is_due = !is_calm || is_soon || more || is_told || now - looked_ns > untold_ns;
-        if (is_due || membership_.asked_hold.load()) {
+        if (is_due || asked_hold.load()) {
             look(looked_ns = now);
             more = where_ == wire::resident && prepare();
             is_soon = asked_ns_ || where_ == wire::away;
@@ -120,7 +122,7 @@ void Mover::run() {
 }
 
 void Mover::take_requests() {
-    if (uint32_t hold = membership_.asked_hold.exchange(0)) {
+    if (uint32_t hold = asked_hold.exchange(0)) {
         is_held_ = hold > 1;
         next_try_ns_ = 0;
     }
@@ -444,6 +446,7 @@ void* mover_main(void* membership) {
 void forget_in_child() {
     phase.store(not_started);
     where_now.store(wire::resident);
+    asked_hold.store(0);
 }
 LISTEN(AtFork, ForkStep::mover, forget_in_child)
 
@@ -459,6 +462,18 @@ void start_moving(Membership& membership) {
     membership.slot().residence.where.store(wire::pinned);
 }
 
+void wake_mover() {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    if (wire::is_shared(membership->segment())) wire::ring_bell(membership->segment());
+    wire::Flag& wake = membership->slot().residence.wake;
+    wake.fetch_add(1);
+    wire::wake_shared(wake);
+}
+
+namespace {
+
+// No call of the driver is under way afterwards, if it ends within a few seconds.
 void stop_moving() {
     uint32_t before = moving;
     if (!phase.compare_exchange_strong(before, stopping)) return;
@@ -474,14 +489,17 @@ void stop_moving() {
     else
         barrier::lower();
 }
+LISTEN(AtExit, MembershipStep::mover, stop_moving)
 
-void wake_mover() {
-    Membership* membership = Membership::current_if_joined();
-    if (!membership) return;
-    if (wire::is_shared(membership->segment())) wire::ring_bell(membership->segment());
-    wire::Flag& wake = membership->slot().residence.wake;
-    wake.fetch_add(1);
-    wire::wake_shared(wake);
+void take_request(Membership& membership, const wire::Asked& asked) {
+    if (asked.hold) {
+        asked_hold.store(asked.hold);
+        start_moving(membership);
+    }
+    if (asked.hold || asked.memory) wake_mover();
 }
+LISTEN(AtRequest, MembershipStep::mover, take_request)
+
+}  // namespace
 
 }  // namespace tenant

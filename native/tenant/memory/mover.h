@@ -15,8 +15,6 @@ class Membership;
 
 // When there is something to move, or somebody has asked for a pause; once, in a tenant whose memory moves.
 void start_moving(Membership& membership);
-// At the end of the process: no call of the driver is under way afterwards, if it ends within a few seconds.
-void stop_moving();
 // It looks at once, instead of when its nap is over.
 void wake_mover();
 

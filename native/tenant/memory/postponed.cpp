@@ -4,6 +4,7 @@
 
 #include "tenant/captures.h"
 #include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
@@ -256,6 +257,26 @@ void remove_captured(Goes&& goes) {
     }
 }
 
+void forget_context(CUcontext context) {
+    ResidenceLocked locked;
+    for (Order *order = first_order, *next = nullptr; order; order = next) {
+        next = order->next;
+        for (Postponed *one = order->oldest, *newer = nullptr; one; one = newer) {
+            newer = one->newer;
+            MovableRange range{};
+            bool goes = order->context == context || !movable_range(one->pointer, &range) || range.context == context;
+            if (!goes) continue;
+            if (order->context == context) one->reached = nullptr;  // it has gone with its context
+            remove(one);
+        }
+        drop_if_empty(order);
+    }
+    remove_captured([&](const InCapture& one) { return one.context == context; });
+    for (uint32_t i = spare_count; i-- > 0;)
+        if (spares[i].context == context) spares[i] = spares[--spare_count];
+}
+LISTEN(AtContextEnd, ContextEndStep::deferred_free, forget_context)
+
 bool is_nothing_to_do() { return waiting.load(std::memory_order_relaxed) == 0 || capture_is_open(); }
 
 }  // namespace
@@ -371,24 +392,6 @@ void free_postponed_until(uint64_t so_far, CUcontext context) {
         give_back(one.pointer);
         return true;
     });
-}
-
-void forget_postponed_of(CUcontext context) {
-    for (Order *order = first_order, *next = nullptr; order; order = next) {
-        next = order->next;
-        for (Postponed *one = order->oldest, *newer = nullptr; one; one = newer) {
-            newer = one->newer;
-            MovableRange range{};
-            bool goes = order->context == context || !movable_range(one->pointer, &range) || range.context == context;
-            if (!goes) continue;
-            if (order->context == context) one->reached = nullptr;  // it has gone with its context
-            remove(one);
-        }
-        drop_if_empty(order);
-    }
-    remove_captured([&](const InCapture& one) { return one.context == context; });
-    for (uint32_t i = spare_count; i-- > 0;)
-        if (spares[i].context == context) spares[i] = spares[--spare_count];
 }
 
 }  // namespace tenant

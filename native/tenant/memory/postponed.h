@@ -33,6 +33,4 @@ void free_some_postponed();
 uint64_t postponed_so_far();
 void free_postponed_until(uint64_t so_far, CUcontext context);
 
-void forget_postponed_of(CUcontext context);  // under the residence's lock, before its memory is forgotten
-
 }  // namespace tenant

@@ -6,11 +6,12 @@
 
 #include "tenant/captures.h"
 #include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/device_attribute.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
-#include "tenant/memory/borrowing.h"
+#include "tenant/membership_events.h"
 #include "tenant/memory/handles.h"
 #include "tenant/memory/lending.h"
 #include "tenant/memory/mover.h"
@@ -198,9 +199,8 @@ bool memory_shall_move() {
     return strcmp(text, "0") != 0 && strcmp(text, "no") != 0 && strcmp(text, "false") != 0;
 }
 
-}  // namespace
-
-void begin_residence(wire::Segment& segment, wire::Slot& slot) {
+// Before the first call that could use memory: of an opportunistic tenant, or as COTENANT_OVERSUBSCRIBE says.
+void begin(wire::Segment& segment, wire::Slot& slot) {
     if (!memory_shall_move()) return;
     only_if_lendable = is_by_default();
     residence.slot = &slot;
@@ -209,6 +209,27 @@ void begin_residence(wire::Segment& segment, wire::Slot& slot) {
     slot.residence.where.store(wire::resident);
     Still::memory_moves.store(true);
 }
+LISTEN(AtJoin, MembershipStep::residence, begin)
+
+void forget_context(CUcontext context) {
+    if (!Still::memory_moves.load(std::memory_order_relaxed)) return;
+    ResidenceLocked locked;
+    residence.eviction.forget_context(context);
+    for (uint32_t i = residence.chunks.count(); i-- > 0;) {
+        Chunk* chunk = &residence.chunks[i];
+        if (chunk->context != context) continue;
+        // What the program has mapped outlives contexts; but there is none to copy it in any more.
+        if (chunk->origin == Chunk::Origin::mapping) {
+            set_pinned(*chunk, true);
+            chunk->context = nullptr;
+        } else {
+            leave(chunk);
+        }
+    }
+}
+LISTEN(AtContextEnd, ContextEndStep::residence, forget_context)
+
+}  // namespace
 
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
@@ -267,26 +288,6 @@ bool movable_range(CUdeviceptr pointer, MovableRange* out) {
     ResidenceLocked locked;
     Chunk* chunk = allocated_at(pointer, out);
     return chunk && pointer - out->base < out->bytes;
-}
-
-void forget_movable_of(CUcontext context) {
-    if (context) forget_borrowed_of(context);
-    if (!context || !Still::memory_moves.load(std::memory_order_relaxed)) return;
-    ResidenceLocked locked;
-    residence.eviction.forget_context(context);
-    used_contexts::forget(context);
-    forget_postponed_of(context);
-    for (uint32_t i = residence.chunks.count(); i-- > 0;) {
-        Chunk* chunk = &residence.chunks[i];
-        if (chunk->context != context) continue;
-        // What the program has mapped outlives contexts; but there is none to copy it in any more.
-        if (chunk->origin == Chunk::Origin::mapping) {
-            set_pinned(*chunk, true);
-            chunk->context = nullptr;
-        } else {
-            leave(chunk);
-        }
-    }
 }
 
 void pin_memory(CUdeviceptr address, uint64_t bytes) {

@@ -14,9 +14,6 @@
 
 namespace tenant {
 
-// Before the first call that could use memory: of an opportunistic tenant, or as COTENANT_OVERSUBSCRIBE says.
-void begin_residence(wire::Segment& segment, wire::Slot& slot);
-
 // Memory that can move. CUDA_ERROR_NOT_SUPPORTED: the driver shall serve it.
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place);
 // Whether one of these begins there.
@@ -34,8 +31,6 @@ struct MovableRange {
     bool lendable;  // other processes can have it (lending.h)
 };
 bool movable_range(CUdeviceptr pointer, MovableRange* out);
-
-void forget_movable_of(CUcontext context);
 
 // It must not move any more: something outside of this process may refer to it.
 void pin_memory(CUdeviceptr address, uint64_t bytes);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
 #include "tenant/memory/pause.h"
 
@@ -31,6 +32,16 @@ void forget_in_child() {
     too_many.store(false);
 }
 LISTEN(AtFork, ForkStep::used_contexts, forget_in_child)
+
+void forget(CUcontext context) {
+    for (Used& one : used) {
+        if (one.context.load() != context) continue;
+        one.end_of_work = nullptr;
+        one.is_recorded = false;
+        one.context.store(nullptr);
+    }
+}
+LISTEN(AtContextEnd, ContextEndStep::used_contexts, forget)
 
 Drained look_at(Used& one, CUcontext context) {
     if (!one.is_recorded) {
@@ -67,16 +78,6 @@ void note(CUcontext context) {
         return;
     }
     too_many.store(true);
-}
-
-void forget(CUcontext context) {
-    if (!context) return;
-    for (Used& one : used) {
-        if (one.context.load() != context) continue;
-        one.end_of_work = nullptr;
-        one.is_recorded = false;
-        one.context.store(nullptr);
-    }
 }
 
 void begin_to_drain() {

@@ -10,7 +10,6 @@ namespace used_contexts {
 
 // From any thread, without a lock or a call of the driver.
 void note(CUcontext context);
-void forget(CUcontext context);  // it is gone
 
 // For the mover, while nobody puts work anywhere: what is there when it begins is waited for, and the driver is asked
 // without waiting in it, since a stream may stand at a gate or wait for a thread that stands at the barrier.
