@@ -243,6 +243,7 @@ struct CreateGreenContext {
 template <int index, bool per_thread, class Function>
 struct DestroyGreenContext {
     static CUresult call(CUgreenCtx green) {
+        tenant::MemoryOfEndingContext memory;
         tenant::EndingGreenContext ending(green);
         return ending.result(call_real<index>(green));
     }

@@ -1,6 +1,6 @@
 #include "tenant/green_contexts.h"
 
-#include "tenant/membership.h"
+#include <atomic>
 
 namespace tenant {
 
@@ -50,32 +50,12 @@ CUcontext owner_of(CUstream stream) {
     return driver.cuStreamGetCtx(stream, &context) == CUDA_SUCCESS ? owner_of(context) : nullptr;
 }
 
-EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
-    Membership* membership = Membership::current_if_joined();
-    CUcontext context = nullptr;
-    if (!membership || driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
-    MembershipLocked locked(*membership);
-    auto is_its = [&](const StreamState& state) {
-        if (state.is_default()) return state.context == context;
-        CUcontext owner = nullptr;
-        CUgreenCtx its = nullptr;
-        return driver.cuStreamGetCtx_v2(state.handle, &owner, &its) == CUDA_SUCCESS && its == green;
-    };
-    membership->streams.remove_if([&](const StreamState& state) {
-        if (!is_its(state)) return false;
-        captures.remove(captures.find(state.key.load(std::memory_order_relaxed)));
-        return true;
-    });
-}
-
-CUresult EndingGreenContext::result(CUresult result) {
-    if (result != CUDA_SUCCESS) return result;
+void forget_green_context(CUgreenCtx green) {
     for (Green& one : greens) {
-        if (one.handle.load() != green_) continue;
+        if (one.handle.load() != green) continue;
         one.context.store(nullptr);
         one.handle.store(nullptr);
     }
-    return result;
 }
 
 }  // namespace tenant

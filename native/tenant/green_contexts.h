@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "tenant/context.h"
-#include "tenant/memory/residence.h"
 
 namespace tenant {
 
 void know_green_context(CUgreenCtx green, CUdevice device);
+void forget_green_context(CUgreenCtx green);
 
 // The context that owns what is allocated while `context` is current: the primary one of a green context's device.
 CUcontext owner_of(CUcontext context);
@@ -27,18 +27,6 @@ class InContextOf {
 
  private:
     std::optional<InContext> there_;
-};
-
-// Around the driver's call that ends one: nobody of ours uses its streams from before it on.
-class EndingGreenContext {
- public:
-    explicit EndingGreenContext(CUgreenCtx green);
-
-    CUresult result(CUresult result);
-
- private:
-    MemoryOfEndingContext memory_;
-    CUgreenCtx green_;
 };
 
 }  // namespace tenant

@@ -292,6 +292,29 @@ CUresult EndingStream::result(CUresult result) {
     return result;
 }
 
+EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
+    Membership* membership = Membership::current_if_joined();
+    CUcontext context = nullptr;
+    if (!membership || driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
+    MembershipLocked locked(*membership);
+    auto is_its = [&](const StreamState& state) {
+        if (state.is_default()) return state.context == context;
+        CUcontext owner = nullptr;
+        CUgreenCtx its = nullptr;
+        return driver.cuStreamGetCtx_v2(state.handle, &owner, &its) == CUDA_SUCCESS && its == green;
+    };
+    membership->streams.remove_if([&](const StreamState& state) {
+        if (!is_its(state)) return false;
+        captures.remove(captures.find(state.key.load(std::memory_order_relaxed)));
+        return true;
+    });
+}
+
+CUresult EndingGreenContext::result(CUresult result) {
+    if (result == CUDA_SUCCESS) forget_green_context(green_);
+    return result;
+}
+
 DestroyingContext::DestroyingContext(CUcontext context) : membership_(Membership::current_if_joined()) {
     if (!membership_) return;
     MembershipLocked locked(*membership_);

@@ -89,6 +89,17 @@ class EndingStream {
     uint64_t capture_ = 0;
 };
 
+// Around the driver's call that ends a green context: nobody of ours uses its streams from before it on.
+class EndingGreenContext {
+ public:
+    explicit EndingGreenContext(CUgreenCtx green);
+
+    CUresult result(CUresult result);
+
+ private:
+    CUgreenCtx green_;
+};
+
 // Around the driver's call that destroys a context.
 class DestroyingContext {
  public:
