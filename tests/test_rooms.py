@@ -35,10 +35,6 @@ KNOWN_KNOTS: list[set[str]] = [
         "softgpu/machine",
     },
     {
-        "tenant/graphs",
-        "tenant/green_contexts",
-        "tenant/membership",
-        "tenant/memory/borrowing",
         "tenant/memory/boundary",
         "tenant/memory/care",
         "tenant/memory/handles",
@@ -51,7 +47,6 @@ KNOWN_KNOTS: list[set[str]] = [
         "tenant/memory/residence",
         "tenant/memory/room",
         "tenant/memory/unused",
-        "tenant/uncovered",
     },
 ]
 
