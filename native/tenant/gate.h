@@ -10,7 +10,7 @@ inline CUstreamBatchMemOpParams wait_for_open(CUdeviceptr gate) {
     CUstreamBatchMemOpParams operation{};
     operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
     operation.waitValue.address = gate;
-    operation.waitValue.value = wire::open;
+    operation.waitValue.value = wire::kGateOpen;
     operation.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
     return operation;
 }

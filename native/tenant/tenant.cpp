@@ -167,7 +167,7 @@ void Work::pass_gate(Shape shape) {
                            static_cast<float>(wire::in_flight_us(header))};
     admission::Seen seen{membership_->slot().tenant_class.load(std::memory_order_relaxed),
                          membership_->has_company(state_->gpu),
-                         here.gate.load(std::memory_order_relaxed) == wire::open,
+                         here.gate.load(std::memory_order_relaxed) == wire::kGateOpen,
                          state_->since_gate_us.load(std::memory_order_relaxed),
                          membership_->progress.in_flight_us(*state_),
                          membership_->durations.estimate(shape),
@@ -178,7 +178,7 @@ void Work::pass_gate(Shape shape) {
         wait_for_room(knobs.in_flight_us);
         seen.in_flight_us = 0;
         seen.operations_in_flight = 0;
-        seen.gate_is_open = here.gate.load(std::memory_order_relaxed) == wire::open;
+        seen.gate_is_open = here.gate.load(std::memory_order_relaxed) == wire::kGateOpen;
         seen.gate_is_ahead = membership_->progress.gate_is_ahead(*state_);
         verdict = admission::admit(knobs, seen);
     }
@@ -208,7 +208,7 @@ void Work::wait_for_room(float in_flight_us) {
     Progress& progress = membership_->progress;
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
     uint32_t passed = progress.mark_passed(*state_);
-    bool is_held = here.gate.load() != wire::open;
+    bool is_held = here.gate.load() != wire::kGateOpen;
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
     uint64_t patience_ns = uint64_t{wire::patience_ms(membership_->segment().header.knobs)} * 1000000;
     if (is_held && progress.operations_in_flight(*state_) > 2 * admission::kMostOperations)
@@ -226,7 +226,7 @@ void Work::wait_for_room(float in_flight_us) {
             passed = mark;
             last_step = now;
         } else if (now - last_step > patience_ns) {
-            if (here.gate.load() == wire::open) state_->stuck_at.store(passed, std::memory_order_relaxed);
+            if (here.gate.load() == wire::kGateOpen) state_->stuck_at.store(passed, std::memory_order_relaxed);
             return;
         }
         wire::nap(50000);

@@ -71,7 +71,7 @@ void Membership::charge_executed(int gpu, uint64_t now, const Seen& seen) {
     wire::OnGpu& here = slot_->gpus[gpu];
     uint64_t stop_ns = here.stop_ns.load();
     bool drains = seen.running && here.on.load() && stop_ns && now - std::min(now, stop_ns) < admission::kDrainNs;
-    bool executes = seen.unfinished && (gate == wire::open || drains);
+    bool executes = seen.unfinished && (gate == wire::kGateOpen || drains);
     if (!executes || wire::is_above_busy(*segment_, index_, gpu)) return;
     wire::charge(*segment_, index_, gpu, passed);
     turns.executed_ns += passed;

@@ -263,7 +263,7 @@ void Membership::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     }
     if (!admission::is_gated(rule, terms_.tenant_class)) {
         // Graphs and streams may hold gates from before.
-        if (here.gate.load() != wire::open) wire::refresh_gate(*segment_, index_, gpu);
+        if (here.gate.load() != wire::kGateOpen) wire::refresh_gate(*segment_, index_, gpu);
         return;
     }
 

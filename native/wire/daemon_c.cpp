@@ -40,7 +40,7 @@ struct Row {
 };
 static_assert(sizeof(Row) == 112);
 
-bool is_known(wire::Segment& segment, int gpu) { return segment.header.gpus[gpu].known.load() == 2; }
+bool is_known(wire::Segment& segment, int gpu) { return segment.header.gpus[gpu].known.load() == wire::kGpuValid; }
 
 uint64_t operations_of(wire::OnGpu& here) {
     wire::Figures& figures = here.figures;
@@ -70,7 +70,7 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.slowdown = slot.slowdown.load();
     row.floor = slot.floor.load();
     row.has_work = wire::has_work(segment, index, gpu);
-    row.is_held = here.gate.load() != wire::open;
+    row.is_held = here.gate.load() != wire::kGateOpen;
     row.in_flight_us = here.in_flight_us.load();
     row.rate = here.rate.load();
     return row;

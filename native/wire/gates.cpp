@@ -114,7 +114,7 @@ void step_off(OnGpu& here) {
     here.holds_turn.store(0);
 }
 
-uint32_t closed_after(uint32_t gate) { return gate + 2 == open ? open + 2 : gate + 2; }
+uint32_t closed_after(uint32_t gate) { return gate + 2 == kGateOpen ? kGateOpen + 2 : gate + 2; }
 
 }  // namespace
 
@@ -261,7 +261,7 @@ void close_gates_below(Segment& segment, int index, int gpu) {
     if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
     for_each_in(segment, class_of(slot) + 1, kClasses - 1, [&](int below) {
         Flag& gate = segment.slot(below).gpus[gpu].gate;
-        if (gate.fetch_add(2) + 2 == open) gate.fetch_add(2);
+        if (gate.fetch_add(2) + 2 == kGateOpen) gate.fetch_add(2);
     });
 }
 
@@ -288,7 +288,7 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
     for (int tries = 0; tries < kMostTries; ++tries) {
         uint32_t before = here.gate.load();
         bool has_turn = false, ready = here.ready.load();
-        was_open = before == open;
+        was_open = before == kGateOpen;
         goes = may_run(&has_turn);
         // What it says of itself comes first: who looks after this finds it on.
         if (!has_turn) here.holds_turn.store(0);
@@ -301,7 +301,7 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
             }
         }
         FAULT_POINT();
-        if (goes != was_open && !here.gate.compare_exchange_strong(before, goes ? open : closed_after(before)))
+        if (goes != was_open && !here.gate.compare_exchange_strong(before, goes ? kGateOpen : closed_after(before)))
             continue;
         // Its watcher may have found it standing just before.
         if (goes && ready && !was_open) here.on.store(1);

@@ -106,7 +106,7 @@ void clear(Segment& segment, int index) {
            sizeof slot - static_cast<size_t>(beat - begin) - sizeof slot.heartbeat_ns);
     FAULT_POINT();
     // The leaving owner's streams may still wait here: they must drain.
-    for (OnGpu& gpu : slot.gpus) gpu.gate.store(open);
+    for (OnGpu& gpu : slot.gpus) gpu.gate.store(kGateOpen);
 }
 
 int take_free_slot(Segment& segment) {
@@ -225,18 +225,18 @@ int gpu_number(Segment& segment, const uint8_t uuid[16]) {
         Header::Gpu& gpu = segment.header.gpus[i];
         uint32_t free_entry = gpu.known.load();
         if (is_shared(segment)) {
-            if (gpu.known.load() == 2 && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
+            if (gpu.known.load() == kGpuValid && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
             continue;
         }
         // An entry being written by a process that died there stays unused: 15 others remain.
-        bool is_free = free_entry == 0 || free_entry > 2;
+        bool is_free = free_entry == 0 || free_entry > kGpuValid;
         if (is_free && gpu.known.compare_exchange_strong(free_entry, 1)) {
             memcpy(gpu.uuid, uuid, sizeof gpu.uuid);
-            gpu.known.store(2);
+            gpu.known.store(kGpuValid);
             return i;
         }
         for (int tries = 0; gpu.known.load() == 1 && tries < 100; ++tries) nap(10000);
-        if (gpu.known.load() == 2 && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
+        if (gpu.known.load() == kGpuValid && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
     }
     return -1;
 }

@@ -41,6 +41,7 @@ constexpr uint32_t kVersion = 5;
 constexpr size_t kSmallestPage = 4096;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
+constexpr uint32_t kGpuValid = 2;
 constexpr int kSlotWords = kSlots / 64;
 
 enum Class : uint32_t { production = 0, standard = 1, opportunistic = 2 };
@@ -48,7 +49,7 @@ constexpr int kClasses = 3;
 
 // A gate is open at this value and closed at any other. Each closing gives it a new value, so that whoever computed
 // before it that the gate may be open finds it changed, and cannot undo it.
-constexpr uint32_t open = 1;
+constexpr uint32_t kGateOpen = 1;
 
 // `pinned`: its memory does not move. `leaving`: it puts nothing new on the GPU, and what is there drains.
 enum Where : uint32_t { pinned = 0, resident = 1, leaving = 2, away = 3, returning = 4 };
@@ -100,7 +101,7 @@ struct Header {
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
     char policy[512];                     // whose controller shall turn the knobs: a name or a path; empty: the default
     struct Gpu {
-        Flag known;  // 0 free, 1 being written, 2 valid
+        Flag known;  // 0 free, 1 being written, kGpuValid
         Flag capacity_check;
         uint8_t uuid[16];
         Count capacity;  // of its memory, as far as tenants are concerned; 0: all of it

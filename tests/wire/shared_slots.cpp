@@ -140,7 +140,7 @@ struct Tenant {
     bool is_let_through() {
         wire::look_at_rivals(segment, index, wire::Look::now);
         wire::refresh_gate(segment, index, 0);
-        return slot.gpus[0].gate.load() == wire::open;
+        return slot.gpus[0].gate.load() == wire::kGateOpen;
     }
 };
 
@@ -171,7 +171,7 @@ void waits(uid_t high_user, uid_t low_user) {
     auto let_through = [&] { REQUIRE(tenant->is_let_through()); };
     auto held_at_once = [&] {
         tenant->work();
-        REQUIRE(tenant->slot.gpus[0].gate.load() != wire::open);
+        REQUIRE(tenant->slot.gpus[0].gate.load() != wire::kGateOpen);
     };
     Process low(low_user, {[&] {
                                tenant = new Tenant(wire::opportunistic);
@@ -450,7 +450,7 @@ void users() {
     bob.go();
     wire::Segment& segment = opened();
     for (int i = 0; i < 2; ++i)
-        if (segment.slot(i).uid == kAlice) REQUIRE(segment.slot(i).gpus[0].gate.load() == wire::open);
+        if (segment.slot(i).uid == kAlice) REQUIRE(segment.slot(i).gpus[0].gate.load() == wire::kGateOpen);
 }
 
 void rights() {

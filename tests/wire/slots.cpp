@@ -60,7 +60,7 @@ void never_stale(wire::Segment& segment, int slot) {
     segment.slot(slot).heartbeat_ns.store(wire::now_ns());
 }
 
-bool is_open(wire::Segment& segment, int slot) { return segment.slot(slot).gpus[0].gate.load() == wire::open; }
+bool is_open(wire::Segment& segment, int slot) { return segment.slot(slot).gpus[0].gate.load() == wire::kGateOpen; }
 
 int busy_tenant(wire::Segment& segment, wire::Class tenant_class, uint32_t weight = 1000) {
     int slot = wire::take_slot(segment);
@@ -265,15 +265,15 @@ void stopped(wire::Segment& segment) {
     wire::join_class(segment, low, wire::opportunistic);
     wire::join_class(segment, high, wire::production);
     wire::go_busy(segment, high, 0);
-    REQUIRE(segment.slot(low).gpus[0].gate.load() != wire::open);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() != wire::kGateOpen);
     never_stale(segment, high);
     wire::refresh_gate(segment, low, 0);
-    REQUIRE(segment.slot(low).gpus[0].gate.load() != wire::open);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() != wire::kGateOpen);
     segment.slot(high).heartbeat_ns.store(wire::now_ns() - 100ull * 1000000000);
     wire::refresh_gate(segment, low, 0);
-    REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::open);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() == wire::kGateOpen);
     wire::go_busy(segment, high, 0);
-    REQUIRE(segment.slot(low).gpus[0].gate.load() != wire::open);
+    REQUIRE(segment.slot(low).gpus[0].gate.load() != wire::kGateOpen);
 }
 
 void churn(wire::Segment& segment, int times) {
@@ -290,16 +290,16 @@ void churn(wire::Segment& segment, int times) {
         }
         int status = 0;
         REQUIRE(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
-        REQUIRE(segment.slot(witness).gpus[0].gate.load() != wire::open);
+        REQUIRE(segment.slot(witness).gpus[0].gate.load() != wire::kGateOpen);
         REQUIRE(live(segment) == 1);
         // Every other one is buried at once, the rest by whoever takes the slot next.
         if (i % 2) {
             REQUIRE(wire::bury_the_dead(segment) == 1);
-            REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::open);
+            REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::kGateOpen);
         }
     }
     wire::bury_the_dead(segment);
-    REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::open);
+    REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::kGateOpen);
     for (auto& word : segment.header.members[wire::production]) REQUIRE(word.load() == 0);
 }
 
@@ -344,7 +344,7 @@ void faults(wire::Segment& segment) {
         wire::bury_the_dead(segment);
         REQUIRE(live(segment) == 1);
         wire::refresh_gate(segment, witness, 0);  // as its watcher does every 20 ms
-        REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::open);
+        REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::kGateOpen);
         for (int c : {wire::production, wire::standard})
             for (auto& word : segment.header.members[c]) REQUIRE(word.load() == 0);
     }
@@ -402,14 +402,14 @@ void leave(wire::Segment& segment) {
     wire::join_class(segment, high, wire::production);
     wire::go_busy(segment, high, 3);
     never_stale(segment, high);
-    REQUIRE(segment.slot(low).gpus[3].gate.load() != wire::open);
-    REQUIRE(segment.slot(low).gpus[2].gate.load() == wire::open);
+    REQUIRE(segment.slot(low).gpus[3].gate.load() != wire::kGateOpen);
+    REQUIRE(segment.slot(low).gpus[2].gate.load() == wire::kGateOpen);
     wire::leave_slot(segment, low);
-    REQUIRE(segment.slot(low).gpus[3].gate.load() == wire::open);
+    REQUIRE(segment.slot(low).gpus[3].gate.load() == wire::kGateOpen);
     // A newcomer finds it closed again.
     int next = wire::take_slot(segment);
     wire::join_class(segment, next, wire::standard);
-    REQUIRE(segment.slot(next).gpus[3].gate.load() != wire::open);
+    REQUIRE(segment.slot(next).gpus[3].gate.load() != wire::kGateOpen);
 }
 
 void race(wire::Segment& segment) {
@@ -493,10 +493,10 @@ void garbage(wire::Segment& segment) {
         REQUIRE(!is_open(segment, low));
         never_stale(segment, high);
         // The value before `open` as somebody might have left it: closing is no opening.
-        segment.slot(low).gpus[0].gate.store(wire::open - 2);
+        segment.slot(low).gpus[0].gate.store(wire::kGateOpen - 2);
         wire::close_gates_below(segment, high, 0);
         REQUIRE(!is_open(segment, low));
-        segment.slot(low).gpus[0].gate.store(wire::open - 2);
+        segment.slot(low).gpus[0].gate.store(wire::kGateOpen - 2);
         REQUIRE(!wire::refresh_gate(segment, low, 0) && !is_open(segment, low));
         // One who waits in the line of equals is not kept there by a key that nobody can have.
         wire::go_idle(segment, high, 0);

@@ -27,7 +27,8 @@ wire::Segment* segment_of_others() {
 
 int known_gpu(wire::Segment& segment, const uint8_t uuid[16]) {
     for (int i = 0; i < wire::kGpus; ++i)
-        if (segment.header.gpus[i].known.load() == 2 && !memcmp(segment.header.gpus[i].uuid, uuid, 16)) return i;
+        if (segment.header.gpus[i].known.load() == wire::kGpuValid && !memcmp(segment.header.gpus[i].uuid, uuid, 16))
+            return i;
     return -1;
 }
 
