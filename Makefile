@@ -11,6 +11,7 @@ VENV := .venv
 PYTHON_IN_VENV := $(CURDIR)/$(VENV)/bin/python
 TOOLS := $(VENV)/.tools-installed
 PACKAGE := $(VENV)/.package-installed
+WIRE_LAYOUT := src/cotenant/segment/wire.py
 ZIG := $(VENV)/.zig-installed
 BUNDLE_MACHINE ?= $(shell uname -m)
 BUNDLE_PYTHONS ?= 3.11 3.12 3.13
@@ -39,7 +40,12 @@ $(TOOLS): pyproject.toml packaging/prerequisites.sh
 	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --group dev
 	touch $@
 
-$(PACKAGE): $(TOOLS) $(SOURCES)
+# The installed package has one of its own, of its own build; this is for mypy and editors.
+$(WIRE_LAYOUT): native/wire/wire.h native/codegen/wire_layout.py | $(TOOLS)
+	@$(PYTHON_IN_VENV) native/codegen/wire_layout.py --header native/wire/wire.h --python $@
+	touch $@
+
+$(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	@echo "building and installing the package"
 	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --no-build-isolation \
 	    --config-settings=build-dir=build/native '.[demo]'
@@ -151,4 +157,4 @@ bundle: $(PACKAGE) $(ZIG)  ## one archive for a machine without a network (BUNDL
 	@$(PYTHON_IN_VENV) packaging/bundle.py --machine $(BUNDLE_MACHINE) $(BUNDLE_PYTHONS)
 
 clean:  ## remove all that make made
-	@rm -rf $(VENV) build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(WIRE_LAYOUT) build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis

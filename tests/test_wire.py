@@ -1,57 +1,22 @@
-"""Python's picture of the segment is the compiler's."""
+"""Python's picture of the segment is the compiler's: generated, and compiled into the library as static_asserts."""
 
 from __future__ import annotations
 
 import ctypes
+import re
+import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cotenant import classes, segment
-from cotenant.segment import layout as python
+from cotenant import segment
 from tests.segments import check_of
 
-STRUCTURES = {
-    "Header": python.Header,
-    "Header::Gpu": python.Gpu,
-    "Knobs": python.Knobs,
-    "Right": python.Right,
-    "Slot": python.Slot,
-    "Slot::Asked": python.Asked,
-    "Slot::Memory": python.Memory,
-    "Slot::Pace": python.Pace,
-    "Slot::Residence": python.Residence,
-    "Header::Crowding": python.Crowding,
-    "OnGpu": python.OnGpu,
-    "Figures": python.Figures,
-}
-# Fields that only fill a place here have no counterpart to compare.
-FILLERS = {"unused", "unused_a", "unused_b"}
-
-
-@pytest.fixture
-def layout(native: Path) -> dict[str, tuple[int, int]]:
-    library = ctypes.CDLL(str(native / "libcotenant_wire.so"))
-    library.cotenant_wire_layout.restype = ctypes.c_char_p
-    lines = library.cotenant_wire_layout().decode().splitlines()
-    return {name: (int(offset), int(size)) for name, offset, size in (line.split() for line in lines)}
-
-
-def test_every_field_has_the_compilers_offset_and_size(layout: dict[str, tuple[int, int]]) -> None:
-    ours = {}
-    for name, structure in STRUCTURES.items():
-        for field in structure._fields_:
-            if field[0] not in FILLERS:
-                place = getattr(structure, field[0])
-                ours[f"{name}.{field[0]}"] = (place.offset, place.size)
-    assert ours == {name: place for name, place in layout.items() if "." in name}
-
-
-def test_every_structure_has_the_compilers_size(layout: dict[str, tuple[int, int]]) -> None:
-    for name, (_, size) in layout.items():
-        if "." not in name:
-            assert ctypes.sizeof(STRUCTURES[name]) == size, name
+TREE = Path(__file__).parents[1]
 
 
 def test_the_whole_segment_has_the_compilers_size(native: Path) -> None:
@@ -73,16 +38,96 @@ def test_a_new_segment_says_who_it_is(native: Path, tmp_path: Path) -> None:
     )
 
 
-def test_the_classes_are_numbered_as_in_the_header() -> None:
-    header = Path(__file__).parent.parent / "native" / "wire" / "wire.h"
-    line = next(line for line in header.read_text().splitlines() if line.startswith("enum Class"))
-    for tenant_class in classes.TenantClass:
-        assert f"{tenant_class.name} = {tenant_class.value}" in line
-
-
 def test_a_check_word_is_the_compilers(native: Path) -> None:
     header = segment.Header()
     header.gpus[3].capacity = 5 << 30
     segment.seal(header)
     assert header.gpus[3].capacity_check == check_of(5 << 30)
     assert header.crowding.check == check_of(0, 0, 0)
+
+
+PLAIN = """
+#include <atomic>
+namespace wire {
+constexpr char kMagic[2] = {'h', 'i'};
+constexpr int kMany = 3;
+enum Kind : uint32_t { one = 1, two = 2 };
+using Flag = std::atomic<uint32_t>;
+struct Line {
+    alignas(64) Flag first;  // a comment; with { brackets }
+    alignas(32) uint8_t bytes[kMany];
+};
+inline int code(int x) { return x; }
+struct Header {
+    char text[5];
+    struct Inner {
+        uint64_t big, bigger;
+        Flag knob{7};
+    } inner[2];
+};
+struct Slot {
+    Flag before;
+    Line lines[2];
+    uint64_t table[kMany][2];
+};
+struct Segment {
+    Header& header();
+};
+}
+"""
+
+
+def generated(header: Path, folder: Path) -> tuple[dict[str, Any], str]:
+    """What Python would import, and what the compiler would check."""
+    python, checks = folder / "wire.py", folder / "wire_layout.inc"
+    command = [sys.executable, str(TREE / "native" / "codegen" / "wire_layout.py")]
+    command += ["--header", str(header), "--python", str(python), "--checks", str(checks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(done.stderr)
+    names: dict[str, Any] = {}
+    exec(python.read_text(), names)
+    return names, checks.read_text()
+
+
+def test_structures_lie_as_the_compiler_lays_them(tmp_path: Path) -> None:
+    header = tmp_path / "wire.h"
+    header.write_text(PLAIN)
+    made, checks = generated(header, tmp_path)
+    slot, inner = made["Slot"], made["Inner"]
+    assert (made["MAGIC"], made["MANY"], made["Kind"].two) == (b"hi", 3, 2)
+    assert made["INNER_DEFAULTS"] == {"knob": 7}
+    assert (made["Header"].inner.offset, ctypes.sizeof(inner), inner.knob.offset) == (8, 24, 16)
+    assert (made["Line"].bytes.offset, ctypes.sizeof(made["Line"])) == (32, 64)
+    assert (slot.lines.offset, slot.table.offset, ctypes.sizeof(slot)) == (64, 192, 256)
+    source = tmp_path / "checked.cpp"
+    source.write_text(f"#include <cstddef>\n#include <cstdint>\n{PLAIN}\n{checks}\nint main() {{}}\n")
+    if compiler := shutil.which("g++"):
+        compile_it = [compiler, "-std=c++17", "-fsyntax-only", str(source)]
+        subprocess.run(compile_it, check=True)
+        source.write_text(source.read_text().replace("char text[5]", "char text[9]"))
+        assert subprocess.run(compile_it, capture_output=True, check=False).returncode != 0
+
+
+def test_a_field_that_is_added_to_the_header_is_there_in_python(tmp_path: Path) -> None:
+    header = tmp_path / "wire.h"
+    text = (TREE / "native" / "wire" / "wire.h").read_text()
+    header.write_text(text.replace("uint8_t unused[152];", "uint8_t unused[144];\n    Count added;"))
+    made, _ = generated(header, tmp_path)
+    assert made["Slot"].added.offset == segment.Slot.gpus.offset - 8
+    assert ctypes.sizeof(made["Slot"]) == ctypes.sizeof(segment.Slot)
+
+
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ("float part;", "Slot has a field of type float"),
+        ("Flag* pointer;", "Slot has more than plain fields"),
+        ("Flag of[kNothing];", "'kNothing' is no number"),
+    ],
+)
+def test_what_python_cannot_have_is_refused(tmp_path: Path, field: str, why: str) -> None:
+    header = tmp_path / "wire.h"
+    header.write_text(PLAIN.replace("Flag before;", field))
+    with pytest.raises(ValueError, match=re.escape(why)):
+        generated(header, tmp_path)

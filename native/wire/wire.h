@@ -1,5 +1,5 @@
-// The memory that all tenants of one user share. Plain structs, fixed offsets; Python reads the same bytes
-// (src/cotenant/segment/layout.py, held equal by tests/test_wire.py).
+// The memory that all tenants of one user share. Plain structs, fixed offsets; Python reads the same bytes: the build
+// writes its structures from this text (native/codegen/wire_layout.py).
 //
 //   page 0        Header   who we are, the knobs, which GPU has which number, which slots belong to which class
 //   page 1 + i    Slot i   one process that uses a GPU; only its owner writes it, but for the gates and the knobs

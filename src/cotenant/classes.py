@@ -1,14 +1,9 @@
-"""How much a tenant matters. The values are those of `Class` in native/wire/wire.h: lower goes first."""
+"""How much a tenant matters: lower goes first."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from cotenant.segment.wire import Class as TenantClass
 
-
-class TenantClass(IntEnum):
-    production = 0
-    standard = 1
-    opportunistic = 2
-
+__all__ = ["NAMES", "TenantClass"]
 
 NAMES = tuple(c.name for c in TenantClass)

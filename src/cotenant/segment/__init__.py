@@ -1,6 +1,7 @@
 """The memory that tenants share (native/wire/wire.h), as Python reads and writes it.
 
-layout      the structures, and what they hold where nothing is said
+wire        the structures, written by the build from native/wire/wire.h
+layout      what else is known of the bytes
 snapshot    what a segment says at one moment
 file        one user's segment
 folder      an administrator's, for several users
@@ -20,26 +21,11 @@ from cotenant.segment.folder import FolderSegment
 from cotenant.segment.interface import Segment
 from cotenant.segment.layout import (
     FIGURES,
-    GATE_OPEN,
-    GPU_VALID,
-    GPUS,
     LONGEST_POLICY_NAME,
-    MAGIC,
-    OWNER_DIED,
     PAGE,
     REFUSALS,
-    RIGHTS,
     SEGMENT_BYTES,
-    SLOTS,
-    VERSION,
     BadSegment,
-    Figures,
-    Gpu,
-    Header,
-    Knobs,
-    OnGpu,
-    Slot,
-    Where,
     is_live,
     uuid_text,
 )
@@ -47,6 +33,23 @@ from cotenant.segment.library import ensure, is_in_memory, now_ns, seal, wire_li
 from cotenant.segment.paths import SHARED, is_folder, is_trusted, path_for
 from cotenant.segment.requests import with_pid
 from cotenant.segment.snapshot import Snapshot, Tenant, Use
+from cotenant.segment.wire import (
+    GATE_OPEN,
+    GPU_VALID,
+    GPUS,
+    MAGIC,
+    OWNER_DIED,
+    RIGHTS,
+    SLOTS,
+    VERSION,
+    Figures,
+    Gpu,
+    Header,
+    Knobs,
+    OnGpu,
+    Slot,
+    Where,
+)
 
 __all__ = [
     "FIGURES",

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cotenant.segment.interface import Segment
-from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, Header, Slot, check_header, is_live
+from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.paths import check_owner
 from cotenant.segment.requests import with_pid, write_requests
 from cotenant.segment.snapshot import snapshot_of
+from cotenant.segment.wire import Header, Slot
 
 
 class FileSegment(Segment):

@@ -19,21 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotenant.segment.interface import Segment
-from cotenant.segment.layout import (
-    GPU_VALID,
-    PAGE,
-    SEGMENT_BYTES,
-    SLOTS,
-    BadSegment,
-    Header,
-    Slot,
-    check_header,
-    is_live,
-)
+from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.library import make_shared_header
 from cotenant.segment.paths import check_owner
 from cotenant.segment.requests import with_pid, write_requests
 from cotenant.segment.rights import Right, best_class, write_rights
+from cotenant.segment.wire import GPU_VALID, SLOTS, Header, Slot
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW

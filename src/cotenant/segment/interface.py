@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
-from cotenant.segment.layout import LONGEST_POLICY_NAME, BadSegment, Header
+from cotenant.segment.layout import LONGEST_POLICY_NAME, BadSegment
 from cotenant.segment.snapshot import Snapshot, snapshot_of
+from cotenant.segment.wire import Header
 
 
 class Segment(ABC):

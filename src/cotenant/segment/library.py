@@ -10,7 +10,8 @@ from ctypes import c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
 from cotenant.launch import native_files
-from cotenant.segment.layout import BadSegment, Header, Slot
+from cotenant.segment.layout import BadSegment
+from cotenant.segment.wire import Header, Slot
 
 
 @functools.cache

@@ -7,7 +7,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from cotenant.segment.layout import VERSION, BadSegment
+from cotenant.segment.layout import BadSegment
+from cotenant.segment.wire import VERSION
 
 SHARED = Path("/dev/shm/cotenant.shared")
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from cotenant.segment.layout import Asked, BadSegment, Slot
+from cotenant.segment.layout import BadSegment
 from cotenant.segment.library import seal_requests
+from cotenant.segment.wire import Asked, Slot
 
 
 def write_requests(slot: Slot, wanted: Mapping[str, int]) -> None:

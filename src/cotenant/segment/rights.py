@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from cotenant.segment.layout import Header
 from cotenant.segment.library import seal
+from cotenant.segment.wire import Header
 
 
 class Whose(IntEnum):

@@ -7,23 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotenant.segment.layout import (
-    FIGURES,
-    GATE_OPEN,
-    GPU_VALID,
-    OWNER_DIED,
-    PAGE,
-    SEGMENT_BYTES,
-    BadSegment,
-    Header,
-    Residence,
-    Slot,
-    Where,
-    check_header,
-    is_live,
-    uuid_text,
-)
+from cotenant.segment.layout import FIGURES, PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live, uuid_text
 from cotenant.segment.requests import asked_of
+from cotenant.segment.wire import GATE_OPEN, GPU_VALID, OWNER_DIED, Header, Residence, Slot, Where
 from cotenant.terminal import printable
 
 
