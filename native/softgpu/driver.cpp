@@ -9,6 +9,7 @@
 #include <string>
 
 #include "softgpu/identity.h"
+#include "softgpu/machine.h"
 
 namespace softgpu {
 namespace {

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "softgpu/engine_connection.h"
+#include "softgpu/machine.h"
 #include "softgpu/protocol.h"
 
 namespace softgpu {
@@ -444,7 +445,8 @@ class EngineHandle : public Engine {
 
 std::unique_ptr<Engine> Engine::connect(int device_index, std::string* why) {
     try {
-        if (machine_error().empty() && (device_index < 0 || static_cast<size_t>(device_index) >= machine().size())) {
+        const bool known = device_index >= 0 && static_cast<size_t>(device_index) < machine().size();
+        if (machine_configuration().error.empty() && !known) {
             if (why) *why = "the machine has no device " + std::to_string(device_index);
             return nullptr;
         }

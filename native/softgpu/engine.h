@@ -72,10 +72,4 @@ class Engine {
     virtual std::vector<ProcessUse> processes() = 0;
 };
 
-// The machine as configured: COTENANT_SOFTGPU names its devices ("h200", "small,small"; default "small"), resolved to
-// device files beside the library or given as paths; CUDA_VISIBLE_DEVICES is not applied here.
-// Empty when the configuration is wrong: machine_error() then says why, in a line.
-const std::vector<model::DeviceSpec>& machine();
-const std::string& machine_error();
-
 }  // namespace softgpu

@@ -11,8 +11,6 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "softgpu/engine.h"
-
 namespace softgpu {
 
 namespace {
@@ -96,7 +94,5 @@ const MachineConfiguration& machine_configuration() {
 }
 
 const std::vector<model::DeviceSpec>& machine() { return machine_configuration().devices; }
-
-const std::string& machine_error() { return machine_configuration().error; }
 
 }  // namespace softgpu

@@ -16,8 +16,10 @@ struct MachineConfiguration {
     std::string error;               // not empty: there are no devices
 };
 
-// Read once: a process does not change its machine.
+// Read once: a process does not change its machine. COTENANT_SOFTGPU names the devices ("h200", "small,small"; default
+// "small"), resolved to device files beside the library or given as paths; CUDA_VISIBLE_DEVICES is not applied here.
 const MachineConfiguration& machine_configuration();
+const std::vector<model::DeviceSpec>& machine();  // its devices
 
 // The folder of the library that this code is linked into.
 std::string library_folder();

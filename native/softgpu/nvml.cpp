@@ -12,6 +12,7 @@
 #include "softgpu/clock_file.h"
 #include "softgpu/engine.h"
 #include "softgpu/identity.h"
+#include "softgpu/machine.h"
 
 #define NVML_API extern "C" __attribute__((visibility("default")))
 
