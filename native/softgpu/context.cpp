@@ -1,10 +1,5 @@
 #include "softgpu/context.h"
 
-#include "softgpu/capture.h"
-#include "softgpu/event.h"
-#include "softgpu/module.h"
-#include "softgpu/stream.h"
-
 namespace softgpu {
 namespace {
 
@@ -56,48 +51,5 @@ CUcontext handle_of(const Context& context) { return context.handle; }
 Engine& engine_of(Context& context) { return *context.engine; }
 
 int device_of(const Context& context) { return context.device; }
-
-CUresult make_context(CUdevice device, bool primary, CUcontext handle, ContextRef* out) {
-    auto context = std::make_shared<Context>();
-    std::string why;
-    context->engine = Engine::connect(machine_index(device), &why);
-    if (!context->engine) return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    context->handle = handle ? handle : contexts().issue();
-    context->device = device;
-    context->primary = primary;
-    context->legacy = open_stream(context, StreamKind::legacy, CU_STREAM_DEFAULT, 0);
-    contexts().put(context->handle, context);
-    *out = std::move(context);
-    return CUDA_SUCCESS;
-}
-
-void retire(const ContextRef& context) {
-    contexts().remove(context->handle);
-    context->destroyed.store(true, std::memory_order_release);
-    context->engine->fail(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    abandon_captures_of(*context);
-    forget_streams_of(*context);
-    forget_events_of(*context);
-    forget_modules_of(*context);
-    release_memory_of(*context);
-}
-
-std::vector<OpId> unfinished_in(Context& context) {
-    std::vector<OpId> unfinished;
-    {
-        const std::lock_guard<std::mutex> lock(context.mutex);
-        unfinished = context.closing;
-        for (const StreamRef& stream : context.streams) unfinished.push_back(context.engine->last(stream->queue));
-        if (context.records) unfinished.push_back(context.engine->last(context.records));
-    }
-    unfinished.push_back(context.engine->last(context.legacy->queue));
-    return unfinished;
-}
-
-CUresult synchronize(Context& context) {
-    for (const OpId op : unfinished_in(context)) context.engine->wait(op);
-    trim_pools(context);
-    return check_context(context);
-}
 
 }  // namespace softgpu

@@ -39,15 +39,8 @@ struct Context {
 
 // CUDA_SUCCESS for a live context without a sticky error.
 CUresult check_context(Context& context);
-CUresult make_context(CUdevice device, bool primary, CUcontext handle, ContextRef* out);
-// Ends all that belongs to it; threads that wait on it return with an error.
-void retire(const ContextRef& context);
 Registry<Context, CUcontext>& contexts();
-CUresult retain_primary(CUcontext* out, CUdevice device);
-CUresult release_primary(CUdevice device);
 GreenRef green_of(CUcontext context);  // null: it is no green context's
-// The operations to wait for so that all that was put into the context is done.
-std::vector<OpId> unfinished_in(Context& context);
 
 // The calling thread's stack. Holds handles, so that a context destroyed elsewhere is found out when it is used.
 bool push_context(CUcontext context);

@@ -2,6 +2,7 @@
 #include "softgpu/capture.h"
 #include "softgpu/context.h"
 #include "softgpu/event.h"
+#include "softgpu/module.h"
 #include "softgpu/stream.h"
 
 namespace softgpu {
@@ -26,6 +27,59 @@ CUresult check_flags(unsigned flags) {
     if (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) return CUDA_ERROR_INVALID_VALUE;
     const unsigned schedule = flags & CU_CTX_SCHED_MASK;
     return schedule & (schedule - 1) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult make_context(CUdevice device, bool primary, CUcontext handle, ContextRef* out) {
+    auto context = std::make_shared<Context>();
+    std::string why;
+    context->engine = Engine::connect(machine_index(device), &why);
+    if (!context->engine) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    context->handle = handle ? handle : contexts().issue();
+    context->device = device;
+    context->primary = primary;
+    context->legacy = open_stream(context, StreamKind::legacy, CU_STREAM_DEFAULT, 0);
+    contexts().put(context->handle, context);
+    *out = std::move(context);
+    return CUDA_SUCCESS;
+}
+
+// Ends all that belongs to it; threads that wait on it return with an error.
+void retire(const ContextRef& context) {
+    contexts().remove(context->handle);
+    context->destroyed.store(true, std::memory_order_release);
+    context->engine->fail(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    abandon_captures_of(*context);
+    forget_streams_of(*context);
+    forget_events_of(*context);
+    forget_modules_of(*context);
+    release_memory_of(*context);
+}
+
+CUresult retain_primary(CUcontext* out, CUdevice device) {
+    if (!out) return CUDA_ERROR_INVALID_VALUE;
+    TRY(check_device(device));
+    Primary& primary = primary_of(device);
+    const std::lock_guard<std::mutex> lock(primary.mutex);
+    if (!primary.context) {
+        TRY(make_context(device, true, primary.handle, &primary.context));
+        primary.handle = primary.context->handle;
+    }
+    ++primary.retained;
+    *out = primary.handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult release_primary(CUdevice device) {
+    TRY(check_device(device));
+    Primary& primary = primary_of(device);
+    ContextRef last;
+    {
+        const std::lock_guard<std::mutex> lock(primary.mutex);
+        if (primary.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
+        if (--primary.retained == 0) last = std::move(primary.context);
+    }
+    if (last) retire(last);
+    return CUDA_SUCCESS;
 }
 
 CUresult reset_primary(CUdevice device) {
@@ -94,33 +148,6 @@ CUresult synchronize_checked(CUcontext handle) {
 }
 
 }  // namespace
-
-CUresult retain_primary(CUcontext* out, CUdevice device) {
-    if (!out) return CUDA_ERROR_INVALID_VALUE;
-    TRY(check_device(device));
-    Primary& primary = primary_of(device);
-    const std::lock_guard<std::mutex> lock(primary.mutex);
-    if (!primary.context) {
-        TRY(make_context(device, true, primary.handle, &primary.context));
-        primary.handle = primary.context->handle;
-    }
-    ++primary.retained;
-    *out = primary.handle;
-    return CUDA_SUCCESS;
-}
-
-CUresult release_primary(CUdevice device) {
-    TRY(check_device(device));
-    Primary& primary = primary_of(device);
-    ContextRef last;
-    {
-        const std::lock_guard<std::mutex> lock(primary.mutex);
-        if (primary.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-        if (--primary.retained == 0) last = std::move(primary.context);
-    }
-    if (last) retire(last);
-    return CUDA_SUCCESS;
-}
 
 }  // namespace softgpu
 

@@ -27,7 +27,11 @@ struct Event {
     std::vector<Edge> captured_after;
 };
 
+EventRef make_event(const ContextRef& context, unsigned flags);
 EventRef event_from(CUevent handle);
+CUresult find_event(CUevent handle, EventRef* event);  // one whose context is alive and well
+CUresult destroy_event(CUevent handle);
+std::shared_ptr<Recording> recording_of(Event& event);  // the last one; null: none, or in a capture
 // Records into a queue now; the context is the queue's.
 OpId record_event(const ContextRef& context, QueueId queue, Event& event, const std::vector<OpId>& after);
 // Makes the queue wait for the event's last recording, if it has one.

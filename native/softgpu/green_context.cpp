@@ -18,7 +18,7 @@ Registry<GreenContext, CUgreenCtx>& greens() {
 CUresult create(CUgreenCtx* out, CUdevResourceDesc description, CUdevice device, unsigned flags) {
     if (!out || !description || flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
     auto green = std::make_shared<GreenContext>();
-    TRY(retain_primary(&green->primary, device));
+    TRY(cuDevicePrimaryCtxRetain(&green->primary, device));
     green->device = device;
     green->handle = greens().issue();
     green->context = contexts().issue();
@@ -39,7 +39,7 @@ CUresult destroy(CUgreenCtx handle) {
     }
     for (const StreamRef& stream : streams)
         if (stream->green == green) leave_capture(*stream);
-    return release_primary(green->device);
+    return cuDevicePrimaryCtxRelease_v2(green->device);
 }
 
 CUresult find(CUgreenCtx handle, GreenRef* out) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "softgpu/capture.h"
+#include "softgpu/enqueue.h"
 
 namespace softgpu {
 namespace {

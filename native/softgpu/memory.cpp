@@ -5,8 +5,6 @@
 #include <atomic>
 #include <mutex>
 
-#include "softgpu/pool.h"
-
 namespace softgpu {
 
 Memory& memory() {
@@ -42,7 +40,7 @@ Returned remove_locked(Memory& all, CUdeviceptr base) {
     const Allocation gone = all.allocations.take(base);
     Returned returned{gone.device, gone.accounted};
     if (gone.kind == MemoryKind::pooled) {
-        gone.pool->give_back(pages);
+        give_back(*gone.pool, pages);
     } else if (gone.kind == MemoryKind::opened) {
         // Its pages go with the last reference.
     } else if (gone.accounted != 0) {

@@ -130,6 +130,12 @@ CUresult free_device_memory(CUdeviceptr pointer);
 CUresult free_device_memory_in_order(CUdeviceptr pointer, CUstream stream, DefaultStream which);
 void forget_frees_by_streams();  // the host has synchronised; cheap when there were none
 
+// pool.cpp: a freed piece goes back to its pool. Unused memory of the device's pools goes back to the device: all of
+// it, or what lies beyond their release thresholds; without the lock.
+void give_back(Pool& pool, Span piece);
+enum class Trim { to_threshold, to_nothing };
+void trim_pools_of(int device, Trim how);
+
 // memory_array.cpp
 struct Array {
     const Context* owner;  // for comparison only

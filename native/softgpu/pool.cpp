@@ -261,6 +261,8 @@ uint64_t trim_locked(Pool& pool, uint64_t keep) {
 
 }  // namespace
 
+void give_back(Pool& pool, Span piece) { pool.give_back(piece); }
+
 void trim_pools_of(int device, Trim how) {
     uint64_t bytes = 0;
     {

@@ -43,9 +43,4 @@ struct Pool {
     void finish_free(uint64_t id);
 };
 
-// Gives unused memory of the device's pools back: all of it, or what lies beyond their release thresholds. Without the
-// lock.
-enum class Trim { to_threshold, to_nothing };
-void trim_pools_of(int device, Trim how);
-
 }  // namespace softgpu

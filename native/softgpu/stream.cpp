@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "softgpu/capture.h"
-
 namespace softgpu {
 namespace {
 
@@ -16,7 +14,27 @@ bool blocking(const Stream& stream) {
     return stream.kind != StreamKind::legacy && !(stream.flags & CU_STREAM_NON_BLOCKING);
 }
 
-void close(Stream& stream) {
+// One per thread and context, made when first used, closed with the thread.
+struct ThreadStreams {
+    std::map<CUcontext, StreamRef> of;
+    ~ThreadStreams() {
+        if (check_initialised() != CUDA_SUCCESS) return;
+        for (const auto& [context, stream] : of) close_stream(*stream);
+    }
+};
+
+StreamRef thread_stream(const ContextRef& context) {
+    thread_local ThreadStreams mine;
+    StreamRef& stream = mine.of[context->handle];
+    if (!stream || stream->context.lock() != context) {
+        stream = open_stream(context, StreamKind::per_thread, CU_STREAM_DEFAULT, 0);
+    }
+    return stream;
+}
+
+}  // namespace
+
+void close_stream(Stream& stream) {
     const ContextRef context = stream.context.lock();
     if (!context || context->destroyed.load()) return;
     const std::lock_guard<std::mutex> lock(context->mutex);
@@ -32,25 +50,7 @@ void close(Stream& stream) {
     open.erase(found);
 }
 
-// One per thread and context, made when first used, closed with the thread.
-struct ThreadStreams {
-    std::map<CUcontext, StreamRef> of;
-    ~ThreadStreams() {
-        if (check_initialised() != CUDA_SUCCESS) return;
-        for (const auto& [context, stream] : of) close(*stream);
-    }
-};
-
-StreamRef thread_stream(const ContextRef& context) {
-    thread_local ThreadStreams mine;
-    StreamRef& stream = mine.of[context->handle];
-    if (!stream || stream->context.lock() != context) {
-        stream = open_stream(context, StreamKind::per_thread, CU_STREAM_DEFAULT, 0);
-    }
-    return stream;
-}
-
-}  // namespace
+StreamRef take_stream(CUstream handle) { return streams().remove(handle); }
 
 StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority, const GreenRef& green) {
     auto stream = std::make_shared<Stream>();
@@ -112,6 +112,24 @@ std::vector<OpId> unfinished_in(Context& context, Stream& stream) {
     return operations;
 }
 
+std::vector<OpId> unfinished_in(Context& context) {
+    std::vector<OpId> unfinished;
+    {
+        const std::lock_guard<std::mutex> lock(context.mutex);
+        unfinished = context.closing;
+        for (const StreamRef& stream : context.streams) unfinished.push_back(context.engine->last(stream->queue));
+        if (context.records) unfinished.push_back(context.engine->last(context.records));
+    }
+    unfinished.push_back(context.engine->last(context.legacy->queue));
+    return unfinished;
+}
+
+CUresult synchronize(Context& context) {
+    for (const OpId op : unfinished_in(context)) context.engine->wait(op);
+    trim_pools(context);
+    return check_context(context);
+}
+
 OpId submit(Context& context, Stream& stream, const Operation& operation, std::vector<OpId> after) {
     const std::vector<OpId> implicit = implicit_order(context, stream);
     after.insert(after.end(), implicit.begin(), implicit.end());
@@ -122,53 +140,6 @@ OpId submit_to(Engine& engine, QueueId queue, const Operation& operation, const 
     if (operation.until) return engine.submit_wait(queue, operation.until, after);
     if (operation.host_call) return engine.submit_host(queue, operation.host_call, after);
     return engine.submit(queue, operation.work, operation.effect, after);
-}
-
-CUresult enqueue_work(CUstream handle, DefaultStream which, StreamWork work, OpId* done) {
-    StreamRef stream;
-    ContextRef context;
-    TRY(find_stream(handle, which, &stream, &context));
-    if (done) *done = 0;
-    bool captured = false;
-    TRY(capture_instead(*context, *stream, work.node, &captured));
-    if (captured) return CUDA_SUCCESS;
-    OpId last = 0;
-    const std::lock_guard<std::mutex> lock(stream->order);
-    for (const Operation& step : work.steps) last = submit(*context, *stream, step);
-    if (done) *done = last;
-    return CUDA_SUCCESS;
-}
-
-CUresult enqueue(CUstream stream, DefaultStream which, Operation operation, OpId* done) {
-    StreamWork work;
-    work.node = node_from(operation);
-    work.steps.push_back(std::move(operation));
-    return enqueue_work(stream, which, std::move(work), done);
-}
-
-CUresult enqueue_and_wait(CUstream handle, DefaultStream which, Operation operation) {
-    StreamRef stream;
-    ContextRef context;
-    TRY(find_stream(handle, which, &stream, &context));
-    TRY(forbid_while_capturing(*context, *stream));
-    OpId op = 0;
-    {
-        const std::lock_guard<std::mutex> lock(stream->order);
-        op = submit(*context, *stream, operation);
-    }
-    context->engine->wait(op);
-    return check_context(*context);
-}
-
-CUresult destroy_stream(CUstream handle) {
-    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
-    const StreamRef stream = streams().remove(handle);
-    if (!stream) return CUDA_ERROR_INVALID_HANDLE;
-    const ContextRef context = stream->context.lock();
-    if (!context || context->destroyed.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    leave_capture(*stream);
-    close(*stream);
-    return stream->green && stream->green->destroyed.load() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
 
 void forget_streams_of(Context& context) {

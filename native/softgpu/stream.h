@@ -26,25 +26,20 @@ struct Stream {
     std::vector<Edge> frontier;
 };
 
-// What goes into a stream in one call: what runs, one after another, and the graph node that would stand for it.
-struct StreamWork {
-    std::vector<Operation> steps;
-    NodeBody node;
-};
-
 StreamRef open_stream(const ContextRef& context, StreamKind kind, unsigned flags, int priority,
                       const GreenRef& green = nullptr);
 // The stream that a caller means, and its context, alive and well.
 CUresult find_stream(CUstream handle, DefaultStream which, StreamRef* stream, ContextRef* context);
-CUresult enqueue_work(CUstream stream, DefaultStream which, StreamWork work, OpId* done = nullptr);
 // Submits to a stream that does not capture; `stream.order` is held by the caller.
 OpId submit(Context& context, Stream& stream, const Operation& operation, std::vector<OpId> after = {});
 OpId submit_to(Engine& engine, QueueId queue, const Operation& operation, const std::vector<OpId>& after);
 // What an operation put into the stream now has to come after, in other streams: the legacy stream's rule.
 std::vector<OpId> implicit_order(Context& context, Stream& stream);
-// The operations to wait for so that all that was put into the stream is done.
+// The operations to wait for so that all that was put into the stream, or into the context, is done.
 std::vector<OpId> unfinished_in(Context& context, Stream& stream);
-CUresult destroy_stream(CUstream handle);
+std::vector<OpId> unfinished_in(Context& context);
+StreamRef take_stream(CUstream handle);  // unknown from now on; null: it is already
+void close_stream(Stream& stream);       // what was submitted still completes
 // It is being destroyed. The handles stay known, so that using one is told from using what never was.
 void forget_streams_of(Context& context);
 

@@ -13,6 +13,17 @@ CUresult create(CUstream* out, unsigned flags, int priority) {
     return CUDA_SUCCESS;
 }
 
+CUresult destroy(CUstream handle) {
+    if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
+    const StreamRef stream = take_stream(handle);
+    if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+    const ContextRef context = stream->context.lock();
+    if (!context || context->destroyed.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    leave_capture(*stream);
+    close_stream(*stream);
+    return stream->green && stream->green->destroyed.load() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+}
+
 CUresult query(CUstream handle, DefaultStream which) {
     StreamRef stream;
     ContextRef context;
@@ -78,7 +89,7 @@ DRIVER_API cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int 
     return entry([&] { return create(stream, flags, priority); });
 }
 DRIVER_API cuStreamDestroy_v2(CUstream stream) {
-    return entry([&] { return destroy_stream(stream); });
+    return entry([&] { return destroy(stream); });
 }
 PLAIN_AND_PTSZ(cuStreamQuery, (CUstream stream), query(stream, which))
 PLAIN_AND_PTSZ(cuStreamSynchronize, (CUstream stream), synchronize_stream(stream, which))

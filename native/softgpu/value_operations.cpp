@@ -1,6 +1,6 @@
 #include "softgpu/value_operations.h"
 
-#include "softgpu/stream.h"
+#include "softgpu/enqueue.h"
 
 namespace softgpu {
 namespace {
