@@ -19,22 +19,6 @@ Graph = dict[str, set[str]]
 # Rooms that are tied together today. Untie one and take it from here; nothing is ever added.
 KNOWN_KNOTS: list[set[str]] = [
     {
-        "softgpu/capture",
-        "softgpu/context",
-        "softgpu/event",
-        "softgpu/kernels",
-        "softgpu/memory",
-        "softgpu/module",
-        "softgpu/pool",
-        "softgpu/stream",
-    },
-    {
-        "softgpu/engine",
-        "softgpu/engine_connection",
-        "softgpu/engine_start",
-        "softgpu/machine",
-    },
-    {
         "tenant/memory/boundary",
         "tenant/memory/care",
         "tenant/memory/handles",
