@@ -154,7 +154,7 @@ def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["4711"], "say what: --class"),
+        (["4711"], "give one of --class"),
         (["4711", "--class", "prodution"], "did you mean 'production'?"),
         (["--class", "standard"], "PID"),
         (["finetune", "--class", "standard"], ""),
@@ -167,7 +167,7 @@ def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> N
         (["4711", "--floor", "much"], "from 0% to 90%"),
         (["4711", "--slowdown", "2000%"], "from 0.1% to 1000%"),
         (["4711", "--slowdown", "5%"], "--class production"),
-        (["4711", "--class", "production", "--floor", "5%"], "those that wait"),
+        (["4711", "--class", "production", "--floor", "5%"], "standard and opportunistic"),
         (["4711", "--time-slice", "2"], "50us or 2ms"),
         (["4711", "--time-slice", "11s"], "50us or 2ms"),
         (["4711", "--time-slice", "0ms"], "50us or 2ms"),

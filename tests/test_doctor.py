@@ -194,9 +194,14 @@ def slices(refused: bool = False, granted_us: int = 100) -> dict[str, object]:
     ("production", "opportunistic", "verdict", "says"),
     [
         (slices(granted_us=1_000_000), slices(), "ok", "production 1000000 us, opportunistic 100 us"),
-        (slices(), slices(refused=True, granted_us=2048), "warn", "refused those of opportunistic"),
-        (slices(granted_us=0), slices(granted_us=0), "warn", "none for production and opportunistic"),
-        (None, slices(), "warn", "none for production"),
+        (slices(), slices(refused=True, granted_us=2048), "warn", "refused the time slices of opportunistic"),
+        (
+            slices(granted_us=0),
+            slices(granted_us=0),
+            "warn",
+            "no time slice for production and opportunistic",
+        ),
+        (None, slices(), "warn", "no time slice for production"),
     ],
 )
 def test_what_the_driver_says_to_time_slices(

@@ -68,7 +68,7 @@ def test_who_is_above_and_has_work(scene: Scene, explained: Any) -> None:
     scene.tenant(13, "stopped", TenantClass.production, busy=1).heartbeat_ns = 1
     text = explained()
     assert "GPU 0: it waits; has used 2.5 s" in text
-    assert "because production 10 (serve) is above it and has work" in text
+    assert "because production 10 (serve) is of a higher class and has work" in text
     assert not re.search("idle\\)|lenient|stopped", text)
 
 
@@ -96,22 +96,22 @@ def test_the_turn_of_an_equal(scene: Scene, explained: Any, rule: Rule) -> None:
     scene.tenant(21, "other", TenantClass.opportunistic, busy=1, holds_turn=1)
     scene.tenant(22, "higher", TenantClass.standard, busy=1, holds_turn=1)
     text = explained()
-    assert "because it is the turn of 21 (other), its equal" in text
-    assert ("turn of 22" in text) == (rule is Rule.fair)
+    assert "because the turn belongs to 21 (other), its equal" in text
+    assert ("turn belongs to 22" in text) == (rule is Rule.fair)
 
 
 def test_it_is_not_waiting(scene: Scene, explained: Any) -> None:
     scene.waiting(gate=1)
     assert "it has work and is not waiting" in explained()
     scene.waiting(gate=1, below_floor=1)
-    assert "it has got less than it was promised" in explained()
+    assert "it has got less than its floor" in explained()
 
 
 def test_without_work_it_says_what_would_happen(scene: Scene, explained: Any) -> None:
     scene.waiting(busy=0)
     scene.tenant(10, "serve", TenantClass.production, busy=1)
     text = explained()
-    assert "it has no work" in text and "with work it would wait" in text and "10 (serve)" in text
+    assert "it has no work" in text and "it would wait if it had work" in text and "10 (serve)" in text
 
 
 def test_its_standing(scene: Scene, explained: Any) -> None:
@@ -166,7 +166,7 @@ def test_json_has_it_all(scene: Scene, cotenant: Run, plain_env: dict[str, str])
     assert (about["class"], about["floor"], about["slowdown"]) == ("opportunistic", 0.05, None)
     (gpu,) = about["gpus"]
     assert (gpu["waits"], gpu["used_seconds"], gpu["busy_seconds"]) == (True, 1, 3)
-    assert gpu["why"] == ["production 10 (serve) is above it and has work"]
+    assert gpu["why"] == ["production 10 (serve) is of a higher class and has work"]
     assert about["policy"] == {"name": "guard", "daemon": None, "problem": "", "decisions": []}
 
 
@@ -189,9 +189,9 @@ def test_what_cannot_leave_the_gpu_is_all_but_what_can_move(explained: Any, scen
     slot = scene.waiting(memory_bytes=10 << 20)
     slot.memory[0].movable_bytes = 6 << 20
     slot.residence.where = segment.Where.resident
-    assert "4M of its memory cannot leave the GPU" in explained()
+    assert "4M of its memory cannot be evicted" in explained()
     slot.memory[0].movable_bytes = 10 << 20
-    assert "cannot leave the GPU" not in explained()
+    assert "cannot be evicted" not in explained()
 
 
 def test_where_the_time_of_a_burst_goes(scene: Scene, explained: Any) -> None:
@@ -201,12 +201,12 @@ def test_where_the_time_of_a_burst_goes(scene: Scene, explained: Any) -> None:
     slot.gpus[0].figures.bursts = 1000
     text = explained(10)
     assert (
-        "of a burst of 1.80 ms it waited 0.21 ms for the GPU, ran 1.49 ms and waited 0.10 ms for itself"
+        "of a burst of 1.80 ms it waited 0.21 ms for the GPU, ran 1.49 ms and waited 0.10 ms for its own CPU"
         in text
     )
-    assert "nobody else was at work" not in text
+    assert "no other tenant was at work" not in text
     slot.pace[0].now_ns, slot.pace[0].alone_ns = 120_000, 100_000
-    assert "its operations take 20% more GPU time than when nobody else was at work" in explained(10)
+    assert "its operations take 20% more GPU time than when no other tenant was at work" in explained(10)
 
 
 def test_a_job_that_passes_gates_has_no_breakdown(scene: Scene, explained: Any) -> None:

@@ -33,8 +33,8 @@ def test_what_is_said_stands_in_the_segment_and_the_rest_stays(
     done = cotenant("ctl", "--headroom", "2G", "--host-memory", "64G", "--stay", "1.5s", env=plain_env)
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
-        "2G of it are kept free for the classes above; they pin up to 64G on the host; "
-        "one that has come back stays for 1500 ms\n"
+        "2G of it are kept free for the higher classes; the tenants pin up to 64G on the host; "
+        "a restored tenant stays for 1500 ms\n"
     )
     assert cotenant("ctl", "--headroom", "none", env=plain_env).returncode == 0
     now = header(path).crowding

@@ -413,4 +413,4 @@ def test_what_keeps_the_daemon_away_is_said_and_stops_nothing(
     path.write_bytes(b"no segment")
     look_after(path, "fair", no_daemon=True)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"cotenant: no daemon looks after {path}, the rules go on without it: ")
+    assert line.startswith(f"cotenant: no daemon runs for {path}, the rules go on without it: ")

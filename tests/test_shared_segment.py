@@ -103,7 +103,7 @@ def test_a_group_keeps_others_out(cotenant: Run, place: Path) -> None:
     [
         (["--allow", "nobody-of-that-name=production"], "unknown user", "WHO is"),
         (["--allow", "@nobody-of-that-name=production"], "unknown group", "name or number"),
-        (["--allow", "0"], "says nothing of anybody", "WHO=WHAT"),
+        (["--allow", "0"], "names no value", "WHO=WHAT"),
         (["--allow", "0=prodution"], "unknown class 'prodution'", "did you mean 'production'?"),
         (["--allow", "0=standard", "--allow", "root=production"], "named twice", ""),
         (["--limit", "0=lots"], "no memory limit", "20G"),

@@ -119,7 +119,7 @@ def test_run_says_that_a_planted_lock_keeps_the_daemon_away(cotenant: Run, env: 
     done = cotenant("run", "--", "echo", "ran", env=env)
     assert (done.returncode, done.stdout) == (0, "ran\n")
     (line,) = done.stderr.splitlines()
-    assert "no daemon looks after" in line and what in line and "hint: have it removed" in line
+    assert "no daemon runs for" in line and what in line and "hint: have it removed" in line
 
 
 @as_root
@@ -131,7 +131,7 @@ def test_run_says_that_a_planted_report_keeps_the_daemon_from_telling(
     done = cotenant("run", "--", "true", env=env)
     assert done.returncode == 0
     (line,) = done.stderr.splitlines()
-    assert "cannot say what it does" in line and what in line and "hint: have it removed" in line
+    assert "cannot write its report" in line and what in line and "hint: have it removed" in line
 
 
 @pytest.mark.parametrize("plant", PLANTERS)

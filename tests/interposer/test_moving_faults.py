@@ -307,7 +307,7 @@ def test_what_a_pause_that_was_stopped_half_way_says(
         one.tell(f"add alloc {32 * MiB}", "added")
     for lasting, said in (
         (False, "192M on the host\n"),
-        (True, "128M on the host; 64M have not left yet: a call of the driver failed, and they try again\n"),
+        (True, "128M on the host; 64M are not evicted yet: a driver call failed; the tenant tries again\n"),
     ):
         machine.faults.arm("cuMemcpyDtoHAsync_v2", 6, lasting=lasting)
         done = cotenant("pause", str(one.pid), env=softgpu_env)

@@ -65,7 +65,7 @@ def pause(cotenant: Run, one: Tenant) -> str:
 def resume(cotenant: Run, one: Tenant) -> None:
     done = cotenant("resume", pid_of(one), env=one.env)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.endswith("goes on\n")
+    assert done.stderr.endswith("runs on\n")
 
 
 def test_every_kind_of_memory_comes_back_whole(job: Tenant, cotenant: Run, tenants_now: TenantsNow) -> None:
@@ -114,7 +114,7 @@ def test_its_memory_is_free_for_others_meanwhile(job: Tenant, tenant: Start, cot
     tell(other, "info", f"{1024 * MiB} {1024 * MiB}")
     tell(other, "memory.pieces.append((int(check(driver.cuMemAlloc(900 << 20))), b'')); say(1)", "1")
     done = cotenant("resume", pid_of(job), "--wait", "0", env=job.env)
-    assert "comes back when 600M of the GPU's memory are free" in done.stderr
+    assert "is restored when 600M of the GPU's memory are free" in done.stderr
     tell(job, "say('runs')", "runs")  # what needs no GPU goes on
     job.say("check")
     tell(other, "free", "freed")

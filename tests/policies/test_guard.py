@@ -311,7 +311,7 @@ def test_it_says_what_it_does_in_numbers() -> None:
     plant.play(guard, 5)
     lines = guard.explain(PRODUCTION)
     assert "operation takes 100." in lines[-1] or "operation takes 9" in lines[-1]
-    assert any("promised are 5.0%" in line and "shut" in line for line in lines)
+    assert any("its promise is 5.0%" in line and "shut" in line for line in lines)
     assert guard.explain(NEIGHBOUR) == lines
     assert guard.explain(99) == []
     plant.play(guard, 120)

@@ -175,7 +175,7 @@ def command(
         what = "a policy is" if policy is not None else "capacity, headroom, host memory and stay are"
         raise Problem(f"{what} for all tenants", "leave the process number out", USAGE)
     if not wanted:
-        hint = "say what: --class, --weight, --slowdown, --floor, --memory, --time-slice"
+        hint = "give one of --class, --weight, --slowdown, --floor, --memory, --time-slice"
         raise Problem("nothing to change", hint, USAGE)
     change(path, pid, wanted)
     narrate(f"tenant {pid}: {', '.join(in_words(name, value) for name, value in wanted.items())}")
@@ -187,7 +187,7 @@ def change_policy(path: Path, name: str) -> None:
     try:
         segment.choose_policy(path, choice.for_segment(name))
     except FileNotFoundError:
-        raise Problem(f"there is no segment {path}", "the first `cotenant run` makes it") from None
+        raise Problem(f"there is no segment {path}", "the first `cotenant run` creates it") from None
     except segment.BadSegment as error:
         raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
     narrate(f"the policy is {name} now")
@@ -215,7 +215,7 @@ def change(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
             again += AGAIN_SECONDS
             segment.ask(path, pid, wanted)
         if time.monotonic() > deadline:
-            raise Problem(f"tenant {pid} does not answer", "is it stopped? It changes when it goes on")
+            raise Problem(f"tenant {pid} does not answer", "if it is stopped, it changes when it runs on")
         time.sleep(0.01)
 
 
@@ -230,7 +230,9 @@ def check_against_class(path: Path, pid: int, wanted: Mapping[str, int]) -> None
     if wanted.get("slowdown") and not is_production:
         raise Problem("only a production job has a slowdown", "cotenant ctl PID --class production", USAGE)
     if wanted.get("floor") and is_production:
-        raise Problem("a production job needs no floor", "--floor is for those that wait for it", USAGE)
+        raise Problem(
+            "a production job needs no floor", "--floor is for standard and opportunistic jobs", USAGE
+        )
 
 
 def check_against_rights(path: Path, pid: int, wanted: Mapping[str, int]) -> None:

@@ -64,8 +64,10 @@ def command(policy: str | None, linger: float, segment_file: Path | None) -> Non
         held = lock.acquire(path)
         if held is None:
             if named is not None:
-                raise Problem(f"a daemon looks after {path} already", "cotenant ctl --policy NAME", USAGE)
-            narrate(f"a daemon looks after {path} already")
+                raise Problem(
+                    f"a daemon ticks the policy of {path} already", "cotenant ctl --policy NAME", USAGE
+                )
+            narrate(f"a daemon ticks the policy of {path} already")
             return
         try:
             attachment = Attachment(path)

@@ -156,7 +156,7 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
         if gpu["has_work"] or gpu["why"]:
             yield from (f"  because {why}" for why in gpu["why"])
         if gpu["waits"] and not gpu["why"]:
-            yield "  its gate is being opened in this moment"
+            yield "  its gate is being opened right now"
         if gpu["breakdown"]:
             yield from (f"  {line}" for line in gpu["breakdown"]["text"])
         if about["policy"]["daemon"] is not None:
@@ -182,24 +182,26 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
 def memory_in_words(memory: dict[str, Any], pid: int) -> Iterator[str]:
     size = units.size_shown
     if memory["where"] in ("away", "returning"):
-        why = "paused by hand" if memory["held"] else "away: others need the room"
+        why = "paused by hand" if memory["held"] else "evicted: other tenants need the space"
         yield f"{why}: {size(memory['host_bytes'])} of its memory are on the host"
         if memory["held"]:
-            yield f"  `cotenant resume {pid}` lets it go on"
+            yield f"  `cotenant resume {pid}` resumes it"
         elif memory["wanted_bytes"]:
-            yield f"  it comes back when there is room for {size(memory['wanted_bytes'])}"
+            yield f"  it is restored when there is space for {size(memory['wanted_bytes'])}"
     elif memory["wanted_bytes"]:
         yield f"it waits for {size(memory['wanted_bytes'])} of the GPU's memory"
     if memory["where"] != "pinned" and memory["pinned_bytes"]:
-        yield f"{size(memory['pinned_bytes'])} of its memory cannot leave the GPU"
+        yield f"{size(memory['pinned_bytes'])} of its memory cannot be evicted"
     if memory["times_left"]:
-        spared = f", {size(memory['dropped_bytes'])} were not in use" if memory["dropped_bytes"] else ""
+        spared = (
+            f", {size(memory['dropped_bytes'])} were free and not copied" if memory["dropped_bytes"] else ""
+        )
         took = memory["transfer_seconds"]
-        lasted = f"; leaving and coming back took {took:.2f} s the last time" if took else ""
+        lasted = f"; eviction and restore took {took:.2f} s the last time" if took else ""
         times = "once" if memory["times_left"] == 1 else f"{memory['times_left']} times"
-        yield f"its memory has left the GPU {times}: {size(memory['saved_bytes'])} copied{spared}{lasted}"
+        yield f"its memory was evicted {times}: {size(memory['saved_bytes'])} copied{spared}{lasted}"
     if memory["refusal"]:
-        yield f"it did not leave when it last should have: {memory['refusal']}"
+        yield f"its last eviction was refused: {memory['refusal']}"
 
 
 def standing(about: dict[str, Any]) -> Iterator[str]:
@@ -222,8 +224,6 @@ def on_gpu(gpu: dict[str, Any]) -> str:
     if gpu["waits"]:
         return f"it waits; {used}"
     if gpu["has_work"]:
-        ahead = (
-            ", ahead of the classes above: it has got less than it was promised" if gpu["below_floor"] else ""
-        )
+        ahead = ", ahead of the higher classes: it has got less than its floor" if gpu["below_floor"] else ""
         return f"it has work and is not waiting{ahead}; {used}"
-    return f"it has no work; {used}" + ("; with work it would wait" if gpu["why"] else "")
+    return f"it has no work; {used}" + ("; it would wait if it had work" if gpu["why"] else "")

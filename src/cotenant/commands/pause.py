@@ -38,5 +38,5 @@ def command(pid: int, segment_file: Path | None) -> None:
     stays = f"; {units.size_shown(left)} that cannot move stay on the GPU" if left else ""
     if stuck:
         why = segment.REFUSALS.get(tenant.refusal, "it refused")
-        stays += f"; {units.size_shown(stuck)} have not left yet: {why}, and they try again"
+        stays += f"; {units.size_shown(stuck)} are not evicted yet: {why}; the tenant tries again"
     narrate(f"{pid} ({tenant.program}) is paused: {units.size_shown(tenant.host_bytes)} on the host{stays}")

@@ -42,7 +42,7 @@ def command(pid: int, wait_seconds: float, segment_file: Path | None) -> None:
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     tenant = pausing.resume(path, pid, wait_seconds)
     if tenant.where == segment.Where.resident:
-        narrate(f"{pid} ({tenant.program}) goes on")
+        narrate(f"{pid} ({tenant.program}) runs on")
     else:
         need = units.size_shown(tenant.host_bytes)
-        narrate(f"{pid} ({tenant.program}) comes back when {need} of the GPU's memory are free")
+        narrate(f"{pid} ({tenant.program}) is restored when {need} of the GPU's memory are free")

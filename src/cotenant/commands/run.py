@@ -182,7 +182,7 @@ def only_for_its_class(
     is_production = tenant_class == classes.TenantClass.production.name
     hint = "add --class production"
     slowdown = fits("slowdown", slowdown, is_production, "--slowdown is for production jobs", hint)
-    problem, hint = "--floor is for those that yield to production", "leave it out for a production job"
+    problem, hint = "--floor is for standard and opportunistic jobs", "leave it out for a production job"
     return slowdown, fits("floor", floor, not is_production, problem, hint)
 
 
@@ -197,9 +197,9 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
             start.unless_running(path, os.environ)
     except Problem as problem:
         why = f"{problem.message}; hint: {problem.hint}"
-        narrate(f"cotenant: no daemon looks after {path}, the rules go on without it: {why}")
+        narrate(f"cotenant: no daemon runs for {path}, the rules go on without it: {why}")
     except (OSError, segment.BadSegment) as error:
-        narrate(f"cotenant: no daemon looks after {path}, the rules go on without it: {error}")
+        narrate(f"cotenant: no daemon runs for {path}, the rules go on without it: {error}")
 
 
 def show(before: Mapping[str, str], after: Mapping[str, str], words: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ from cotenant.terminal import console, printable, say
 Value = TypeVar("Value")
 
 WHO_HINT = "WHO is a user's name or number, @ and a group's, or * for everybody who is not named"
-NAMED_SEGMENT_HINT = "`cotenant segment create` makes one"
+NAMED_SEGMENT_HINT = "`cotenant segment create` creates one"
 
 folder_argument = click.argument(
     "folder", metavar="[FOLDER]", type=click.Path(path_type=Path), default=segment.SHARED
@@ -133,7 +133,9 @@ def create(
         hint = "`cotenant segment rights` changes it; remove the folder when no tenant runs"
         raise Problem(f"{folder} exists already", hint) from None
     except (OSError, segment.BadSegment) as error:
-        raise Problem(f"cannot make {folder}: {error}", "is its folder there, and writable?") from None
+        raise Problem(
+            f"cannot create {folder}: {error}", "check that its parent folder exists and is writable"
+        ) from None
     narrate(f"{folder}: {count(len(shared_gpus), 'GPU')}, {count(len(rights), 'right')}")
     if not segment.is_in_memory(folder):
         narrate(
@@ -159,7 +161,7 @@ def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
     """
     folder = folder.absolute()
     if not (allowed or limits):
-        raise Problem("nothing to change", "say what: --allow WHO=CLASS, --limit WHO=SIZE", USAGE)
+        raise Problem("nothing to change", "give --allow WHO=CLASS or --limit WHO=SIZE", USAGE)
     best = by_who(allowed, lambda text: None if text == "any" else class_value(text))
     most = by_who(limits, units.encoded_limit_or_none)
     with opened(folder) as there, there.writable_header() as header:
@@ -283,7 +285,7 @@ def by_who(settings: Sequence[str], value: Callable[[str], Value]) -> dict[Who, 
     for setting in settings:
         name, equals, said = setting.partition("=")
         if not equals:
-            raise Problem(f"'{setting}' says nothing of anybody", "write WHO=WHAT; " + WHO_HINT, USAGE)
+            raise Problem(f"'{setting}' names no value", "write WHO=WHAT; " + WHO_HINT, USAGE)
         who = who_value(name)
         if who in found:
             raise Problem(f"'{name}' is named twice", WHO_HINT, USAGE)

@@ -115,7 +115,7 @@ def command(
         print_workloads()
         return
     if not workload:
-        raise Problem("no workload given", "cotenant simulate --list shows those that are shipped", USAGE)
+        raise Problem("no workload given", "cotenant simulate --list shows the shipped workloads", USAGE)
     if seconds is not None and not 1e-6 <= seconds <= 1e7:
         raise Problem(
             f"{seconds:g} seconds cannot be simulated", "give a number from 0.000001 to 10000000", USAGE
@@ -130,7 +130,7 @@ def command(
         pictures.require_matplotlib()
     for target in filter(None, (plot, trace)):
         if not target.absolute().parent.is_dir():
-            raise Problem(f"there is no folder {target.parent}", "make it, or choose another", USAGE)
+            raise Problem(f"there is no folder {target.parent}", "create it, or choose another", USAGE)
     spans = MOST_SPANS // len(wanted) if trace else 0
     recording = Recording(TIMELINE_PLACES if plot else 0, TIMELINE_S, spans)
     study = Study(from_items(workload), gpu, seconds, seed, recording)

@@ -182,7 +182,7 @@ def new_file(output: Path | None, force: bool) -> Path:
     if output.exists() and not force:
         raise Problem(f"{output} exists", "name another file, or add --force", USAGE)
     if not output.absolute().parent.is_dir():
-        raise Problem(f"there is no folder {output.parent}", "make it, or choose another", USAGE)
+        raise Problem(f"there is no folder {output.parent}", "create it, or choose another", USAGE)
     return output
 
 
@@ -199,7 +199,7 @@ def put(target: Path, write: Callable[[Path], None]) -> None:
     except OSError as error:
         reason = (error.strerror or "it cannot be written").lower()
         raise Problem(
-            f"cannot write {target}: {reason}", "is there room, and is the folder yours?", FAILED
+            f"cannot write {target}: {reason}", "check the free space and the folder's permissions", FAILED
         ) from None
 
 
@@ -210,7 +210,7 @@ def load(file: Path) -> Trace:
     if trace.damage:
         narrate(f"warning: {file}: {trace.damage}")
     if trace.lost:
-        narrate(f"warning: {file}: {trace.lost} operations came too fast and are not in it")
+        narrate(f"warning: {file}: {trace.lost} operations came too fast for the recorder and are missing")
     return trace
 
 

@@ -29,15 +29,15 @@ def unless_running(path: Path, environment: Mapping[str, str]) -> None:
         try:
             kept[POLICY] = choice.for_segment(name)
         except Problem as problem:
-            narrate(f"cotenant: {POLICY}: {problem.message}: the default policy goes on in its place")
+            narrate(f"cotenant: {POLICY}: {problem.message}: the default policy is used instead")
     if LINGER in kept and not is_length(kept[LINGER]):
         narrate(
-            f"cotenant: {LINGER}: '{kept.pop(LINGER)}' is no number of seconds: the default goes on in its place"
+            f"cotenant: {LINGER}: '{kept.pop(LINGER)}' is no number of seconds: the default is used instead"
         )
     try:
         report.check(path)
     except Problem as problem:
-        narrate(f"cotenant: the daemon cannot say what it does: {problem.message}; hint: {problem.hint}")
+        narrate(f"cotenant: the daemon cannot write its report: {problem.message}; hint: {problem.hint}")
     spawn(path, kept)
 
 

@@ -122,7 +122,7 @@ def crew(folder: Path, software: bool | None, narrate: Narrate) -> Iterator[Crew
             if software is not None:
                 raise
             reason = problem.message.splitlines()[-1].strip()
-            narrate(f"no NVIDIA GPU to use, so the software GPU ({reason})", 0.0)
+            narrate(f"no NVIDIA GPU found, the demo uses the software GPU ({reason})", 0.0)
             device = SOFTGPU_DEVICE
             first = start("production", None, device)
             ready = first.answer()

@@ -11,11 +11,13 @@ from cotenant.gpus import naming
 
 def gpu_list(machine: Machine) -> Finding:
     if machine.driver_file is None:
-        return Finding("gpu", "fail", "without a driver there is no GPU", "see the driver")
+        return Finding("gpu", "fail", "without a driver there is no GPU", "see the check driver")
     if machine.listed is None:
-        return Finding("gpu", "warn", "NVML is not there: GPUs cannot be listed", "install libnvidia-ml.so.1")
+        return Finding(
+            "gpu", "warn", "NVML is not installed: GPUs cannot be listed", "install libnvidia-ml.so.1"
+        )
     if not machine.listed:
-        return Finding("gpu", "fail", "NVML lists no GPU", "look at `nvidia-smi` and the container's devices")
+        return Finding("gpu", "fail", "NVML lists no GPU", "check `nvidia-smi` and the container's devices")
     visible = naming.visible_now(machine.environment)
     facts = {"gpus": [vars(gpu) for gpu in machine.listed], "visible": visible}
     if visible == []:
@@ -35,7 +37,7 @@ def mps(machine: Machine) -> Finding:
             "mps",
             "warn",
             f"{pipe} is there, but no control daemon in this PID namespace",
-            "where a stopped MPS left it, remove it: programs would wait for its server",
+            "if a stopped MPS left it behind, remove it: programs would wait for its server",
             facts,
         )
     return Finding(

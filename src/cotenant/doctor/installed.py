@@ -29,7 +29,7 @@ def package(machine: Machine) -> Finding:
     return Finding(
         "package",
         "ok",
-        f"native parts in {native_files.folder()}",
+        f"native files in {native_files.folder()}",
         facts={"folder": str(native_files.folder())},
     )
 

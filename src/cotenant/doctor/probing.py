@@ -30,15 +30,15 @@ def self_test(machine: Machine) -> Finding:
     facts: dict[str, Any] = {"plain": alone, "interposed": inside}
     if alone is None:
         return Finding(
-            "self-test", "fail", f"without the interposer: {why_alone}", "mend the driver first", facts
+            "self-test", "fail", f"without the interposer: {why_alone}", "repair the driver first", facts
         )
     if inside is None:
         return Finding(
             "self-test", "fail", f"through the interposer: {why_inside}", "report it as a bug", facts
         )
     if not inside.get("interposed"):
-        fix = "is the probe's loader told to ignore LD_PRELOAD (set-user-ID, capabilities)?"
-        return Finding("self-test", "fail", "the interposer was not in the way", fix, facts)
+        fix = "the loader may ignore LD_PRELOAD for the probe (set-user-ID, capabilities)"
+        return Finding("self-test", "fail", "the interposer was not loaded", fix, facts)
     # The probe launches in turns through the interposer and past it: in one process the noise is the same.
     cause = (
         f"{inside['launches']} launches on {inside['device']}: {inside['ns_per_launch']:.0f} ns each, of which the "
@@ -70,17 +70,21 @@ def judged_slices(facts: dict[str, Any]) -> Finding:
     refused = [name for name, slice_ in facts.items() if slice_ and slice_["refused"]]
     unasked = [name for name, slice_ in facts.items() if not slice_ or not slice_["granted_us"]]
     consequence = (
-        "a long kernel of an opportunistic job is not cut when production comes, but runs to its end"
+        "a long kernel of an opportunistic job is not cut when production has work, but runs to its end"
     )
     if refused:
-        cause = f"the driver refused those of {' and '.join(refused)}: {consequence}"
+        cause = f"the driver refused the time slices of {' and '.join(refused)}: {consequence}"
         return Finding(
             "time-slices", "warn", cause, "keep opportunistic kernels short, or try another driver", facts
         )
     if unasked:
-        cause = f"the driver set none for {' and '.join(unasked)}: {consequence}"
+        cause = f"the driver set no time slice for {' and '.join(unasked)}: {consequence}"
         return Finding(
-            "time-slices", "warn", cause, "is MPS on, or is it a driver newer than Cotenant?", facts
+            "time-slices",
+            "warn",
+            cause,
+            "check whether MPS runs, and whether the driver is newer than this Cotenant",
+            facts,
         )
     granted = ", ".join(f"{name} {slice_['granted_us']} us" for name, slice_ in facts.items())
     return Finding("time-slices", "ok", f"granted: {granted}", facts=facts)

@@ -31,8 +31,8 @@ def shared_memory(machine: Machine) -> Finding:
             return Finding("shared-memory", "fail", f"{folder} is not writable", fix, facts)
         if free < segment.SEGMENT_BYTES:
             cause = f"{folder} has {free} bytes left, a segment needs {segment.SEGMENT_BYTES}"
-            return Finding("shared-memory", "fail", cause, "make room (docker run --shm-size)", facts)
-        return Finding("shared-memory", "ok", f"{path} will be made by the first run", facts=facts)
+            return Finding("shared-memory", "fail", cause, "free some space (docker run --shm-size)", facts)
+        return Finding("shared-memory", "ok", f"the first run creates {path}", facts=facts)
     except segment.BadSegment as error:
         fix = f"when no tenant runs: rm {path}; or name another file in COTENANT_SEGMENT"
         return Finding("shared-memory", "fail", str(error), fix, facts)
@@ -43,5 +43,5 @@ def shared_memory(machine: Machine) -> Finding:
     facts |= {"slots": segment.SLOTS, "in_use": used, "lost": seen.lost}
     cause = f"{path}: {used} of {segment.SLOTS} slots in use, {seen.lost} of dead owners"
     if used == segment.SLOTS:
-        return Finding("shared-memory", "fail", cause, "end some tenants: a new one has no slot", facts)
+        return Finding("shared-memory", "fail", cause, "end some tenants: a new tenant gets no slot", facts)
     return Finding("shared-memory", "ok", cause, facts=facts)

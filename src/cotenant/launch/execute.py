@@ -29,8 +29,8 @@ def find_program(name: str, environment: Mapping[str, str]) -> str:
         elif os.sep in name and os.path.isdir(file):
             blocked = "it is a directory"
     if blocked:
-        raise Problem(f"cannot run '{name}': {blocked}", "is it a program?", NOT_EXECUTABLE)
-    raise Problem(f"cannot run '{name}': no such program", "look at its spelling and at PATH", NOT_FOUND)
+        raise Problem(f"cannot run '{name}': {blocked}", "check that it is a program", NOT_EXECUTABLE)
+    raise Problem(f"cannot run '{name}': no such program", "check its spelling and PATH", NOT_FOUND)
 
 
 def become(file: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

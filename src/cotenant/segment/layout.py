@@ -30,8 +30,8 @@ REFUSALS = {
     1: "a graph was being captured",
     2: "its work on the GPU did not end in time",
     3: "the host memory budget is used up",
-    4: "the host memory could not be had",
-    5: "a call of the driver failed",
+    4: "the host memory could not be allocated",
+    5: "a driver call failed",
 }
 
 

@@ -71,7 +71,7 @@ class Tenant:
     host_bytes: int = 0  # of its GPU memory that lies in host memory now
     where: Where = Where.pinned
     held: bool = False  # by hand: it stays away
-    refusal: int = 0  # why it did not leave when it last should have: REFUSALS
+    refusal: int = 0  # why its last eviction was refused: REFUSALS
     refused_ns: int = 0
     waiting_since_ns: int = 0  # for room in the GPU's memory; 0: it does not wait
     wanted_bytes: int = 0

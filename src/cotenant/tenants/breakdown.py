@@ -61,10 +61,10 @@ def _of_sums(
 
 
 def in_words(found: Breakdown) -> Iterator[str]:
-    parts = [f"ran {found.run_us / 1000:.2f} ms", f"waited {found.gap_us / 1000:.2f} ms for itself"]
+    parts = [f"ran {found.run_us / 1000:.2f} ms", f"waited {found.gap_us / 1000:.2f} ms for its own CPU"]
     if found.wait_us is not None:
         parts.insert(0, f"waited {found.wait_us / 1000:.2f} ms for the GPU")
     yield f"of a burst of {found.burst_us / 1000:.2f} ms it {', '.join(parts[:-1])} and {parts[-1]}"
     if found.slower is not None:
         more = f"{abs(found.slower):.0%} {'more' if found.slower >= 0 else 'less'}"
-        yield f"its operations take {more} GPU time than when nobody else was at work"
+        yield f"its operations take {more} GPU time than when no other tenant was at work"

@@ -31,9 +31,9 @@ def change(path: Path, wanted: Change) -> None:
             apply(header, wanted)
             segment.seal(header)
     except FileNotFoundError:
-        raise Problem(f"there is no segment {path}", "the first `cotenant run` makes it") from None
+        raise Problem(f"there is no segment {path}", "the first `cotenant run` creates it") from None
     except PermissionError:
-        raise Problem(f"{path} is not writable", "it is its owner's to change") from None
+        raise Problem(f"{path} is not writable", "only its owner can change it") from None
     except segment.BadSegment as error:
         raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
 
@@ -44,13 +44,15 @@ def in_words(wanted: Change) -> Iterator[str]:
     if wanted.capacity is not None:
         yield f"the tenants share {size_shown(wanted.capacity) if wanted.capacity else 'all'} of each GPU's memory"
     if wanted.headroom is not None:
-        yield f"{size_shown(wanted.headroom)} of it are kept free for the classes above"
+        yield f"{size_shown(wanted.headroom)} of it are kept free for the higher classes"
     if wanted.host_memory is not None:
         most = size_shown(wanted.host_memory) if wanted.host_memory else "a quarter of the machine's memory"
-        yield f"they pin up to {most} on the host"
+        yield f"the tenants pin up to {most} on the host"
     if wanted.stay_ms is not None:
-        length = f"{wanted.stay_ms} ms" if wanted.stay_ms else "ten times as long as moving takes"
-        yield f"one that has come back stays for {length}"
+        length = (
+            f"{wanted.stay_ms} ms" if wanted.stay_ms else "ten times as long as its eviction and restore take"
+        )
+        yield f"a restored tenant stays for {length}"
 
 
 def apply(header: segment.Header, wanted: Change) -> None:

@@ -50,7 +50,7 @@ def ask(path: Path, pid: int, hold: bool) -> segment.Tenant:
     while "hold" in (tenant := tenant_with(path, pid)).asked:
         # While it moves, it takes no requests.
         if time.monotonic() > deadline and tenant.where not in (Where.leaving, Where.returning):
-            raise Problem(f"tenant {pid} does not answer", "is it stopped? It changes when it goes on")
+            raise Problem(f"tenant {pid} does not answer", "if it is stopped, it changes when it runs on")
         time.sleep(0.005)
     return tenant
 
@@ -91,8 +91,8 @@ def resume(path: Path, pid: int, wait_seconds: float) -> segment.Tenant:
 
 REMEDIES = {
     1: "try again when the capture has ended",
-    2: "does it wait on the GPU for something that it does itself? Try again later",
+    2: "its work on the GPU may wait for its own CPU; try again later",
     3: "cotenant ctl --host-memory SIZE raises the budget of all tenants",
     4: "free some of the machine's memory",
-    5: "it goes on as if nothing had been; `cotenant explain PID` shows how it stands",
+    5: "it runs on as before; `cotenant explain PID` says more",
 }

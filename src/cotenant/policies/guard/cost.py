@@ -271,8 +271,8 @@ class Meter:
             self.alone = Alone(window.cost, now_us, mhz=window.mhz)
             what = f"{window.bursts} bursts" if window.bursts else "a job that was never idle"
             self.say(
-                f"Learned from {what} that an operation takes {window.cost:.1f} us of GPU time while nobody "
-                "below runs."
+                f"Learned from {what} that an operation takes {window.cost:.1f} us of GPU time while no lower "
+                "class runs."
             )
             return True
         before = self.alone.cost

@@ -82,11 +82,7 @@ class Job:
 
     @property
     def standing(self) -> str:
-        stated = (
-            "Its promise is being looked after"
-            if self.promise
-            else "No slowdown was stated for it (--slowdown)"
-        )
+        stated = "It has a promise" if self.promise else "No slowdown was stated for it (--slowdown)"
         return f"{stated}: {in_words(self.position)}."
 
     def see(self, tenant: Tenant, now_us: float, step_us: float = 0.0) -> None:
@@ -174,9 +170,9 @@ class Job:
             if clock > 0.002
             else ""
         )
-        beside = "while others run in its pauses" if full == STRICT else "beside others"
+        beside = "while others run in its gaps" if full == STRICT else "beside others"
         self.say(
-            f"It is slowed down by {slowdown:.1%} {beside}, promised are {promise.limit:.1%}: "
+            f"It is slowed down by {slowdown:.1%} {beside}, its promise is {promise.limit:.1%}: "
             f"{in_words(promise.position)} now (before: {in_words(before)}).{by_clock}"
         )
 
@@ -206,12 +202,12 @@ class Job:
         if self.level != before:
             seconds = (now_us - self.since_us) / 1e6
             self.say(
-                f"It was slowed down by {mean:.1%} over the last {seconds:.1f} s, harmless are {HARMLESS:.0%}: "
+                f"It was slowed down by {mean:.1%} over the last {seconds:.1f} s, the limit is {HARMLESS:.0%}: "
                 f"{in_words(self.level)} now (before: {in_words(before)})."
             )
         elif mean - doubt > REMARKABLE:
             self.say(
-                f"It is slowed down by over {REMARKABLE:.0%} although those below run only in its pauses; with a "
+                f"It is slowed down by over {REMARKABLE:.0%} although lower classes run only in its gaps; with a "
                 "stated promise (--slowdown) they would be shut for a part of the time."
             )
         self.slowdowns = []
@@ -250,7 +246,7 @@ class Job:
         if window is None or window.bursts < TRIAL_BURSTS or self.alone.slowdown(window.cost) <= GROSS:
             return
         self.end_company()
-        self.say(f"Company was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.level)} now.")
+        self.say(f"Overlap was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.level)} now.")
 
     def end_company(self) -> None:
         self.return_to_strict()

@@ -161,7 +161,7 @@ class Guard(Policy):
         for job in self.jobs.values():
             if job.position > STRICT:
                 job.return_to_strict()
-                job.say(f"Company brought those below {gain:+.1%}: {in_words(job.position)} now.")
+                job.say(f"Overlap brought the lower classes {gain:+.1%}: {in_words(job.position)} now.")
 
     def calibrate(self, below: Below, now_us: float) -> None:
         since_us = self.calibrating_since_us
@@ -176,8 +176,8 @@ class Guard(Policy):
             if not is_free and not self.allowance.is_enough:
                 for job in needing:
                     job.say(
-                        f"What it costs alone is to be looked at, but others were shut for {SHARE:.0%} of their time "
-                        "for that already, which is the most."
+                        f"Its cost alone should be measured again, but the lower classes were shut for {SHARE:.0%} of "
+                        "their time for that already, which is the most."
                     )
                 return
             self.calibrating_since_us = now_us

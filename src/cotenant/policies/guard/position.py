@@ -76,7 +76,7 @@ def in_words(position: float) -> str:
     if position < STRICT:
         return f"others are shut {STRICT - position:.0%} of the time"
     if position == STRICT:
-        return "others run in its pauses"
+        return "others run in its gaps"
     if position < TOLERANT:
         return f"others may overlap {position - STRICT:.0%} of the time"
     return "others may always overlap"
