@@ -30,6 +30,9 @@ struct Standing {
     bool below_floor;    // it has got less than it was promised
 };
 
+// It cannot use a turn, so it keeps none from its equals.
+inline bool is_barred(bool is_shut, bool over_rate, bool below_floor) { return !below_floor && (is_shut || over_rate); }
+
 inline bool may_run(uint32_t rule, const Standing& tenant) {
     if (!is_gated(rule, tenant.tenant_class)) return true;
     if (tenant.below_floor) return true;

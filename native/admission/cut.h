@@ -40,4 +40,22 @@ inline bool shall_cut(bool cuts_now, float rest_us, float cut_cost_us) {
     return rest_us > (cuts_now ? cut_cost_us / kFirmly : cut_cost_us * kFirmly);
 }
 
+// Whether a tenant's kernels are cut, from look to look.
+class Cutting {
+ public:
+    // Since the last look these have run, or are about to.
+    void look(double now_us, double sum_us, double sum_of_squares, float cut_cost_us) {
+        recent_.pass(now_us - looked_us_);
+        looked_us_ = now_us;
+        recent_.saw(sum_us, sum_of_squares);
+        cuts_ = shall_cut(cuts_, recent_.rest_us(), cut_cost_us);
+    }
+    bool cuts() const { return cuts_; }
+
+ private:
+    RecentKernels recent_;
+    double looked_us_ = 0;
+    bool cuts_ = false;
+};
+
 }  // namespace admission

@@ -28,4 +28,32 @@ class Share {
     bool in_credit_ = false;
 };
 
+// A tenant's rate, which it may not exceed, and its floor, which it was promised; 0: none. What is set anew remembers
+// nothing from before.
+class Budgets {
+ public:
+    // `used_us`: GPU time charged; `did_us`: work that got done.
+    void pass(float rate, float floor, float elapsed_us, float used_us, float did_us) {
+        pass(rate_, rate, elapsed_us, used_us);
+        pass(floor_, floor, elapsed_us, did_us);
+        over_rate_ = rate > 0 && !rate_.in_credit();
+        below_floor_ = floor > 0 && floor_.in_credit();
+    }
+    bool over_rate() const { return over_rate_; }
+    bool below_floor() const { return below_floor_; }
+    const Share& of_rate() const { return rate_; }
+    const Share& of_floor() const { return floor_; }
+
+ private:
+    static void pass(Share& share, float of, float elapsed_us, float used_us) {
+        if (of > 0)
+            share.pass(of, elapsed_us, used_us);
+        else
+            share = Share();
+    }
+
+    Share rate_, floor_;
+    bool over_rate_ = false, below_floor_ = false;
+};
+
 }  // namespace admission

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "admission/company.h"
 #include "sim/gpu.h"
 
 namespace sim {
@@ -61,19 +62,19 @@ bool Gpu::must_pass_gate(Tenant& t, double launched_us) {
 
 void Gpu::note_length(Tenant& t) {
     if (is_copy(t.kind)) return;
-    t.recent_kernels.pass(now_ - t.noted_us);
-    t.noted_us = now_;
     double piece = t.kind == Kind::graph ? std::min(t.op_us, std::max(knobs.gate_every_us, kShortestInnerUs)) : t.op_us;
-    t.recent_kernels.saw(t.op_us, t.op_us * piece);
-    t.cuts = admission::shall_cut(t.cuts, t.recent_kernels.rest_us(), admission::kCutCostUs);
+    t.cutting.look(now_, t.op_us, t.op_us * piece, admission::kCutCostUs);
 }
 
-// Somebody is here whom it may have to wait for, or a controller steers it.
 bool Gpu::has_company(const Tenant& t) const {
-    if (t.knobs.shut || t.knobs.rate > 0) return true;
-    uint32_t last = knobs.rule == admission::fair ? 3 : t.job->tenant_class, others = 0;
-    for (uint32_t i = 0; i <= last; ++i) others += here_[i];
-    return others > 1;
+    admission::Others others{};
+    for (uint32_t i = 0; i < 4; ++i) {
+        bool here = here_[i] > 0;
+        others.above |= here && i < t.job->tenant_class;
+        others.below |= here && i > t.job->tenant_class;
+    }
+    others.equal = here_[t.job->tenant_class] > 1;
+    return admission::has_company(knobs.rule, others, t.knobs.shut || t.knobs.rate > 0);
 }
 
 // ---- gates inside graphs --------------------------------------------------------------------------------------------
@@ -111,12 +112,6 @@ void Gpu::go_on_inside(Tenant& t) {
 
 // ---- gates ----------------------------------------------------------------------------------------------------------
 
-void Gpu::settle_budgets(Tenant& t) {
-    if (t.knobs.rate <= 0) t.of_rate = admission::Share();
-    t.over_rate = t.knobs.rate > 0 && !t.of_rate.in_credit();
-    t.below_floor = t.job->floor > 0 && t.of_floor.in_credit();
-}
-
 void Gpu::refresh_gates() {
     edge_us_ = never;
     bool gates = knobs.rule == admission::strict || knobs.rule == admission::fair;
@@ -124,7 +119,8 @@ void Gpu::refresh_gates() {
     for (uint32_t i : with_work_) {
         Tenant& t = tenants_[i];
         charge(t);
-        settle_budgets(t);
+        t.over_rate = t.budgets.over_rate();
+        t.below_floor = t.budgets.below_floor();
         for (uint32_t below = t.job->tenant_class + 1; below < 4 && !t.knobs.tolerant; ++below)
             busy_above[below] = true;
     }
@@ -146,10 +142,11 @@ void Gpu::refresh_gates() {
         if (goes && has_turn && t.seen_ready) take_turn(t);
         if (!goes && t.seen_ready && t.waits_since_us == never) t.waits_since_us = now_;
         if (is_contended_) edge_us_ = std::min(edge_us_, turn_edge_us(t));
-        if (t.knobs.rate > 0) edge_us_ = std::min(edge_us_, now_ + look_again_us(t.of_rate, t.knobs.rate, goes));
+        if (t.knobs.rate > 0)
+            edge_us_ = std::min(edge_us_, now_ + look_again_us(t.budgets.of_rate(), t.knobs.rate, goes));
         if (t.job->floor > 0) {
             double most = t.below_floor ? 1 : 0;  // of its time spent working: what brings the next change soonest
-            edge_us_ = std::min(edge_us_, now_ + look_again_us(t.of_floor, t.job->floor, most));
+            edge_us_ = std::min(edge_us_, now_ + look_again_us(t.budgets.of_floor(), t.job->floor, most));
         }
     }
 }

@@ -145,8 +145,9 @@ class Gpu {
         bool busy = false;
         bool passed = false;   // the present operation's gate, or the delay of what it preempted
         bool cleared = false;  // it has preempted what it wanted to
-        bool holds_turn = false, over_rate = false, below_floor = false, in_request = false;
-        bool above_is_busy = false, seen_on = false, seen_ready = false;  // at the last look at the gates
+        bool holds_turn = false, in_request = false;
+        bool above_is_busy = false, seen_on = false, seen_ready = false, over_rate = false,
+             below_floor = false;   // at the last look at the gates
         bool is_squeezed = false;   // it started on fewer free SMs than it can fill
         bool is_contended = false;  // somebody more urgent wants SMs, too
         bool has_place = false;     // in the order of kernels that run together
@@ -165,11 +166,9 @@ class Gpu {
         double drain_us = 0;  // how long it has been on since the turn ended
         double kernel_end_us = 0;
         double waits_since_us = never;
-        admission::Share of_rate, of_floor;
+        admission::Budgets budgets;
         double floor_work_us = 0;  // that its floor has been told of
-        admission::RecentKernels recent_kernels;
-        double noted_us = 0;  // when it last launched one
-        bool cuts = false;
+        admission::Cutting cutting;
         double last_us = 0;  // how long its last kernel was
         double granted_sms = 0, gained_us = 0, locked_sms = 0, lock_us = -1, place_used_us = 0;
         uint64_t place = 0;
@@ -253,10 +252,9 @@ class Gpu {
     void stop_inside(Tenant& t);
     void go_on_inside(Tenant& t);
     void note_length(Tenant& t);
-    void settle_budgets(Tenant& t);
     void refresh_gates();
     void set_gate(Tenant& t, Gate& gate, bool open);
-    bool is_barred(const Tenant& t) const { return t.knobs.shut || t.over_rate; }
+    bool is_barred(const Tenant& t) const { return admission::is_barred(t.knobs.shut, t.over_rate, t.below_floor); }
     bool has_company(const Tenant& t) const;
 
     // turns.cpp: GPU time, and whose turn it is among equals

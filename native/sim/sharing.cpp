@@ -28,7 +28,7 @@ double Gpu::slice_of(const Tenant& t) const {
     for (uint32_t i = 0; i < t.job->tenant_class; ++i) above += here_[i];
     bool shares = admission::shares_slices(t.job->tenant_class, t.job->floor > 0, here_[admission::kProduction] > 1,
                                            floors_here_ > 0);
-    uint32_t us = admission::time_slice_for({t.job->tenant_class, shares, weight, above > 0, t.cuts});
+    uint32_t us = admission::time_slice_for({t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts()});
     return us ? us : machine_.slice_us;
 }
 

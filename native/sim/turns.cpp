@@ -33,14 +33,11 @@ void Gpu::charge(Tenant& t) {
     if (t.busy && us > 0) {
         t.figures.busy_us += us;
         if (is_held) t.figures.held_us += us;
-        if (t.knobs.rate > 0)
-            t.of_rate.pass(static_cast<float>(t.knobs.rate), static_cast<float>(us), static_cast<float>(used));
     }
-    if (t.job->floor > 0) {
-        float did = static_cast<float>(t.figures.work_us - t.floor_work_us);
-        if (t.busy) t.of_floor.pass(static_cast<float>(t.job->floor), static_cast<float>(us), did);
-        t.floor_work_us = t.figures.work_us;
-    }
+    if (t.busy)
+        t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), static_cast<float>(us),
+                       static_cast<float>(used), static_cast<float>(t.figures.work_us - t.floor_work_us));
+    t.floor_work_us = t.figures.work_us;
     t.figures.used_us += used;
     double prepaid = std::min(t.prepaid_us, executed);
     t.prepaid_us -= prepaid;

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "admission/admission.h"
-#include "admission/cut.h"
 #include "tenant/event_pair.h"
 
 namespace tenant {
@@ -55,9 +54,13 @@ class Durations {
         noted_ns_.fetch_add(ns, std::memory_order_relaxed);
         noted_squares_.fetch_add(static_cast<uint64_t>(static_cast<float>(ns) * piece_us), std::memory_order_relaxed);
     }
-    void take_noted(admission::RecentKernels& recent) {
-        recent.saw(static_cast<double>(noted_ns_.exchange(0)) / 1000,
-                   static_cast<double>(noted_squares_.exchange(0)) / 1000);
+    // Since it was last taken.
+    struct Noted {
+        double us, squares;
+    };
+    Noted take_noted() {
+        return {static_cast<double>(noted_ns_.exchange(0)) / 1000,
+                static_cast<double>(noted_squares_.exchange(0)) / 1000};
     }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "admission/cut.h"
 #include "admission/grace.h"
 #include "admission/share.h"
 #include "tenant/breakdown.h"
@@ -185,7 +186,7 @@ class Membership {
     uint64_t used_then_ns_[wire::kGpus] = {};
     double done_then_us_[wire::kGpus] = {};
     uint32_t rules_then_[wire::kGpus] = {};
-    admission::Share rates_[wire::kGpus], floors_[wire::kGpus];
+    admission::Budgets budgets_[wire::kGpus];
     // Among equals (turn.cpp).
     struct Turns {
         uint32_t gate = 0;           // as it was at the last look
@@ -204,9 +205,7 @@ class Membership {
     bool was_tolerant_[wire::kGpus] = {};
     bool has_others_below_ = false, has_equals_ = false;
     bool has_above_ = true;  // somebody of a class above uses one of its GPUs
-    admission::RecentKernels recent_kernels_;
-    uint64_t recent_kernels_ns_ = 0;
-    bool cuts_ = false;
+    admission::Cutting cutting_;
     bool overlaps_ = false;  // an equal was on the GPU with us lately
     uint64_t overlapped_ns_ = 0;
     float cut_cost_us_ = cut_cost_from_environment();

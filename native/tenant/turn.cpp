@@ -2,6 +2,7 @@
 // turn over?
 #include <algorithm>
 
+#include "admission/charging.h"
 #include "admission/turns.h"
 #include "tenant/graphs.h"
 #include "tenant/membership.h"
@@ -15,8 +16,6 @@ namespace {
 // is it seen.
 constexpr uint64_t kSettleNs = 30000;
 constexpr uint64_t kBlockedNs = 20000000;
-constexpr uint64_t kLongestLookNs = 50000000;  // that is charged for: then we were not running either
-constexpr uint64_t kFirstLookNs = 100000;
 constexpr uint64_t kOverlapNs = 50000000;
 constexpr uint64_t kLongestSwitchNs = 5000000;  // more than that was no switch: somebody had no processor
 
@@ -52,29 +51,22 @@ Membership::Seen Membership::see_streams(int gpu) {
     return seen;
 }
 
-// The streams are looked at now and then: what they are found at stands for the time since the last look.
 void Membership::charge_executed(int gpu, uint64_t now, const Seen& seen) {
     Turns& turns = turns_[gpu];
     uint32_t gate = slot_->gpus[gpu].gate.load();
+    wire::OnGpu& here = slot_->gpus[gpu];
     uint64_t since = std::max(turns.looked_ns, burst_began_ns_[gpu].load());
-    uint64_t passed = std::min(now - std::min(now, since), kLongestLookNs);
+    uint64_t executed =
+        admission::executed_ns({now, since, gate != turns.gate, gate == wire::kGateOpen, seen.unfinished, seen.running,
+                                here.on.load() != 0, here.stop_ns.load(), wire::is_above_busy(*segment_, index_, gpu)});
     if (gate != turns.gate) {
         turns.gate = gate;
         turns.gate_since_ns = now;
-        passed = std::min(passed, kFirstLookNs);  // it was opened in between, and we were woken
     }
     turns.looked_ns = now;
     if (seen.running) turns.ran_ns = now;
-    // Behind a closed gate only what was started before is executed: one that has left the GPU, or should have long ago
-    // (it waits for something else, or others have been let in beside it), is charged nothing, or it would never be
-    // next.
-    wire::OnGpu& here = slot_->gpus[gpu];
-    uint64_t stop_ns = here.stop_ns.load();
-    bool drains = seen.running && here.on.load() && stop_ns && now - std::min(now, stop_ns) < admission::kDrainNs;
-    bool executes = seen.unfinished && (gate == wire::kGateOpen || drains);
-    if (!executes || wire::is_above_busy(*segment_, index_, gpu)) return;
-    wire::charge(*segment_, index_, gpu, passed);
-    turns.executed_ns += passed;
+    wire::charge(*segment_, index_, gpu, executed);
+    turns.executed_ns += executed;
 }
 
 uint64_t Membership::turn_ns(int gpu, uint32_t ready) const {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "admission/company.h"
 #include "tenant/context.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
@@ -132,7 +133,7 @@ void Membership::look_around(uint64_t now) {
             below_.fetch_and(~bit);
         if (!admission::is_gated(rule, tenant_class))
             breakdown_.weigh(*slot_, gpu, !wire::anybody_at_work(*segment_, index_, gpu), now);
-        if (above || equals || steered || (below && rule == admission::fair))
+        if (admission::has_company(rule, {above, equals, below}, steered))
             company_.fetch_or(bit);
         else
             company_.fetch_and(~bit);
@@ -278,18 +279,10 @@ void Membership::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     used_then_ns_[gpu] = used_ns;
     done_then_us_[gpu] = done;
     if (here.busy.load()) {
-        uint32_t rate = std::min(here.rate.load(), 1000u), floor = terms_.floor;
-        // A limit or a promise that is new remembers nothing from before.
-        if (rate)
-            rates_[gpu].pass(static_cast<float>(rate) / 1000, elapsed_us, used_us);
-        else
-            rates_[gpu] = admission::Share{};
-        if (floor)
-            floors_[gpu].pass(static_cast<float>(floor) / 1000, elapsed_us, did_us);
-        else
-            floors_[gpu] = admission::Share{};
-        here.over_rate.store(rate && !rates_[gpu].in_credit());
-        here.below_floor.store(floor && floors_[gpu].in_credit());
+        float rate = static_cast<float>(std::min(here.rate.load(), 1000u)) / 1000;
+        budgets_[gpu].pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us, did_us);
+        here.over_rate.store(budgets_[gpu].over_rate());
+        here.below_floor.store(budgets_[gpu].below_floor());
     }
     take_part_in_turns(gpu, now, seen);
 }
@@ -318,12 +311,9 @@ void Membership::mind_time_slice() {
         });
     bool shares = admission::shares_slices(tenant_class, terms_.floor != 0, beside_production, beside_floor);
     if (wire::rule_of(segment_->header) == admission::none) tenant_class = wire::standard;  // the driver's own
-    uint64_t now = wire::now_ns();
-    recent_kernels_.pass(static_cast<double>(now - recent_kernels_ns_) / 1000);
-    recent_kernels_ns_ = now;
-    durations.take_noted(recent_kernels_);
-    cuts_ = admission::shall_cut(cuts_, recent_kernels_.rest_us(), cut_cost_us_);
-    admission::Slicing slicing{tenant_class, shares, terms_.weight, has_above_, cuts_, overlaps_};
+    Durations::Noted noted = durations.take_noted();
+    cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cut_cost_us_);
+    admission::Slicing slicing{tenant_class, shares, terms_.weight, has_above_, cutting_.cuts(), overlaps_};
     admission::TimeSlices wanted{asked_slice_us_ ? asked_slice_us_ : admission::time_slice_for(slicing),
                                  admission::copy_slice_for(slicing)};
     if (wanted == slices_) return;

@@ -1,4 +1,4 @@
-"""Whose turn it is among equals, as pure arithmetic: one is next, and somebody always may start when nobody is on."""
+"""What a tenant is charged, its rate and floor, company and cuts, as pure arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.compiling import compile_program
 
 
-def test_turns(tmp_path: Path) -> None:
-    program = compile_program(tmp_path, "tests/tenant/turns.cpp")
+def test_charging(tmp_path: Path) -> None:
+    program = compile_program(tmp_path, "tests/admission/charging.cpp")
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

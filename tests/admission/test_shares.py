@@ -12,7 +12,7 @@ from tests.compiling import compile_program
 
 @pytest.fixture(scope="module")
 def shares(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_program(tmp_path_factory.mktemp("shares"), "tests/tenant/shares.cpp")
+    return compile_program(tmp_path_factory.mktemp("shares"), "tests/admission/shares.cpp")
 
 
 @pytest.mark.parametrize("case", ["rate", "slices", "cut"])

@@ -15,7 +15,7 @@ Learn = Callable[..., float]
 @pytest.fixture(scope="module")
 def grace_after(tmp_path_factory: pytest.TempPathFactory) -> Learn:
     program = compile_program(
-        tmp_path_factory.mktemp("tenant"), "tests/tenant/grace.cpp", "native/admission/grace.cpp"
+        tmp_path_factory.mktemp("admission"), "tests/admission/grace.cpp", "native/admission/grace.cpp"
     )
 
     def learn(*pauses: float | str) -> float:

@@ -1,0 +1,46 @@
+// How much GPU time was executed for a tenant that passes gates, as far as looks at its streams tell; pure.
+//
+//   executed = the time since the last look, or since its burst began, if its streams have work now, nobody above is at
+//              work, and
+//                its gate is open, or
+//                what it had started before its gate was closed is still running: it drains, for kDrainNs at most
+//              and 0 otherwise
+//
+// What the streams are found at stands for the time since the last look, but for no more than kLongestLookNs: whoever
+// looked so long ago was not running either. Where the gate has changed in between, its tenant was woken by that, and
+// it stands for kFirstLookNs at most.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "admission/turns.h"
+
+namespace admission {
+
+constexpr uint64_t kLongestLookNs = 50000000;
+constexpr uint64_t kFirstLookNs = 100000;
+
+struct Look {
+    uint64_t now_ns;
+    uint64_t since_ns;  // the last look, or the beginning of the burst
+    bool gate_changed;  // since the last look
+    bool gate_is_open;
+    bool has_work;       // something is in its streams
+    bool is_running;     // and does not stand at a gate
+    bool is_on;          // what it has started may be on the GPU
+    uint64_t stop_ns;    // since when it should have stopped and has not; 0: it may run, or it has stopped
+    bool above_is_busy;  // somebody of a class above has work and does not tolerate company
+};
+
+inline uint64_t executed_ns(const Look& look) {
+    // One that has left the GPU, or should have long ago (it waits for something else, or others have been let in
+    // beside it), is charged nothing, or it would never be next.
+    uint64_t stopping_ns = look.now_ns - std::min(look.now_ns, look.stop_ns);
+    bool drains = look.is_running && look.is_on && look.stop_ns && stopping_ns < kDrainNs;
+    if (!look.has_work || look.above_is_busy || !(look.gate_is_open || drains)) return 0;
+    uint64_t passed_ns = look.now_ns - std::min(look.now_ns, look.since_ns);
+    return std::min(passed_ns, look.gate_changed ? kFirstLookNs : kLongestLookNs);
+}
+
+}  // namespace admission

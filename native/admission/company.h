@@ -1,0 +1,22 @@
+// Whether a tenant has company, pure: is somebody on the GPU whom it may have to wait for? One that has none passes few
+// gates (admission.h). The tenants and the simulator call the same function.
+//
+//   company = somebody of its class or of one above uses the GPU, or under `fair` anybody; or a controller steers it
+#pragma once
+
+#include <cstdint>
+
+#include "admission/admission.h"
+
+namespace admission {
+
+// Who else uses the GPU, with work or without, by their class against the tenant's.
+struct Others {
+    bool above, equal, below;
+};
+
+inline bool has_company(uint32_t rule, const Others& others, bool is_steered) {
+    return is_steered || others.above || others.equal || (others.below && rule == fair);
+}
+
+}  // namespace admission

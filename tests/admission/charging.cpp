@@ -1,0 +1,116 @@
+// What is charged, and who has company (native/admission). Status 0, or the line that does not hold.
+#include "admission/charging.h"
+
+#include <random>
+
+#include "../require.h"
+#include "admission/company.h"
+#include "admission/cut.h"
+#include "admission/share.h"
+
+using admission::executed_ns;
+using admission::Look;
+
+namespace {
+
+constexpr uint64_t kMs = 1000000, kNow = 1000 * kMs;
+
+// A look 2 ms after the last one, at streams that run behind an open gate.
+Look running() { return {kNow, kNow - 2 * kMs, false, true, true, true, true, 0, false}; }
+
+void executed() {
+    REQUIRE(executed_ns(running()) == 2 * kMs);
+    Look look = running();
+    look.has_work = look.is_running = false;
+    REQUIRE(executed_ns(look) == 0);
+    look = running();
+    look.above_is_busy = true;
+    REQUIRE(executed_ns(look) == 0);
+    // It was not running itself for most of the time since a look so long ago; nor before its gate was opened.
+    look = running();
+    look.since_ns = 0;
+    REQUIRE(executed_ns(look) == admission::kLongestLookNs);
+    look.gate_changed = true;
+    REQUIRE(executed_ns(look) == admission::kFirstLookNs);
+    // A burst that has begun after `now` was read.
+    look = running();
+    look.since_ns = kNow + kMs;
+    REQUIRE(executed_ns(look) == 0);
+}
+
+void behind_a_closed_gate() {
+    Look look = running();
+    look.gate_is_open = false;
+    REQUIRE(executed_ns(look) == 0);
+    look.stop_ns = kNow - 3 * kMs;
+    REQUIRE(executed_ns(look) == 2 * kMs);  // it drains
+    look.is_running = false;
+    REQUIRE(executed_ns(look) == 0);  // its streams stand at the gate
+    look.is_running = true;
+    look.is_on = false;
+    REQUIRE(executed_ns(look) == 0);  // it has left the GPU
+    look.is_on = true;
+    look.stop_ns = kNow - admission::kDrainNs;
+    REQUIRE(executed_ns(look) == 0);  // it should have long ago
+}
+
+// Whatever another process has written, no look is charged more than has passed.
+void garbage() {
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 100000; ++i) {
+        auto bit = [&] { return random() % 2 == 0; };
+        auto moment = [&] { return random() >> random() % 64; };
+        Look look{moment(), moment(), bit(), bit(), bit(), bit(), bit(), moment(), bit()};
+        REQUIRE(executed_ns(look) <= admission::kLongestLookNs);
+        REQUIRE(executed_ns(look) <= look.now_ns - std::min(look.now_ns, look.since_ns));
+    }
+}
+
+void company() {
+    using admission::has_company;
+    constexpr uint32_t kFair = admission::fair, kStrict = admission::strict;
+    REQUIRE(!has_company(kStrict, {}, false) && has_company(kStrict, {}, true));
+    REQUIRE(has_company(kStrict, {true, false, false}, false) && has_company(kStrict, {false, true, false}, false));
+    REQUIRE(!has_company(kStrict, {false, false, true}, false) && has_company(kFair, {false, false, true}, false));
+}
+
+void budgets() {
+    admission::Budgets budgets;
+    budgets.pass(0, 0, 1e6f, 1e6f, 0);
+    REQUIRE(!budgets.over_rate() && !budgets.below_floor());
+    // Of 10 ms half may be used, and a tenth was promised: nothing was done.
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0.5f, 0.1f, 1000, 1000, 0);
+    REQUIRE(budgets.over_rate() && budgets.below_floor());
+    for (int ms = 0; ms < 300; ++ms) budgets.pass(0.5f, 0.1f, 1000, 0, 1000);
+    REQUIRE(!budgets.over_rate() && !budgets.below_floor());
+    // What is set anew remembers nothing: neither the credit of a rate nor that of a floor.
+    budgets.pass(0, 0, 1000, 0, 0);
+    REQUIRE(budgets.of_rate().credit_us() == 0 && budgets.of_floor().credit_us() == 0);
+}
+
+// The same, however often somebody looks: ten seconds of long kernels, then three of short ones.
+void cutting() {
+    for (double every_us : {1000.0, 20000.0}) {
+        admission::Cutting cutting;
+        auto run = [&](double from_us, double to_us, double kernel_us) {
+            for (double at = from_us; at < to_us; at += every_us)
+                cutting.look(at, every_us, every_us * kernel_us, admission::kCutCostUs);
+        };
+        run(0, 1e7, 1000);
+        REQUIRE(cutting.cuts());
+        run(1e7, 1.3e7, 50);
+        REQUIRE(!cutting.cuts());
+    }
+}
+
+}  // namespace
+
+int main() {
+    executed();
+    behind_a_closed_gate();
+    garbage();
+    company();
+    budgets();
+    cutting();
+    return 0;
+}
