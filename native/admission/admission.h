@@ -1,7 +1,8 @@
-// The rules, pure: what is seen and the knobs in, a verdict out. The tenants and the simulator call the same functions.
+// The rules, pure: a tenant's standing and the knobs in, a verdict out. The tenants and the simulator call the same
+// functions.
 //
-//   may_run   is a tenant's gate open? asked at every edge: somebody went busy or idle, a turn ended, a knob changed
-//   admit     how does this operation go: at once, behind a gate, or not before others are done? asked at every launch
+//   may_run   is a tenant's gate open? Asked at every edge: a tenant became busy or idle, a turn ended, a knob changed
+//   admit     does this operation go at once, behind a gate, or only after less is in flight? Asked at every launch
 #pragma once
 
 #include <cstdint>

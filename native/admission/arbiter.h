@@ -1,16 +1,16 @@
-// Who has a place in a GPU's memory when not all fit: the rules, pure. Tenants whose memory can move are resident or
-// away, never half; whoever needs room asks others to leave.
+// Which tenants' memory is on the GPU when not all of it fits: the rules, pure. A tenant whose memory can move is
+// resident or evicted as a whole. A tenant that needs space makes others leave:
 //
-//   displaced     by a class above: at once. By an equal: when its stay is over, which lasts at least ten times as long
-//                 as its own leaving and return take; so that less than a tenth of the time goes into moving.
-//   who first     the least valuable: lowest class, then lowest weight, idle before busy, longest resident, largest. As
-//                 few as are needed: one whose bytes turn out not to be is spared.
-//   who returns   when there is room for all of it, the headroom aside that is kept for the classes above. Those who
-//                 wait stand in line by class, then by how long they have waited; one who could not be served even if
-//                 all who can leave did, lets the others pass.
+//   displaced   by a higher class: at once. By an equal: when the stay is over, which lasts at least ten times as long
+//               as the tenant's own eviction and restore take, so that moving takes less than a tenth of the time.
+//   who first   the least valuable: lowest class, then lowest weight, idle before busy, longest resident, largest. As
+//               few as needed: a tenant whose bytes turn out not to be needed is spared.
+//   restored    when there is space for all of the tenant's memory, apart from the headroom for the higher classes.
+//               Waiting tenants queue by class, then by how long they have waited; a tenant that could not be served
+//               even if all others that can leave did, lets the others pass.
 //
-// Nobody is told to leave: each says in its own slot what it waits for, and each who could leave asks these rules
-// whether it is the one. Bytes are taken by counting them in one's own slot and looking at the sum again.
+// No tenant is told to leave: each writes into its own slot what it waits for, and each tenant that could leave asks
+// these rules whether it has to. A tenant takes bytes by counting them in its own slot and looking at the sum again.
 #pragma once
 
 #include <algorithm>

@@ -1,14 +1,14 @@
-// How much GPU time was executed for a tenant that passes gates, as far as looks at its streams tell; pure.
+// How much GPU time a tenant that passes gates has executed, estimated from looks at its streams; pure.
 //
-//   executed = the time since the last look, or since its burst began, if its streams have work now, nobody above is at
-//              work, and
+//   executed = the time since the last look, or since its burst began, if its streams have work now, no higher class is
+//              at work, and
 //                its gate is open, or
 //                what it had started before its gate was closed is still running: it drains, for kDrainNs at most
 //              and 0 otherwise
 //
-// What the streams are found at stands for the time since the last look, but for no more than kLongestLookNs: whoever
-// looked so long ago was not running either. Where the gate has changed in between, its tenant was woken by that, and
-// it stands for kFirstLookNs at most.
+// A look stands for the time since the last look, but for no more than kLongestLookNs: a tenant that looked so long ago
+// was not running either. If the gate has changed in between, the change has woken the tenant, and the look stands for
+// kFirstLookNs at most.
 #pragma once
 
 #include <algorithm>

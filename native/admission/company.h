@@ -1,7 +1,7 @@
-// Whether a tenant has company, pure: is somebody on the GPU whom it may have to wait for? One that has none passes few
-// gates (admission.h). The tenants and the simulator call the same function.
+// Whether a tenant has company, pure: does a tenant use the GPU that this one may have to wait for? A tenant without
+// company passes few gates (admission.h). The tenants and the simulator call the same function.
 //
-//   company = somebody of its class or of one above uses the GPU, or under `fair` anybody; or a controller steers it
+//   company = a tenant of its own or a higher class uses the GPU, or under `fair` any tenant; or a controller steers it
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
-// Cut or drain, pure: when a class above goes busy, is the kernel of a lower class that runs stopped in the middle, or
-// does it run to its end? The tenants and the simulator call the same functions.
+// Cut or drain, pure: when a higher class becomes busy, is the running kernel of a lower class stopped in the middle,
+// or does it run to its end? The tenants and the simulator call the same functions.
 //
-//   rest   what is left on average of the kernel that runs at a random moment, E[d^2] / 2 E[d] over the kernels of the
-//          last second: long kernels are met more often than short ones
+//   rest   the expected rest of the kernel that runs at a random moment, E[d^2] / 2 E[d] over the kernels of the last
+//          second: a random moment hits long kernels more often than short ones
 //   cut    where the rest is longer than what a cut costs more than a change of contexts with nothing running
 //
-// Each change of mind is a call to the kernel module for every channel group, some 150 us: it takes a rest well over or
-// well under the cost.
+// Each change between the two is a call to the kernel module for every channel group, some 150 us: so the rest must be
+// well over or well under the cost.
 #pragma once
 
 namespace admission {

@@ -1,12 +1,13 @@
 // How long a job's streams must have been empty before it counts as idle, learned from the job's own pauses. Pure.
 //
-// A pause inside a burst (the CPU prepares the next kernels) is worth waiting out: letting others in costs the job a
-// context switch when it goes on. A pause between bursts is worth giving away. For a grace g, a pause of length p costs
+// A pause inside a burst (the CPU prepares the next kernels) is worth waiting out: letting another tenant run costs the
+// job a context switch when it continues. A pause between bursts is worth giving away. For a grace g, a pause of length
+// p costs
 //
-//     p            if p < g    nobody used it
+//     p            if p < g    nobody used the GPU
 //     g + kReturn  otherwise   g was not used, and the job's return is delayed
 //
-// and the best g is the one that would have cost least over the pauses seen so far, of which older ones count less.
+// and the best g is the one that would have cost least over the pauses seen so far, with less weight for older ones.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,13 @@
-// REEF (OSDI 2022): what is below is killed when production comes, and pads what production leaves.
+// REEF (OSDI 2022): what runs below production is killed when production's request begins, and pads the SMs that
+// production leaves.
 //
 //   production's operation  goes; at the start of a request all that runs below is killed, to begin anew later
 //   below, always           at most AHEAD operations on the device, so that there is little to kill
-//   below, padding          beside a kernel of production: on the SMs it leaves, if there it ends no later than that
-//   one
+//   below, padding          beside a kernel of production: on the SMs it leaves, if it ends there no later than that
 //                               us * max(1, SMs / free SMs) <= what is left of production's
 //
-// A kernel that was let in as padding is not killed when the request's next kernel starts: by then it is about to end.
+// A kernel that was admitted as padding is not killed when the request's next kernel starts: by then it is about to
+// end.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// A share of a GPU's time, and whether one is over or under it. Pure.
+// A share of a GPU's time, and whether a tenant is over or under it. Pure.
 //
-// Credit grows by `share` of the time that passes and shrinks by the time that is used; it is kept within `kMemory`, so
-// that neither a long rest nor a long feast is remembered for ever. One is over the share when the credit is used up,
-// and under it when as much as `kTurn` has been saved; each holds until the other end is reached, so that it is no
-// flutter.
+// Credit grows by `share` of the time that passes and shrinks by the time that is used. It is kept within `kMemory`, so
+// that neither a long rest nor a long use is remembered for ever. A tenant is over its share when the credit is used
+// up, and under it when the credit reaches `kTurn`; each state holds until the other end is reached, so that it does
+// not flutter.
 #pragma once
 
 #include <algorithm>

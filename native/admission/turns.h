@@ -1,16 +1,18 @@
-// Whose turn it is among equals, pure. The tenants and the simulator call the same functions.
+// Turns among equals, pure. The tenants and the simulator call the same functions.
 //
-//   next        of those that are ready: who holds the turn, else who has executed least for its weight
-//   may start   who is next, once nobody else is on. So equals never cut each other's kernels; one that does not drain
-//               (a kernel of seconds, a stream that waits for a host function) is waited for `kDrainNs` and then passed
-//   a turn ends when its tenant has executed `turn_ns` in it and another is ready, or when it has run empty: what the
-//               GPU would idle for, others get, and meanwhile it queues work that it runs densely in its next turn. A
-//               turn that has not been worth its switch yet is kept through gaps that are shorter than a switch
-//   turn_ns     follows from what a switch was measured to cost: switching takes at most kSwitchPart of the time, and
-//               of ten tenants each has a turn within a second
+//   next        of the ready tenants: the one that holds the turn, else the one that has executed least for its weight
+//   may start   the next tenant, once no other is on. So equals never cut each other's kernels. A tenant that does not
+//               drain (a kernel of seconds, a stream that waits for a host function) is waited for `kDrainNs`, then
+//               passed
+//   a turn ends when its tenant has executed `turn_ns` in it and another is ready, or when its streams have run empty:
+//               others get the GPU instead of leaving it idle, and meanwhile the tenant queues work that it runs
+//               densely in its next turn. A turn that has not been worth its switch yet is kept through gaps that are
+//               shorter than a switch
+//   turn_ns     follows from the measured cost of a switch: switching takes at most kSwitchPart of the time, and of ten
+//               tenants each has a turn within a second
 //
-// Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a class
-// above ran, or in which its streams waited for the CPU.
+// Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a higher
+// class ran, or in which its streams waited for the CPU.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a process keeps for itself about a segment that it has open: right behind it, in private memory.
+// What a process keeps about a segment that it has open: private memory, right behind the mapping.
 #pragma once
 
 #include <pthread.h>

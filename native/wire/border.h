@@ -1,9 +1,9 @@
-// What is read from shared memory, brought into its range: any word there may hold anything at any moment.
+// Reads from shared memory, brought into range: any word there may hold anything at any moment.
 //
-// A knob out of range counts as the nearest that can be meant. What could make a guest fail or wait for ever (a limit,
-// a capacity, a request to pause) counts only if the check word beside it agrees; else it is as if nothing had been
-// said. A value that is just being changed does not agree for a moment either: so it is read whole or not at all, in
-// whatever order its writer's stores arrive.
+// A knob out of range counts as the nearest valid value. A value that could make a guest fail or wait for ever (a
+// limit, a capacity, a request to pause) counts only if the check word beside it agrees; otherwise it counts as not
+// set. While a writer changes a value, the check word does not agree either: so a reader gets the value whole or not at
+// all, in whatever order the writer's stores arrive.
 #pragma once
 
 #include "wire/wire.h"

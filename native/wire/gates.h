@@ -1,4 +1,5 @@
-// Who has work on a GPU, and who may go on: what wire.h says of busy flags, gates and turns, done.
+// Busy flags, gates and turns in the segment: which tenants have work on a GPU, and which tenants' streams may go on
+// (wire.h states the protocol).
 #pragma once
 
 #include "admission/admission.h"

@@ -1,4 +1,4 @@
-// The segment's first page as a new one has it, and whether one that is found can be used.
+// Writes the first page of a new segment, and checks whether the first page of an existing one can be used.
 #pragma once
 
 #include <string>

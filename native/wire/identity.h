@@ -1,4 +1,4 @@
-// Which process a slot belongs to, for those who can see it: its number, when it started, and in which PID namespace.
+// The process that owns a slot, for readers that can see it: its number, its start time and its PID namespace.
 #pragma once
 
 #include "wire/wire.h"

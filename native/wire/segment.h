@@ -1,4 +1,4 @@
-// Making, opening and taking part in a segment. All failures are a line of text; nothing here prints or throws.
+// Creating, opening and joining a segment. Every failure is a line of text; nothing here prints or throws.
 #pragma once
 
 #include <string>

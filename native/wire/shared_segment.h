@@ -1,23 +1,23 @@
-// A segment for several users, made by an administrator (docs/two-users.md). Its path names a folder on a tmpfs:
+// A segment for several users, created by an administrator (docs/two-users.md). Its path names a folder on a tmpfs:
 //
-//   header      one page; only the administrator writes it: knobs, policy, the GPUs, the rights
-//   slots/N     one page: slot N, made and written by the user whose process it is
+//   header      one page; only the administrator writes it: knobs, policy, the GPUs, the grants
+//   slots/N     one page: slot N, created and written by the user whose process it is
 //
-// A process maps the header and its own slot, each at its place in Segment. The pages of the other slots are memory of
-// its own, into which it copies what their files hold: so nobody writes another's slot, and nobody can make another's
-// load fail, as cutting a mapped file short would. Each tenant therefore looks after its own gate and no other. Whose a
-// slot is, the file's owner says, not the slot. No symbolic link is followed.
+// A process maps the header and its own slot, each at its place in Segment. The pages of the other slots are private
+// memory, into which the process copies their files. So no user can write another user's slot, and no user can make
+// another user's load fail, as truncating a mapped file would. Each tenant therefore computes its own gate and no
+// other. The owner of the slot's file is the slot's user, whatever the slot claims. No symbolic link is followed.
 //
-// A tenant reads the others' slots while it has work that may have to wait for theirs, and when it needs memory; an
-// idle one reads nothing. Who waits for memory, or has taken much of it, rings the header's bell for those who could
-// leave.
+// A tenant reads the other slots while it has work that may have to wait for theirs, and when it needs memory; an idle
+// tenant reads nothing. A tenant that waits for memory, or has allocated much of it, rings the header's bell to wake
+// the tenants that could be evicted.
 //
-// Order. Whoever goes busy stores its own flag and then reads the others': with a full fence in between
-// (look_at_rivals), for the kernel copies the others' pages with plain loads. Of two who go busy at once at least one
-// sees the other.
+// Order. A tenant that becomes busy stores its own flag and then reads the other slots, with a full fence in between
+// (look_at_rivals), since the kernel copies the other pages with plain loads. Of two tenants that become busy at once
+// at least one sees the other.
 //
-// A slot's file lasts for one tenant's life. It appears with its owner in it, and whoever removes it holds a lock
-// (flock) on it, so that a name stays with its file until then.
+// A slot's file lasts for one tenant's life. It appears with its owner in it. A process removes it only while it holds
+// a lock (flock) on it, so that a name stays with its file until then.
 #pragma once
 
 #include <sys/stat.h>

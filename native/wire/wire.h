@@ -1,29 +1,29 @@
 // The memory that all tenants of one user share. Plain structs, fixed offsets; Python reads the same bytes: the build
 // writes its structures from this text (native/codegen/wire_layout.py).
 //
-//   page 0        Header   who we are, the knobs, which GPU has which number, which slots belong to which class
-//   page 1 + i    Slot i   one process that uses a GPU; only its owner writes it, but for the gates and the knobs
+//   page 0        Header   magic and version, the knobs, the number of each GPU, the slots of each class
+//   page 1 + i    Slot i   one process that uses a GPU; only its owner writes it, except for gates, knobs and requests
 //
-// Who owns a slot. Its first word is 0 when it is free, and holds the thread number of the owner's watcher when it is
-// live. The kernel sets FUTEX_OWNER_DIED in it however the owner ends (owner.h), so "is it alive?" is one load, across
-// containers too, and whoever takes the word of a lost slot cleans up after its owner.
+// Owning a slot. The slot's first word is 0 when the slot is free, and holds the thread number of the owner's watcher
+// when it is live. The kernel sets FUTEX_OWNER_DIED in it however the owner ends (owner.h), so "is it alive?" is one
+// load, across containers too. The next process that takes the word of a dead owner reaps the slot.
 //
-// Nothing here is trusted. Any word may hold anything at any moment: what is read is brought into its range where it is
-// read (knob), what could harm a guest counts only with its check word (check_of), and nothing that a C library or the
-// kernel follows lies here. What the owner has written it writes again when somebody has overwritten it.
+// Nothing here is trusted. Any word may hold anything at any moment: readers bring values into range (border.h), a
+// value that could harm a guest counts only with its check word (check_of), and neither the C library nor the kernel
+// follows a pointer here. The owner writes its values again when they were overwritten.
 //
-// Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether a tenant's streams may go on there. A
+// Who may run. `busy` says that a tenant has work on a GPU; `gate` says whether the tenant's streams may go on there. A
 // tenant that becomes busy closes the gates of every slot of a lower class: it sets busy first, then the gates. A gate
-// is opened by recomputing it, if nobody has closed it meanwhile: a racing closer always wins. The busy flag of an
-// owner that is dead or has shown no heartbeat for a while (it was stopped) counts for nothing. What decides whether a
-// gate is open is admission::may_run, from what the slots show.
+// is opened by recomputing it, and only if nobody has closed it meanwhile: a racing closer always wins. The busy flag
+// of an owner that is dead, or whose heartbeat is stale (it was stopped), counts for nothing. admission::may_run
+// decides from these values whether a gate is open.
 //
-// Whose turn it is. Among equals one at a time is `on`. Whoever is to start says so first (ready, on, holds_turn, then
-// its gate) and then looks at the others again: of two that start at once the one that goes first stays. Only a
-// tenant's own watcher says that it is not on any more, once its gate is closed and its streams have run empty or stand
-// at gates; so the next one starts on a GPU that its predecessor has left. A turn is ended by its holder.
+// Turns. Among equals one tenant at a time is `on`. A tenant that is about to start announces it first (ready, on,
+// holds_turn, then its gate) and then reads the others again: of two that start at once the one that goes first stays.
+// Only a tenant's own watcher clears `on`, once the gate is closed and the streams have run empty or stand at gates; so
+// the next tenant starts on a GPU that its predecessor has left. Only the holder of a turn ends it.
 //
-// What a policy's controller steers (the daemon writes it) either holds by itself or runs out: `shut_until_ns` and
+// What a policy's controller sets (the daemon writes it) either holds by itself or expires: `shut_until_ns` and
 // `tolerant_until_ns` are moments, so that a daemon that died holds nobody back for longer than a fraction of a second.
 #pragma once
 
