@@ -51,7 +51,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report figures fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -108,6 +108,9 @@ interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shi
 	@include=$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu*/include)
 	$(PYTHON_IN_VENV) native/codegen/shim.py --compiler $${CXX:-g++} --include $$include --list native/shim/hooks.list \
 	    --exports native/facts/driver-580.exports.txt --report docs/interposition.md --check
+
+figures: $(PACKAGE)  ## rewrite docs/figures.md from src/cotenant/figures.py
+	@$(PYTHON_IN_VENV) -m cotenant.figures > docs/figures.md
 
 fuzz-segment: $(PACKAGE)  ## jobs on the software GPU while nonsense is written into their segment, for an hour each
 	COTENANT_FUZZ_SECONDS=$${COTENANT_FUZZ_SECONDS:-3600} $(VENV)/bin/pytest -q tests/interposer/test_fuzz_segment.py

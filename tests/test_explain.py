@@ -165,7 +165,7 @@ def test_json_has_it_all(scene: Scene, cotenant: Run, plain_env: dict[str, str])
     about = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)
     assert (about["class"], about["floor"], about["slowdown"]) == ("opportunistic", 0.05, None)
     (gpu,) = about["gpus"]
-    assert (gpu["waits"], gpu["used_seconds"], gpu["busy_seconds"]) == (True, 1, 3)
+    assert (gpu["has_work"], gpu["gated"], gpu["used_seconds"], gpu["busy_seconds"]) == (True, True, 1, 3)
     assert gpu["why"] == ["production 10 (serve) is of a higher class and has work"]
     assert about["policy"] == {"name": "guard", "daemon": None, "problem": "", "decisions": []}
 

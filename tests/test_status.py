@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import segment
-from cotenant.commands import status
+from cotenant import figures, segment
 from cotenant.segment import Where
 from tests.segments import UUID, UUID_TEXT, Written
 
@@ -45,16 +44,20 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
     seen = json.loads(done.stdout)
     (gpu,) = seen["gpus"]
     assert (gpu["gpu"], gpu["uuid"]) == (0, UUID_TEXT)
-    assert gpu["state"]["clock_mhz"] is None and "no daemon runs" in gpu["state"]["in_words"]
+    assert gpu["clock_mhz"] is None and "no daemon runs" in gpu["in_words"]
     serve, train = seen["tenants"]
     assert (serve["pid"], serve["program"], serve["class"]) == (100, "serve.py", "production")
-    assert serve["gpus"][0] | {"kernels": 5, "busy": True, "gated": False} == serve["gpus"][0]
+    assert (
+        serve["gpus"][0] | {"kernels": 5, "has_work": True, "gated": False, "state": "busy"}
+        == serve["gpus"][0]
+    )
     assert train["class"] == "opportunistic"
     assert train["unknown_functions"] == 9
     assert (train["export_tables"], train["ungated_graphs"], train["checkpoints"]) == (3, 2, 1)
     on_gpu = train["gpus"][0]
     assert (
-        on_gpu | {"busy": False, "gated": True, "graphs": 2, "copies": 3, "gates": 4, "escaped": 6} == on_gpu
+        on_gpu | {"has_work": False, "gated": True, "graphs": 2, "copies": 3, "gates": 4, "escaped": 6}
+        == on_gpu
     )
 
 
@@ -78,7 +81,7 @@ def test_a_tenant_is_in_one_state(
     slot.residence.where, slot.residence.held = where, held
     slot.gpus[0].gate, slot.gpus[0].busy, slot.gpus[0].figures.kernels = gate, busy, 1
     (one,) = segment.read(written.to(tmp_path / "segment")).tenants
-    assert status.state(one, one.uses[0]) == state
+    assert figures.state(figures.OnGpu(one, one.uses[0])) == state
 
 
 def test_csv_has_a_row_for_each_tenant_on_each_gpu(cotenant: Run, two_tenants: dict[str, str]) -> None:
@@ -87,7 +90,7 @@ def test_csv_has_a_row_for_each_tenant_on_each_gpu(cotenant: Run, two_tenants: d
         ("0", "100", "production", "busy"),
         ("0", "200", "opportunistic", "gated"),
     ]
-    assert rows[1]["unknown"] == "9"
+    assert rows[1]["unknown_functions"] == "9"
     assert rows[0]["uuid"] == UUID_TEXT
 
 
@@ -165,7 +168,7 @@ def test_a_running_tenant_is_shown_until_it_ends(cotenant: Run, softgpu_env: dic
     (tenant,) = during["tenants"]
     assert (tenant["pid"], tenant["class"]) == (child.pid, "production")
     assert tenant["program"].startswith("python")
-    assert re.fullmatch("[0-9a-f]{32}", tenant["tenant"])
+    assert re.fullmatch("[0-9a-f]{32}", tenant["run_id"])
     (on_gpu,) = tenant["gpus"]
     assert on_gpu["copies"] == 3
     assert on_gpu["uuid"] == during["gpus"][0]["uuid"]

@@ -7,3 +7,8 @@ from cotenant.segment.wire import Class as TenantClass
 __all__ = ["NAMES", "TenantClass"]
 
 NAMES = tuple(c.name for c in TenantClass)
+
+
+def name_of(value: int) -> str:
+    """A slot may say anything."""
+    return NAMES[value] if 0 <= value < len(NAMES) else f"class {value}"

@@ -353,7 +353,7 @@ def test_a_clock_that_falls_is_seen_by_everybody_who_asks(cotenant: Run, env: di
 
     def state() -> dict[str, Any]:
         seen = json.loads(cotenant("status", "-o", "json", env=env).stdout)
-        return dict(seen["gpus"][0]["state"]) if seen["gpus"] else {}
+        return dict(seen["gpus"][0]) if seen["gpus"] else {}
 
     command = [*COTENANT, "run", "--require", "--class", "production", sys.executable, "-c", BUSY]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE) as job:

@@ -349,7 +349,7 @@ def test_status_and_explain_say_so(job: Tenant, cotenant: Run) -> None:
     tell(job, f"add alloc {4 * MiB}", "added")
     pause(cotenant, job)
     about = json.loads(cotenant("status", "-o", "json", env=job.env).stdout)["tenants"][0]
-    assert (about["where"], about["held"], about["host_bytes"]) == ("away", True, 4 * MiB)
+    assert (about["where"], about["paused"], about["host_bytes"]) == ("away", True, 4 * MiB)
     assert " paused " in cotenant("status", env=job.env).stdout
     words = cotenant("explain", pid_of(job), env=job.env).stdout
     assert "paused by hand: 4M of its memory are on the host" in words

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cotenant import segment, units
+from cotenant import figures, segment, units
 from cotenant.classes import TenantClass
 from cotenant.cli import output_option, segment_option
 from cotenant.errors import Problem
@@ -43,55 +43,36 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
     if tenant is None:
         known = ", ".join(f"{one.pid} ({one.program})" for one in seen.tenants) or "no tenants"
         raise Problem(f"no tenant has the process number {pid}", f"there are {known}")
-    about = gather(seen, tenant, path)
     if output == "json":
         import json
 
+        from cotenant.gpus import process_memory
+
+        about = gather(seen, tenant, path, process_memory.by_process(os.environ))
         say(json.dumps(about, indent=2))
     else:
-        for line in in_words(about):
+        for line in in_words(gather(seen, tenant, path, {})):
             say(printable(line))
 
 
-def gather(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
+def gather(
+    seen: segment.Snapshot, tenant: segment.Tenant, path: Path, nvml: figures.NvmlBytes
+) -> dict[str, Any]:
+    """The tenant's figures, and for each GPU why it waits and what else is known."""
     from cotenant.gpus import states
     from cotenant.tenants import wait_reasons
 
     now_ns = segment.now_ns()
     shown = states.read(path)
-    gpus = [
-        {
-            "gpu": use.gpu,
-            "uuid": use.uuid,
-            "has_work": use.busy,
-            "waits": use.gated and use.busy,
+    about = figures.record(tenant, nvml)
+    for gpu, use in zip(about["gpus"], tenant.uses, strict=True):
+        gpu |= {
             "why": list(wait_reasons.reasons(seen, tenant, use, now_ns)),
-            "below_floor": use.below_floor,
-            "used_seconds": use.used_ns / 1e9,
-            "busy_seconds": use.busy_ns / 1e9,
-            "in_flight_us": use.in_flight_us,
-            "turn_us": use.turn_us,
-            "switch_us": use.switch_us,
             "breakdown": breakdown_of(tenant, use),
-            "state": states.figures(shown, use.gpu),
+            "device": figures.read(figures.Of.gpu, states.figures(shown, use.gpu)),
             "at_work": states.at_work(shown, tenant, use.gpu),
         }
-        for use in tenant.uses
-    ]
-    return {
-        "pid": tenant.pid,
-        "program": tenant.program,
-        "class": wait_reasons.class_name(tenant),
-        "weight": tenant.weight / 1000,
-        "slowdown": tenant.slowdown / 1000 or None,
-        "floor": tenant.floor / 1000,
-        "time_slice_us": tenant.time_slice_us,
-        "time_slice_refused": tenant.time_slice_refused,
-        "grace_us": tenant.grace_us,
-        "memory": memory_of(tenant),
-        "gpus": gpus,
-        "policy": policy_about(seen, tenant, path),
-    }
+    return about | {"policy": policy_about(seen, tenant, path)}
 
 
 def breakdown_of(tenant: segment.Tenant, use: segment.Use) -> dict[str, Any] | None:
@@ -99,24 +80,6 @@ def breakdown_of(tenant: segment.Tenant, use: segment.Use) -> dict[str, Any] | N
 
     found = breakdown.of(use) if tenant.tenant_class == TenantClass.production else None
     return vars(found) | {"text": list(breakdown.in_words(found))} if found else None
-
-
-def memory_of(tenant: segment.Tenant) -> dict[str, Any]:
-    here = sum(use.memory_bytes for use in tenant.uses)
-    movable = sum(use.movable_bytes for use in tenant.uses)
-    return {
-        "where": tenant.where.name,
-        "held": tenant.held,
-        "gpu_bytes": here,
-        "pinned_bytes": here - min(here, movable),
-        "host_bytes": tenant.host_bytes,
-        "wanted_bytes": tenant.wanted_bytes,
-        "times_left": tenant.times_left,
-        "saved_bytes": tenant.saved_bytes,
-        "dropped_bytes": tenant.dropped_bytes,
-        "transfer_seconds": tenant.transfer_ns / 1e9,
-        "refusal": segment.REFUSALS.get(tenant.refusal),
-    }
 
 
 def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
@@ -150,17 +113,17 @@ def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> 
 
 def in_words(about: dict[str, Any]) -> Iterator[str]:
     yield f"{about['program']} ({about['pid']}): {', '.join(standing(about))}"
-    yield from memory_in_words(about["memory"], about["pid"])
+    yield from memory_in_words(about)
     for gpu in about["gpus"]:
         yield f"GPU {gpu['gpu']}: {on_gpu(gpu)}"
         if gpu["has_work"] or gpu["why"]:
             yield from (f"  because {why}" for why in gpu["why"])
-        if gpu["waits"] and not gpu["why"]:
+        if gpu["has_work"] and gpu["gated"] and not gpu["why"]:
             yield "  its gate is being opened right now"
         if gpu["breakdown"]:
             yield from (f"  {line}" for line in gpu["breakdown"]["text"])
         if about["policy"]["daemon"] is not None:
-            yield f"  {gpu['state']['in_words']}"
+            yield f"  {gpu['device']['in_words']}"
         if gpu["at_work"] and gpu["at_work"]["in_words"]:
             yield f"  {gpu['at_work']['in_words']}"
     if not about["gpus"]:
@@ -179,29 +142,30 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
         yield f"  {at}{where} {decision['text']}"
 
 
-def memory_in_words(memory: dict[str, Any], pid: int) -> Iterator[str]:
+def memory_in_words(about: dict[str, Any]) -> Iterator[str]:
     size = units.size_shown
-    if memory["where"] in ("away", "returning"):
-        why = "paused by hand" if memory["held"] else "evicted: other tenants need the space"
-        yield f"{why}: {size(memory['host_bytes'])} of its memory are on the host"
-        if memory["held"]:
-            yield f"  `cotenant resume {pid}` resumes it"
-        elif memory["wanted_bytes"]:
-            yield f"  it is restored when there is space for {size(memory['wanted_bytes'])}"
-    elif memory["wanted_bytes"]:
-        yield f"it waits for {size(memory['wanted_bytes'])} of the GPU's memory"
-    if memory["where"] != "pinned" and memory["pinned_bytes"]:
-        yield f"{size(memory['pinned_bytes'])} of its memory cannot be evicted"
-    if memory["times_left"]:
+    if about["where"] in ("away", "returning"):
+        why = "paused by hand" if about["paused"] else "evicted: other tenants need the space"
+        yield f"{why}: {size(about['host_bytes'])} of its memory are on the host"
+        if about["paused"]:
+            yield f"  `cotenant resume {about['pid']}` resumes it"
+        elif about["wanted_bytes"]:
+            yield f"  it is restored when there is space for {size(about['wanted_bytes'])}"
+    elif about["wanted_bytes"]:
+        yield f"it waits for {size(about['wanted_bytes'])} of the GPU's memory"
+    stays = sum(max(gpu["memory_bytes"] - gpu["movable_bytes"], 0) for gpu in about["gpus"])
+    if about["where"] != "pinned" and stays:
+        yield f"{size(stays)} of its memory cannot be evicted"
+    if about["evictions"]:
         spared = (
-            f", {size(memory['dropped_bytes'])} were free and not copied" if memory["dropped_bytes"] else ""
+            f", {size(about['dropped_bytes'])} were free and not copied" if about["dropped_bytes"] else ""
         )
-        took = memory["transfer_seconds"]
+        took = about["transfer_seconds"]
         lasted = f"; eviction and restore took {took:.2f} s the last time" if took else ""
-        times = "once" if memory["times_left"] == 1 else f"{memory['times_left']} times"
-        yield f"its memory was evicted {times}: {size(memory['saved_bytes'])} copied{spared}{lasted}"
-    if memory["refusal"]:
-        yield f"its last eviction was refused: {memory['refusal']}"
+        times = "once" if about["evictions"] == 1 else f"{about['evictions']} times"
+        yield f"its memory was evicted {times}: {size(about['saved_bytes'])} copied{spared}{lasted}"
+    if about["refusal"]:
+        yield f"its last eviction was refused: {about['refusal']}"
 
 
 def standing(about: dict[str, Any]) -> Iterator[str]:
@@ -221,7 +185,7 @@ def standing(about: dict[str, Any]) -> Iterator[str]:
 
 def on_gpu(gpu: dict[str, Any]) -> str:
     used = f"has used {gpu['used_seconds']:.1f} s"
-    if gpu["waits"]:
+    if gpu["has_work"] and gpu["gated"]:
         return f"it waits; {used}"
     if gpu["has_work"]:
         ahead = ", ahead of the higher classes: it has got less than its floor" if gpu["below_floor"] else ""

@@ -224,7 +224,7 @@ def gathered(there: segment.FolderSegment) -> dict[str, Any]:
         "rights": [
             {
                 "who": who_text(right.who),
-                "class": None if right.best_class is None else class_text(right.best_class),
+                "class": None if right.best_class is None else classes.name_of(right.best_class),
                 "memory": units.limit_written(right.memory_limit) if right.memory_limit else None,
             }
             for right in rights_in(header)
@@ -235,7 +235,7 @@ def gathered(there: segment.FolderSegment) -> dict[str, Any]:
                 "user": user_name(found.uid),
                 "pid": found.slot.pid,
                 "program": printable(found.slot.name.decode(errors="replace")),
-                "class": class_text(found.slot.tenant_class),
+                "class": classes.name_of(found.slot.tenant_class),
                 "state": "live" if found.is_live else "lost",
             }
             for found in there.slot_files(header)
@@ -372,10 +372,6 @@ def group_name(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
-
-
-def class_text(value: int) -> str:
-    return classes.NAMES[value] if value < len(classes.NAMES) else str(value)
 
 
 def count(number: int, noun: str) -> str:

@@ -19,7 +19,7 @@ SUMS = ("bursts", "busy_ns", "waits", "waited_ns", "gap_ns")
 class Breakdown:
     burst_us: float
     wait_us: float | None  # for the GPU; None: no lower class was there, or no start was timed yet
-    waits: int  # bursts whose start was timed
+    timed_bursts: int  # bursts whose wait for the GPU was timed
     gap_us: float  # its streams were empty inside the burst: the CPU had not launched yet
     run_us: float  # the rest
     slower: (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cotenant import segment
-from cotenant.classes import TenantClass
+from cotenant import classes, segment
 from cotenant.policies.interface import Rule
 
 
@@ -16,7 +15,8 @@ def reasons(seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, no
     if seen.rule == Rule.strict:
         for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
             if other.tenant_class < tenant.tenant_class and there.tolerant_until_ns <= now_ns:
-                yield f"{class_name(other)} {other.pid} ({other.program}) is of a higher class and has work"
+                name = classes.name_of(other.tenant_class)
+                yield f"{name} {other.pid} ({other.program}) is of a higher class and has work"
     if use.shut_until_ns > now_ns:
         left_ms = (use.shut_until_ns - now_ns) / 1e6
         yield f"the policy keeps it shut, for another {left_ms:.0f} ms unless it is renewed"
@@ -38,10 +38,3 @@ def others_with_work(
         for there in other.uses:
             if there.gpu == gpu and there.busy:
                 yield other, there
-
-
-def class_name(tenant: segment.Tenant) -> str:
-    try:
-        return TenantClass(tenant.tenant_class).name
-    except ValueError:
-        return f"class {tenant.tenant_class}"

@@ -1,0 +1,317 @@
+"""Every figure that a command shows of a tenant, of a tenant on one GPU and of a GPU: declared here, once.
+
+`status` prints its tables, JSON and CSV from FIGURES, `explain` its JSON; docs/figures.md is FIGURES as a page (`make
+figures`). A figure is added by a row here. Its name ends in its unit where it has one, and is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from cotenant import classes, segment, units
+from cotenant.terminal import say
+
+Read = Callable[[Any], Any] | str
+NvmlBytes = Mapping[tuple[str, int], int]  # by GPU and process: what NVML counts
+NO_USE = segment.Use(-1, "", False, False, dict.fromkeys(segment.FIGURES, 0))
+
+
+class Of(Enum):
+    """What a figure belongs to."""
+
+    tenant = "a tenant"
+    on_gpu = "a tenant on a GPU"
+    gpu = "a GPU"
+
+
+class Width(Enum):
+    """The narrowest form that has a figure; the wider ones have it too."""
+
+    table = "all forms"
+    wide = "wide, JSON, CSV"
+    data = "JSON, CSV"
+
+
+class OnGpu(NamedTuple):
+    tenant: segment.Tenant
+    use: segment.Use
+    nvml_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`read` takes a Tenant, an OnGpu, or what gpus.states says of a GPU. None: not known, or nothing was set."""
+
+    of: Of
+    name: str
+    unit: str
+    help: str
+    read: Callable[[Any], Any]
+    heading: str = ""  # in a table, where it is not the name
+    in_data: bool = True  # False: it only sums up others for a table
+    width: Width = Width.data
+
+    @property
+    def is_number(self) -> bool:
+        return self.unit not in ("", "yes or no")
+
+    @property
+    def column(self) -> str:
+        return (self.heading or self.name).upper()
+
+    def cell(self, value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:.1f}" if self.unit == "seconds" else f"{value:g}"
+        return "" if value is None else str(value)
+
+
+def at(width: Width, *figures: Figure) -> list[Figure]:
+    return [replace(figure, width=width) for figure in figures]
+
+
+def of_tenant(name: str, unit: str, help: str, read: Read = "", **more: Any) -> Figure:
+    return Figure(Of.tenant, name, unit, help, reader(read or name, lambda tenant: tenant), **more)
+
+
+def on_gpu(name: str, unit: str, help: str, read: Read = "", **more: Any) -> Figure:
+    return Figure(Of.on_gpu, name, unit, help, reader(read or name, lambda here: here.use), **more)
+
+
+def of_gpu(name: str, unit: str, help: str) -> Figure:
+    return Figure(Of.gpu, name, unit, help, lambda state: state[name])
+
+
+def counted(name: str, help: str) -> Figure:
+    """By the interposer, at each call."""
+    return on_gpu(name, "count", help, lambda here: here.use.figures[name])
+
+
+def reader(read: Read, holder: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`read` as it is, or the attribute of this name; one in nanoseconds is told in seconds."""
+    if not isinstance(read, str):
+        return read
+    if read.endswith("_ns"):
+        return lambda seen: getattr(holder(seen), read) / 1e9
+    return lambda seen: getattr(holder(seen), read)
+
+
+def number_of_gpu(here: OnGpu) -> int | None:
+    return None if here.use is NO_USE else here.use.gpu
+
+
+def class_name(tenant: segment.Tenant) -> str:
+    return classes.name_of(tenant.tenant_class)
+
+
+def state(here: OnGpu) -> str:
+    if here.tenant.where in (segment.Where.away, segment.Where.returning):
+        return "paused" if here.tenant.held else "away"
+    if here.use.gated:
+        return "gated"
+    return "busy" if here.use.busy else "idle"
+
+
+def thousandths(name: str) -> Callable[[segment.Tenant], float]:
+    return lambda tenant: getattr(tenant, name) / 1000
+
+
+def slowdown(tenant: segment.Tenant) -> float | None:
+    return tenant.slowdown / 1000 or None
+
+
+def promise(tenant: segment.Tenant) -> str:
+    if tenant.slowdown:
+        return f"<{units.percent(tenant.slowdown)}"
+    return f">{units.percent(tenant.floor)}" if tenant.floor else ""
+
+
+def memory(here: OnGpu) -> str:
+    limit = here.tenant.memory_limit
+    return units.size_shown(here.use.memory_bytes) + (f"/{units.limit_shown(limit)}" if limit else "")
+
+
+def memory_limit(tenant: segment.Tenant) -> str | None:
+    return units.limit_written(tenant.memory_limit) if tenant.memory_limit else None
+
+
+def refusal(tenant: segment.Tenant) -> str | None:
+    return segment.REFUSALS.get(tenant.refusal)
+
+
+def operation_us(name: str) -> Callable[[OnGpu], float | None]:
+    return lambda here: getattr(here.use, name) / 1000 or None
+
+
+STATES = (
+    "`busy`; `idle`; `gated`: its gate is closed; `away`: evicted, because other tenants need the memory; "
+    "`paused`: evicted by hand."
+)
+PROMISE = "`<5%`: it may be slowed down by 5 % at most; `>5%`: it gets at least 5 % of the GPU."
+MEMORY = "What it has allocated of the GPU's memory and, after the slash, what all processes of its run may allocate."
+DRIVER_BYTES = (
+    "Of `memory_bytes`, contexts, modules and what else the driver allocated; measured only under a limit."
+)
+NVML_BYTES = (
+    "What NVML counts for the process. More than `memory_bytes`: the driver's own allocations in a job without a "
+    "limit. Less: managed memory, or a graph not yet launched."
+)
+FIGURES = (
+    *at(
+        Width.table,
+        on_gpu("gpu", "number", "The GPU's number in the segment.", number_of_gpu),
+        of_tenant("pid", "number", "The process, as its own PID namespace numbers it."),
+        of_tenant("program", "", "The program's name."),
+        of_tenant("class", "", "`production`, `standard` or `opportunistic`.", class_name),
+        on_gpu("state", "", STATES, state),
+        of_tenant("weight", "ratio", "Its weight among its equals.", thousandths("weight")),
+        of_tenant("promise", "", PROMISE, promise, in_data=False),
+        on_gpu("used_seconds", "seconds", "GPU time charged to it.", "used_ns", heading="used_s"),
+        on_gpu("memory", "bytes", MEMORY, memory, in_data=False),
+        counted("kernels", "Kernels that it has launched."),
+        counted("graphs", "Graphs that it has launched."),
+        counted("copies", "Copies that it has launched."),
+        counted("gates", "Gates that the interposer has put into its streams."),
+        counted("escaped", "Work that reached the GPU without the gate that it should have passed."),
+        of_tenant(
+            "unknown_functions",
+            "count",
+            "Driver functions that the program looked up and that Cotenant does not know.",
+            heading="unknown",
+        ),
+    ),
+    *at(
+        Width.wide,
+        on_gpu("uuid", "", "The GPU's UUID."),
+        of_tenant("run_id", "", "Its `cotenant run`: the same for all processes of one.", "tenant"),
+        of_tenant("uid", "number", "Its user."),
+        of_tenant("time_slice_us", "us", "Its slice of the hardware; 0: not known.", heading="slice_us"),
+        on_gpu("in_flight_us", "us", "Work that is queued behind its gates and not known to be done."),
+        counted("memory_ops", "Memsets and other operations on memory that it has launched."),
+        counted("host_calls", "Host functions that it has put into streams."),
+        counted("bursts", "How often it went from having no work to having some."),
+        of_tenant("export_tables", "count", "Tables of private driver functions that the program got."),
+        of_tenant("ungated_graphs", "count", "Long graphs that could not be given gates inside."),
+        of_tenant("checkpoints", "count", "Calls of the driver's checkpointing."),
+        on_gpu("memory_bytes", "bytes", "What it has allocated of the GPU's memory."),
+        of_tenant("memory_limit", "", "The most that its run may allocate of each GPU: `20G`.", memory_limit),
+        on_gpu("driver_bytes", "bytes", DRIVER_BYTES),
+        on_gpu("movable_bytes", "bytes", "Of `memory_bytes`, what can be evicted."),
+        of_tenant("host_bytes", "bytes", "What is evicted to the host now, of all GPUs."),
+        on_gpu("nvml_bytes", "bytes", NVML_BYTES, lambda here: here.nvml_bytes),
+        on_gpu(
+            "refused_allocations",
+            "count",
+            "What the memory limit did not allow.",
+            "refused",
+            heading="refused",
+        ),
+        of_tenant("evictions", "count", "How often its memory was evicted.", "times_left"),
+    ),
+    *at(
+        Width.data,
+        of_tenant("slowdown", "ratio", "By how much it may be slowed down: 0.05 is 5 %.", slowdown),
+        of_tenant("floor", "ratio", "The share of the GPU that it gets at least.", thousandths("floor")),
+        of_tenant("time_slice_refused", "yes or no", "Whether the driver refused its time slice."),
+        of_tenant("grace_us", "us", "After so long without work it counts as idle."),
+        of_tenant(
+            "where",
+            "",
+            "Its memory: `pinned` (it does not move), `resident`, `leaving`, `away`, `returning`.",
+            lambda tenant: tenant.where.name,
+        ),
+        of_tenant("paused", "yes or no", "Whether it was evicted by hand.", "held"),
+        of_tenant("wanted_bytes", "bytes", "GPU memory that it waits for."),
+        of_tenant("saved_bytes", "bytes", "What evictions have copied to the host, ever."),
+        of_tenant("dropped_bytes", "bytes", "What they did not copy, as the program had no use for it."),
+        of_tenant("host_pinned_bytes", "bytes", "Host memory that it has pinned for them.", "host_pinned"),
+        of_tenant("transfer_seconds", "seconds", "Its last eviction and restore, together.", "transfer_ns"),
+        of_tenant("refusal", "", "Why it was not evicted when it last should have been.", refusal),
+        on_gpu("has_work", "yes or no", "Whether it has work now.", "busy"),
+        on_gpu("gated", "yes or no", "Whether its gate is closed."),
+        on_gpu("below_floor", "yes or no", "Whether it has got less than its floor."),
+        on_gpu("busy_seconds", "seconds", "How long it had work, also behind a closed gate.", "busy_ns"),
+        on_gpu("turn_us", "us", "How much it executes in a turn among equals; 0: it has taken none."),
+        on_gpu("switch_us", "us", "What a switch to it from an equal costs; 0: none was measured."),
+        on_gpu("timed_bursts", "count", "Bursts whose wait for the GPU was timed.", "waits"),
+        on_gpu("waited_seconds", "seconds", "The waits of these, together.", "waited_ns"),
+        on_gpu("gap_seconds", "seconds", "How long its streams were empty inside bursts.", "gap_ns"),
+        on_gpu("operation_us", "us", "GPU time of one operation, lately.", operation_us("operation_ns")),
+        on_gpu(
+            "operation_alone_us",
+            "us",
+            "The same when no other tenant was last at work.",
+            operation_us("operation_alone_ns"),
+        ),
+        of_gpu("clock_mhz", "MHz", "The SMs' clock, when the daemon last asked NVML."),
+        of_gpu("highest_mhz", "MHz", "The highest that this GPU has."),
+        of_gpu("power_w", "W", "What it draws."),
+        of_gpu("power_limit_w", "W", "What it may draw."),
+        of_gpu("throttled", "yes or no", "Whether something keeps its clock down."),
+        of_gpu("slowed_by", "", "What does: a list, as `power limit`."),
+        of_gpu("seconds_ago", "seconds", "When the daemon asked."),
+        of_gpu("in_words", "", "All that in a sentence, or why it is not known."),
+    ),
+)
+
+
+def read(of: Of, seen: Any) -> dict[str, Any]:
+    """Name and value of all figures that this has."""
+    return {figure.name: figure.read(seen) for figure in FIGURES if figure.of is of and figure.in_data}
+
+
+def record(tenant: segment.Tenant, nvml: NvmlBytes) -> dict[str, Any]:
+    """All figures of a tenant; `gpus` has those on each GPU that it has used."""
+    gpus = [OnGpu(tenant, use, nvml.get((use.uuid, tenant.pid))) for use in tenant.uses]
+    return read(Of.tenant, tenant) | {"gpus": [read(Of.on_gpu, here) for here in gpus]}
+
+
+def columns(*widths: Width) -> list[Figure]:
+    """Of a table, in order; all three widths: of CSV."""
+    is_data = Width.data in widths
+    return [
+        figure
+        for figure in FIGURES
+        if figure.of is not Of.gpu and figure.width in widths and (figure.in_data or not is_data)
+    ]
+
+
+def rows(seen: segment.Snapshot, nvml: NvmlBytes, wanted: list[Figure]) -> Iterator[list[Any]]:
+    """A row for each tenant on each GPU that it has used; one where it has used none."""
+    for tenant in seen.tenants:
+        for use in tenant.uses or (NO_USE,):
+            here = OnGpu(tenant, use, nvml.get((use.uuid, tenant.pid)))
+            yield [figure.read(tenant if figure.of is Of.tenant else here) for figure in wanted]
+
+
+def page() -> str:
+    """docs/figures.md."""
+    lines = [PAGE]
+    for of in Of:
+        lines += [
+            "",
+            f"## Of {of.value}",
+            "",
+            "| figure | unit | meaning | in |",
+            "| --- | --- | --- | --- |",
+        ]
+        for figure in FIGURES:
+            if figure.of is of:
+                where = "JSON" if of is Of.gpu else figure.width.value if figure.in_data else "tables"
+                short = f" (`{figure.heading}` in tables)" if figure.heading else ""
+                lines.append(f"| `{figure.name}`{short} | {figure.unit} | {figure.help} | {where} |")
+    return "\n".join(lines)
+
+
+PAGE = """# Figures
+
+What `cotenant status` and `cotenant explain` show. `make figures` writes this page from `src/cotenant/figures.py`.
+
+`status` prints a row for each tenant on each GPU that it has used. In JSON a tenant has its own figures, and in `gpus`
+those on each GPU; `explain -o json` has the same and more. null, or an empty cell: not known, or nothing was set."""
+
+
+if __name__ == "__main__":
+    say(page())

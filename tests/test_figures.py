@@ -1,0 +1,100 @@
+"""Figures are declared once (cotenant/figures.py): every form has them from there, under one name, and the page too."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import figures
+from cotenant.figures import FIGURES, Figure, Of, Width
+from tests.compiling import TREE
+from tests.segments import UUID, Written
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+ENDINGS = {"bytes": "_bytes", "seconds": "_seconds", "us": "_us", "MHz": "_mhz", "W": "_w"}
+
+
+def named(of: Of) -> list[str]:
+    return [figure.name for figure in FIGURES if figure.of is of and figure.in_data]
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_a_figure_is_named_by_its_unit_and_explained(figure: Figure) -> None:
+    assert figure.help.endswith(".")
+    if figure.in_data and figure.unit in ENDINGS and figure.name != "seconds_ago":
+        assert figure.name.endswith(ENDINGS[figure.unit])
+    if not figure.in_data:
+        assert figure.width is Width.table
+
+
+def test_a_name_is_one_figure() -> None:
+    names = [figure.name for figure in FIGURES]
+    assert len(set(names)) == len(names)
+
+
+def test_the_page_has_what_is_declared() -> None:
+    assert (TREE / "docs" / "figures.md").read_text() == figures.page() + "\n", "run 'make figures'"
+
+
+@pytest.fixture
+def one_tenant(plain_env: dict[str, str]) -> dict[str, str]:
+    written = Written()
+    written.gpu(0, UUID)
+    slot = written.tenant(0, pid=100, name=b"serve.py", tenant_class=0)
+    here = slot.gpus[0]
+    here.figures.kernels, here.used_ns, here.memory_bytes = 5, 2_500_000_000, 6 << 20
+    slot.weight, slot.slowdown, slot.memory_limit = 1500, 50, 20 << 30
+    written.tenant(1, pid=200, name=b"without", tenant_class=7)
+    written.to(Path(plain_env["COTENANT_SEGMENT"]))
+    return plain_env
+
+
+def test_json_csv_and_tables_agree(cotenant: Run, one_tenant: dict[str, str]) -> None:
+    data = json.loads(cotenant("status", "-o", "json", env=one_tenant).stdout)
+    tenant, without = data["tenants"]
+    assert list(tenant) == [*named(Of.tenant), "gpus"]
+    (here,) = tenant["gpus"]
+    assert list(here) == named(Of.on_gpu)
+    assert list(data["gpus"][0]) == ["gpu", "uuid", *named(Of.gpu)]
+    assert (tenant["weight"], tenant["slowdown"], tenant["memory_limit"]) == (1.5, 0.05, "20G")
+    assert (here["used_seconds"], here["memory_bytes"], here["nvml_bytes"]) == (2.5, 6 << 20, None)
+    assert (without["class"], without["gpus"]) == ("class 7", [])
+
+    rows = list(csv.DictReader(io.StringIO(cotenant("status", "-o", "csv", env=one_tenant).stdout)))
+    for name, value in (tenant | here).items():
+        if name != "gpus":
+            assert rows[0][name] == ("" if value is None else str(value)), name
+    assert rows[0].keys() == tenant.keys() - {"gpus"} | here.keys()
+    assert (rows[1]["gpu"], rows[1]["kernels"], rows[1]["state"]) == ("", "0", "idle")
+
+    for form in ("table", "wide"):
+        head, _, row = cotenant("status", "-o", form, env=one_tenant).stdout.splitlines()
+        cells = dict(zip(head.split(), row.split(), strict=form == "table"))
+        assert (cells["WEIGHT"], cells["PROMISE"], cells["USED_S"], cells["MEMORY"]) == (
+            "1.5",
+            "<5%",
+            "2.5",
+            "6M/20G",
+        )
+        assert ("NVML_BYTES" in head) == (form == "wide")
+
+
+def test_explain_has_the_same_figures(cotenant: Run, one_tenant: dict[str, str]) -> None:
+    status = json.loads(cotenant("status", "-o", "json", env=one_tenant).stdout)
+    about = json.loads(cotenant("explain", "100", "-o", "json", env=one_tenant).stdout)
+    (here,), (of_status,) = about.pop("gpus"), status["tenants"][0].pop("gpus")
+    assert about | status["tenants"][0] == about
+    assert here | of_status == here
+    assert here["device"].keys() == status["gpus"][0].keys() - {"gpu", "uuid"}
+
+
+def test_help_explains_the_columns(cotenant: Run, plain_env: dict[str, str]) -> None:
+    text = cotenant("status", "--help", env=plain_env).stdout
+    assert all(f"  {figure.column} " in text for figure in figures.columns(Width.table))
