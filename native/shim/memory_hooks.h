@@ -1,5 +1,5 @@
-// Our side of the functions that take GPU memory, give it back, or say how much there is. As in hooks.cpp: a few lines
-// around the driver's, and all that is to be known or decided lies in native/tenant (ledger.h).
+// Handlers of the functions that allocate and free GPU memory, or report how much there is. As in hooks.cpp: a few
+// lines around the driver's function; state and decisions are in native/tenant (ledger.h).
 #pragma once
 
 #include "shim/driver.h"

@@ -1,5 +1,5 @@
-// Our side of the functions that look at memory which may be away, or hand it to somebody outside of this process. As
-// in memory_hooks.h; what is to be known lies in native/tenant (residence.h, handles.h).
+// Handlers of the functions that look at memory which may be evicted, or hand it to others outside this process. As in
+// memory_hooks.h; state and decisions are in native/tenant (residence.h, handles.h).
 #pragma once
 
 #include "shim/driver.h"

@@ -1,6 +1,6 @@
 // NVML inside a tenant with a limit. A program that opens libnvidia-ml.so.1 gets a library of ours instead, which is
-// empty but for two others that it needs: the interposer, then NVML. dlsym looks through them in this order, so it
-// finds the functions below here and all others in NVML itself, whichever version that is.
+// empty except for two libraries that it is linked with: the interposer, then NVML. dlsym searches them in this order,
+// so it finds the functions below here and all others in NVML itself, whichever version that is.
 #pragma once
 
 namespace shim {

@@ -1,4 +1,4 @@
-// Where a call that enters the interposer leads: of a driver function at its trampoline, and of dlopen.
+// Where a call that enters the interposer leads: a driver function at its trampoline, and dlopen.
 #pragma once
 
 #include "shim/driver.h"

@@ -1,15 +1,14 @@
 // One GPU and its tenants in virtual time. Pure: no clock, no thread, no file.
 //
-// Each tenant is a CPU thread that launches operations into one stream. Time goes from event to event; between two
+// Each tenant is a CPU thread that launches operations into one stream. Time advances from event to event; between two
 // events each running operation has a rate between 0 and 1, as in model::DeviceModel, whose rules for turns, SMs,
-// bandwidth and copies are followed here. What comes on top: launches take CPU time, gates, bursts and grace periods as
-// native/tenant has them, admission rules, kernels that keep their SMs against those that come later, and a
-// controller's ticks.
+// bandwidth and copies are followed here. In addition there are: CPU time of launches, gates, bursts and grace periods
+// as native/tenant has them, admission rules, kernels that keep their SMs against later ones, and a controller's ticks.
 //
-// While one tenant has the GPU to itself there is no event for each of its operations: run_alone() goes through them in
-// a loop until something else is due.
+// While one tenant has the GPU to itself there is no event for each of its operations: run_alone() advances through
+// them in a loop until another event is due.
 //
-// An event costs O(log n) in the tenants that wait, and O(k) in the k that have work at that moment. No operation
+// An event costs O(log n) in the waiting tenants, and O(k) in the k that have work at that moment. No operation
 // allocates, and nothing grows with the length of a run.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Times in places that grow by 2 %, so that a quantile is known to within 1 %, in a size that does not depend on how
-// many were seen.
+// Times in bins that grow by 2 %, so that a quantile is known to within 1 %, in a size that does not depend on the
+// number of samples.
 #pragma once
 
 #include <algorithm>

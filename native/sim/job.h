@@ -1,4 +1,4 @@
-// What a tenant does: a program of operations, cut into requests, and when its requests come.
+// A tenant's job: a program of operations, cut into requests, and when the requests arrive.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One alarm a tenant, soonest first: a heap that knows where each tenant stands in it.
+// One alarm for each tenant, soonest first: a heap that knows where each tenant stands in it.
 #pragma once
 
 #include <cstdint>

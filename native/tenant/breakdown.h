@@ -1,11 +1,11 @@
 // Where the time of a tenant that passes no gates goes, burst by burst:
 //
-//   waiting for the GPU  from the launch that began the burst until the GPU came to it: what ran there had to end or be
-//                        cut, and contexts change. Timed now and then, and only where a lower class uses the GPU, by an
-//                        event in front of the burst's first kernel or graph: copies do not wait for SMs, and no later
-//                        launch is touched
+//   waiting for the GPU  from the launch that began the burst until the GPU reached it: another tenant's kernel had to
+//                        end or be cut, and contexts changed. Timed now and then, and only where a lower class uses the
+//                        GPU, by an event before the burst's first kernel or graph: copies do not wait for SMs, and
+//                        later launches are untouched
 //   waiting for itself   its streams were empty inside the burst: the CPU had not launched yet
-//   running              the rest. What it takes for an operation now, against when nobody else was at work, says
+//   running              the rest. What an operation takes now, compared with when no other tenant was at work, says
 //                        whether it runs slower: a lower clock, cold caches, memory bandwidth
 #pragma once
 

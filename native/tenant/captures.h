@@ -1,7 +1,7 @@
-// The captures that are open, by the stream that each began in. While there is one, no thread of ours touches a stream,
-// and a launch asks first whether it is only recorded.
+// The open captures, by the stream that each began in. While one is open, no thread of ours touches a stream, and a
+// launch first checks whether it is only captured.
 //
-// A capture ends with cuStreamEndCapture, whatever that answers, or with its stream or its context.
+// A capture ends with cuStreamEndCapture, whatever that returns, or with its stream or its context.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The end of a context: what was in it is gone, and every room that keeps something of it forgets that.
+// The end of a context: its objects are gone, and every room that keeps state of the context forgets it.
 #pragma once
 
 #include <cstdint>

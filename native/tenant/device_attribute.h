@@ -1,4 +1,4 @@
-// An attribute of a device that is a yes or no. It never changes, so the driver is asked once; no lock is taken.
+// A device attribute that is a yes or no. It never changes, so the driver is asked once; no lock is taken.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The driver functions that the tenant itself calls, past the hooks. All are in every driver since CUDA 11.7; one
-// without them is passed through.
+// The driver functions that the tenant itself calls, past the hooks. Every driver since CUDA 11.7 has all of them; with
+// an older driver everything is passed through.
 #pragma once
 
 #ifndef __CUDA_API_VERSION_INTERNAL

@@ -1,6 +1,6 @@
-// How long operations run, learned as the job runs: the first few of each shape and then one in a hundred or so are
-// timed by a pair of events. A shape is what makes two operations alike: function, grid, block, shared memory; the size
-// of a copy; the graph.
+// How long operations run, learned as the job runs: the first few operations of each shape, and then one in a hundred
+// or so, are timed by a pair of events. Operations of one shape are alike: the same function, grid, block and shared
+// memory; the same size of a copy; the same graph.
 #pragma once
 
 #include <atomic>

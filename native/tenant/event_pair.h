@@ -1,5 +1,5 @@
 // A pair of events around an operation, to time it: begun and ended on the launch path, read by a thread of ours. The
-// events are made at the first use, and go with their context.
+// events are created at the first use, and end with their context.
 #pragma once
 
 #include <atomic>

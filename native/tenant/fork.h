@@ -1,8 +1,8 @@
-// What is done around a fork: a child has one thread, and neither its parent's slot nor its parent's GPU memory. Every
-// room that keeps something forgets it in the child by itself, and makes its locks anew: another thread of the parent
+// What is done around a fork: the child has one thread, and neither its parent's slot nor its parent's GPU memory.
+// Every room that keeps state forgets it in the child, and initialises its locks again: another thread of the parent
 // may have held them.
 //
-// In the child nothing is allocated and nothing waited for.
+// In the child nothing allocates and nothing waits.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Where the GPU finds this tenant's gates and progress words.
+// The GPU's addresses of this tenant's gates and progress words.
 //
-// What is registered in a context is gone for every context when that one ends, and a stream of another that waits
-// there is lost with all its context has queued. So each context has mappings of the same pages of its own, registered
-// in it: what ends with it, only its own streams have used.
+// When a context ends, memory that was registered in it is unregistered for every context, and a stream of another
+// context that waits there is lost with everything that its context has queued. So each context has its own mappings of
+// the same pages, registered in it: what ends with a context, only its own streams have used.
 #pragma once
 
 #include "tenant/progress.h"

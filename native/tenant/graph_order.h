@@ -1,4 +1,4 @@
-// The nodes of a graph, as the driver tells them.
+// The nodes of a graph, as the driver lists them.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,5 @@
-// An array of plain values that grows, for what a process holds. It never throws: where there is no memory, nothing is
-// added. It has no destructor, as what is global must not end while threads of the guest still run. The caller has the
-// lock.
+// An array of plain values that grows. It never throws: without memory nothing is added. It has no destructor, since
+// globals must not end while threads of the guest still run. The caller holds the lock.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What is looked up at its first use, by whoever comes first, perhaps by two at once. Not a function's own static: a
-// child that is forked while another thread initialises that waits for it for ever.
+// A value that is looked up at its first use, by the first thread that needs it, perhaps by two at once. Not a
+// function-local static: a child that is forked while another thread initialises one waits for it for ever.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// While one exists, its thread has the lock.
+// While an object of this class exists, its thread holds the lock.
 #pragma once
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// One process's place in the segment: its slot, its streams, its gates, and the watcher thread that holds the slot for
-// as long as the process lives and tells when its streams have run empty.
+// One process's place in the segment: its slot, its streams, its gates, and the watcher thread that owns the slot for
+// as long as the process lives.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The only way we speak inside a guest: one line on stderr, once a process.
+// The only way in which the interposer speaks inside a guest: one line on stderr, once a process.
 #pragma once
 
 namespace tenant {

@@ -1,4 +1,4 @@
-// A thread of our own inside the program: no signal of the program's is delivered to it, and nobody joins it.
+// A thread of our own inside the program: no signal of the program is delivered to it, and nobody joins it.
 #pragma once
 
 #include <pthread.h>

@@ -1,10 +1,10 @@
-// How far streams have got. As a stream comes to a gate and as it passes it, the GPU itself writes into host memory how
-// much work had been queued in front of it; so the work in flight, and whether the stream stands at the gate with
-// nothing of it on the GPU, is known without a call to the driver.
+// How far streams have got. As a stream reaches a gate and as it passes it, the GPU itself writes into host memory how
+// much work had been queued before the gate. So the work in flight, and whether the stream stands at the gate with
+// nothing on the GPU, is known without a call to the driver.
 //
 //    31                        1   0
-//   ┌───────────────────────────┬───┐   mark: microseconds queued in front of the gate, ever
-//   │           mark            │ s │   s:    it stands there, and all in front of the gate is done
+//   ┌───────────────────────────┬───┐   mark: microseconds of work ever queued before the gate
+//   │           mark            │ s │   s:    the stream stands at the gate, and all work before it is done
 //   └───────────────────────────┴───┘
 #pragma once
 

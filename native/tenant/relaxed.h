@@ -1,5 +1,5 @@
-// While one exists, its thread may ask the driver and allocate without breaking a capture that is open, its own or
-// another thread's.
+// While an object of this class exists, its thread may query the driver and allocate without invalidating an open
+// capture, its own or another thread's.
 #pragma once
 
 #include "tenant/driver_calls.h"

@@ -1,4 +1,4 @@
-// What `cotenant run` asks for, and how a tenant shows it in its slot.
+// The settings that `cotenant run` passes in the environment, and how a tenant shows them in its slot.
 #pragma once
 
 #include "wire/wire.h"

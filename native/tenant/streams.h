@@ -1,5 +1,5 @@
-// What the tenant remembers of each stream it has seen. Looked up on every launch without a lock; entered and removed
-// under one.
+// What the tenant remembers of each stream that it has seen. Every launch looks it up without a lock; entries are made
+// and removed under one.
 #pragma once
 
 #include <atomic>

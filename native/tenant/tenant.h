@@ -1,5 +1,5 @@
-// What the hooks call. One tenant a process: it joins the segment at the first work it sees, counts, marks itself busy,
-// and puts gates into its streams. On the launch path: no lock, no system call, no allocation.
+// What the hooks call. One tenant a process: it joins the segment at the first work that it sees, counts, marks itself
+// busy, and puts gates into its streams. The launch path takes no lock, makes no system call and allocates nothing.
 #pragma once
 
 #include <atomic>

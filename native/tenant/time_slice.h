@@ -1,6 +1,6 @@
-// How long the hardware lets this process's channels run before another process gets its turn: those of its kernels,
-// and those of its copies. The driver has one set for its kernels, by an unprivileged call to the kernel module; by the
-// same call we set ours after it.
+// The hardware's time slices of this process's channels: how long its kernels, and its copies, run before another
+// process gets its turn. The driver sets a slice for its kernels by an unprivileged call to the kernel module; by the
+// same call the interposer sets its own after that.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What reaches the GPU past our hooks, or cannot be held back as it should: counted, so that nobody is bypassed unseen.
+// Work that reaches the GPU past the hooks, or that cannot be held back as it should: counted, so that it does not go
+// unseen.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A word that one thread may write while another reads it. Nothing is ordered by it: what was written with it is seen
+// A word that one thread may write while another reads it. It orders nothing: a reader sees what was written with it
 // through whatever published it (a pointer that was loaded with acquire, a lock).
 #pragma once
 

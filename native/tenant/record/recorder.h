@@ -1,8 +1,8 @@
-// Records what a process puts on its GPUs into a trace file, where COTENANT_RECORD names one. Without it none of this
-// is on any path: the hooks that call it are not installed (native/shim/record_hooks.cpp).
+// Records what a process puts on its GPUs into the trace file that COTENANT_RECORD names. Without COTENANT_RECORD no
+// path contains any of this: the hooks that call it are not installed (native/shim/record_hooks.cpp).
 //
-// The launch path looks up the operation's shape and stream and puts it into a ring; a thread of ours codes and writes.
-// What does not fit into the ring is dropped and counted. Whatever goes wrong ends the recording, never the job.
+// The launch path looks up the operation's shape and stream and puts it into a ring; the recorder's thread encodes and
+// writes it. What does not fit into the ring is dropped and counted. A failure ends the recording, never the job.
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// What the launch path of a recorded job writes into, and the recorder's thread reads: no lock, no allocation.
+// Tables that the launch path of a recorded job writes and the recorder's thread reads: no lock, no allocation.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
-// A trace's bytes: how they are written. docs/traces.md draws the layout; src/cotenant/traces/reader.py reads it.
+// Writes a trace's bytes. docs/traces.md draws the layout; src/cotenant/traces/reader.py reads it.
 //
-// A file is a header and then blocks, each with a checksum and each written by one call: however the process ends, the
-// file is good up to its last whole block.
+// A file is a header and then blocks. Each block has a checksum and is written by one call: however the process ends,
+// the file is good up to its last whole block.
 #pragma once
 
 #include <sys/types.h>
