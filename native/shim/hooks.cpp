@@ -129,8 +129,8 @@ template <int index, bool per_thread, class... Rest>
 struct Instantiate<index, per_thread, CUresult(CUgraphExec*, CUgraph, Rest...)> {
     static CUresult call(CUgraphExec* exec, CUgraph graph, Rest... rest) {
         tenant::Still still;
-        tenant::TakingForGraph taking(graph);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        tenant::GraphReservation reserved(graph);
+        if (reserved.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         tenant::GatedGraph gated(graph);
         bool has_gates = gated.exists() && call_real<index>(exec, gated.clone(), rest...) == CUDA_SUCCESS;
         CUresult result = has_gates ? CUDA_SUCCESS : call_real<index>(exec, graph, rest...);
@@ -140,7 +140,7 @@ struct Instantiate<index, per_thread, CUresult(CUgraphExec*, CUgraph, Rest...)> 
             gated.keep_for(*exec);
         else
             gated.note_ungated(*exec);
-        taking.keep_for(*exec);
+        reserved.keep_for(*exec);
         return result;
     }
 };

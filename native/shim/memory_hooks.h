@@ -11,8 +11,8 @@
 #include "tenant/memory/mappings.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/postponed.h"
+#include "tenant/memory/reserve.h"
 #include "tenant/memory/residence.h"
-#include "tenant/memory/room.h"
 
 namespace shim {
 
@@ -23,14 +23,13 @@ struct TakeMemory;
 template <MemoryKind kind, int index, class Pointer, class Size, class... Rest>
 struct TakeMemory<kind, index, CUresult(Pointer*, Size, Rest...)> {
     static CUresult call(Pointer* out, Size bytes, Rest... rest) {
-        tenant::Taking taking(bytes);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
-        return tenant::with_room(taking.place(), bytes, [&] {
+        tenant::Reservation reserved(bytes);
+        return reserved.call([&] {
             CUresult result = CUDA_ERROR_NOT_SUPPORTED;
             if constexpr (kind == MemoryKind::pages && std::is_same_v<Pointer, CUdeviceptr>)
-                result = tenant::allocate_movable(out, bytes, taking.place());
+                result = tenant::allocate_movable(out, bytes, reserved.place());
             if (result == CUDA_ERROR_NOT_SUPPORTED) result = call_real<index>(out, bytes, rest...);
-            if (result == CUDA_SUCCESS) taking.keep(*out, bytes, kind);
+            if (result == CUDA_SUCCESS) reserved.keep(*out, bytes, kind);
             return result;
         });
     }
@@ -46,11 +45,10 @@ template <int index, bool per_thread, class Pointer, class Size>
 struct AllocateRows<index, per_thread, CUresult(Pointer*, Size*, Size, Size, unsigned int)> {
     static CUresult call(Pointer* out, Size* pitch, Size width, Size height, unsigned int element) {
         constexpr uint64_t kUsualPitch = 512;
-        tenant::Taking taking(tenant::in_pages(width, kUsualPitch) * height);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
-        return tenant::with_room(taking.place(), uint64_t{width} * height, [&] {
+        tenant::Reservation reserved(tenant::in_pages(width, kUsualPitch) * height);
+        return reserved.call([&] {
             CUresult result = call_real<index>(out, pitch, width, height, element);
-            if (result == CUDA_SUCCESS) taking.keep(*out, uint64_t{*pitch} * height, MemoryKind::pages);
+            if (result == CUDA_SUCCESS) reserved.keep(*out, uint64_t{*pitch} * height, MemoryKind::pages);
             return result;
         });
     }
@@ -97,33 +95,30 @@ struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstrea
             tenant::Still still;
             if ((*out = tenant::take_again(bytes, stream, per_thread))) return CUDA_SUCCESS;
         }
-        tenant::Taking taking(bytes);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
-        return tenant::with_room(taking.place(), bytes, [&] {
-            CUresult result = tenant::allocate_movable(out, bytes, taking.place());
-            if (result == CUDA_SUCCESS) taking.keep(*out, bytes, MemoryKind::pages);
+        tenant::Reservation reserved(bytes);
+        return reserved.call([&] {
+            CUresult result = tenant::allocate_movable(out, bytes, reserved.place());
+            if (result == CUDA_SUCCESS) reserved.keep(*out, bytes, MemoryKind::pages);
             return result == CUDA_ERROR_NOT_SUPPORTED ? call_real<index>(out, bytes, stream) : result;
         });
     }
     static CUresult call(CUdeviceptr* out, size_t bytes, CUstream stream) {
         tenant::InContextOf there(stream);
         if (tenant::pool_is_movable(stream, per_thread)) return from_movable(out, bytes, stream);
-        tenant::TakingFromPool taking(bytes, nullptr, stream, per_thread);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
-        return tenant::with_room(taking.place(), bytes, [&] {
+        tenant::PoolReservation reserved(bytes, nullptr, stream, per_thread);
+        return reserved.call([&] {
             CUresult result = call_real<index>(out, bytes, stream);
-            return taking.result(result, result == CUDA_SUCCESS ? *out : 0);
+            return reserved.result(result, result == CUDA_SUCCESS ? *out : 0);
         });
     }
 };
 template <int index, bool per_thread>
 struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUmemoryPool, CUstream)> {
     static CUresult call(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream) {
-        tenant::TakingFromPool taking(bytes, pool, stream, per_thread);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
-        return tenant::with_room(taking.place(), bytes, [&] {
+        tenant::PoolReservation reserved(bytes, pool, stream, per_thread);
+        return reserved.call([&] {
             CUresult result = call_real<index>(out, bytes, pool, stream);
-            return taking.result(result, result == CUDA_SUCCESS ? *out : 0);
+            return reserved.result(result, result == CUDA_SUCCESS ? *out : 0);
         });
     }
 };
@@ -162,13 +157,13 @@ struct CreatePhysical {
     static CUresult call(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
                          unsigned long long flags) {
         bool on_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-        tenant::Taking taking(bytes, on_device ? tenant::place_of_device(properties->location.id) : tenant::Place{});
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
-        return tenant::with_room(taking.place(), bytes, [&] {
+        tenant::Reservation reserved(bytes,
+                                     on_device ? tenant::place_of_device(properties->location.id) : tenant::Place{});
+        return reserved.call([&] {
             CUresult result = call_real<index>(handle, bytes, properties, flags);
             if (result != CUDA_SUCCESS) return result;
-            *handle = tenant::wrap_handle(*handle, bytes, *properties, taking.place());
-            tenant::keep_physical(taking, *handle, bytes);
+            *handle = tenant::wrap_handle(*handle, bytes, *properties, reserved.place());
+            tenant::keep_physical(reserved, *handle, bytes);
             return result;
         });
     }
@@ -264,11 +259,10 @@ template <int index, bool per_thread, class Array, class Descriptor, class... Le
 struct CreateArray<index, per_thread, CUresult(Array*, const Descriptor*, Levels...)> {
     static CUresult call(Array* out, const Descriptor* wanted, Levels... levels) {
         uint64_t bytes = array_bytes(wanted, (levels + ... + 0u));
-        tenant::Taking taking(bytes);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
-        return tenant::with_room(taking.place(), bytes, [&] {
+        tenant::Reservation reserved(bytes);
+        return reserved.call([&] {
             CUresult result = call_real<index>(out, wanted, levels...);
-            if (result == CUDA_SUCCESS) taking.keep(reinterpret_cast<uint64_t>(*out), bytes, MemoryKind::array);
+            if (result == CUDA_SUCCESS) reserved.keep(reinterpret_cast<uint64_t>(*out), bytes, MemoryKind::array);
             return result;
         });
     }
@@ -278,10 +272,10 @@ template <int index, bool per_thread, class Function>
 struct ImportMemory {
     static CUresult call(CUexternalMemory* out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* wanted) {
         uint64_t bytes = wanted ? wanted->size : 0;
-        tenant::Taking taking(bytes);
-        if (taking.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
+        tenant::Reservation reserved(bytes);
+        if (reserved.refused()) return CUDA_ERROR_OUT_OF_MEMORY;
         CUresult result = call_real<index>(out, wanted);
-        if (result == CUDA_SUCCESS) taking.keep(reinterpret_cast<uint64_t>(*out), bytes, MemoryKind::external);
+        if (result == CUDA_SUCCESS) reserved.keep(reinterpret_cast<uint64_t>(*out), bytes, MemoryKind::external);
         return result;
     }
 };

@@ -59,6 +59,14 @@ void begin(wire::Segment& segment, wire::Slot& slot) {
 }
 LISTEN(AtJoin, MembershipStep::driver_memory, begin)
 
+void measure_first(Membership& membership, int gpu) {
+    bool first = !(measured_gpus.fetch_or(1u << gpu) >> gpu & 1);
+    if (!first || !has_memory_limit(membership.segment(), membership.slot())) return;
+    Locked locked(lock);
+    measure(membership, gpu, When::now);
+}
+LISTEN(AtFirstUse, FirstUseStep::driver_memory, measure_first)
+
 void look(Membership& membership, uint64_t now_ns) {
     wire::Slot& slot = membership.slot();
     mend_quota(slot);
@@ -83,12 +91,5 @@ void take_request(Membership& membership, const wire::Asked& asked) {
 LISTEN(AtRequest, MembershipStep::driver_memory, take_request)
 
 }  // namespace
-
-void measure_drivers_memory(Membership& membership, int gpu) {
-    bool first = !(measured_gpus.fetch_or(1u << gpu) >> gpu & 1);
-    if (!first || !has_memory_limit(membership.segment(), membership.slot())) return;
-    Locked locked(lock);
-    measure(membership, gpu, When::now);
-}
 
 }  // namespace tenant

@@ -13,7 +13,4 @@ namespace tenant {
 
 class Membership;
 
-// The process's first use of a GPU.
-void measure_drivers_memory(Membership& membership, int gpu);
-
 }  // namespace tenant

@@ -5,13 +5,9 @@
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
-#include "tenant/memory/care.h"
-#include "tenant/memory/mappings.h"
-#include "tenant/memory/pools.h"
-#include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
-#include "tenant/memory/room.h"
 #include "tenant/memory/table.h"
+#include "wire/border.h"
 
 namespace tenant {
 
@@ -99,7 +95,6 @@ uint64_t leave(uint64_t key, const Holding& holding) {
     return bytes;
 }
 
-// The first use of a device. Nobody takes memory of it before it is known what the driver has taken already.
 int meet(Membership& membership, CUdevice device) {
     Device& known = devices[device];
     CUuuid uuid;
@@ -110,8 +105,7 @@ int meet(Membership& membership, CUdevice device) {
     if (known.gpu.load() == kNotAsked) {
         int gpu = wire::gpu_number(membership.segment(), reinterpret_cast<const uint8_t*>(uuid.bytes));
         known.total.store(total);
-        if (gpu >= 0) begin_room(membership.segment(), gpu);
-        if (gpu >= 0) measure_drivers_memory(membership, gpu);
+        if (gpu >= 0) tell<AtFirstUse>([&](const AtFirstUse& one) { one.act(membership, gpu); });
         known.gpu.store(gpu, std::memory_order_release);
     }
     return known.gpu.load();
@@ -130,7 +124,7 @@ uint64_t UnderWay::moment() {
 }
 
 bool Place::is_limited() const {
-    return has_memory_limit(membership->segment(), slot()) || has_less_capacity(membership->segment(), gpu);
+    return has_memory_limit(membership->segment(), slot()) || wire::capacity_of(membership->segment().header, gpu) != 0;
 }
 
 uint64_t Place::limit() const { return memory_limit(slot(), total()); }
@@ -159,48 +153,12 @@ Place place_of_current_context() {
     return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? place_of_device(device) : Place{};
 }
 
-namespace {
-
-// In an administrator's segment a tenant whose memory can move looks when it is told to: the classes above may have
-// grown into their headroom.
 void tell_of_growth(wire::Segment& segment, uint64_t bytes) {
     constexpr uint64_t kMuch = 32 << 20;
     static std::atomic<uint64_t> untold{0};
     if (!wire::is_shared(segment) || untold.fetch_add(bytes) + bytes < kMuch) return;
     untold.store(0);
     wire::ring_bell(segment);
-}
-
-bool take_within_limit(const Place& place, uint64_t bytes) {
-    wire::Segment& segment = place.membership->segment();
-    uint64_t total = place.total(), users_limit = users_memory_limit(segment, total);
-    auto fits = [&] { return take_memory(segment, place.slot(), place.gpu, bytes, place.limit(), users_limit, total); };
-    tell_of_growth(segment, bytes);
-    if (fits()) return true;
-    if (bytes <= place.limit()) {
-        if (free_postponed() && fits()) return true;
-        settle_pools(*place.membership);
-        if (fits()) return true;
-        trim_pools(place);
-        if (fits()) return true;
-    }
-    place.slot().memory[place.gpu].refused.fetch_add(1, std::memory_order_relaxed);
-    return false;
-}
-
-}  // namespace
-
-bool take(const Place& place, uint64_t bytes) {
-    for (Need need(place, bytes); take_within_limit(place, bytes);) {
-        if (bytes == 0 || is_room(place)) return true;
-        give(place, bytes);
-        if (need.wait(false)) continue;
-        // What other slots count may be garbage: where nobody has set a limit, the driver has the last word.
-        if (place.is_limited()) return false;
-        count(place, bytes);
-        return true;
-    }
-    return false;
 }
 
 void count(const Place& place, uint64_t bytes) {
@@ -219,24 +177,11 @@ void correct(const Place& place, uint64_t charged, uint64_t taken) {
     if (taken < charged) give(place, charged - taken);
 }
 
-Taking::Taking(uint64_t bytes, const Place& place) : place_(place) {
-    if (!place_) return;
-    bytes = in_pages(bytes);
-    refused_ = !take(place_, bytes);
-    if (!refused_) charged_ = bytes;
-}
-
-void Taking::keep(uint64_t key, uint64_t bytes, MemoryKind kind) {
-    if (!place_) return;
-    Holding holding{bytes, owner_of(current_context()), nullptr, place_.device, static_cast<int16_t>(place_.gpu), kind};
-    uint64_t taken = 0;
-    {
-        LedgerLocked locked;
-        // Without an entry it could never be given back.
-        if (holdings.enter(key, holding)) taken = enter(key, holding);
-    }
-    correct(place_, charged_, taken);
-    charged_ = 0;
+uint64_t enter_allocation(const Place& place, uint64_t key, uint64_t bytes, MemoryKind kind) {
+    Holding holding{bytes, owner_of(current_context()), nullptr, place.device, static_cast<int16_t>(place.gpu), kind};
+    LedgerLocked locked;
+    // Without an entry it could never be given back.
+    return holdings.enter(key, holding) ? enter(key, holding) : 0;
 }
 
 Giving::Giving(uint64_t key) : key_(key) {

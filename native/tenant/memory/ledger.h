@@ -8,8 +8,8 @@
 #pragma once
 
 #include "tenant/driver_calls.h"
+#include "tenant/listeners.h"
 #include "tenant/locked.h"
-#include "tenant/memory/pause.h"
 #include "wire/wire.h"
 
 namespace tenant {
@@ -38,10 +38,19 @@ Place place_of_current_context();
 Place place_of_device(CUdevice device);
 CUdevice device_of_gpu(int gpu);  // that this process has used
 
-// Whether the tenant may take that much more. At the limit, what its pools hold unused goes back first.
-bool take(const Place& place, uint64_t bytes);
+// The process uses a GPU for the first time. Nobody takes memory of it before all of these have returned.
+enum class FirstUseStep : uint8_t { space, driver_memory, kSteps };
+struct AtFirstUse {
+    FirstUseStep step;
+    void (*act)(Membership& membership, int gpu);
+};
+LISTENERS(AtFirstUse)
+
 void count(const Place& place, uint64_t bytes);
 void give(const Place& place, uint64_t bytes);
+// In an administrator's segment a tenant whose memory can move looks when it is told to: the classes above may have
+// grown into their headroom.
+void tell_of_growth(wire::Segment& segment, uint64_t bytes);
 // From what was charged ahead to what the driver took.
 void correct(const Place& place, uint64_t charged, uint64_t taken);
 
@@ -79,32 +88,8 @@ struct Holding {
     MemoryKind kind;
 };
 
-// Around a driver's call that takes memory: charged before it, kept or given back after it. One that is away waits
-// before it charges anything: others could not have what it holds and does not use.
-class Taking {
- public:
-    explicit Taking(uint64_t bytes) : Taking(bytes, place_of_current_context()) {}
-    Taking(uint64_t bytes, const Place& place);
-    ~Taking() {
-        if (charged_) give(place_, charged_);
-    }
-    Taking(const Taking&) = delete;
-    Taking& operator=(const Taking&) = delete;
-
-    bool refused() const { return refused_; }
-    // The driver has taken it, under this address or handle.
-    void keep(uint64_t key, uint64_t bytes, MemoryKind kind);
-    // The caller has entered it in a table of its own.
-    const Place& place() const { return place_; }
-    void kept() { charged_ = 0; }
-
- private:
-    Still still_;
-    UnderWay under_way_;
-    Place place_;
-    uint64_t charged_ = 0;
-    bool refused_ = false;
-};
+// The driver has taken it, under this address or handle: how much more the driver has for it.
+uint64_t enter_allocation(const Place& place, uint64_t key, uint64_t bytes, MemoryKind kind);
 
 // Around a driver's call that gives memory back. The entry is taken out before: once the driver has freed an address,
 // another thread may be given it. The bytes are given back after: until then the driver has them.

@@ -55,14 +55,14 @@ struct Freed {
 
 }  // namespace
 
-void keep_physical(Taking& taking, CUmemGenericAllocationHandle handle, uint64_t bytes) {
-    const Place& place = taking.place();
+void keep_physical(Reservation& reservation, CUmemGenericAllocationHandle handle, uint64_t bytes) {
+    const Place& place = reservation.place();
     if (!place) return;
     auto* physical = new (std::nothrow) Physical{in_pages(bytes), place.device, place.gpu, 1};
     if (!physical) return;
     LedgerLocked locked;
     if (handles.enter(handle, {physical, 1}))
-        taking.kept();
+        reservation.kept();
     else
         delete physical;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "tenant/captures.h"
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/memory/table.h"
@@ -57,17 +56,6 @@ void enter_pool(CUmemoryPool pool, const Place& place) {
     if (pool_count < kMostPools) pools[pool_count++] = {pool, place, 0};
 }
 
-void know_device(const Place& place) {
-    uint64_t bit = uint64_t{1} << place.device;
-    if (known_devices.load(std::memory_order_acquire) & bit) return;
-    CUmemoryPool pool = nullptr;
-    bool has_pool = driver.cuDeviceGetDefaultMemPool(&pool, place.device) == CUDA_SUCCESS;
-    LedgerLocked locked;
-    if (known_devices.fetch_or(bit) & bit) return;
-    if (has_pool) enter_pool(pool, place);
-    graph_memory[place.device] = {place, 0};
-}
-
 Change move_to(const Place& place, uint64_t* counted, uint64_t now) {
     Change change = now == *counted ? Change::none : now > *counted ? Change::grew : Change::shrank;
     correct(place, *counted, now);
@@ -100,7 +88,8 @@ Change settle_locked() {
     return changed;
 }
 
-// Of a pool that another process has made nothing is known: it is counted where the caller is.
+}  // namespace
+
 Place place_of_pool(CUmemoryPool pool) {
     {
         LedgerLocked locked;
@@ -116,78 +105,28 @@ Place place_of_pool(CUmemoryPool pool) {
     return place_of_current_context();
 }
 
-// The most that the graph has allocated at once, going through its nodes in the order in which they were made.
-uint64_t most_at_once(CUgraph graph, CUdevice* device) {
-    size_t count = 0;
-    if (driver.cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return 0;
-    auto* nodes = static_cast<CUgraphNode*>(calloc(count, sizeof(CUgraphNode)));
-    uint64_t most = 0, now = 0;
-    MemoryTable<uint64_t> allocated;
-    if (!nodes || driver.cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) count = 0;
-    for (size_t i = 0; i < count; ++i) {
-        CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-        driver.cuGraphNodeGetType(nodes[i], &type);
-        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-            CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
-            if (driver.cuGraphMemAllocNodeGetParams(nodes[i], &parameters) != CUDA_SUCCESS) continue;
-            *device = parameters.poolProps.location.id;
-            allocated.enter(parameters.dptr, parameters.bytesize);
-            most = std::max(most, now += parameters.bytesize);
-        } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-            CUdeviceptr pointer = 0;
-            uint64_t bytes = 0;
-            if (driver.cuGraphMemFreeNodeGetParams(nodes[i], &pointer) == CUDA_SUCCESS &&
-                allocated.take(pointer, &bytes))
-                now -= bytes;
-        }
-    }
-    free(nodes);
-    allocated.discard();
-    return most;
+void know_pools_of(const Place& place) {
+    uint64_t bit = uint64_t{1} << place.device;
+    if (known_devices.load(std::memory_order_acquire) & bit) return;
+    CUmemoryPool pool = nullptr;
+    bool has_pool = driver.cuDeviceGetDefaultMemPool(&pool, place.device) == CUDA_SUCCESS;
+    LedgerLocked locked;
+    if (known_devices.fetch_or(bit) & bit) return;
+    if (has_pool) enter_pool(pool, place);
+    graph_memory[place.device] = {place, 0};
 }
 
-}  // namespace
-
-TakingFromPool::TakingFromPool(uint64_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread_default)
-    : place_(pool ? place_of_pool(pool) : place_of_current_context()),
-      bytes_(bytes),
-      pool_(pool),
-      stream_(!stream && per_thread_default ? CU_STREAM_PER_THREAD : stream) {
-    if (!place_) return;
-    know_device(place_);
-    // A capture takes nothing: the graph will, when it is launched.
-    if (!place_.is_limited() || bytes == 0 || is_captured(stream_, per_thread_default)) return;
-    uint64_t growth = in_pages(bytes, kPoolStep);
-    if (take(place_, growth))
-        charged_ = growth;
-    else
-        refused_ = !(from_stock_ = fits_in_stock());
-}
-
-TakingFromPool::~TakingFromPool() {
-    if (charged_) give(place_, charged_);
-}
-
-bool TakingFromPool::fits_in_stock() const {
-    CUmemoryPool pool = pool_;
+bool fits_in_pool(CUmemoryPool pool, const Place& place, uint64_t bytes) {
     uint64_t reserved = 0, used = 0;
-    if (!pool && driver.cuDeviceGetMemPool(&pool, place_.device) != CUDA_SUCCESS) return false;
+    if (!pool && driver.cuDeviceGetMemPool(&pool, place.device) != CUDA_SUCCESS) return false;
     return attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) &&
-           attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && reserved - std::min(reserved, used) >= bytes_;
+           attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && reserved - std::min(reserved, used) >= bytes;
 }
 
-CUresult TakingFromPool::result(CUresult result, CUdeviceptr pointer) {
-    if (!place_ || result != CUDA_SUCCESS) return result;
-    if (made_pools.load(std::memory_order_relaxed) && pointer) {
-        CUmemoryPool pool = pool_;
-        if (pool || driver.cuDeviceGetMemPool(&pool, place_.device) == CUDA_SUCCESS)
-            remember_pooled(place_, pointer, bytes_, pool);
-    }
-    if (!charged_ && !from_stock_) return result;  // unlimited: the watcher counts the pools
-    if (settle_pools(*place_.membership) != Change::grew || !from_stock_) return result;
-    // It held enough, but not in one piece, and has grown over the limit.
-    driver.cuMemFreeAsync(pointer, stream_);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+void note_pooled(CUmemoryPool pool, const Place& place, CUdeviceptr pointer, uint64_t bytes) {
+    if (!made_pools.load(std::memory_order_relaxed) || !pointer) return;
+    if (pool || driver.cuDeviceGetMemPool(&pool, place.device) == CUDA_SUCCESS)
+        remember_pooled(place, pointer, bytes, pool);
 }
 
 void know_pool(CUmemoryPool pool, CUdevice device) {
@@ -237,7 +176,7 @@ EndingPools::~EndingPools() {
     Membership* membership = known_ ? Membership::current_if_joined() : nullptr;
     if (!membership) return;
     // Pools belong to the device: they are there after its context, with what is allocated in them.
-    know_device(place_of_device(device_));
+    know_pools_of(place_of_device(device_));
     settle_pools(*membership);
 }
 
@@ -262,35 +201,45 @@ void trim_pools(const Place& place) {
     settle_pools(*place.membership);
 }
 
-TakingForGraph::TakingForGraph(CUgraph graph) {
-    Place here = place_of_current_context();
-    if (!here || !here.is_limited()) return;
-    CUdevice device = here.device;
-    bytes_ = in_pages(most_at_once(graph, &device), kPoolStep);
-    if (bytes_ == 0) return;
-    place_ = place_of_device(device);
-    if (!place_) return;
-    know_device(place_);
-    uint64_t counted = 0;
-    {
-        LedgerLocked locked;
-        settle_locked();
-        counted = graph_memory[place_.device].counted;
+// Going through its nodes in the order in which they were made.
+uint64_t graph_memory_of(CUgraph graph, CUdevice* device) {
+    size_t count = 0;
+    if (driver.cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return 0;
+    auto* nodes = static_cast<CUgraphNode*>(calloc(count, sizeof(CUgraphNode)));
+    uint64_t most = 0, now = 0;
+    MemoryTable<uint64_t> allocated;
+    if (!nodes || driver.cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) count = 0;
+    for (size_t i = 0; i < count; ++i) {
+        CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+        driver.cuGraphNodeGetType(nodes[i], &type);
+        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+            CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+            if (driver.cuGraphMemAllocNodeGetParams(nodes[i], &parameters) != CUDA_SUCCESS) continue;
+            *device = parameters.poolProps.location.id;
+            allocated.enter(parameters.dptr, parameters.bytesize);
+            most = std::max(most, now += parameters.bytesize);
+        } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+            CUdeviceptr pointer = 0;
+            uint64_t bytes = 0;
+            if (driver.cuGraphMemFreeNodeGetParams(nodes[i], &pointer) == CUDA_SUCCESS &&
+                allocated.take(pointer, &bytes))
+                now -= bytes;
+        }
     }
-    // Graphs that run one after another use the same memory.
-    uint64_t more = bytes_ - std::min(bytes_, counted);
-    refused_ = !take(place_, more);
-    if (!refused_) charged_ = more;
+    free(nodes);
+    allocated.discard();
+    return most;
 }
 
-TakingForGraph::~TakingForGraph() {
-    if (charged_) give(place_, charged_);
-}
-
-void TakingForGraph::keep_for(CUgraphExec exec) {
-    if (!place_) return;
+uint64_t graph_memory_counted(const Place& place) {
     LedgerLocked locked;
-    promises.enter(reinterpret_cast<uint64_t>(exec), {place_.device, bytes_});
+    settle_locked();
+    return graph_memory[place.device].counted;
+}
+
+void promise_graph_memory(CUgraphExec exec, const Place& place, uint64_t bytes) {
+    LedgerLocked locked;
+    promises.enter(reinterpret_cast<uint64_t>(exec), {place.device, bytes});
     settle_locked();
 }
 

@@ -9,33 +9,14 @@ namespace tenant {
 
 constexpr uint64_t kPoolStep = uint64_t{32} << 20;
 
-// Around an allocation in stream order. What a growth of the pool could take is charged ahead.
-class TakingFromPool {
- public:
-    TakingFromPool(uint64_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread_default);
-    ~TakingFromPool();
-    TakingFromPool(const TakingFromPool&) = delete;
-    TakingFromPool& operator=(const TakingFromPool&) = delete;
-
-    bool refused() const { return refused_; }
-    const Place& place() const { return place_; }
-    CUresult result(CUresult result, CUdeviceptr pointer);
-
- private:
-    bool fits_in_stock() const;
-
-    Still still_;
-    UnderWay under_way_;
-    Place place_;
-    uint64_t bytes_;
-    CUmemoryPool pool_;
-    CUstream stream_;
-    uint64_t charged_ = 0;
-    bool refused_ = false;
-    bool from_stock_ = false;  // the limit leaves no room for the pool to grow
-};
-
+// Where a pool is; of one that another process has made nothing is known: it is counted where the caller is.
+Place place_of_pool(CUmemoryPool pool);
 void know_pool(CUmemoryPool pool, CUdevice device);
+void know_pools_of(const Place& place);  // the default pool and the graph memory of its device
+// Whether the pool holds as much unused; null: the one that the device has now.
+bool fits_in_pool(CUmemoryPool pool, const Place& place, uint64_t bytes);
+// Something was allocated from it. The program may end the pool first.
+void note_pooled(CUmemoryPool pool, const Place& place, CUdeviceptr pointer, uint64_t bytes);
 
 // Around a pool's end: it is not read any more from before the driver is called.
 class EndingPool {
@@ -68,25 +49,12 @@ void settle_pools();
 // Gives back to the GPU what stocks on it hold unused, as the driver does when it has no more.
 void trim_pools(const Place& place);
 
-// Whether there is room for what a launch of this graph allocates. The driver takes it at the first launch; so that it
-// is there then, it is counted from the graph's instantiation on. One that is away waits before it charges anything.
-class TakingForGraph {
- public:
-    explicit TakingForGraph(CUgraph graph);
-    ~TakingForGraph();
-    TakingForGraph(const TakingForGraph&) = delete;
-    TakingForGraph& operator=(const TakingForGraph&) = delete;
-
-    bool refused() const { return refused_; }
-    void keep_for(CUgraphExec exec);
-
- private:
-    Still still_;
-    UnderWay under_way_;
-    Place place_;
-    uint64_t bytes_ = 0, charged_ = 0;
-    bool refused_ = false;
-};
+// What a launch of this graph allocates, at most at once, and where. The driver takes it at the first launch; so that
+// it is there then, it is counted from the graph's instantiation on.
+uint64_t graph_memory_of(CUgraph graph, CUdevice* device);
+// What is counted already: graphs that run one after another use the same memory.
+uint64_t graph_memory_counted(const Place& place);
+void promise_graph_memory(CUgraphExec exec, const Place& place, uint64_t bytes);
 void forget_graph_memory(CUgraphExec exec);
 
 }  // namespace tenant

@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "tenant/membership.h"
-#include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
 #include "wire/border.h"
 #include "wire/shared_segment.h"
@@ -63,6 +62,23 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
             where == wire::leaving};
 }
 
+// COTENANT_CAPACITY and COTENANT_HOST_MEMORY, where nobody has said anything else yet.
+void begin(Membership& membership, int gpu) {
+    wire::Segment& segment = membership.segment();
+    if (wire::is_shared(segment)) return;  // the administrator's to say
+    // What was said already holds.
+    uint64_t said = parse_memory_limit(getenv("COTENANT_CAPACITY"));
+    if (said && !(said & kShareOfGpu) && !wire::capacity_of(segment.header, gpu))
+        wire::set_capacity(segment.header, gpu, said);
+    said = parse_memory_limit(getenv("COTENANT_HOST_MEMORY"));
+    wire::Crowding crowding = wire::crowding_of(segment.header);
+    if (said && !(said & kShareOfGpu) && !crowding.host_memory) {
+        crowding.host_memory = said;
+        wire::set_crowding(segment.header, crowding);
+    }
+}
+LISTEN(AtFirstUse, FirstUseStep::space, begin)
+
 }  // namespace
 
 Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
@@ -95,20 +111,6 @@ const arbiter::Tenant* Crowd::find(uint32_t number) const {
 uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
     auto offset = reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(&segment.slot(0));
     return static_cast<uint32_t>(static_cast<size_t>(offset) / wire::page_bytes());
-}
-
-void begin_room(wire::Segment& segment, int gpu) {
-    if (wire::is_shared(segment)) return;  // the administrator's to say
-    // What was said already holds.
-    uint64_t said = parse_memory_limit(getenv("COTENANT_CAPACITY"));
-    if (said && !(said & kShareOfGpu) && !wire::capacity_of(segment.header, gpu))
-        wire::set_capacity(segment.header, gpu, said);
-    said = parse_memory_limit(getenv("COTENANT_HOST_MEMORY"));
-    wire::Crowding crowding = wire::crowding_of(segment.header);
-    if (said && !(said & kShareOfGpu) && !crowding.host_memory) {
-        crowding.host_memory = said;
-        wire::set_crowding(segment.header, crowding);
-    }
 }
 
 bool is_room(const Place& place) {
@@ -146,7 +148,6 @@ void Need::withdraw() {
 }
 
 bool Need::wait(bool by_driver) {
-    if (free_postponed()) return true;
     Outside outside;
     do {
         if (!goes_on(by_driver)) {

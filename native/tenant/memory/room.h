@@ -29,13 +29,7 @@ struct Crowd {
 };
 
 uint32_t number_of(wire::Segment& segment, const wire::Slot& slot);
-// COTENANT_CAPACITY and COTENANT_HOST_MEMORY, where nobody has said anything else yet.
-void begin_room(wire::Segment& segment, int gpu);
-
 // Whether tenants are told of less than the GPU has.
-inline bool has_less_capacity(const wire::Segment& segment, int gpu) {
-    return wire::capacity_of(segment.header, gpu) != 0;
-}
 
 // Bytes that were counted in the slot just now: whether all tenants together are within the GPU's capacity.
 bool is_room(const Place& place);
@@ -61,19 +55,6 @@ class Need {
     uint64_t began_ns_ = 0, looked_ns_ = 0, hopeless_since_ns_ = 0;
     bool may_try_ = false;
 };
-
-// Calls the driver for memory, and again for as long as it has none and others can make room.
-template <class Call>
-CUresult with_room(const Place& place, uint64_t bytes, Call&& call) {
-    for (Need need(place, bytes);;) {
-        CUresult result;
-        {
-            Still still;
-            result = call();
-        }
-        if (result != CUDA_ERROR_OUT_OF_MEMORY || !place || !need.wait(true)) return result;
-    }
-}
 
 // What threads of this process wait for in an allocation.
 uint64_t needed_bytes(int gpu);

@@ -1,0 +1,81 @@
+// Reserving memory before the driver is called for it. What an allocation could take is charged ahead, within the
+// tenant's limit; where it does not fit, deferred frees and unused pools are given back first, and then others are
+// asked for space (room.h). After the call it is kept as what the driver took, or given back.
+//
+// A tenant whose memory was evicted waits before it charges anything: others could not have what it holds and does not
+// use.
+#pragma once
+
+#include "tenant/memory/ledger.h"
+#include "tenant/memory/pause.h"
+#include "tenant/memory/room.h"
+
+namespace tenant {
+
+class Reservation {
+ public:
+    explicit Reservation(uint64_t bytes) : Reservation(bytes, place_of_current_context()) {}
+    Reservation(uint64_t bytes, const Place& place);
+    ~Reservation();
+    Reservation(const Reservation&) = delete;
+    Reservation& operator=(const Reservation&) = delete;
+
+    bool refused() const { return refused_; }
+    const Place& place() const { return place_; }
+
+    // Calls the driver, and again for as long as it has no memory and others can make space.
+    template <class Call>
+    CUresult call(Call&& call) {
+        if (refused_) return CUDA_ERROR_OUT_OF_MEMORY;
+        for (Need need(place_, bytes_);;) {
+            CUresult result;
+            {
+                Still still;
+                result = call();
+            }
+            if (result != CUDA_ERROR_OUT_OF_MEMORY || !place_ || !more_space(need)) return result;
+        }
+    }
+
+    // The driver has taken it, under this address or handle.
+    void keep(uint64_t key, uint64_t bytes, MemoryKind kind);
+    // The caller has entered it in a table of its own.
+    void kept() { charged_ = 0; }
+
+ protected:
+    Reservation() = default;
+    bool charge(uint64_t bytes);
+
+    Place place_;
+    uint64_t bytes_ = 0, charged_ = 0;
+    bool refused_ = false;
+
+ private:
+    static bool more_space(Need& need);
+
+    Still still_;
+    UnderWay under_way_;
+};
+
+// Of an allocation in stream order. What a growth of the pool could take is charged ahead.
+class PoolReservation : public Reservation {
+ public:
+    PoolReservation(uint64_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread_default);
+
+    CUresult result(CUresult result, CUdeviceptr pointer);
+
+ private:
+    CUmemoryPool pool_;
+    CUstream stream_;
+    bool from_stock_ = false;  // the limit leaves no space for the pool to grow
+};
+
+// Of what a launch of this graph allocates.
+class GraphReservation : public Reservation {
+ public:
+    explicit GraphReservation(CUgraph graph);
+
+    void keep_for(CUgraphExec exec);
+};
+
+}  // namespace tenant
