@@ -17,22 +17,7 @@ NATIVE, PYTHON = TREE / "native", TREE / "src"
 Graph = dict[str, set[str]]
 
 # Rooms that are tied together today. Untie one and take it from here; nothing is ever added.
-KNOWN_KNOTS: list[set[str]] = [
-    {
-        "tenant/memory/boundary",
-        "tenant/memory/care",
-        "tenant/memory/handles",
-        "tenant/memory/ledger",
-        "tenant/memory/lending",
-        "tenant/memory/mappings",
-        "tenant/memory/mover",
-        "tenant/memory/pools",
-        "tenant/memory/postponed",
-        "tenant/memory/residence",
-        "tenant/memory/room",
-        "tenant/memory/unused",
-    },
-]
+KNOWN_KNOTS: list[set[str]] = []
 
 
 def rooms_of_native() -> Graph:

@@ -9,10 +9,10 @@
 #include "tenant/memory/handles.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/mappings.h"
+#include "tenant/memory/movable.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/postponed.h"
 #include "tenant/memory/reserve.h"
-#include "tenant/memory/residence.h"
 
 namespace shim {
 

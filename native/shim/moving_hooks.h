@@ -5,8 +5,7 @@
 #include "shim/driver.h"
 #include "tenant/memory/borrowing.h"
 #include "tenant/memory/handles.h"
-#include "tenant/memory/lending.h"
-#include "tenant/memory/residence.h"
+#include "tenant/memory/movable.h"
 
 namespace shim {
 
@@ -119,7 +118,7 @@ template <int index, bool per_thread, class Function>
 struct ShareMemory {
     static CUresult call(CUipcMemHandle* handle, CUdeviceptr pointer) {
         tenant::Still still;
-        return tenant::lend(pointer, handle) ? CUDA_SUCCESS : call_real<index>(handle, pointer);
+        return tenant::export_movable(pointer, handle) ? CUDA_SUCCESS : call_real<index>(handle, pointer);
     }
 };
 

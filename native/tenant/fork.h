@@ -20,6 +20,7 @@ enum class ForkStep : uint8_t {
     graphs,
     time_slice,
     residence,
+    movable,
     deferred_free,
     handles,
     barrier,

@@ -5,9 +5,8 @@
 #include "tenant/captures.h"
 #include "tenant/fork.h"
 #include "tenant/membership.h"
-#include "tenant/memory/mover.h"
 #include "tenant/memory/pause.h"
-#include "tenant/memory/postponed.h"
+#include "tenant/memory/residence.h"
 #include "wire/sleep.h"
 
 namespace tenant {

@@ -103,6 +103,20 @@ void pin_handle(CUmemGenericAllocationHandle number) {
     if (Physical* physical = physicals.find(number)) pin(*physical);
 }
 
+void pin_memory(CUdeviceptr address, uint64_t bytes) {
+    if (!Still::memory_moves.load(std::memory_order_relaxed)) return;
+    ResidenceLocked locked;
+    for (uint32_t i = 0; i < residence.chunks.count(); ++i) {
+        Chunk& chunk = residence.chunks[i];
+        if (!chunk.contains(address) && chunk.address - address >= bytes) continue;
+        // A mapping's memory stays pinned when it is mapped elsewhere, or its rights change.
+        if (chunk.number)
+            pin_handle(chunk.number);
+        else
+            set_pinned(chunk, true);
+    }
+}
+
 CUresult release_handle(CUmemGenericAllocationHandle number, bool* is_ours) {
     *is_ours = false;
     if (number < kFirstNumber) return CUDA_SUCCESS;

@@ -18,7 +18,9 @@ CUmemGenericAllocationHandle wrap_handle(CUmemGenericAllocationHandle handle, ui
 void give_out_drivers_handles();
 // What the driver knows it by.
 CUmemGenericAllocationHandle drivers_handle(CUmemGenericAllocationHandle number);
+// It must not move any more: something outside of this process may refer to it.
 void pin_handle(CUmemGenericAllocationHandle number);
+void pin_memory(CUdeviceptr address, uint64_t bytes);
 
 // `is_ours` false: the driver shall release it.
 CUresult release_handle(CUmemGenericAllocationHandle number, bool* is_ours);

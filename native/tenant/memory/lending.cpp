@@ -9,7 +9,6 @@
 #include "tenant/fork.h"
 #include "tenant/locked.h"
 #include "tenant/memory/loan_socket.h"
-#include "tenant/memory/residence.h"
 #include "tenant/memory/table.h"
 #include "tenant/own_thread.h"
 
@@ -86,6 +85,17 @@ bool is_lending() {
     return false;
 }
 
+const Loan* loan_of(const Chunk& chunk, CUdeviceptr base, uint64_t bytes) {
+    if (Loan* there = loans.find(base)) return there;
+    Loan loan{0, {chunk.bytes, base - chunk.address, bytes}, chunk.lent_file};
+    if (!by_chance(&loan.key, sizeof loan.key)) return nullptr;
+    const Loan* entered = loans.enter(base, loan);
+    if (entered) loan_count.store(loans.count());
+    return entered;
+}
+
+}  // namespace
+
 bool export_chunk(Chunk& chunk) {
     if (chunk.lent_file >= 0) return true;
     if (!(chunk.properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return false;
@@ -98,27 +108,9 @@ bool export_chunk(Chunk& chunk) {
     return true;
 }
 
-const Loan* loan_of(const Chunk& chunk, const MovableRange& range) {
-    if (Loan* there = loans.find(range.base)) return there;
-    Loan loan{0, {chunk.bytes, range.base - chunk.address, range.bytes}, chunk.lent_file};
-    if (!by_chance(&loan.key, sizeof loan.key)) return nullptr;
-    const Loan* entered = loans.enter(range.base, loan);
-    if (entered) loan_count.store(loans.count());
-    return entered;
-}
-
-}  // namespace
-
-bool lend(CUdeviceptr pointer, CUipcMemHandle* out) {
-    if (!out || !Still::memory_moves.load(std::memory_order_relaxed)) return false;
-    ResidenceLocked residence_locked;
-    MovableRange range{};
-    Chunk* chunk = residence.chunks.containing(pointer);
-    if (!chunk || !movable_range(pointer, &range) || !export_chunk(*chunk)) return false;
-    // Pinned also where the loan fails below: it is exported.
-    set_pinned(*chunk, true);
+bool lend(const Chunk& chunk, CUdeviceptr base, uint64_t bytes, CUipcMemHandle* out) {
     Locked locked(lock);
-    const Loan* loan = is_lending() ? loan_of(*chunk, range) : nullptr;
+    const Loan* loan = is_lending() ? loan_of(chunk, base, bytes) : nullptr;
     if (!loan) return false;
     LoanHandle handle{};
     memcpy(handle.mark, LoanHandle::kMark, sizeof handle.mark);

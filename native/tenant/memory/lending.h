@@ -10,9 +10,11 @@
 
 namespace tenant {
 
-// To be called as Residence's functions are. False: the driver shall answer.
-bool lend(CUdeviceptr pointer, CUipcMemHandle* out);
-// Freed, or about to be: nobody else borrows it. Who has it keeps it. Under the residence's lock.
+// All under the residence's lock. Whether the chunk is there for other processes from now on, for good.
+bool export_chunk(Chunk& chunk);
+// The handle of an allocation in it.
+bool lend(const Chunk& chunk, CUdeviceptr base, uint64_t bytes, CUipcMemHandle* out);
+// Freed, or about to be: nobody else borrows it. Who has it keeps it.
 void end_loan(CUdeviceptr base);
 void end_loans_of(Chunk& chunk);
 

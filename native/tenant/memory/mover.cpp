@@ -462,15 +462,6 @@ void start_moving(Membership& membership) {
     membership.slot().residence.where.store(wire::pinned);
 }
 
-void wake_mover() {
-    Membership* membership = Membership::current_if_joined();
-    if (!membership) return;
-    if (wire::is_shared(membership->segment())) wire::ring_bell(membership->segment());
-    wire::Flag& wake = membership->slot().residence.wake;
-    wake.fetch_add(1);
-    wire::wake_shared(wake);
-}
-
 namespace {
 
 // No call of the driver is under way afterwards, if it ends within a few seconds.

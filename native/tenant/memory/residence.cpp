@@ -2,32 +2,22 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
-#include "tenant/captures.h"
-#include "tenant/context.h"
 #include "tenant/context_end.h"
-#include "tenant/device_attribute.h"
 #include "tenant/fork.h"
-#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
-#include "tenant/memory/handles.h"
 #include "tenant/memory/lending.h"
-#include "tenant/memory/mover.h"
-#include "tenant/memory/postponed.h"
-#include "tenant/memory/used_contexts.h"
 #include "tenant/settings.h"
+#include "wire/border.h"
+#include "wire/clock.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
-Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.chunks, residence.pool}, nullptr};
+Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.chunks, residence.pool}, nullptr, false};
 
 namespace {
-
-bool only_if_lendable = false;  // otherwise the driver shall serve it
-DeviceAttribute can_be_lent(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-DeviceAttribute can_be_reached_by_network_cards(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 
 void forget_in_child() {
     pthread_mutexattr_t recursive;
@@ -35,8 +25,6 @@ void forget_in_child() {
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&residence.lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
-    can_be_lent.forget_in_child();
-    can_be_reached_by_network_cards.forget_in_child();
     residence.chunks.abandon();
     residence.pool.forget_in_child();
     residence.eviction.forget_in_child();
@@ -44,134 +32,11 @@ void forget_in_child() {
 }
 LISTEN(AtFork, ForkStep::residence, forget_in_child)
 
-// While a capture is open, most threads may not allocate: the driver then says so by itself.
-bool may_allocate_now() {
-    if (!capture_is_open()) return true;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (driver.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS) return false;
-    CUstreamCaptureMode was = mode;
-    driver.cuThreadExchangeStreamCaptureMode(&mode);
-    return was == CU_STREAM_CAPTURE_MODE_RELAXED;
-}
-
-// As cuMemAlloc has it: the device itself, and its peers once the program enables them.
-void let_everybody_in(Chunk& chunk, CUdevice device) {
-    auto add = [&](CUdevice who) {
-        if (chunk.access_count < Chunk::kMostAccess)
-            chunk.access[chunk.access_count++] = {{CU_MEM_LOCATION_TYPE_DEVICE, {who}},
-                                                  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    };
-    add(device);
-    int devices = 0, can = 0;
-    if (driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS) return;
-    for (CUdevice peer = 0; peer < devices; ++peer)
-        if (peer != device && driver.cuDeviceCanAccessPeer(&can, peer, device) == CUDA_SUCCESS && can) add(peer);
-}
-
-// What cuMemAlloc has and memory of this kind has to ask for: that other processes and network cards get at it.
-CUresult create(Chunk& chunk, CUdevice device) {
-    CUmemAllocationProp plain{};
-    plain.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    plain.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
-    chunk.properties = plain;
-    if (can_be_lent.of(device)) chunk.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (can_be_reached_by_network_cards.of(device)) chunk.properties.allocFlags.gpuDirectRDMACapable = 1;
-    CUresult result = driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
-        chunk.properties = plain;
-        result = driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0);
-    }
-    if (result != CUDA_SUCCESS) chunk.handle = 0;
-    return result;
-}
-
-void give_up(Chunk* chunk) {
-    end_loans_of(*chunk);
-    if (chunk->mapped) driver.cuMemUnmap(chunk->address, chunk->bytes);
-    if (chunk->handle) driver.cuMemRelease(chunk->handle);
-    if (chunk->address) driver.cuMemAddressFree(chunk->address, chunk->bytes);
-    delete chunk->slab;
-    delete chunk;
-}
-
-CUresult make_chunk(Chunk** out, uint64_t bytes, const Place& place) {
-    auto* chunk = new (std::nothrow) Chunk;
-    if (!chunk) return CUDA_ERROR_NOT_SUPPORTED;
-    chunk->bytes = bytes;
-    chunk->gpu = place.gpu;
-    chunk->context = owner_of(current_context());
-    used_contexts::note(chunk->context);
-    let_everybody_in(*chunk, place.device);
-    CUresult result = create(*chunk, place.device);
-    if (result == CUDA_SUCCESS) result = driver.cuMemAddressReserve(&chunk->address, bytes, kMemoryPage, 0, 0);
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuMemMap(chunk->address, bytes, 0, chunk->handle, 0);
-        chunk->mapped = result == CUDA_SUCCESS;
-    }
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuMemSetAccess(chunk->address, bytes, chunk->access, chunk->access_count);
-        if (result != CUDA_SUCCESS && chunk->access_count > 1) {
-            chunk->access_count = 1;
-            result = driver.cuMemSetAccess(chunk->address, bytes, chunk->access, 1);
-        }
-    }
-    if (result == CUDA_SUCCESS) {
-        *out = chunk;
-        return CUDA_SUCCESS;
-    }
-    give_up(chunk);
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? result : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult enter(Chunk* chunk) {
-    if (residence.chunks.insert(chunk)) {
-        if (!chunk->pinned) residence.slot->memory[chunk->gpu].movable_bytes.fetch_add(chunk->bytes);
-        return CUDA_SUCCESS;
-    }
-    give_up(chunk);
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 void leave(Chunk* chunk) {
     residence.chunks.remove(chunk);
     // Once the slot has been left, it may be somebody else's.
     if (Membership::current_if_joined()) set_pinned(*chunk, true);
-    give_up(chunk);
-}
-
-CUdeviceptr take_from_slabs(uint64_t bytes, const Place& place, CUcontext context) {
-    for (uint32_t i = 0; i < residence.chunks.count(); ++i) {
-        Chunk& chunk = residence.chunks[i];
-        if (chunk.slab && chunk.context == context && chunk.gpu == place.gpu)
-            if (CUdeviceptr pointer = chunk.slab->take(bytes)) return pointer;
-    }
-    return 0;
-}
-
-CUresult allocate_small(CUdeviceptr* out, uint64_t bytes, const Place& place) {
-    CUcontext context = owner_of(current_context());
-    if ((*out = take_from_slabs(bytes, place, context))) return CUDA_SUCCESS;
-    Chunk* chunk = nullptr;
-    CUresult result = make_chunk(&chunk, Slab::kBytes, place);
-    if (result != CUDA_SUCCESS) return result;
-    chunk->origin = Chunk::Origin::slab;
-    chunk->slab = new (std::nothrow) Slab(chunk->address);
-    if (!chunk->slab) {
-        give_up(chunk);
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    *out = chunk->slab->take(bytes);
-    return enter(chunk);
-}
-
-CUresult allocate_whole(CUdeviceptr* out, uint64_t bytes, const Place& place) {
-    if (bytes > UINT64_MAX / 2) return CUDA_ERROR_NOT_SUPPORTED;
-    Chunk* chunk = nullptr;
-    CUresult result = make_chunk(&chunk, in_pages(bytes), place);
-    if (result != CUDA_SUCCESS) return result;
-    chunk->asked = bytes;
-    *out = chunk->address;
-    return enter(chunk);
+    discard_chunk(chunk);
 }
 
 // Of whole ones and slabs; null: none begins there.
@@ -202,7 +67,7 @@ bool memory_shall_move() {
 // Before the first call that could use memory: of an opportunistic tenant, or as COTENANT_OVERSUBSCRIBE says.
 void begin(wire::Segment& segment, wire::Slot& slot) {
     if (!memory_shall_move()) return;
-    only_if_lendable = is_by_default();
+    residence.only_exportable = is_by_default();
     residence.slot = &slot;
     residence.pool.use(&segment, &slot);
     slot.residence.since_ns.store(wire::now_ns());
@@ -231,14 +96,22 @@ LISTEN(AtContextEnd, ContextEndStep::residence, forget_context)
 
 }  // namespace
 
-CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
-    if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
-    if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
-    if (only_if_lendable && !can_be_lent.of(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
-    start_moving(*place.membership);
-    free_some_postponed();
-    ResidenceLocked locked;
-    return bytes <= Slab::kMostBytes ? allocate_small(out, bytes, place) : allocate_whole(out, bytes, place);
+void discard_chunk(Chunk* chunk) {
+    end_loans_of(*chunk);
+    if (chunk->mapped) driver.cuMemUnmap(chunk->address, chunk->bytes);
+    if (chunk->handle) driver.cuMemRelease(chunk->handle);
+    if (chunk->address) driver.cuMemAddressFree(chunk->address, chunk->bytes);
+    delete chunk->slab;
+    delete chunk;
+}
+
+CUresult enter_chunk(Chunk* chunk) {
+    if (residence.chunks.insert(chunk)) {
+        if (!chunk->pinned) residence.slot->memory[chunk->gpu].movable_bytes.fetch_add(chunk->bytes);
+        return CUDA_SUCCESS;
+    }
+    discard_chunk(chunk);
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 bool give_back_movable(CUdeviceptr pointer) {
@@ -258,50 +131,11 @@ bool is_movable(CUdeviceptr pointer) {
     return pointer && movable_range(pointer, &range) && range.base == pointer;
 }
 
-Freed free_movable(CUdeviceptr pointer, CUresult* result) {
-    MovableRange range{};
-    if (!pointer || !movable_range(pointer, &range) || range.base != pointer || !current_context())
-        return Freed::not_ours;
-    // It was freed before: the driver knows it no more.
-    if (is_postponed(pointer)) {
-        *result = CUDA_ERROR_INVALID_VALUE;
-        return Freed::now;
-    }
-    *result = CUDA_SUCCESS;
-    // Waiting for the GPU would end the capture.
-    if (capture_is_open()) return may_allocate_now() && postpone_free(pointer) ? Freed::later : Freed::not_ours;
-    {
-        // As the driver: what is queued may still use it.
-        InContext there(range.context);
-        uint64_t so_far = postponed_so_far();
-        *result = driver.cuCtxSynchronize();
-        if (*result != CUDA_SUCCESS) return Freed::now;
-        free_postponed_until(so_far, range.context);
-    }
-    // The context has been waited for: whoever asks next how much is free is told of all of it.
-    free_postponed();
-    return give_back_movable(pointer) ? Freed::now : Freed::not_ours;
-}
-
 bool movable_range(CUdeviceptr pointer, MovableRange* out) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return false;
     ResidenceLocked locked;
     Chunk* chunk = allocated_at(pointer, out);
     return chunk && pointer - out->base < out->bytes;
-}
-
-void pin_memory(CUdeviceptr address, uint64_t bytes) {
-    if (!Still::memory_moves.load(std::memory_order_relaxed)) return;
-    ResidenceLocked locked;
-    for (uint32_t i = 0; i < residence.chunks.count(); ++i) {
-        Chunk& chunk = residence.chunks[i];
-        if (!chunk.contains(address) && chunk.address - address >= bytes) continue;
-        // A mapping's memory stays pinned when it is mapped elsewhere, or its rights change.
-        if (chunk.number)
-            pin_handle(chunk.number);
-        else
-            set_pinned(chunk, true);
-    }
 }
 
 void set_pinned(Chunk& chunk, bool pinned) {
@@ -324,6 +158,15 @@ MovableBytes movable_bytes() {
         if (!chunk.handle) bytes.absent[chunk.gpu] += chunk.bytes;
     }
     return bytes;
+}
+
+void wake_mover() {
+    Membership* membership = Membership::current_if_joined();
+    if (!membership) return;
+    if (wire::is_shared(membership->segment())) wire::ring_bell(membership->segment());
+    wire::Flag& wake = membership->slot().residence.wake;
+    wake.fetch_add(1);
+    wire::wake_shared(wake);
 }
 
 }  // namespace tenant

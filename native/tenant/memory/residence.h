@@ -14,13 +14,8 @@
 
 namespace tenant {
 
-// Memory that can move. CUDA_ERROR_NOT_SUPPORTED: the driver shall serve it.
-CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place);
 // Whether one of these begins there.
 bool is_movable(CUdeviceptr pointer);
-// `not_ours`: the driver shall answer. `later`: it is as good as freed, but still there: a capture is open.
-enum class Freed : uint8_t { not_ours, now, later };
-Freed free_movable(CUdeviceptr pointer, CUresult* result);
 // Nothing on the GPU uses it any more. False: nothing begins there.
 bool give_back_movable(CUdeviceptr pointer);
 // The allocation that a pointer lies in; false: not one of these.
@@ -32,9 +27,6 @@ struct MovableRange {
 };
 bool movable_range(CUdeviceptr pointer, MovableRange* out);
 
-// It must not move any more: something outside of this process may refer to it.
-void pin_memory(CUdeviceptr address, uint64_t bytes);
-
 // What can move now, and what is behind no address now.
 struct MovableBytes {
     uint64_t all[wire::kGpus] = {};
@@ -42,16 +34,24 @@ struct MovableBytes {
 };
 MovableBytes movable_bytes();
 
-// For the mover.
+// The mover looks at once, instead of when its nap is over.
+void wake_mover();
+
+// For what makes and moves it.
 struct Residence {
     pthread_mutex_t lock;  // recursive; with it the driver is called, but only the end of a context waits for the GPU
     Chunks chunks;
     HostPool pool;
     Eviction eviction;
-    wire::Slot* slot;  // shows how much can move
+    wire::Slot* slot;      // shows how much can move
+    bool only_exportable;  // memory that no other process could open, the driver shall serve
 };
 extern Residence residence;
-void set_pinned(Chunk& chunk, bool pinned);  // under the lock
+
+// Under the lock.
+void set_pinned(Chunk& chunk, bool pinned);
+CUresult enter_chunk(Chunk* chunk);  // discards it where it fails
+void discard_chunk(Chunk* chunk);    // with what is behind it
 
 class ResidenceLocked : Locked {
  public:

@@ -115,7 +115,7 @@ uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
 
 bool is_room(const Place& place) {
     // What the driver has is its own to say; a smaller capacity and the headroom are ours.
-    bool limited = has_less_capacity(place.membership->segment(), place.gpu);
+    bool limited = wire::capacity_of(place.membership->segment().header, place.gpu) != 0;
     if (!limited && !Still::memory_moves.load(std::memory_order_relaxed)) return true;
     Crowd crowd(place.membership->segment(), place.gpu, place.total());
     const arbiter::Tenant* self = crowd.find(number_of(place.membership->segment(), place.slot()));

@@ -29,7 +29,6 @@ struct Crowd {
 };
 
 uint32_t number_of(wire::Segment& segment, const wire::Slot& slot);
-// Whether tenants are told of less than the GPU has.
 
 // Bytes that were counted in the slot just now: whether all tenants together are within the GPU's capacity.
 bool is_room(const Place& place);

@@ -5,7 +5,6 @@
 
 #include "tenant/fork.h"
 #include "tenant/locked.h"
-#include "tenant/memory/mover.h"
 #include "wire/clock.h"
 #include "wire/sleep.h"
 

@@ -9,4 +9,13 @@ namespace tenant {
 // None where there is no helper, or it is not quick enough. Valid until the next call.
 Unused ask_for_unused();
 
+// For the helper (src/cotenant/guest/torch.py).
+extern "C" {
+// Waits until the next question; its number, or 0 after `timeout_ms`.
+__attribute__((visibility("default"))) uint32_t cotenant_memory_question(uint32_t timeout_ms);
+// The answer: `count` pairs of address and bytes.
+__attribute__((visibility("default"))) void cotenant_memory_unused(uint32_t question, const uint64_t* ranges,
+                                                                   uint32_t count);
+}
+
 }  // namespace tenant
