@@ -6,10 +6,9 @@
 #include "tenant/captures.h"
 #include "tenant/green_contexts.h"
 #include "tenant/memory/answers.h"
-#include "tenant/memory/handles.h"
 #include "tenant/memory/ledger.h"
-#include "tenant/memory/mappings.h"
 #include "tenant/memory/movable.h"
+#include "tenant/memory/physical.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/postponed.h"
 #include "tenant/memory/reserve.h"
@@ -162,8 +161,7 @@ struct CreatePhysical {
         return reserved.call([&] {
             CUresult result = call_real<index>(handle, bytes, properties, flags);
             if (result != CUDA_SUCCESS) return result;
-            *handle = tenant::wrap_handle(*handle, bytes, *properties, reserved.place());
-            tenant::keep_physical(reserved, *handle, bytes);
+            *handle = tenant::keep_physical(reserved, *handle, bytes, *properties);
             return result;
         });
     }
@@ -174,9 +172,7 @@ struct ReleasePhysical {
     static CUresult call(CUmemGenericAllocationHandle handle) {
         tenant::Still still;
         tenant::UnderWay under_way;
-        bool is_ours = false;
-        CUresult result = tenant::release_handle(handle, &is_ours);
-        if (!is_ours) result = call_real<index>(handle);
+        CUresult result = tenant::is_number(handle) ? CUDA_SUCCESS : call_real<index>(handle);
         if (result == CUDA_SUCCESS) tenant::release_physical(handle);
         return result;
     }
@@ -188,9 +184,7 @@ struct Map {
                          unsigned long long flags) {
         tenant::Still still;
         CUresult result = call_real<index>(address, bytes, offset, tenant::drivers_handle(handle), flags);
-        if (result != CUDA_SUCCESS) return result;
-        tenant::note_mapped(address, bytes, handle);
-        tenant::map_physical(address, bytes, handle);
+        if (result == CUDA_SUCCESS) tenant::map_physical(address, bytes, handle);
         return result;
     }
 };
@@ -201,9 +195,7 @@ struct Unmap {
         tenant::Still still;
         tenant::UnderWay under_way;
         CUresult result = call_real<index>(address, bytes);
-        if (result != CUDA_SUCCESS) return result;
-        tenant::note_unmapped(address, bytes);
-        tenant::unmap_physical(address, bytes);
+        if (result == CUDA_SUCCESS) tenant::unmap_physical(address, bytes);
         return result;
     }
 };
@@ -216,9 +208,9 @@ struct RetainPhysical {
         tenant::MovableRange range{};
         // What cuMemAlloc has made has no handle.
         if (tenant::movable_range(pointer, &range)) return CUDA_ERROR_INVALID_VALUE;
-        bool is_ours = handle && tenant::retain_handle(pointer, handle);
-        CUresult result = is_ours ? CUDA_SUCCESS : call_real<index>(handle, address);
-        if (result == CUDA_SUCCESS) tenant::retain_physical(*handle, pointer);
+        if (handle && tenant::retain_number(pointer, handle)) return CUDA_SUCCESS;
+        CUresult result = call_real<index>(handle, address);
+        if (result == CUDA_SUCCESS) tenant::retain_physical(pointer, *handle);
         return result;
     }
 };

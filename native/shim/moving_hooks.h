@@ -1,11 +1,11 @@
 // Handlers of the functions that look at memory which may be evicted, or hand it to others outside this process. As in
-// memory_hooks.h; state and decisions are in native/tenant (residence.h, handles.h).
+// memory_hooks.h; state and decisions are in native/tenant (residence.h, physical.h).
 #pragma once
 
 #include "shim/driver.h"
 #include "tenant/memory/borrowing.h"
-#include "tenant/memory/handles.h"
 #include "tenant/memory/movable.h"
+#include "tenant/memory/physical.h"
 
 namespace shim {
 
@@ -25,7 +25,7 @@ struct SetAccess {
     static CUresult call(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
         tenant::Still still;
         CUresult result = call_real<index>(address, bytes, access, count);
-        if (result == CUDA_SUCCESS) tenant::note_access(address, bytes, access, count);
+        if (result == CUDA_SUCCESS) tenant::set_access(address, bytes, access, count);
         return result;
     }
 };

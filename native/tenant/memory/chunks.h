@@ -10,6 +10,8 @@
 
 namespace tenant {
 
+struct Physical;
+
 struct Chunk {
     enum class Origin : uint8_t {
         whole,    // one allocation
@@ -33,8 +35,8 @@ struct Chunk {
     uint32_t access_count = 0;
     uint64_t asked = 0;  // of a whole one: the size that the program wanted
     Slab* slab = nullptr;
-    uint64_t number = 0;  // of a mapping: the program's handle (handles.h)
-    int lent_file = -1;   // what other processes get it by (lending.h)
+    Physical* physical = nullptr;  // of a mapping (physical.h)
+    int lent_file = -1;            // what other processes get it by (lending.h)
 
     bool contains(CUdeviceptr pointer) const { return pointer - address < bytes; }
 };

@@ -15,4 +15,5 @@ class Membership;
 
 // When there is something to move, or somebody has asked for a pause; once, in a tenant whose memory moves.
 void start_moving(Membership& membership);
+
 }  // namespace tenant
