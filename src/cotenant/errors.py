@@ -1,4 +1,4 @@
-"""The one kind of error that people see: what is wrong, and what to do about it. `main` prints it, once."""
+"""The only kind of error that people see: what is wrong, and what to do about it. `main` prints it, once."""
 
 from __future__ import annotations
 

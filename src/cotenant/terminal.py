@@ -1,5 +1,6 @@
-"""What reaches a terminal. Names come from guests, traces, policies and files that others wrote: no escape sequence of
-theirs gets through. Everything that a command prints goes through here; tests/test_terminal.py holds it to that.
+"""Everything that a command prints goes through here. Names come from guests, traces, policies and files that other
+users wrote: none of their escape sequences reach the terminal. tests/test_terminal.py checks that nothing prints past
+this file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The daemon: ticks a policy's controller for each GPU of a segment, and shows what it decided.
+"""The daemon: ticks a policy's controller for each GPU of a segment, and reports what it decided.
 
-It looks at the tenants in shared memory and turns knobs there. Nobody waits for it: when it dies the jobs go on.
+It reads the tenants' slots in shared memory and writes knobs there. Nobody waits for it: when it dies the jobs run on.
 """

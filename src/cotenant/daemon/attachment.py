@@ -1,8 +1,8 @@
-"""The segment as the daemon has it: what controllers may see, taken from the live slots, and where knobs are written.
+"""The segment as the daemon uses it: what controllers see, read from the live slots, and where knobs are written.
 
-Figures come from one native look at all slots, which loads each word atomically. Knobs are written one by one where
-they lie in shared memory: each is a word that the native side loads and stores atomically; so does ctypes, for it lies
-aligned. In which order others see what ctypes stores is settled by the next call of the native library only.
+Figures come from one native look at all slots, which loads each word atomically. Knobs are written one by one into
+shared memory: each is an aligned word that the native side loads and stores atomically, and so does ctypes. The order
+in which others see what ctypes stores is settled only by the next call of the native library.
 """
 
 from __future__ import annotations

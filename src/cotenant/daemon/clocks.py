@@ -1,11 +1,12 @@
-"""Each GPU's clock and power, as NVML has them: at the power limit the clock falls, for all tenants alike.
+"""Each GPU's clock and power, as NVML reports them: at the power limit the clock falls, for all tenants alike.
 
-A thread of its own asks, and no tick waits for it: a question takes 1 or 2 us on an H200, but 1 ms for the highest
-clock, longer where NVML has to wake up the GPU, and any may hang. It asks every READ_SECONDS at most, for NVML itself
-looks at the GPU only every 100 ms, and only while a tenant is at work. After CLOSE_SECONDS with nobody at work it
-closes NVML, so that a GPU can be reset or divided while the daemon sleeps.
+A thread of its own queries NVML, and no tick waits for it: a query takes 1 or 2 us on an H200, but 1 ms for the highest
+clock, longer where NVML has to wake up the GPU, and any query may hang. The thread queries every READ_SECONDS at most,
+since NVML itself samples the GPU only every 100 ms, and only while a tenant is at work. After CLOSE_SECONDS with no
+tenant at work it closes NVML, so that a GPU can be reset or partitioned while the daemon sleeps.
 
-Where there is no answer (no NVML, no permission, a GPU that is lost) the reading says why, and it is tried again later.
+Where there is no answer (no NVML, no permission, a GPU that is lost) the reading says why, and the thread tries again
+later.
 """
 
 from __future__ import annotations

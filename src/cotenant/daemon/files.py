@@ -1,7 +1,7 @@
-"""The daemon's files beside a segment, which may lie in a folder where everybody writes, as /dev/shm is.
+"""The daemon's files beside a segment, which may lie in a folder where everybody can write, as in /dev/shm.
 
-No link is followed, and a file counts only where it belongs to this user, to root, or to whom the segment belongs.
-Anything else was planted: it is not used, and one line says what it is and what to do.
+The daemon follows no link, and a file counts only if it belongs to this user, to root, or to the segment's owner. It
+does not use any other file: one line says what the file is and what to do.
 """
 
 from __future__ import annotations

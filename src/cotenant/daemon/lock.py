@@ -1,7 +1,8 @@
-"""One daemon for a segment: whoever holds the lock on SEGMENT.daemon.lock. The kernel releases it, however it ends.
+"""One daemon for a segment: the process that holds the lock on SEGMENT.daemon.lock. The kernel releases it, however the
+daemon ends.
 
-The file says which segment it is for, by device and inode: the daemon of one that was removed or replaced keeps its
-lock for as long as it has tenants, and keeps nobody from looking after the new one.
+The file names its segment by device and inode. So the daemon of a segment that was removed or replaced keeps its lock
+for as long as it has tenants, and does not keep another daemon from serving the new one.
 """
 
 from __future__ import annotations

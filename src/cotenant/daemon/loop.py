@@ -1,11 +1,11 @@
-"""The daemon's loop: for each GPU a view of its tenants to a controller, and its knobs back into shared memory.
+"""The daemon's loop: gives each GPU's controller a view of the tenants, and writes its knobs into shared memory.
 
     two tenants of a GPU at work    every `every_ms` of the policy, or less often: ticks take SHARE of a core at most
-    one at work                     every CALM_MS, so that a policy knows what it is like alone
-    nobody at work                  no tick: the daemon sleeps until a tenant has work (Attachment.sleep)
+    one at work                     every CALM_MS, so that a policy knows what the job is like alone
+    none at work                    no tick: the daemon sleeps until a tenant has work (Attachment.sleep)
 
-A tenant is at work for ACTIVE_US after it last was seen with work, or to have done some. What holds for one tenant
-(shut, tolerant) is written as a moment in the near future, so that it runs out by itself should the daemon die, and not
+A tenant is at work for ACTIVE_US after it last had work, or was seen to have done some. What holds for one tenant
+(shut, tolerant) is written as a moment in the near future, so that it expires by itself if the daemon dies, but not
 before the next tick but one.
 """
 

@@ -1,4 +1,4 @@
-"""Starting the daemon from `cotenant run`: apart from the command in every way, and without delaying it."""
+"""Starts the daemon from `cotenant run`: detached from the command, and without delaying it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The production job: an online service. Requests come as they please; each is a burst of kernels.
+"""The production job: an online service. Requests arrive at random; each is a burst of kernels.
 
-Latency counts from the moment a request was *meant* to arrive: a request that waited because the one before
-it was slow has waited.
+Latency counts from the moment at which a request was *meant* to arrive, so it includes the wait for a slow request
+before.
 """
 
 from __future__ import annotations

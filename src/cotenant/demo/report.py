@@ -1,4 +1,4 @@
-"""What the demo leaves: summary.json and latency.png, both or neither, and the table that it prints."""
+"""The demo's report: summary.json and latency.png, both or neither, and the table that it prints."""
 
 from __future__ import annotations
 

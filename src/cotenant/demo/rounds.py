@@ -1,12 +1,12 @@
-"""Who runs when: rounds of short windows, interleaved, so that a machine that drifts drifts for all alike.
+"""Which job runs when: rounds of short windows, interleaved, so that a drift of the machine affects all phases alike.
 
     alone      production
-    shared     production + opportunistic, as the GPU shares by itself
+    shared     production + opportunistic, with the driver's own time slices
     cotenant   production + opportunistic, both under `cotenant run`
     solo       opportunistic
 
-The four processes live through all rounds and idle outside their windows. Within a round the windows see the
-same arrivals; from round to round their order turns.
+The four processes live through all rounds and idle outside their windows. Within a round the windows see the same
+arrivals; from round to round their order changes.
 """
 
 from __future__ import annotations

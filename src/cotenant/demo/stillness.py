@@ -1,6 +1,6 @@
-"""Notices when the machine stands still: a thread that wants to sleep for a moment and sleeps for long.
+"""Notices when the machine stops: a thread that wants to sleep for a moment sleeps for long.
 
-Virtual machines do that now and then. The requests that were due meanwhile are late, whoever shares the GPU.
+Virtual machines stop now and then. The requests that were due meanwhile are late, in every phase.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What `cotenant doctor` looks at."""
+"""The checks of `cotenant doctor`."""

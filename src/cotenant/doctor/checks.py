@@ -1,4 +1,4 @@
-"""All that `cotenant doctor` looks at: a check looks at one thing, and its finding says what it found."""
+"""All checks of `cotenant doctor`: each checks one thing, and its finding says what it found."""
 
 from __future__ import annotations
 

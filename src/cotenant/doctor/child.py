@@ -1,4 +1,4 @@
-"""What a program says that a check runs."""
+"""Runs a program for a check, and returns its output."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a check looks at, and what it says.
+"""What a check gets, and what it returns.
 
-ok: as it should be. warn: sharing works, but somebody should know. fail: sharing does not work.
+ok: as it should be. warn: sharing works, with a restriction. fail: sharing does not work.
 """
 
 from __future__ import annotations

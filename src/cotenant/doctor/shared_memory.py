@@ -1,4 +1,4 @@
-"""Whether the tenants can meet in shared memory."""
+"""Whether the tenants can share memory."""
 
 from __future__ import annotations
 

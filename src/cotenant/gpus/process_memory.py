@@ -1,4 +1,4 @@
-"""What NVML says each process has of each GPU's memory: the figures of nvidia-smi, to hold the tenants' own against."""
+"""What NVML reports of each process's GPU memory: the figures of nvidia-smi, for comparison with the tenants' own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast each GPU runs, as the daemon last saw it: for people and programs that ask `status` and `explain`."""
+"""How fast each GPU runs, as the daemon last saw it, for `status` and `explain`."""
 
 from __future__ import annotations
 

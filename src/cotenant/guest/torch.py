@@ -1,15 +1,16 @@
-"""For PyTorch jobs whose memory can leave the GPU: what its allocator keeps free is not copied, and a training leaves
-between two steps, when the most is free. `cotenant run` loads it by itself (startup/); `import cotenant.guest.torch`
-does the same by hand. Without Cotenant, or without CUDA, it does nothing.
+"""For PyTorch jobs whose memory can be evicted: what PyTorch's allocator holds free is not copied, and a training is
+evicted between two steps, when the most is free. `cotenant run` loads this helper (startup/); `import
+cotenant.guest.torch` does the same by hand. Without Cotenant, or without CUDA, it does nothing.
 
-PyTorch gives freed memory back to its own allocator, not to the driver: for Cotenant it looks like any other. A
-thread started here tells the interposer, whenever the job's memory is about to leave and all its work is done, which
-blocks the allocator holds free; these are dropped instead of saved. After each step of an optimiser the interposer is
-told that one has ended; if the job has to leave, the step after it begins when the list of free blocks is there.
+PyTorch returns freed memory to its own allocator, not to the driver, so the interposer cannot tell it from memory in
+use. A thread started here tells the interposer, whenever the job is about to be evicted and all its work is done, which
+blocks the allocator holds free; the interposer drops these instead of copying them. After each step of an optimiser the
+helper tells the interposer that a step has ended; if the job has to be evicted, the next step begins only when the list
+of free blocks is complete.
 
-Blocks of CUDA graphs' private pools are always saved: a graph may use them without the allocator's knowing.
+Blocks of CUDA graphs' private pools are always copied: a graph may use them without the allocator's knowledge.
 
-It also runs in Pythons that do not have Cotenant installed, from 3.9 on: with the standard library alone.
+This file also runs in Pythons that do not have Cotenant installed, from 3.9 on: with the standard library alone.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Turning a command into a tenant: the driver it gets, the interposer before it, and the environment that says so."""
+"""Turns a command into a tenant: finds the driver, puts the interposer before it, and sets the environment."""

@@ -1,4 +1,4 @@
-"""PYTHONPATH of a command whose memory can move: in front, the folder whose `sitecustomize` brings the helper."""
+"""PYTHONPATH of a command whose memory can move: first in it, the folder whose `sitecustomize` loads the helper."""
 
 from __future__ import annotations
 

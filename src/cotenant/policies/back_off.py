@@ -1,4 +1,4 @@
-"""What proved wrong is left alone for a while, and for twice as long each time it proves so again."""
+"""What proved wrong is not tried again for a while, and for twice as long each time that it proves wrong again."""
 
 from __future__ import annotations
 

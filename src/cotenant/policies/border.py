@@ -1,7 +1,7 @@
-"""The border between a policy and whoever ticks it, the daemon or the simulator: what crosses it is checked here.
+"""The border between a policy and its caller, the daemon or the simulator: what crosses it is checked here.
 
 In: a tenant writes its own slot, so its weight, promise and floor are brought into the ranges that `run` and `ctl`
-allow. Out: a policy is anybody's code, so its knobs and sentences are checked before anybody acts on them.
+allow. Out: anybody may write a policy, so its knobs and sentences are checked before they take effect.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""fair: everybody gets GPU time by weight, whatever the class.
+"""fair: every tenant gets GPU time by weight, whatever its class.
 
-    rule fair: of those that have work, whoever has the least GPU time for its weight goes;
+    rule fair: of the tenants that have work, the one with the least GPU time for its weight goes;
                it keeps its turn until it has executed `turn_us` in it, or has run empty
 
-GPU time is what the tenants measure themselves (`used_us`). A turn (some 10 ms, by what a switch was measured to cost)
-is long against what handing it over costs (a gate opens in 7 us, a switch of contexts takes some 150 us) and short
+GPU time is what the tenants measure themselves (`used_us`). A turn (some 10 ms, depending on the measured cost of a
+switch) is long against the cost of a switch (a gate opens in 7 us, a switch of contexts takes some 150 us) and short
 against what a person notices.
 """
 

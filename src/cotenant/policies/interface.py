@@ -1,11 +1,11 @@
-"""What a policy sees and what it may turn: the border between controllers and everything else.
+"""What a policy sees and what it may set: the border between controllers and everything else.
 
 A policy is an admission rule (native/admission/admission.h, which decides at every launch) and a controller (a `Policy`
 in a file of its own here, ticked every `every_ms`, which sets the rule's knobs). A controller is pure: it has memory of
-its own, but no clock, no file and no shared memory. The daemon ticks it for the tenants of a real GPU, the
-simulator for those of a simulated one; neither asks which policy it is.
+its own, but no clock, no file and no shared memory. The daemon ticks it for the tenants of a real GPU, the simulator
+for those of a simulated one; neither asks which policy it is.
 
-One controller looks after one GPU.
+Each GPU has a controller of its own.
 """
 
 from __future__ import annotations

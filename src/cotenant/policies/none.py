@@ -1,9 +1,9 @@
-"""none: nobody is held back.
+"""none: no tenant is held back.
 
     rule none: may_run = true
 
-The driver shares the GPU as it does without Cotenant; tenants are still counted and shown. What the others are
-compared with.
+The driver shares the GPU as it does without Cotenant; tenants are still counted and shown. The baseline for the other
+policies.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ AHEAD = 2
 
 class Reef(Policy):
     name = "reef"
-    title = "REEF: kill what is below when production comes, pad what it leaves"
+    title = "REEF: kill lower-class kernels when production comes, pad the SMs it leaves"
     rule = Rule.reef
     sharing = "together"
     priorities = True

@@ -14,7 +14,7 @@ from cotenant.policies.salus import Salus
 
 class SalusFair(Salus):
     name = "salus-fair"
-    title = "Salus FAIR: iterations of whoever has had least GPU time"
+    title = "Salus FAIR: iterations of the job with the least GPU time"
 
     def rank(self, tenant: Tenant) -> float:
         return tenant.used_us / tenant.weight

@@ -17,7 +17,7 @@ SLICE_US = 2048
 
 class TimeSlice(Policy):
     name = "timeslice"
-    title = "the driver's own turns of 2 ms, whoever it is"
+    title = "the driver's own turns of 2 ms, whatever the class"
     rule = Rule.none
     runs_live = False
 

@@ -1,7 +1,7 @@
-"""A segment for several users, made by an administrator: a folder, as native/wire/shared_segment.h has it.
+"""A segment for several users, created by an administrator: a folder, as native/wire/shared_segment.h describes.
 
-header      one page; only the administrator writes it: knobs, policy, the GPUs, the rights
-slots/N     one page: slot N, made and written by the user whose process it is
+header      one page; only the administrator writes it: knobs, policy, the GPUs, the grants
+slots/N     one page: slot N, created and written by the user whose process it is
 daemon.*    the administrator's daemon
 """
 

@@ -1,4 +1,4 @@
-"""What can be done with a segment, whether it is one user's file or an administrator's folder."""
+"""The operations of a segment, whether it is one user's file or an administrator's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a segment lies, and whose may be used there."""
+"""Where a segment lies, and whose segment may be used there."""
 
 from __future__ import annotations
 

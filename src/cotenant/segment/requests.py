@@ -1,4 +1,4 @@
-"""What somebody asks a tenant to change to, and which tenant is meant by a PID."""
+"""Requests to a tenant to change, and which tenant a PID means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of outcomes: latencies, slowdown against what was harvested, and SMs over time. Needs matplotlib."""
+"""Pictures of outcomes: latencies, slowdown against the others' work, and SMs over time. Needs matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`simulate`: a workload under a policy, each job also alone, and what comes of it."""
+"""`simulate`: a workload under a policy, each job also alone, and the outcome."""
 
 from __future__ import annotations
 

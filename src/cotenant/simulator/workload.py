@@ -1,4 +1,4 @@
-"""What shares the GPUs: jobs, each a program of operations cut into requests, and when its requests come. Pure."""
+"""A workload: jobs, each a program of operations cut into requests, and when the requests arrive. Pure."""
 
 from __future__ import annotations
 

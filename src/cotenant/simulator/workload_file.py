@@ -1,4 +1,4 @@
-"""Workload files: TOML, described in docs/simulator.md. Everything wrong is one line that names the place."""
+"""Workload files: TOML, described in docs/simulator.md. An error is one line that names its place."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What holds for all tenants where memory is short: how much of each GPU they share, what is kept free, what they may
-pin on the host, how long one stays. It stands in the segment's header; native/admission/arbiter.h says what it means.
+"""The knobs of all tenants where memory is short: how much of each GPU they share, what is kept free, how much host
+memory they may pin, how long a restored tenant stays. They are in the segment's header; native/admission/arbiter.h says
+what they mean.
 """
 
 from __future__ import annotations

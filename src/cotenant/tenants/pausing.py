@@ -1,4 +1,4 @@
-"""Pausing a tenant by hand: its memory goes to the host, and its threads wait, until somebody lets it go on."""
+"""Pauses a tenant by hand: its memory is evicted and its threads wait until it is resumed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads a trace file. docs/traces.md draws the layout; native/tenant/record/trace_file.cpp writes it.
 
-A file that ends in the middle of a block, as after a crash, is read up to there, and says so. Bytes that are no trace,
-or whose checksum is right and whose meaning is not, are a Problem.
+A file that ends in the middle of a block, as after a crash, is read up to there, and `damage` says so. Bytes that are
+no trace, or that have a right checksum and no meaning, are a Problem.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loads the PyTorch helper, ../torch.py, once the program has imported PyTorch, and nothing before.
 
 It runs in the program's own Python, 3.9 or newer, where Cotenant need not be installed: by path, and with the standard
-library alone. Whatever fails here, the import of PyTorch goes on as it would have.
+library alone. Whatever fails here, the import of PyTorch continues as it would without it.
 """
 
 from __future__ import annotations

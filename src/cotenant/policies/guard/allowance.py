@@ -1,6 +1,6 @@
-"""How long those below may be shut for nothing but learning: SHARE of the time in which they want to run.
+"""How long the lower classes may be shut for learning alone: SHARE of the time in which they want to run.
 
-What is not used is saved, up to SAVED_US, and so much is there at first.
+Unused time is saved, up to SAVED_US; SAVED_US is also what there is at the beginning.
 """
 
 from __future__ import annotations

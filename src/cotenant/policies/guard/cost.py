@@ -1,20 +1,20 @@
 """What an operation of a production job costs, and how much more that is beside others than alone.
 
     cost     = d(busy_us) / d(operations)       GPU-busy time that one operation takes
-    alone    = the cost while nobody below runs, a running mean with its spread
+    alone    = the cost while no lower class runs, a running mean with its spread
     slowdown = cost / alone - 1
     doubt    = spread * sqrt(1 / n + 1 / k)     about the mean of n windows; `alone` was learned in k
 
-Operations are counted when they are launched, so only between bursts does the busy time fit them: a stretch lasts from
-one moment in which the job was idle to another. (A job that is not idle for a second is cut every 100 ms.) A stretch
-belongs to the highest level that it saw, and one that begins within 0.1 s of that to STRICT at least; its share is the
-part of its busy time that this level was held.
+Operations are counted when they are launched, so the busy time fits them only between bursts: a stretch lasts from one
+moment in which the job was idle to another. (A job that is not idle for a second is cut every 100 ms.) A stretch
+belongs to the highest level that it saw, and a stretch that begins within 0.1 s of that to STRICT at least; its share
+is the part of its busy time in which this level was held.
 
 Stretches of a level add up to a window: 100 ms at work and 8 bursts, or 200 ms at work and 200 operations. Time in
-which the job had nothing to do is no part of that.
+which the job had nothing to do is not part of a window.
 
-Stretches in which the memory of one below moved to the host or back are left out: no lever stops a move, so that is
-neither the cost alone nor a slowdown that a position could be blamed for.
+Stretches in which a lower-class tenant was evicted or restored are left out: no position stops a move, so they are
+neither the cost alone nor a slowdown that a position causes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""One production job under guard: what was promised to it, and where its lever stands.
+"""One production job under guard: its promise, and its position.
 
-With a stated promise the lever follows promise.py.
+With a stated promise the position follows promise.py.
 
-A job without one stands at STRICT, so every pause of it is given away, or at TOLERANT where company is harmless. It is
-tried there when its slowdown at STRICT is under HARMLESS, and no sooner than after a minute at work beside others.
-Company then has a few windows to prove harmless, and where two bursts are slowed down grossly that is the end of it;
-the next try is twice as far away. A job so noisy that a few windows could prove nothing is not tried at all. It is
-never in between: a mean that looks harmless may be a few requests that are not.
+A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where overlap is
+harmless. guard tries TOLERANT when the job's slowdown at STRICT is under HARMLESS, and not before a minute at work
+beside others. The trial has a few windows to show that overlap is harmless; two bursts that are slowed down grossly end
+it; the next trial is twice as far away. A job so noisy that a few windows could prove nothing is not tried at all. The
+job is never between the two: a mean that looks harmless may hide a few requests that are not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotenant.policies.guard.position import STRICT, TOLERANT, in_words
 from cotenant.policies.guard.promise import Promise
 from cotenant.policies.interface import Tenant
 
-# A job that has launched nothing for 8 of its usual gaps is not looked after: its pause is given away.
+# A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
 GAPS, SHORTEST_PAUSE_US, LONGEST_GAP_US = 8, 400_000, 2_000_000
 WEIGHT_OF_NEW = 0.2  # in the running mean of its gaps
 BUSY_US, LEAST_BUSY = 1_000_000, 0.05

@@ -1,31 +1,32 @@
-"""guard: a production job slows down by no more than was promised, and everything else is given away.
+"""guard: a production job slows down by no more than promised, and lower classes get everything else.
 
-What it measures, for each production job, in windows of the time that it is at work (cost.py):
+What it measures, for each production job, in windows of the time that the job is at work (cost.py):
 
     cost     = d(busy_us) / d(operations)       GPU-busy time that one operation takes
-    alone    = the cost while nobody below runs, a running mean with its spread
+    alone    = the cost while no lower class runs, a running mean with its spread
     slowdown = cost / alone - 1
 
-Moments in which the memory of one below moves to the host or back are left out: no position stops a move.
+Moments in which a lower-class tenant is evicted or restored are left out: no position stops a move.
 
-What it turns, a position for each production job (position.py); the smallest of those at work counts:
+What it sets: a position for each production job (position.py); the smallest of the jobs at work is in force:
 
-    SHUT  those below are shut     STRICT  they run while production is idle     TOLERANT  production tolerates company
+    SHUT  lower classes are shut     STRICT  they run while production is idle     TOLERANT  they may overlap with it
 
-Between two of these both are taken in turn, 20 ms each or longer. With a stated promise (promise.py):
+Between two of these guard alternates, 20 ms each or longer. With a stated promise (promise.py):
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)       both learned from the windows at these levels
     position    = where slowdown(p) is 0.92 of the promise
 
-A job without one stands at STRICT, so every pause of it is given away, or at TOLERANT where a trial has shown that
-company is harmless (job.py).
+A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where a trial has shown
+that overlap is harmless (job.py).
 
-Company must also be worth it (worth.py): where those below get less than 5 % more done at TOLERANT than at
+Overlap must also be worth it (worth.py): where the lower classes get less than 5 % more done at TOLERANT than at
 STRICT, no position is over STRICT for a while.
 
-The cost alone is learned whenever those below pause or a position shuts them. Where it is needed and not known, is 20 s
-old, or may have changed, they are shut for up to 0.4 s (1 s where nothing is known yet): altogether 5 % of the time at
-most (allowance.py). Without a stated promise it is needed for a trial only.
+guard learns the cost alone whenever the lower classes pause or a position shuts them. Where it is needed and not known,
+is 10 s old (5 s where the job is noisy, 2.5 s at a position up to 0.85), or may have changed, guard shuts them for up
+to 0.4 s (1 s where nothing is known yet): altogether at most 5 % of the time (allowance.py). Without a stated promise
+it is needed for a trial only.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ ABSENT_US = 1_000_000  # those below have not wanted to run for so long: they co
 
 class Guard(Policy):
     name = "guard"
-    title = "production slows down by no more than promised; everything else is given away"
+    title = "production slows down by no more than promised; lower classes get everything else"
     every_ms = 10
 
     def __init__(self) -> None:

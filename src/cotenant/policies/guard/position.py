@@ -1,22 +1,22 @@
-"""Where the lever of guard stands: a position from 0 to 2.
+"""The position of guard, a number from 0 to 2.
 
-    SHUT      those below are shut
+    SHUT      lower classes are shut
     STRICT    they run while production is idle
-    TOLERANT  production tolerates company
+    TOLERANT  they may overlap with production
 
-These three are levels. Between two of them both are taken in turn, so that the mean over the job's busy time is the
-position, and that over its idle time too. With the part of it that is above the lower level:
+These three are levels. Between two of them guard alternates, so that the mean over the job's busy time is the position,
+and so is the mean over its idle time. With the part of the position that is above the lower level:
 
     owed += (part - 1 if the upper level is held else part) * passed
     up where owed > 0, for 20 ms at least
 
     passed = d(busy_us) / (2 * busy share) + d(idle_us) / (2 * idle share)
 
-Turns are as short as that allows: a neighbour that is let in for 20 ms of 40 leaves the GPU under its power limit; one
-that is let in for 200 ms of 400 takes the clock down for half of the time (H200: 5 % slowdown instead of 18 %).
+Turns are as short as that allows: a neighbour that runs for 20 ms of 40 leaves the GPU under its power limit; one that
+runs for 200 ms of 400 takes the clock down for half of the time (H200: 5 % slowdown instead of 18 %).
 
-While those below are shut to learn what production costs alone, what a position under STRICT owes them is written down,
-and given back after that.
+While the lower classes are shut to learn what production costs alone, the mixer adds up what a position under STRICT
+owes them, and gives it back after that.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""A stated promise: how much of their time those below may have.
+"""A stated promise: how much of the time the lower classes may have.
 
-Two numbers are learned about a job, each from the windows at one level (cost.py), old ones being forgotten:
+guard learns two numbers about a job, each from the windows at one level (cost.py), and forgets old ones:
 
-    strict = sum(slowdown) / sum(share)                       while they run in its pauses
-    extra  = sum(slowdown - strict) / sum(share)              what company adds to that
+    strict = sum(slowdown) / sum(share)                       while they run in its gaps
+    extra  = sum(slowdown - strict) / sum(share)              what overlap adds to that
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)
     position    = where slowdown(p) is 0.92 of the promise
 
-It falls there at once; where windows are noisier than the promise, only by what is beyond doubt. It rises there in a
-few steps, and only while the cost alone was looked at in the last 3 s. The share is what was held, whoever ruled: where
-another job's promise is the binding one, this one still learns the truth.
+The position falls there at once; where windows are noisier than the promise, only by what is beyond doubt. It rises
+there in a few steps, and only while the cost alone was measured in the last 3 s. The share is that of the level which
+was held, whichever job set it: where another job's promise is the binding one, this job still learns the truth.
 
-A window that is far from what slowdown(p) says, or clearly negative, is odd: the job's own cost has changed, or those
-below have. Odd windows are set aside until the cost alone is looked at again. Where that has changed they say nothing,
-where it has not they are all that is known. Where it cannot be looked at, what leaves less room is believed: a cost
-alone that is too old is no room.
+A window that is far from slowdown(p), or clearly negative, is odd: the job's own cost has changed, or the lower classes
+have. Odd windows are set aside until the cost alone is measured again. If it has changed, they say nothing; if it has
+not, they are all that is known. Where it cannot be measured, guard believes the windows that leave the lower classes
+less: an old cost alone is no reason to give them more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Whether company is worth it: what those below get done while production tolerates them, and what in its pauses only.
+"""Whether overlap is worth it: what the lower classes get done while production tolerates them, and what in its gaps
+only.
 
     gain = their rate at TOLERANT / their rate at STRICT - 1
 
-Both rates are of late: what is HALF_LIFE_US old counts half. Where the gain is under GAIN, company is not worth it for
-a minute, and for twice as long each time it proves so again.
+Both rates are recent: what is HALF_LIFE_US old counts half. Where the gain is under GAIN, overlap is not worth it for a
+minute, and for twice as long each time that this proves so again.
 """
 
 from __future__ import annotations
