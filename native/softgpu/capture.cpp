@@ -313,6 +313,4 @@ PLAIN_AND_PTSZ(cuStreamBeginCaptureToGraph,
 PLAIN_AND_PTSZ(cuStreamEndCapture, (CUstream stream, CUgraph* graph), end(stream, graph, which))
 PLAIN_AND_PTSZ(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status),
                capture_status(stream, status, which))
-DRIVER_API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-    return entry([&] { return exchange_mode(mode); });
-}
+ENTRY(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), exchange_mode(mode))

@@ -153,15 +153,9 @@ CUresult synchronize_checked(CUcontext handle) {
 
 using namespace softgpu;
 
-DRIVER_API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    return entry([&] { return retain_primary(context, device); });
-}
-DRIVER_API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return entry([&] { return release_primary(device); });
-}
-DRIVER_API cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return entry([&] { return reset_primary(device); });
-}
+ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), retain_primary(context, device))
+ENTRY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release_primary(device))
+ENTRY(cuDevicePrimaryCtxReset_v2, (CUdevice device), reset_primary(device))
 DRIVER_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
     return entry([&] {
         if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
@@ -182,15 +176,9 @@ DRIVER_API cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, uns
     });
 }
 
-DRIVER_API cuCtxDestroy_v2(CUcontext context) {
-    return entry([&] { return destroy_context(context); });
-}
-DRIVER_API cuCtxPushCurrent_v2(CUcontext context) {
-    return entry([&] { return push_current(context); });
-}
-DRIVER_API cuCtxPopCurrent_v2(CUcontext* context) {
-    return entry([&] { return pop_current(context); });
-}
+ENTRY(cuCtxDestroy_v2, (CUcontext context), destroy_context(context))
+ENTRY(cuCtxPushCurrent_v2, (CUcontext context), push_current(context))
+ENTRY(cuCtxPopCurrent_v2, (CUcontext * context), pop_current(context))
 
 DRIVER_API cuCtxSetCurrent(CUcontext context) {
     return entry([&] {
@@ -228,12 +216,8 @@ DRIVER_API cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
     });
 }
 
-DRIVER_API cuCtxSynchronize() {
-    return entry([] { return synchronize_checked(nullptr); });
-}
-DRIVER_API cuCtxSynchronize_v2(CUcontext context) {
-    return entry([&] { return synchronize_checked(context); });
-}
+ENTRY(cuCtxSynchronize, (), synchronize_checked(nullptr))
+ENTRY(cuCtxSynchronize_v2, (CUcontext context), synchronize_checked(context))
 
 DRIVER_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     return entry([&] {

@@ -79,13 +79,9 @@ DRIVER_API cuDeviceGetName(char* name, int length, CUdevice device) {
     });
 }
 
-DRIVER_API cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-    return entry([&] { return uuid_of(uuid, device); });
-}
+ENTRY(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device), uuid_of(uuid, device))
 
-DRIVER_API cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-    return entry([&] { return uuid_of(uuid, device); });
-}
+ENTRY(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device), uuid_of(uuid, device))
 
 DRIVER_API cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     return entry([&] {

@@ -12,6 +12,12 @@
 
 #define DRIVER_API extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI
 
+// An entry point that is one expression.
+#define ENTRY(name, parameters, ...)                             \
+    DRIVER_API name parameters {                                 \
+        return entry([&]() -> CUresult { return __VA_ARGS__; }); \
+    }
+
 // One body for the two entry points that differ in what the null stream means; the body sees `which`.
 #define PLAIN_AND_PTSZ(name, parameters, body)                     \
     DRIVER_API name parameters {                                   \

@@ -114,29 +114,15 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
 
 using namespace softgpu;
 
-DRIVER_API cuEventCreate(CUevent* event, unsigned int flags) {
-    return entry([&] { return create(event, flags); });
-}
+ENTRY(cuEventCreate, (CUevent * event, unsigned int flags), create(event, flags))
 PLAIN_AND_PTSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, 0, which))
 PLAIN_AND_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
                record(event, stream, flags, which))
-DRIVER_API cuCtxRecordEvent(CUcontext context, CUevent event) {
-    return entry([&] { return record_context(context, event); });
-}
+ENTRY(cuCtxRecordEvent, (CUcontext context, CUevent event), record_context(context, event))
 PLAIN_AND_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
                wait(stream, event, flags, which))
-DRIVER_API cuEventQuery(CUevent event) {
-    return entry([&] { return query(event); });
-}
-DRIVER_API cuEventSynchronize(CUevent event) {
-    return entry([&] { return wait_here(event); });
-}
-DRIVER_API cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-    return entry([&] { return elapsed(milliseconds, start, end); });
-}
-DRIVER_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
-    return entry([&] { return elapsed(milliseconds, start, end); });
-}
-DRIVER_API cuEventDestroy_v2(CUevent event) {
-    return entry([&] { return destroy_event(event); });
-}
+ENTRY(cuEventQuery, (CUevent event), query(event))
+ENTRY(cuEventSynchronize, (CUevent event), wait_here(event))
+ENTRY(cuEventElapsedTime, (float* milliseconds, CUevent start, CUevent end), elapsed(milliseconds, start, end))
+ENTRY(cuEventElapsedTime_v2, (float* milliseconds, CUevent start, CUevent end), elapsed(milliseconds, start, end))
+ENTRY(cuEventDestroy_v2, (CUevent event), destroy_event(event))

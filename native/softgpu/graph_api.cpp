@@ -129,12 +129,8 @@ DRIVER_API cuGraphCreate(CUgraph* out, unsigned int flags) {
         return CUDA_SUCCESS;
     });
 }
-DRIVER_API cuGraphDestroy(CUgraph graph) {
-    return entry([&] { return destroy_graph(graph); });
-}
-DRIVER_API cuGraphClone(CUgraph* out, CUgraph graph) {
-    return entry([&] { return clone(out, graph); });
-}
+ENTRY(cuGraphDestroy, (CUgraph graph), destroy_graph(graph))
+ENTRY(cuGraphClone, (CUgraph * out, CUgraph graph), clone(out, graph))
 DRIVER_API cuGraphNodeFindInClone(CUgraphNode* out, CUgraphNode original, CUgraph handle) {
     return entry([&] {
         if (!out) return CUDA_ERROR_INVALID_VALUE;
@@ -163,32 +159,22 @@ DRIVER_API cuGraphDestroyNode(CUgraphNode handle) {
         return CUDA_SUCCESS;
     });
 }
-DRIVER_API cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
-    return entry([&] { return ask(handle, type, [](const Node& node) { return type_of(node.body); }); });
-}
-DRIVER_API cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
-    return entry([&] { return list_nodes(graph, nodes, count); });
-}
-DRIVER_API cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
-    return entry([&] { return nodes_before(node, nodes, nullptr, count); });
-}
-DRIVER_API cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* data, size_t* count) {
-    return entry([&] { return nodes_before(node, nodes, data, count); });
-}
-DRIVER_API cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
-    return entry([&] { return nodes_behind(node, nodes, count); });
-}
-DRIVER_API cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) {
-    return entry([&] { return change_edges(graph, from, to, nullptr, count, true); });
-}
-DRIVER_API cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
-                                     const CUgraphEdgeData* data, size_t count) {
-    return entry([&] { return change_edges(graph, from, to, data, count, true); });
-}
-DRIVER_API cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) {
-    return entry([&] { return change_edges(graph, from, to, nullptr, count, false); });
-}
-DRIVER_API cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
-                                        const CUgraphEdgeData* data, size_t count) {
-    return entry([&] { return change_edges(graph, from, to, data, count, false); });
-}
+ENTRY(cuGraphNodeGetType, (CUgraphNode handle, CUgraphNodeType* type),
+      ask(handle, type, [](const Node& node) { return type_of(node.body); }))
+ENTRY(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count), list_nodes(graph, nodes, count))
+ENTRY(cuGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode* nodes, size_t* count),
+      nodes_before(node, nodes, nullptr, count))
+ENTRY(cuGraphNodeGetDependencies_v2, (CUgraphNode node, CUgraphNode* nodes, CUgraphEdgeData* data, size_t* count),
+      nodes_before(node, nodes, data, count))
+ENTRY(cuGraphNodeGetDependentNodes, (CUgraphNode node, CUgraphNode* nodes, size_t* count),
+      nodes_behind(node, nodes, count))
+ENTRY(cuGraphAddDependencies, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count),
+      change_edges(graph, from, to, nullptr, count, true))
+ENTRY(cuGraphAddDependencies_v2,
+      (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData* data, size_t count),
+      change_edges(graph, from, to, data, count, true))
+ENTRY(cuGraphRemoveDependencies, (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count),
+      change_edges(graph, from, to, nullptr, count, false))
+ENTRY(cuGraphRemoveDependencies_v2,
+      (CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, const CUgraphEdgeData* data, size_t count),
+      change_edges(graph, from, to, data, count, false))

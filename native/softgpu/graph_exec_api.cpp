@@ -59,9 +59,7 @@ PLAIN_AND_PTSZ(cuGraphInstantiateWithParams,
                instantiate_with(exec, graph, parameters, which))
 PLAIN_AND_PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream stream), launch(exec, stream, which))
 PLAIN_AND_PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream stream), upload(exec, stream, which))
-DRIVER_API cuGraphExecDestroy(CUgraphExec exec) {
-    return entry([&] { return destroy_exec(exec); });
-}
+ENTRY(cuGraphExecDestroy, (CUgraphExec exec), destroy_exec(exec))
 DRIVER_API cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_node,
                              CUgraphExecUpdateResult* result) {
     return entry([&] {
@@ -81,39 +79,28 @@ DRIVER_API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpda
     });
 }
 
-DRIVER_API cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* parameters) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return any_node(parameters, body); }); });
-}
-DRIVER_API cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
-                                             const CUDA_KERNEL_NODE_PARAMS* parameters) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return kernel_node(parameters, body); }); });
-}
-DRIVER_API cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* parameters,
-                                          CUcontext context) {
-    return entry(
-        [&] { return set_made(exec, node, [&](NodeBody* body) { return copy_node(parameters, context, body); }); });
-}
-DRIVER_API cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters,
-                                          CUcontext context) {
-    return entry(
-        [&] { return set_made(exec, node, [&](NodeBody* body) { return memset_node(parameters, context, body); }); });
-}
-DRIVER_API cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* parameters) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return host_node(parameters, body); }); });
-}
-DRIVER_API cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
-                                              const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return value_node(parameters, body); }); });
-}
-DRIVER_API cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return child_node(child, body); }); });
-}
-DRIVER_API cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return record_node(event, body); }); });
-}
-DRIVER_API cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
-    return entry([&] { return set_made(exec, node, [&](NodeBody* body) { return wait_node(event, body); }); });
-}
+ENTRY(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* parameters),
+      set_made(exec, node, [&](NodeBody* body) { return any_node(parameters, body); }))
+ENTRY(cuGraphExecKernelNodeSetParams_v2,
+      (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters),
+      set_made(exec, node, [&](NodeBody* body) { return kernel_node(parameters, body); }))
+ENTRY(cuGraphExecMemcpyNodeSetParams,
+      (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* parameters, CUcontext context),
+      set_made(exec, node, [&](NodeBody* body) { return copy_node(parameters, context, body); }))
+ENTRY(cuGraphExecMemsetNodeSetParams,
+      (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context),
+      set_made(exec, node, [&](NodeBody* body) { return memset_node(parameters, context, body); }))
+ENTRY(cuGraphExecHostNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* parameters),
+      set_made(exec, node, [&](NodeBody* body) { return host_node(parameters, body); }))
+ENTRY(cuGraphExecBatchMemOpNodeSetParams,
+      (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters),
+      set_made(exec, node, [&](NodeBody* body) { return value_node(parameters, body); }))
+ENTRY(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child),
+      set_made(exec, node, [&](NodeBody* body) { return child_node(child, body); }))
+ENTRY(cuGraphExecEventRecordNodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent event),
+      set_made(exec, node, [&](NodeBody* body) { return record_node(event, body); }))
+ENTRY(cuGraphExecEventWaitNodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent event),
+      set_made(exec, node, [&](NodeBody* body) { return wait_node(event, body); }))
 
 DRIVER_API cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode node, unsigned int enabled) {
     return entry([&] {

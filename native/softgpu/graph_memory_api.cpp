@@ -62,20 +62,15 @@ CUresult parameters_of(CUgraphNode handle, CUgraphNodeType type, Parameters* out
 
 using namespace softgpu;
 
-DRIVER_API cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                  CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
-    return entry([&] { return add_allocation(out, graph, after, count, parameters); });
-}
-DRIVER_API cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                 CUdeviceptr pointer) {
-    return entry([&] { return add_free(out, graph, after, count, pointer); });
-}
-DRIVER_API cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* out) {
-    return entry([&] { return parameters_of(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, out); });
-}
-DRIVER_API cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* out) {
-    return entry([&] { return parameters_of(node, CU_GRAPH_NODE_TYPE_MEM_FREE, out); });
-}
-DRIVER_API cuDeviceGraphMemTrim(CUdevice device) {
-    return entry([&] { return device_spec(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; });
-}
+ENTRY(cuGraphAddMemAllocNode,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count,
+       CUDA_MEM_ALLOC_NODE_PARAMS* parameters),
+      add_allocation(out, graph, after, count, parameters))
+ENTRY(cuGraphAddMemFreeNode,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count, CUdeviceptr pointer),
+      add_free(out, graph, after, count, pointer))
+ENTRY(cuGraphMemAllocNodeGetParams, (CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* out),
+      parameters_of(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC, out))
+ENTRY(cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr* out),
+      parameters_of(node, CU_GRAPH_NODE_TYPE_MEM_FREE, out))
+ENTRY(cuDeviceGraphMemTrim, (CUdevice device), device_spec(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE)

@@ -107,10 +107,10 @@ CUresult wait_node(CUevent handle, NodeBody* out) {
     return CUDA_SUCCESS;
 }
 
-CUresult make_condition(CUgraph graph, unsigned value, CUgraphConditionalHandle* out) {
+CUresult make_condition(CUgraph graph, unsigned value, unsigned flags, CUgraphConditionalHandle* out) {
     const std::lock_guard<std::mutex> lock(graph_lock());
     if (!out || !graph_from(graph)) return CUDA_ERROR_INVALID_VALUE;
-    conditions().push_back(value);
+    conditions().push_back(flags & CU_GRAPH_COND_ASSIGN_DEFAULT ? value : 0);
     *out = conditions().size();
     return CUDA_SUCCESS;
 }

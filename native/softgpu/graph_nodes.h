@@ -14,7 +14,7 @@ CUresult child_node(CUgraph graph, NodeBody* out);  // of a copy of it; graph_lo
 CUresult record_node(CUevent event, NodeBody* out);
 CUresult wait_node(CUevent event, NodeBody* out);
 CUresult conditional_node(CUDA_CONDITIONAL_NODE_PARAMS* parameters, NodeBody* out);
-CUresult make_condition(CUgraph graph, unsigned value, CUgraphConditionalHandle* out);
+CUresult make_condition(CUgraph graph, unsigned value, unsigned flags, CUgraphConditionalHandle* out);
 CUresult any_node(CUgraphNodeParams* parameters, NodeBody* out);
 
 }  // namespace softgpu

@@ -92,76 +92,49 @@ CUresult set_kernel_attribute(CUgraphNode handle, CUkernelNodeAttrID attribute, 
 
 using namespace softgpu;
 
-DRIVER_API cuGraphAddEmptyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count) {
-    return entry([&] { return add({out, graph, after, count}, EmptyNode{}); });
-}
-DRIVER_API cuGraphAddKernelNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                   const CUDA_KERNEL_NODE_PARAMS* parameters) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return kernel_node(parameters, body); });
-    });
-}
-DRIVER_API cuGraphAddMemcpyNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                const CUDA_MEMCPY3D* parameters, CUcontext context) {
-    return entry([&] {
-        return add_made({out, graph, after, count},
-                        [&](NodeBody* body) { return copy_node(parameters, context, body); });
-    });
-}
-DRIVER_API cuGraphAddMemsetNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context) {
-    return entry([&] {
-        return add_made({out, graph, after, count},
-                        [&](NodeBody* body) { return memset_node(parameters, context, body); });
-    });
-}
-DRIVER_API cuGraphAddChildGraphNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                    CUgraph child) {
-    return entry(
-        [&] { return add_made({out, graph, after, count}, [&](NodeBody* body) { return child_node(child, body); }); });
-}
-DRIVER_API cuGraphAddBatchMemOpNode(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, size_t count,
-                                    const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
-    return entry([&] {
-        return add_made({out, graph, after, count}, [&](NodeBody* body) { return value_node(parameters, body); });
-    });
-}
-DRIVER_API cuGraphAddNode_v2(CUgraphNode* out, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges,
-                             size_t count, CUgraphNodeParams* parameters) {
-    return entry([&] {
-        return add_made({out, graph, after, count, edges}, [&](NodeBody* body) { return any_node(parameters, body); });
-    });
-}
+ENTRY(cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count),
+      add({out, graph, after, count}, EmptyNode{}))
+ENTRY(cuGraphAddKernelNode_v2,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count,
+       const CUDA_KERNEL_NODE_PARAMS* parameters),
+      add_made({out, graph, after, count}, [&](NodeBody* body) { return kernel_node(parameters, body); }))
+ENTRY(cuGraphAddMemcpyNode,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count, const CUDA_MEMCPY3D* parameters,
+       CUcontext context),
+      add_made({out, graph, after, count}, [&](NodeBody* body) { return copy_node(parameters, context, body); }))
+ENTRY(cuGraphAddMemsetNode,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count,
+       const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context),
+      add_made({out, graph, after, count}, [&](NodeBody* body) { return memset_node(parameters, context, body); }))
+ENTRY(cuGraphAddChildGraphNode,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count, CUgraph child),
+      add_made({out, graph, after, count}, [&](NodeBody* body) { return child_node(child, body); }))
+ENTRY(cuGraphAddBatchMemOpNode,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, size_t count,
+       const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters),
+      add_made({out, graph, after, count}, [&](NodeBody* body) { return value_node(parameters, body); }))
+ENTRY(cuGraphAddNode_v2,
+      (CUgraphNode * out, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* edges, size_t count,
+       CUgraphNodeParams* parameters),
+      add_made({out, graph, after, count, edges}, [&](NodeBody* body) { return any_node(parameters, body); }))
 
-DRIVER_API cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph graph, CUcontext, unsigned int value,
-                                          unsigned int flags) {
-    return entry([&] { return make_condition(graph, flags & CU_GRAPH_COND_ASSIGN_DEFAULT ? value : 0, out); });
-}
+ENTRY(cuGraphConditionalHandleCreate,
+      (CUgraphConditionalHandle * out, CUgraph graph, CUcontext, unsigned int value, unsigned int flags),
+      make_condition(graph, value, flags, out))
 
-DRIVER_API cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams* parameters) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return any_node(parameters, body); }); });
-}
-DRIVER_API cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return kernel_node(parameters, body); }); });
-}
-DRIVER_API cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* parameters) {
-    return entry([&] { return set_made(node, [&](NodeBody* body) { return copy_node(parameters, nullptr, body); }); });
-}
-DRIVER_API cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters) {
-    return entry(
-        [&] { return set_made(node, [&](NodeBody* body) { return memset_node(parameters, nullptr, body); }); });
-}
-DRIVER_API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* out) {
-    return entry(
-        [&] { return with<KernelNode>(node, out, [&](const KernelNode& body) { describe(*body.launch, out); }); });
-}
-DRIVER_API cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* out) {
-    return entry([&] {
-        return with<ChildNode>(node, out,
-                               [&](const ChildNode& body) { *out = body.conditional ? nullptr : body.graph->handle; });
-    });
-}
-DRIVER_API cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
-                                         const CUkernelNodeAttrValue* value) {
-    return entry([&] { return set_kernel_attribute(node, attribute, value); });
-}
+ENTRY(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams* parameters),
+      set_made(node, [&](NodeBody* body) { return any_node(parameters, body); }))
+ENTRY(cuGraphKernelNodeSetParams_v2, (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters),
+      set_made(node, [&](NodeBody* body) { return kernel_node(parameters, body); }))
+ENTRY(cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMCPY3D* parameters),
+      set_made(node, [&](NodeBody* body) { return copy_node(parameters, nullptr, body); }))
+ENTRY(cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters),
+      set_made(node, [&](NodeBody* body) { return memset_node(parameters, nullptr, body); }))
+ENTRY(cuGraphKernelNodeGetParams_v2, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* out),
+      with<KernelNode>(node, out, [&](const KernelNode& body) { describe(*body.launch, out); }))
+ENTRY(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph* out),
+      with<ChildNode>(node, out,
+                      [&](const ChildNode& body) { *out = body.conditional ? nullptr : body.graph->handle; }))
+ENTRY(cuGraphKernelNodeSetAttribute,
+      (CUgraphNode node, CUkernelNodeAttrID attribute, const CUkernelNodeAttrValue* value),
+      set_kernel_attribute(node, attribute, value))

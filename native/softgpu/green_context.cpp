@@ -99,10 +99,10 @@ DRIVER_API cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUde
         return CUDA_SUCCESS;
     });
 }
-DRIVER_API cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* groups, const CUdevResource* input,
-                                       CUdevResource* rest, unsigned int, unsigned int minimum) {
-    return entry([&] { return split(result, groups, input, rest, minimum); });
-}
+ENTRY(cuDevSmResourceSplitByCount,
+      (CUdevResource * result, unsigned int* groups, const CUdevResource* input, CUdevResource* rest, unsigned int,
+       unsigned int minimum),
+      split(result, groups, input, rest, minimum))
 // Only whether there is one matters here.
 DRIVER_API cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned int count) {
     return entry([&] {
@@ -111,12 +111,9 @@ DRIVER_API cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResour
         return CUDA_SUCCESS;
     });
 }
-DRIVER_API cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc description, CUdevice device, unsigned int flags) {
-    return entry([&] { return create(green, description, device, flags); });
-}
-DRIVER_API cuGreenCtxDestroy(CUgreenCtx green) {
-    return entry([&] { return destroy(green); });
-}
+ENTRY(cuGreenCtxCreate, (CUgreenCtx * green, CUdevResourceDesc description, CUdevice device, unsigned int flags),
+      create(green, description, device, flags))
+ENTRY(cuGreenCtxDestroy, (CUgreenCtx green), destroy(green))
 DRIVER_API cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
     return entry([&] {
         if (!context) return CUDA_ERROR_INVALID_VALUE;
@@ -126,9 +123,8 @@ DRIVER_API cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
         return CUDA_SUCCESS;
     });
 }
-DRIVER_API cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned int flags, int priority) {
-    return entry([&] { return create_stream(stream, green, flags, priority); });
-}
+ENTRY(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx green, unsigned int flags, int priority),
+      create_stream(stream, green, flags, priority))
 DRIVER_API cuStreamGetGreenCtx(CUstream handle, CUgreenCtx* green) {
     return entry([&] {
         if (!green) return CUDA_ERROR_INVALID_VALUE;

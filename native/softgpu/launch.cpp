@@ -219,6 +219,5 @@ PLAIN_AND_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data
                call_host(stream, function, data, which))
 PLAIN_AND_PTSZ(cuStreamAddCallback, (CUstream stream, CUstreamCallback callback, void* data, unsigned int flags),
                add_callback(stream, callback, data, flags, which))
-DRIVER_API cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned int count, unsigned int flags) {
-    return entry([&] { return launch_on_several(launches, count, flags); });
-}
+ENTRY(cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS * launches, unsigned int count, unsigned int flags),
+      launch_on_several(launches, count, flags))

@@ -102,13 +102,11 @@ CUresult find_kernel_function(CUkernel handle, FunctionRef* out) {
 
 using namespace softgpu;
 
-DRIVER_API cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* options, void** values,
-                             unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    return entry([&] { return load_library(library, code, {options, values, count}); });
-}
-DRIVER_API cuLibraryUnload(CUlibrary library) {
-    return entry([&] { return unload_library(library); });
-}
+ENTRY(cuLibraryLoadData,
+      (CUlibrary * library, const void* code, CUjit_option* options, void** values, unsigned int count,
+       CUlibraryOption*, void**, unsigned int),
+      load_library(library, code, {options, values, count}))
+ENTRY(cuLibraryUnload, (CUlibrary library), unload_library(library))
 DRIVER_API cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* name) {
     return entry([&] {
         if (!out || !name) return CUDA_ERROR_INVALID_VALUE;

@@ -127,13 +127,10 @@ void forget_modules_of(Context& context) {
 
 using namespace softgpu;
 
-DRIVER_API cuModuleLoadData(CUmodule* module, const void* image) {
-    return entry([&] { return load_module(module, image, {}); });
-}
-DRIVER_API cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int count, CUjit_option* options,
-                              void** values) {
-    return entry([&] { return load_module(module, image, {options, values, count}); });
-}
+ENTRY(cuModuleLoadData, (CUmodule * module, const void* image), load_module(module, image, {}))
+ENTRY(cuModuleLoadDataEx,
+      (CUmodule * module, const void* image, unsigned int count, CUjit_option* options, void** values),
+      load_module(module, image, {options, values, count}))
 DRIVER_API cuModuleUnload(CUmodule handle) {
     return entry([&] {
         ModuleRef module;

@@ -41,7 +41,6 @@ int blocks_per_sm(CUdevice device, unsigned threads, size_t shared_bytes) {
 
 using namespace softgpu;
 
-DRIVER_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block_size,
-                                                       size_t shared_bytes) {
-    return entry([&] { return active_blocks(blocks, function, block_size, shared_bytes); });
-}
+ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor,
+      (int* blocks, CUfunction function, int block_size, size_t shared_bytes),
+      active_blocks(blocks, function, block_size, shared_bytes))

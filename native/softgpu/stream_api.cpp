@@ -82,15 +82,10 @@ CUresult context_and_green(CUstream handle, CUcontext* context, CUgreenCtx* gree
 
 using namespace softgpu;
 
-DRIVER_API cuStreamCreate(CUstream* stream, unsigned int flags) {
-    return entry([&] { return create(stream, flags, 0); });
-}
-DRIVER_API cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
-    return entry([&] { return create(stream, flags, priority); });
-}
-DRIVER_API cuStreamDestroy_v2(CUstream stream) {
-    return entry([&] { return destroy(stream); });
-}
+ENTRY(cuStreamCreate, (CUstream * stream, unsigned int flags), create(stream, flags, 0))
+ENTRY(cuStreamCreateWithPriority, (CUstream * stream, unsigned int flags, int priority),
+      create(stream, flags, priority))
+ENTRY(cuStreamDestroy_v2, (CUstream stream), destroy(stream))
 PLAIN_AND_PTSZ(cuStreamQuery, (CUstream stream), query(stream, which))
 PLAIN_AND_PTSZ(cuStreamSynchronize, (CUstream stream), synchronize_stream(stream, which))
 PLAIN_AND_PTSZ(cuStreamGetPriority, (CUstream stream, int* priority),

@@ -294,19 +294,16 @@ CUresult set_access(CUdeviceptr base, size_t bytes, const CUmemAccessDesc* descr
 
 using namespace softgpu;
 
-DRIVER_API cuMemAddressReserve(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr wish,
-                               unsigned long long flags) {
-    return entry([&] { return reserve_addresses(out, bytes, alignment, wish, flags); });
-}
+ENTRY(cuMemAddressReserve,
+      (CUdeviceptr * out, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags),
+      reserve_addresses(out, bytes, alignment, wish, flags))
 
-DRIVER_API cuMemAddressFree(CUdeviceptr base, size_t bytes) {
-    return entry([&] { return free_addresses(base, bytes); });
-}
+ENTRY(cuMemAddressFree, (CUdeviceptr base, size_t bytes), free_addresses(base, bytes))
 
-DRIVER_API cuMemCreate(CUmemGenericAllocationHandle* out, size_t bytes, const CUmemAllocationProp* properties,
-                       unsigned long long flags) {
-    return entry([&] { return create(out, bytes, properties, flags); });
-}
+ENTRY(cuMemCreate,
+      (CUmemGenericAllocationHandle * out, size_t bytes, const CUmemAllocationProp* properties,
+       unsigned long long flags),
+      create(out, bytes, properties, flags))
 
 DRIVER_API cuMemRelease(CUmemGenericAllocationHandle handle) {
     return entry([&]() -> CUresult {
@@ -319,18 +316,14 @@ DRIVER_API cuMemRelease(CUmemGenericAllocationHandle handle) {
     });
 }
 
-DRIVER_API cuMemMap(CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-                    unsigned long long flags) {
-    return entry([&] { return map(base, bytes, offset, handle, flags); });
-}
+ENTRY(cuMemMap,
+      (CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags),
+      map(base, bytes, offset, handle, flags))
 
-DRIVER_API cuMemUnmap(CUdeviceptr base, size_t bytes) {
-    return entry([&] { return unmap(base, bytes); });
-}
+ENTRY(cuMemUnmap, (CUdeviceptr base, size_t bytes), unmap(base, bytes))
 
-DRIVER_API cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAccessDesc* descriptions, size_t count) {
-    return entry([&] { return set_access(base, bytes, descriptions, count); });
-}
+ENTRY(cuMemSetAccess, (CUdeviceptr base, size_t bytes, const CUmemAccessDesc* descriptions, size_t count),
+      set_access(base, bytes, descriptions, count))
 
 DRIVER_API cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
     return entry([&]() -> CUresult {
