@@ -8,9 +8,6 @@
 namespace softgpu {
 namespace {
 
-// What one SM computes: 128 lanes, a multiply and an add each, at 1.5 GHz.
-constexpr double flops_per_sm_us = 128 * 2 * 1500;
-
 model::Work streaming(const model::DeviceSpec& device, double bytes) {
     return {model::WorkKind::kernel, bytes / (device.memory_gbps * 1e3), device.sms, device.memory_gbps, 0};
 }
@@ -62,42 +59,6 @@ CUresult scale(const Context& context, const Arguments& arguments, const Timing&
     return CUDA_SUCCESS;
 }
 
-// Row-major: out[m x n] = a[m x k] * b[k x n], summed in the order of k.
-CUresult matmul(const Context& context, const Arguments& arguments, const Timing&) {
-    const uint64_t m = arguments.whole(3), n = arguments.whole(4), k = arguments.whole(5);
-    if (!accessible(context, address(arguments, 0), m * n, sizeof(float), true) ||
-        !accessible(context, address(arguments, 1), m * k, sizeof(float), false) ||
-        !accessible(context, address(arguments, 2), k * n, sizeof(float), false)) {
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
-    float* out = floats(arguments, 0);
-    const float *a = floats(arguments, 1), *b = floats(arguments, 2);
-    std::vector<float> row(n);
-    for (uint64_t i = 0; i < m; ++i) {
-        std::fill(row.begin(), row.end(), 0.0f);
-        for (uint64_t l = 0; l < k; ++l) {
-            const float factor = a[i * k + l];
-            for (uint64_t j = 0; j < n; ++j) row[j] += factor * b[l * n + j];
-        }
-        std::copy(row.begin(), row.end(), out + i * n);
-    }
-    return CUDA_SUCCESS;
-}
-
-// FNV-1a, 64 bits.
-CUresult checksum(const Context& context, const Arguments& arguments, const Timing&) {
-    const uint64_t bytes = arguments.whole(2);
-    if (!accessible(context, address(arguments, 0), 1, sizeof(uint64_t), true) ||
-        !accessible(context, address(arguments, 1), bytes, 1, false)) {
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
-    const auto* data = reinterpret_cast<const unsigned char*>(address(arguments, 1));
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (uint64_t i = 0; i < bytes; ++i) hash = (hash ^ data[i]) * 0x100000001b3u;
-    std::memcpy(reinterpret_cast<void*>(address(arguments, 0)), &hash, sizeof hash);
-    return CUDA_SUCCESS;
-}
-
 // When the device ran it, from start to end: two doubles, microseconds of CLOCK_MONOTONIC in modelled time.
 CUresult clock(const Context& context, const Arguments& arguments, const Timing& timing) {
     if (!accessible(context, address(arguments, 0), 2, sizeof(double), true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -115,16 +76,6 @@ model::Work add_cost(const model::DeviceSpec& device, const Arguments& arguments
 model::Work scale_cost(const model::DeviceSpec& device, const Arguments& arguments) {
     return streaming(device, 8 * arguments.number(3));
 }
-model::Work matmul_cost(const model::DeviceSpec& device, const Arguments& arguments) {
-    const double m = arguments.number(3), n = arguments.number(4), k = arguments.number(5);
-    const double compute_us = 2 * m * n * k / (flops_per_sm_us * device.sms);
-    const double bytes = 4 * (m * k + k * n + m * n);
-    const double time_us = std::max(compute_us, bytes / (device.memory_gbps * 1e3));
-    return {model::WorkKind::kernel, time_us, device.sms, time_us > 0 ? bytes / (time_us * 1e3) : 0, 0};
-}
-model::Work checksum_cost(const model::DeviceSpec& device, const Arguments& arguments) {
-    return streaming(device, arguments.number(2));
-}
 model::Work clock_cost(const model::DeviceSpec& device, const Arguments& arguments) {
     return {model::WorkKind::kernel, arguments.number(1), device.sms, 0, 0};
 }
@@ -133,8 +84,6 @@ constexpr BuiltIn built_ins[] = {
     {"fill", "u64,f32,u64", fill_cost, fill},
     {"add", "u64,u64,u64,u64", add_cost, add},
     {"scale", "u64,u64,f32,u64", scale_cost, scale},
-    {"matmul", "u64,u64,u64,u32,u32,u32", matmul_cost, matmul},
-    {"checksum", "u64,u64,u64", checksum_cost, checksum},
     {"clock", "u64,u64", clock_cost, clock},
 };
 

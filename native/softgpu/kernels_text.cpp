@@ -67,7 +67,7 @@ void read_setting(KernelText& kernel, const std::string& key, const std::string&
         }
     } else if (key == "function") {
         kernel.function = built_in(value);
-        if (!kernel.function) refuse(line, "'" + value + "' is no built-in: fill, add, scale, matmul or checksum");
+        if (!kernel.function) refuse(line, "'" + value + "' is no built-in: fill, add, scale or clock");
     } else {
         refuse(line, "'" + key + "' is not a setting: time, sms, bandwidth, params or function");
     }

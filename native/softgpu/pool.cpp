@@ -223,13 +223,11 @@ uint64_t Pool::take(uint64_t bytes, const StreamKey& stream) {
     if (base == 0) base = blocks.take(bytes);
     if (base == 0) return 0;
     used += bytes;
-    used_high = std::max(used_high, used);
     return base;
 }
 
 void Pool::add_block(Span block) {
     blocks.add(block);
-    reserved_high = std::max(reserved_high, blocks.reserved());
     memory().pool_blocks.insert(block.base, block.size, device);
     something_unused = true;
 }
@@ -307,19 +305,6 @@ CUresult with_device(CUdevice device, Body&& body) {
     });
 }
 
-int* reuse_attribute(Pool& pool, CUmemPool_attribute attribute) {
-    switch (attribute) {
-        case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-            return &pool.reuse_follow_event_dependencies;
-        case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-            return &pool.reuse_allow_opportunistic;
-        case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-            return &pool.reuse_allow_internal_dependencies;
-        default:
-            return nullptr;
-    }
-}
-
 }  // namespace
 }  // namespace softgpu
 
@@ -378,36 +363,15 @@ DRIVER_API cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep) {
 DRIVER_API cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     if (!value) return CUDA_ERROR_INVALID_VALUE;
     return with_pool(handle, [&](Pool& pool) {
-        if (int* const reuse = reuse_attribute(pool, attribute)) {
-            *reuse = *static_cast<const int*>(value) != 0;
-            return CUDA_SUCCESS;
-        }
-        const uint64_t number = *static_cast<const cuuint64_t*>(value);
-        switch (attribute) {
-            case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-                pool.release_threshold = number;
-                return CUDA_SUCCESS;
-            case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-                if (number != 0) return CUDA_ERROR_INVALID_VALUE;
-                pool.reserved_high = pool.blocks.reserved();
-                return CUDA_SUCCESS;
-            case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-                if (number != 0) return CUDA_ERROR_INVALID_VALUE;
-                pool.used_high = pool.used;
-                return CUDA_SUCCESS;
-            default:
-                return CUDA_ERROR_INVALID_VALUE;
-        }
+        if (attribute != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) return CUDA_ERROR_INVALID_VALUE;
+        pool.release_threshold = *static_cast<const cuuint64_t*>(value);
+        return CUDA_SUCCESS;
     });
 }
 
 DRIVER_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     if (!value) return CUDA_ERROR_INVALID_VALUE;
     return with_pool(handle, [&](Pool& pool) {
-        if (const int* const reuse = reuse_attribute(pool, attribute)) {
-            *static_cast<int*>(value) = *reuse;
-            return CUDA_SUCCESS;
-        }
         const auto say = [&](uint64_t number) {
             *static_cast<cuuint64_t*>(value) = number;
             return CUDA_SUCCESS;
@@ -417,12 +381,8 @@ DRIVER_API cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attrib
                 return say(pool.release_threshold);
             case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
                 return say(pool.blocks.reserved());
-            case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-                return say(pool.reserved_high);
             case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
                 return say(pool.used);
-            case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-                return say(pool.used_high);
             default:
                 return CUDA_ERROR_INVALID_VALUE;
         }

@@ -34,8 +34,7 @@ struct Pool {
     Blocks blocks;
     std::list<PendingFree> pending;
     uint64_t release_threshold = 0;
-    uint64_t used = 0, used_high = 0, reserved_high = 0;
-    int reuse_follow_event_dependencies = 1, reuse_allow_opportunistic = 1, reuse_allow_internal_dependencies = 1;
+    uint64_t used = 0;
 
     uint64_t take(uint64_t bytes, const StreamKey& stream);  // 0: no room in what it holds
     void add_block(Span block);

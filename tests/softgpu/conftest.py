@@ -19,8 +19,6 @@ kernel spin     time=@0us params=u64
 kernel fill     function=fill
 kernel add      function=add
 kernel scale    function=scale
-kernel matmul   function=matmul
-kernel checksum function=checksum
 """
 
 

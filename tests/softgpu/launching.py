@@ -11,8 +11,6 @@ TYPES = {
     "fill": (ctypes.c_uint64, ctypes.c_float, ctypes.c_uint64),
     "add": (ctypes.c_uint64,) * 4,
     "scale": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_float, ctypes.c_uint64),
-    "matmul": (ctypes.c_uint64,) * 3 + (ctypes.c_uint32,) * 3,
-    "checksum": (ctypes.c_uint64,) * 3,
     "spin": (ctypes.c_uint64,),
 }
 

@@ -41,27 +41,6 @@ def test_built_ins_compute(
     assert got == struct.unpack("4f", floats(*(x * 3.0 for x in summed)))
 
 
-def test_a_matrix_product(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
-    a, b, out = int(buffer), int(buffer) + 1024, int(buffer) + 2048
-    upload(cuda, a, floats(1, 2, 3, 4, 5, 6))
-    upload(cuda, b, floats(7, 8, 9, 10, 11, 12))
-    launch(cuda, kernels("matmul"), 0, parameters("matmul", out, a, b, 2, 2, 3))
-    assert struct.unpack("4f", download(cuda, out, 16)) == (58, 64, 139, 154)
-
-
-def test_a_checksum_sees_every_byte(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
-    def checksum(data: bytes) -> bytes:
-        upload(cuda, int(buffer) + 64, data)
-        launch(cuda, kernels("checksum"), 0, parameters("checksum", buffer, int(buffer) + 64, len(data)))
-        return download(cuda, buffer, 8)
-
-    expected = 0xCBF29CE484222325
-    for byte in b"hello":
-        expected = (expected ^ byte) * 0x100000001B3 % 2**64
-    assert checksum(b"hello") == struct.pack("Q", expected)
-    assert checksum(b"hellp") != checksum(b"hello") == checksum(b"hello")
-
-
 def test_parameters_are_read_at_the_call(
     cuda: Any, kernels: Callable[[str], Any], new_stream: Callable[..., Any], buffer: Any, gate: Any
 ) -> None:

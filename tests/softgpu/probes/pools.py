@@ -65,13 +65,6 @@ def set_what_a_pool_uses_now(cuda: Any) -> int:
     return code(cuda.cuMemPoolSetAttribute(pool, which, cuda.cuuint64_t(0)))
 
 
-@probe(INVALID_VALUE)
-def set_the_most_a_pool_used(cuda: Any) -> int:
-    pool = value(cuda.cuDeviceGetDefaultMemPool(0))
-    which = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_HIGH
-    return code(cuda.cuMemPoolSetAttribute(pool, which, cuda.cuuint64_t(1)))
-
-
 @probe(INVALID_DEVICE)
 def default_pool_of_no_device(cuda: Any) -> int:
     return code(cuda.cuDeviceGetDefaultMemPool(NO_SUCH_DEVICE))
