@@ -88,69 +88,11 @@ def test_streams_join_through_events(
     assert download(cuda, int(buffer) + 16, 12) == b"\2" * 4 + b"\1" * 4 + b"\3" * 4
 
 
-def test_an_unjoined_fork_is_refused(
-    cuda: Any, stream: Any, new_stream: Callable[..., Any], new_event: Callable[..., Any], buffer: Any
-) -> None:
-    side, fork = new_stream(NON_BLOCKING), new_event()
-    begin(cuda, stream)
-    value(cuda.cuEventRecord(fork, stream))
-    value(cuda.cuStreamWaitEvent(side, fork, 0))
-    value(cuda.cuMemsetD8Async(buffer, 1, 4, side))
-    assert code(cuda.cuStreamEndCapture(side)) == UNMATCHED
-    assert code(cuda.cuStreamEndCapture(stream)) in (UNJOINED, INVALIDATED)
-    assert status(cuda, stream) == status(cuda, side) == 0
-
-
-@pytest.mark.parametrize("call", ["cuStreamQuery", "cuStreamSynchronize"])
-def test_asking_a_capturing_stream_ends_the_capture(cuda: Any, stream: Any, buffer: Any, call: str) -> None:
-    begin(cuda, stream, RELAXED)
-    assert code(getattr(cuda, call)(stream)) == UNSUPPORTED
-    assert status(cuda, stream) == 2
-    assert code(cuda.cuMemsetD8Async(buffer, 1, 4, stream)) == INVALIDATED
-    assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
-    assert status(cuda, stream) == 0
-
-
-@pytest.mark.parametrize("call", ["cuEventQuery", "cuEventSynchronize"])
-def test_asking_a_captured_event_ends_the_capture(
-    cuda: Any, stream: Any, new_event: Callable[..., Any], call: str
-) -> None:
-    event = new_event()
-    begin(cuda, stream, RELAXED)
-    value(cuda.cuEventRecord(event, stream))
-    assert code(getattr(cuda, call)(event)) == CAPTURED_EVENT
-    assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
-
-
-def test_an_unsafe_call_ends_a_global_capture(cuda: Any, stream: Any) -> None:
-    begin(cuda, stream, GLOBAL)
-    assert code(cuda.cuMemAlloc(4096)) == UNSUPPORTED
-    assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
-
-
 def test_a_copy_beside_a_global_capture_leaves_it_alone(cuda: Any, stream: Any, buffer: Any) -> None:
     begin(cuda, stream, GLOBAL)
     value(cuda.cuMemcpyHtoD(buffer, b"beside", 6))
     value(cuda.cuGraphDestroy(value(cuda.cuStreamEndCapture(stream))))
     assert download(cuda, buffer, 6) == b"beside"
-
-
-def test_an_unsafe_call_of_another_thread_ends_a_global_capture_only(
-    cuda: Any, context: Any, stream: Any
-) -> None:
-    def allocate() -> int:
-        value(cuda.cuCtxSetCurrent(context))
-        answer = cuda.cuMemAlloc(4096)
-        if code(answer) == 0:
-            value(cuda.cuMemFree(answer[1]))
-        return code(answer)
-
-    begin(cuda, stream, GLOBAL)
-    assert in_thread(allocate) == UNSUPPORTED
-    assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
-    begin(cuda, stream, THREAD_LOCAL)
-    assert in_thread(allocate) == 0
-    value(cuda.cuGraphDestroy(value(cuda.cuStreamEndCapture(stream))))
 
 
 def test_a_thread_in_relaxed_mode_may_query_other_streams(
@@ -169,52 +111,6 @@ def test_a_thread_in_relaxed_mode_may_query_other_streams(
     value(cuda.cuGraphDestroy(value(cuda.cuStreamEndCapture(stream))))
 
 
-def test_the_legacy_stream_cannot_capture_nor_wait_for_a_capture(
-    cuda: Any, context: Any, new_stream: Callable[..., Any], buffer: Any
-) -> None:
-    blocking = new_stream()
-    assert code(cuda.cuStreamBeginCapture(0, cuda.CUstreamCaptureMode(GLOBAL))) == UNSUPPORTED
-    begin(cuda, blocking)
-    assert code(cuda.cuMemsetD8Async(buffer, 1, 4, 0)) == IMPLICIT
-    assert code(cuda.cuStreamEndCapture(blocking)) == INVALIDATED
-
-
-def test_a_capture_is_ended_by_its_thread(cuda: Any, context: Any, stream: Any) -> None:
-    def end() -> int:
-        value(cuda.cuCtxSetCurrent(context))
-        return code(cuda.cuStreamEndCapture(stream))
-
-    begin(cuda, stream, THREAD_LOCAL)
-    assert in_thread(end) == WRONG_THREAD
-    assert status(cuda, stream) == 0
-    assert code(cuda.cuStreamEndCapture(stream)) == ILLEGAL_STATE
-    begin(cuda, stream, RELAXED)
-    assert in_thread(end) == 0
-
-
-def test_captures_keep_apart(
-    cuda: Any, stream: Any, new_stream: Callable[..., Any], new_event: Callable[..., Any]
-) -> None:
-    other, inside, outside = new_stream(NON_BLOCKING), new_event(), new_event()
-    value(cuda.cuEventRecord(outside, other))
-    begin(cuda, stream)
-    assert code(cuda.cuStreamWaitEvent(stream, outside, 0)) == ISOLATION
-    assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
-    begin(cuda, stream)
-    begin(cuda, other)
-    value(cuda.cuEventRecord(inside, stream))
-    assert code(cuda.cuStreamWaitEvent(other, inside, 0)) == MERGE
-    assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
-    assert code(cuda.cuStreamEndCapture(other)) == INVALIDATED
-
-
-def test_begin_and_end_come_in_pairs(cuda: Any, stream: Any) -> None:
-    assert code(cuda.cuStreamEndCapture(stream)) == ILLEGAL_STATE
-    begin(cuda, stream)
-    assert code(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode(GLOBAL))) == ILLEGAL_STATE
-    value(cuda.cuGraphDestroy(value(cuda.cuStreamEndCapture(stream))))
-
-
 def test_a_capture_goes_on_in_a_given_graph(cuda: Any, stream: Any, buffer: Any) -> None:
     graph = value(cuda.cuGraphCreate(0))
     root = value(cuda.cuGraphAddEmptyNode(graph, None, 0))
@@ -226,21 +122,6 @@ def test_a_capture_goes_on_in_a_given_graph(cuda: Any, stream: Any, buffer: Any)
     assert nodes_before(cuda, nodes[1], {int(root): 0}) == {0}
     run(cuda, graph, stream)
     assert download(cuda, buffer, 4) == b"\6" * 4
-
-
-def test_a_graph_launched_into_a_capture_ends_it(cuda: Any, stream: Any, buffer: Any) -> None:
-    begin(cuda, stream)
-    value(cuda.cuMemsetD8Async(buffer, 4, 4, stream))
-    inner = value(cuda.cuStreamEndCapture(stream))
-    executable = value(cuda.cuGraphInstantiate(inner, 0))
-    begin(cuda, stream)
-    assert code(cuda.cuGraphLaunch(executable, stream)) == UNSUPPORTED
-    assert code(cuda.cuStreamEndCapture(stream)) == INVALIDATED
-    value(cuda.cuGraphLaunch(executable, stream))
-    value(cuda.cuStreamSynchronize(stream))
-    assert download(cuda, buffer, 4) == b"\4" * 4
-    value(cuda.cuGraphExecDestroy(executable))
-    value(cuda.cuGraphDestroy(inner))
 
 
 def test_external_events_are_real_ones(

@@ -85,13 +85,6 @@ def test_a_peer_copy_within_one_device(cuda: Any, context: Any, device: int) -> 
     assert download(cuda, device + 8192, 5000) == data
 
 
-def test_copies_of_nothing_succeed(cuda: Any, device: int, stream: Any) -> None:
-    value(cuda.cuMemcpyHtoD(device, b"", 0))
-    value(cuda.cuMemcpyDtoD(device, device + 100, 0))
-    value(cuda.cuMemcpyDtoDAsync(device, device + 100, 0, stream))
-    value(cuda.cuMemsetD8(device, 1, 0))
-
-
 def test_pageable_memory_is_read_before_the_call_returns(
     cuda: Any, device: int, stream: Any, gate: Gate
 ) -> None:

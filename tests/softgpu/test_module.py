@@ -61,15 +61,6 @@ def test_the_error_log_names_the_line(cuda: Any, context: Any) -> None:
     assert log.split(b"\0")[0] == b"line 3: 'parsec' is not a unit of time: use ns, us, ms or s"
 
 
-def test_a_module_that_was_unloaded_is_unknown(cuda: Any, context: Any) -> None:
-    text = b"softgpu 1\n# remark\nkernel one time=1us sms=4 bandwidth=10  # another\n\0"
-    module = value(cuda.cuModuleLoadData(text))
-    value(cuda.cuModuleGetFunction(module, b"one"))
-    value(cuda.cuModuleUnload(module))
-    assert code(cuda.cuModuleGetFunction(module, b"one")) == INVALID_HANDLE
-    assert code(cuda.cuModuleUnload(module)) == INVALID_HANDLE
-
-
 def test_a_library_serves_every_context(cuda: Any, context: Any, new_stream: Callable[..., Any]) -> None:
     library = value(cuda.cuLibraryLoadData(b"softgpu 1\nkernel one time=1us\n\0", [], [], 0, [], [], 0))
     kernel = value(cuda.cuLibraryGetKernel(library, b"one"))

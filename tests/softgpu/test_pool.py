@@ -158,11 +158,6 @@ def test_allocations_in_several_streams_do_not_overlap(cuda: Any, context: Any) 
         value(cuda.cuStreamDestroy(stream))
 
 
-def test_out_of_memory_in_a_stream(cuda: Any, stream: Any) -> None:
-    _, total = value(cuda.cuMemGetInfo())
-    assert code(cuda.cuMemAllocAsync(2 * total, stream)) == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-
-
 def test_unused_memory_of_a_pool_makes_room_for_others(cuda: Any, stream: Any, pool: Any) -> None:
     set_attribute(cuda, pool, "RELEASE_THRESHOLD", 1 << 40)
     most = free_bytes(cuda) * 3 // 4

@@ -85,19 +85,6 @@ def test_a_batch_runs_in_order(cuda: Any, new_stream: Callable[..., Any], buffer
     assert download(cuda, buffer, 8) == bytes([4, 0, 0, 0, 5, 0, 0, 0])
 
 
-def test_what_the_device_cannot_touch_is_refused(
-    cuda: Any, new_stream: Callable[..., Any], buffer: Any
-) -> None:
-    stream = new_stream()
-    own = ctypes.c_uint32(0)
-    assert code(cuda.cuStreamWaitValue32(stream, ctypes.addressof(own), 0, EQ)) == INVALID_VALUE
-    assert code(cuda.cuStreamWriteValue32(stream, 0, 0, 0)) == INVALID_VALUE
-    assert code(cuda.cuStreamWriteValue32(stream, int(buffer) + 2, 0, 0)) == INVALID_VALUE
-    assert code(cuda.cuStreamWaitValue32(stream, buffer, 0, 7)) == INVALID_VALUE
-    value(cuda.cuStreamWaitValue32(stream, buffer, 0, EQ | FLUSH))
-    value(cuda.cuStreamSynchronize(stream))
-
-
 @pytest.fixture
 def shared_page(cuda: Any, context: Any) -> Iterator[tuple[Path, ctypes.c_uint32]]:
     """A page of a file that another process can open, registered with the device; it opens before it goes."""
