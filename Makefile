@@ -41,8 +41,8 @@ $(TOOLS): pyproject.toml packaging/prerequisites.sh
 	touch $@
 
 # The installed package has one of its own, of its own build; this is for mypy and editors.
-$(WIRE_LAYOUT): native/wire/wire.h native/codegen/wire_layout.py | $(TOOLS)
-	@$(PYTHON_IN_VENV) native/codegen/wire_layout.py --header native/wire/wire.h --python $@
+$(WIRE_LAYOUT): native/admission/knobs.h native/wire/wire.h native/codegen/wire_layout.py | $(TOOLS)
+	@$(PYTHON_IN_VENV) native/codegen/wire_layout.py native/admission/knobs.h native/wire/wire.h --python $@
 	touch $@
 
 $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)

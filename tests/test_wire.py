@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cotenant import segment
+from cotenant.segment import wire
 from tests.segments import check_of
 
 TREE = Path(__file__).parents[1]
@@ -36,6 +37,24 @@ def test_a_new_segment_says_who_it_is(native: Path, tmp_path: Path) -> None:
         segment.PAGE,
         segment.SLOTS,
     )
+
+
+def test_a_new_segment_has_the_default_knobs(native: Path, tmp_path: Path) -> None:
+    segment.ensure(tmp_path / "segment")
+    knobs = segment.Header.from_buffer_copy((tmp_path / "segment").read_bytes()).knobs
+    defaults = {name: value for name, value in vars(wire).items() if name.startswith("DEFAULT_")}
+    assert {
+        f"DEFAULT_{name.upper()}": getattr(knobs, name) for name, *_ in wire.Knobs._fields_[1:]
+    } == defaults
+    assert knobs.rule == wire.Rule.strict
+
+
+def test_the_pages_give_the_knobs_their_defaults() -> None:
+    knobs = [name for name, *_ in wire.Knobs._fields_[1:]]
+    said = re.compile(rf"`({'|'.join(knobs)})` \((\d+)")
+    pages = [*TREE.glob("*.md"), *TREE.glob("docs/*.md")]
+    found = {match.groups() for page in pages for match in said.finditer(page.read_text())}
+    assert found and found <= {(name, str(getattr(wire, f"DEFAULT_{name.upper()}"))) for name in knobs}
 
 
 def test_a_check_word_is_the_compilers(native: Path) -> None:
@@ -62,7 +81,7 @@ struct Header {
     char text[5];
     struct Inner {
         uint64_t big, bigger;
-        Flag knob{7};
+        Flag knob;
     } inner[2];
 };
 struct Slot {
@@ -81,7 +100,7 @@ def generated(header: Path, folder: Path) -> tuple[dict[str, Any], str]:
     """What Python would import, and what the compiler would check."""
     python, checks = folder / "wire.py", folder / "wire_layout.inc"
     command = [sys.executable, str(TREE / "native" / "codegen" / "wire_layout.py")]
-    command += ["--header", str(header), "--python", str(python), "--checks", str(checks)]
+    command += [str(header), "--python", str(python), "--checks", str(checks)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(done.stderr)
@@ -96,7 +115,6 @@ def test_structures_lie_as_the_compiler_lays_them(tmp_path: Path) -> None:
     made, checks = generated(header, tmp_path)
     slot, inner = made["Slot"], made["Inner"]
     assert (made["MAGIC"], made["MANY"], made["Kind"].two) == (b"hi", 3, 2)
-    assert made["INNER_DEFAULTS"] == {"knob": 7}
     assert (made["Header"].inner.offset, ctypes.sizeof(inner), inner.knob.offset) == (8, 24, 16)
     assert (made["Line"].bytes.offset, ctypes.sizeof(made["Line"])) == (32, 64)
     assert (slot.lines.offset, slot.table.offset, ctypes.sizeof(slot)) == (64, 192, 256)

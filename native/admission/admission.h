@@ -7,13 +7,10 @@
 
 #include <cstdint>
 
+#include "admission/knobs.h"
+
 namespace admission {
 
-enum Rule : uint32_t {
-    none = 0,    // everybody goes
-    strict = 1,  // a class goes only while every class above it is idle; equals below production take turns by weight
-    fair = 2,    // all take turns by weight, whatever their class
-};
 constexpr uint32_t kProduction = 0, kStandard = 1, kOpportunistic = 2;  // the classes
 
 // Whether this class ever passes gates under this rule.

@@ -1,8 +1,9 @@
-"""Writes down for Python what native/wire/wire.h lays out, and for the compiler what Python was told.
+"""Writes down for Python what native/wire/wire.h lays out, with the knobs' defaults, and for the compiler what Python
+was told.
 
-wire_layout.py --header native/wire/wire.h --python wire.py --checks wire_layout.inc
+wire_layout.py native/admission/knobs.h native/wire/wire.h --python wire.py --checks wire_layout.inc
 
-It reads the header's text, so that it works for a machine on which nothing can be run. What it takes from there it
+It reads the headers' text, so that it works for a machine on which nothing can be run. What it takes from there it
 computes as a 64-bit machine's C++ does; the checks, compiled into the library, are static_asserts of every number that
 Python gets. A structure is read if Header or Slot holds it; of constants those named kSomething; enumerations all.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,7 +39,6 @@ class Field:
     dimensions: tuple[int, ...]
     offset: int
     size: int
-    default: int | None
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Structure:
 class Layout:
     constants: dict[str, int | bytes] = field(default_factory=dict)
     enumerations: dict[str, dict[str, int]] = field(default_factory=dict)
+    namespaces: dict[str, str] = field(default_factory=dict)  # of constants and enumerations
     structures: list[Structure] = field(default_factory=list)  # each after those that it holds
 
 
@@ -76,26 +78,26 @@ def closing(tokens: list[str], at: int) -> int:
 
 
 class Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, texts: Iterable[str]) -> None:
         self.layout = Layout()
         self.aliases: dict[str, str] = {}
         self.bodies: dict[str, list[str]] = {}
-        tokens = tokens_of(text)
-        if tokens[:3] != ["namespace", "wire", "{"]:
-            raise NotPlain("the header does not begin with namespace wire")
-        self.read_namespace(tokens[3 : closing(tokens, 2)])
+        for tokens in map(tokens_of, texts):
+            if tokens[:1] != ["namespace"] or tokens[2] != "{":
+                raise NotPlain("a header does not begin with its namespace")
+            self.read_namespace(tokens[1], tokens[3 : closing(tokens, 2)])
         for root in ROOTS:
             self.structure(root)
 
-    def read_namespace(self, tokens: list[str]) -> None:
+    def read_namespace(self, namespace: str, tokens: list[str]) -> None:
         at = 0
         while at < len(tokens):
             end = self.statement_end(tokens, at)
             statement = tokens[at:end]
             if statement[0] == "constexpr":
-                self.read_constant(statement)
+                self.read_constant(namespace, statement)
             elif statement[0] == "enum":
-                self.read_enumeration(statement)
+                self.read_enumeration(namespace, statement)
             elif statement[0] == "using":
                 self.read_alias(statement)
             elif statement[0] == "struct":
@@ -115,7 +117,7 @@ class Reader:
             at += 1
         return at
 
-    def read_constant(self, statement: list[str]) -> None:
+    def read_constant(self, namespace: str, statement: list[str]) -> None:
         before, value = statement[: statement.index("=")], statement[statement.index("=") + 1 :]
         if before[-1] == "]":
             name = before[before.index("[") - 1]
@@ -124,8 +126,9 @@ class Reader:
             name, found = before[-1], self.value(value)
         if re.match(r"k[A-Z]", name):
             self.layout.constants[name] = found
+            self.layout.namespaces[name] = namespace
 
-    def read_enumeration(self, statement: list[str]) -> None:
+    def read_enumeration(self, namespace: str, statement: list[str]) -> None:
         name, body = statement[1], statement[statement.index("{") + 1 : -1]
         if statement[2:4] != [":", "uint32_t"]:
             raise NotPlain(f"enum {name} is no uint32_t")
@@ -133,6 +136,7 @@ class Reader:
         pairs = [member.split("=") for member in members if member.strip()]
         if any(len(pair) != 2 for pair in pairs):
             raise NotPlain(f"enum {name} does not number its members")
+        self.layout.namespaces[name] = namespace
         self.layout.enumerations[name] = {
             member.strip(): self.value(number.split()) for member, number in pairs
         }
@@ -201,11 +205,6 @@ class Reader:
             end = closing(tokens, at)
             dimensions.append(self.value(tokens[at + 1 : end]))
             at = end + 1
-        default = None
-        if tokens[at] == "{":
-            end = closing(tokens, at)
-            default = self.value(tokens[at + 1 : end])
-            at = end + 1
         if not name.isidentifier() or tokens[at] not in ",;":
             raise NotPlain(f"{into.name} has more than plain fields, at '{name} {tokens[at]}'")
         if kind in SCALARS:
@@ -217,7 +216,7 @@ class Reader:
         for dimension in dimensions:
             size *= dimension
         offset = -(-into.size // alignment) * alignment
-        into.fields.append(Field(name, kind, tuple(dimensions), offset, size, default))
+        into.fields.append(Field(name, kind, tuple(dimensions), offset, size))
         into.size = offset + size
         into.alignment = max(into.alignment, alignment)
         return at + 1
@@ -233,7 +232,7 @@ def python_module(layout: Layout) -> str:
     if len(set(names)) != len(names):
         raise NotPlain(f"two structures have the same name: {sorted(names)}")
     lines = [
-        '"""The layout of a segment: made from native/wire/wire.h by native/codegen/wire_layout.py."""',
+        '"""The layout of a segment, from native/wire/wire.h by native/codegen/wire_layout.py."""',
         "",
         "from __future__ import annotations",
         "",
@@ -249,12 +248,6 @@ def python_module(layout: Layout) -> str:
     for structure in layout.structures:
         alignments[structure.name] = natural = python_fields(structure, alignments, lines)
         assert structure.size % natural == 0
-    for structure in layout.structures:
-        defaults = {one.name: one.default for one in structure.fields if one.default is not None}
-        if defaults:
-            lines += ["", "", f"{structure.python_name.upper()}_DEFAULTS = {{"]
-            lines += [f'    "{name}": {value},' for name, value in defaults.items()]
-            lines += ["}"]
     return "\n".join(lines) + "\n"
 
 
@@ -283,13 +276,15 @@ def python_fields(structure: Structure, alignments: dict[str, int], lines: list[
 def checks(layout: Layout) -> str:
     lines = ["// What Python was told of wire.h (native/codegen/wire_layout.py)."]
     for name, constant in layout.constants.items():
+        whole = f"{layout.namespaces[name]}::{name}"
         if isinstance(constant, int):
-            lines.append(f"static_assert(wire::{name} == {constant});")
+            lines.append(f"static_assert({whole} == {constant});")
         else:
-            lines.append(f"static_assert(sizeof wire::{name} == {len(constant)});")
-            lines += [f"static_assert(wire::{name}[{at}] == {one});" for at, one in enumerate(constant)]
-    for members in layout.enumerations.values():
-        lines += [f"static_assert(wire::{member} == {number});" for member, number in members.items()]
+            lines.append(f"static_assert(sizeof {whole} == {len(constant)});")
+            lines += [f"static_assert({whole}[{at}] == {one});" for at, one in enumerate(constant)]
+    for name, members in layout.enumerations.items():
+        whole = f"{layout.namespaces[name]}::{name}"
+        lines += [f"static_assert({whole}::{member} == {number});" for member, number in members.items()]
     for structure in layout.structures:
         whole = f"wire::{structure.name}"
         lines.append(f"static_assert(sizeof({whole}) == {structure.size});")
@@ -307,20 +302,17 @@ def write(path: Path, text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--header", type=Path, required=True)
+    parser.add_argument("headers", type=Path, nargs="+")
     parser.add_argument("--python", type=Path, required=True)
     parser.add_argument("--checks", type=Path)
     options = parser.parse_args()
     try:
-        layout = Reader(options.header.read_text()).layout
+        layout = Reader(header.read_text() for header in options.headers).layout
         write(options.python, python_module(layout))
         if options.checks:
             write(options.checks, checks(layout))
     except NotPlain as error:
-        print(
-            f"error: {options.header}: {error}; see {Path(__file__).name} for what can be read",
-            file=sys.stderr,
-        )
+        print(f"error: {error}; {Path(__file__).name} says what can be read", file=sys.stderr)
         return 1
     return 0
 

@@ -41,8 +41,8 @@ struct TenantKnobs {
 
 struct Knobs {
     uint32_t rule = admission::strict;
-    double gate_every_us = 100, in_flight_us = 50000;
-    double turn_us = 0;  // 0: by the cost of a switch
+    double gate_every_us = admission::kDefaultGateEveryUs, in_flight_us = admission::kDefaultInFlightUs;
+    double turn_us = admission::kDefaultTurnUs;  // 0: by the cost of a switch
     float parameters[admission::kParameters] = {};
 };
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "admission/knobs.h"
+
 namespace sim {
 
 // Times that were measured, and can be measured again on another GPU: docs/simulator.md says how.
@@ -31,7 +33,7 @@ struct Machine {
     double slice_us = 2048;
     double launch_us = 2;
     uint64_t memory_bytes = 0;
-    double grace_us = 300;  // until the job's own pauses have taught a better one
+    double grace_us = admission::kDefaultGraceUs;  // until the job's own pauses have taught a better one
     Interference interference;
 };
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "admission/admission.h"
+#include "admission/knobs.h"
 
 namespace wire {
 
@@ -12,12 +12,12 @@ void begin_header(Header& header) {
     header.header_bytes = header.slot_bytes = static_cast<uint32_t>(page_bytes());
     header.slots = kSlots;
     header.knobs.rule = admission::strict;
-    header.knobs.grace_us = 300;
-    header.knobs.gate_every_us = 100;
-    header.knobs.stale_ms = 60;
-    header.knobs.in_flight_us = 50000;
-    header.knobs.turn_us = 0;
-    header.knobs.patience_ms = 20;
+    header.knobs.grace_us = admission::kDefaultGraceUs;
+    header.knobs.gate_every_us = admission::kDefaultGateEveryUs;
+    header.knobs.stale_ms = admission::kDefaultStaleMs;
+    header.knobs.in_flight_us = admission::kDefaultInFlightUs;
+    header.knobs.turn_us = admission::kDefaultTurnUs;
+    header.knobs.patience_ms = admission::kDefaultPatienceMs;
 }
 
 bool is_ours(const Header& header, const char* path, std::string* why) {

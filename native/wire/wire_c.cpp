@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "admission/knobs.h"
 #include "wire/border.h"
 #include "wire/clock.h"
 #include "wire/gates.h"

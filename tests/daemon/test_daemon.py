@@ -138,13 +138,6 @@ def test_a_new_rule_counts_at_once(attachment: Attachment) -> None:
     assert below.gate == segment.GATE_OPEN
 
 
-def test_the_defaults_are_those_of_a_new_segment(native: Path, tmp_path: Path) -> None:
-    segment.ensure(tmp_path / "new")
-    attached = Attachment(tmp_path / "new")
-    assert {name: getattr(attached.header.knobs, name) for name in DEFAULTS} == DEFAULTS
-    attached.close()
-
-
 def test_without_anybody_below_production_it_is_calm(attachment: Attachment, tmp_path: Path) -> None:
     attachment.slots[70].owner = 0
     assert daemon(attachment, policy_file(tmp_path, FIRM)).tick() == 100

@@ -20,9 +20,13 @@ from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.policies import border
 from cotenant.policies.interface import Knobs, Tenant, TenantId, TenantKnobs, View
+from cotenant.segment import wire
 
-# As native/wire/header.cpp makes a new segment; tests/daemon/test_daemon.py holds them equal.
-DEFAULTS = {"gate_every_us": 100, "in_flight_us": 50_000, "turn_us": 0}  # turn_us 0: learned
+DEFAULTS = {
+    "gate_every_us": wire.DEFAULT_GATE_EVERY_US,
+    "in_flight_us": wire.DEFAULT_IN_FLIGHT_US,
+    "turn_us": wire.DEFAULT_TURN_US,
+}
 NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)
 ROW = struct.Struct("=8Q12I")  # Row of native/wire/daemon_c.cpp

@@ -19,7 +19,7 @@ from cotenant.classes import TenantClass
 
 
 class Rule(enum.IntEnum):
-    """The admission rules; the values are those of `Rule` in native/admission/admission.h, and from 3 up those of
+    """The admission rules; the values are those of `Rule` in native/admission/knobs.h, and from 3 up those of
     `Modelled` in native/admission/rules.h, which see the whole GPU and so run in the simulator alone."""
 
     none = 0

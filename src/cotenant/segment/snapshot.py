@@ -9,7 +9,17 @@ from pathlib import Path
 
 from cotenant.segment.layout import FIGURES, PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live, uuid_text
 from cotenant.segment.requests import asked_of
-from cotenant.segment.wire import GATE_OPEN, GPU_VALID, OWNER_DIED, Header, Residence, Slot, Where
+from cotenant.segment.wire import (
+    DEFAULT_STALE_MS,
+    GATE_OPEN,
+    GPU_VALID,
+    OWNER_DIED,
+    Header,
+    Residence,
+    Rule,
+    Slot,
+    Where,
+)
 from cotenant.terminal import printable
 
 
@@ -89,8 +99,8 @@ class Snapshot:
     tenants: tuple[Tenant, ...]
     lost: int  # slots whose owner died and that nobody has cleared yet
     policy: str = ""  # that was chosen; empty: the default
-    rule: int = 1
-    stale_ms: int = 60
+    rule: int = Rule.strict
+    stale_ms: int = DEFAULT_STALE_MS
 
 
 def snapshot_of(memory: bytes, path: Path) -> Snapshot:

@@ -1,10 +1,16 @@
-"""The layout of a segment: made from native/wire/wire.h by native/codegen/wire_layout.py."""
+"""The layout of a segment, from native/wire/wire.h by native/codegen/wire_layout.py."""
 
 from __future__ import annotations
 
 from ctypes import Structure, c_char, c_uint32, c_uint64, c_uint8
 from enum import IntEnum
 
+DEFAULT_GRACE_US = 300
+DEFAULT_GATE_EVERY_US = 100
+DEFAULT_STALE_MS = 60
+DEFAULT_IN_FLIGHT_US = 50000
+DEFAULT_TURN_US = 0
+DEFAULT_PATIENCE_MS = 20
 MAGIC = b'cotenant'
 VERSION = 5
 SMALLEST_PAGE = 4096
@@ -17,6 +23,12 @@ GATE_OPEN = 1
 RIGHTS = 32
 OWNER_DIED = 1073741824
 OWNER_MASK = 1073741823
+
+
+class Rule(IntEnum):
+    none = 0
+    strict = 1
+    fair = 2
 
 
 class Class(IntEnum):

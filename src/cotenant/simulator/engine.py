@@ -11,6 +11,12 @@ import numpy as np
 
 from cotenant.errors import Problem
 from cotenant.policies import border, interface
+from cotenant.segment.wire import (
+    DEFAULT_GATE_EVERY_US,
+    DEFAULT_GRACE_US,
+    DEFAULT_IN_FLIGHT_US,
+    DEFAULT_TURN_US,
+)
 from cotenant.simulator import native
 from cotenant.simulator.machine import SimulatedGpu
 from cotenant.simulator.results import Times
@@ -18,8 +24,6 @@ from cotenant.simulator.workload import ArrivalKind, Job, Program, program_of
 
 Progress = Callable[[float], None]  # told the virtual time in seconds, at each tick
 
-GATE_EVERY_US, IN_FLIGHT_US = 100.0, 50_000.0  # as native/wire/header.cpp has them
-TURN_US = 0.0  # 0: the engine's own, by the cost of a switch
 URGENT, NOT_URGENT = 0, 1
 
 
@@ -151,9 +155,9 @@ class Engine:
         record = native.Knobs(
             int(knobs.rule),
             0,
-            _or(knobs.gate_every_us, GATE_EVERY_US),
-            _or(knobs.in_flight_us, IN_FLIGHT_US),
-            _or(knobs.turn_us, TURN_US),
+            _or(knobs.gate_every_us, DEFAULT_GATE_EVERY_US),
+            _or(knobs.in_flight_us, DEFAULT_IN_FLIGHT_US),
+            _or(knobs.turn_us, DEFAULT_TURN_US),
             (ctypes.c_float * native.PARAMETERS)(*knobs.parameters),
         )
         for number in range(len(self._jobs)):
@@ -234,7 +238,7 @@ def machine_record(gpu: SimulatedGpu, policy: type[interface.Policy]) -> native.
         slice_us=gpu.slice_us,
         launch_us=gpu.launch_us,
         memory_bytes=gpu.memory_bytes,
-        grace_us=300,
+        grace_us=DEFAULT_GRACE_US,
         drain_us=gpu.switch_us if costs.drain_us is None else costs.drain_us,
         cut_us=costs.cut_us,
         cold_us=costs.cold_us,
