@@ -21,11 +21,11 @@ inline bool is_gated(uint32_t rule, uint32_t tenant_class) {
 // How one tenant stands on one GPU.
 struct Standing {
     uint32_t tenant_class;
-    bool above_is_busy;  // somebody of a class above has work and does not tolerate company
+    bool above_is_busy;  // a tenant of a higher class has work and does not tolerate overlap
     bool has_turn;       // it waits for none of its equals (turns.h)
     bool is_shut;        // by a controller
-    bool over_rate;      // it has used more than the rate it was given
-    bool below_floor;    // it has got less than it was promised
+    bool over_rate;      // it has used more than its rate
+    bool below_floor;    // it has got less than its floor
 };
 
 // It cannot use a turn, so it keeps none from its equals.
@@ -45,11 +45,11 @@ enum class Verdict : uint8_t {
 };
 
 constexpr float kUnknown = -1;
-constexpr float kAloneUs = 5000;  // between two gates of one that has nobody to wait for
+constexpr float kAloneUs = 5000;  // between two gates of a tenant without company
 
 struct Seen {
     uint32_t tenant_class;
-    bool has_company;  // somebody whom this tenant may have to wait for uses the GPU
+    bool has_company;  // a tenant that this one may have to wait for uses the GPU (company.h)
     bool gate_is_open;
     float since_gate_us;  // work in the stream since its last gate
     float in_flight_us;   // work in the stream that is not known to be done
@@ -58,7 +58,8 @@ struct Seen {
     bool gate_is_ahead = false;  // the stream has yet to pass a gate that was put into it
 };
 
-// A channel of the driver holds about a thousand; the thread that puts in one more spins in the driver, with its lock.
+// A channel of the driver holds about a thousand operations; a thread that adds one more spins in the driver and holds
+// its lock.
 constexpr uint32_t kMostOperations = 384;
 
 struct Knobs {
@@ -67,10 +68,10 @@ struct Knobs {
     float in_flight_us;
 };
 
-// A gate costs GPU time, so there is one for every `gate_every_us` of queued work, not for every operation: what can
-// still run after a gate has been closed is at most that much, or one operation. What is launched while the gate is
-// closed has one ahead of it in its stream. One that is alone queues seconds of work ahead: whoever comes then shall
-// not wait for all of it.
+// A gate costs GPU time, so there is one for every `gate_every_us` of queued work, not for every operation: after a
+// gate is closed, at most that much work, or one operation, can still run. An operation that is launched while the gate
+// is closed has a gate ahead of it in its stream. A tenant without company queues seconds of work ahead: a newcomer
+// shall not wait for all of it.
 inline Verdict admit(const Knobs& knobs, const Seen& seen) {
     if (!is_gated(knobs.rule, seen.tenant_class)) return Verdict::go;
     if (!seen.has_company && seen.gate_is_open)

@@ -23,7 +23,8 @@ constexpr uint64_t kStayForTransfers = 10;
 constexpr uint64_t kShortestStayNs = 100000000;
 constexpr uint64_t kBytesPerSecond = 20000000000;  // of a transfer that was never measured
 
-// How long one that has to leave may go on, if what it does is about to be at a better point for that.
+// How long a tenant that has to leave may run on, if it is about to reach a better point for leaving (the end of a
+// step).
 constexpr uint64_t kPatienceNs = 1000000000;
 constexpr uint64_t kHurriedPatienceNs = 100000000;  // while it is pressed
 
@@ -36,21 +37,21 @@ struct Tenant {
     uint32_t number;
     uint32_t tenant_class;
     uint32_t weight;
-    uint64_t bytes;          // that it has on the GPU
-    uint64_t movable;        // of these, what would go if it left; 0: it cannot, or does not now
-    uint64_t movable_later;  // likewise, once it has come back, or its capture has ended
+    uint64_t bytes;          // on the GPU
+    uint64_t movable;        // of these, what an eviction would free; 0: it cannot be evicted, or not now
+    uint64_t movable_later;  // likewise, once it is restored, or its capture has ended
     uint64_t wanted;         // more that it waits for; 0: it does not wait
-    bool wanted_hard;        // the driver itself has not so much, whatever seems free
+    bool wanted_hard;        // the driver itself does not have so much, whatever seems free
     uint64_t waiting_since_ns;
     uint64_t resident_since_ns;
     uint64_t stay_ns;
     bool busy;
-    bool leaving;  // on its way: its movable bytes will be free
+    bool leaving;  // its eviction is under way: its movable bytes will be free
 };
 
 inline uint64_t default_headroom(uint64_t capacity) { return std::min(capacity / 20, uint64_t{1} << 30); }
 
-// How long one that has come back stays, whatever its equals want.
+// How long a restored tenant stays, whatever its equals want.
 inline uint64_t stay_ns(uint64_t transfer_ns, uint64_t movable, uint64_t knob_ms) {
     if (knob_ms) return knob_ms * 1000000;
     if (!transfer_ns)
@@ -58,7 +59,7 @@ inline uint64_t stay_ns(uint64_t transfer_ns, uint64_t movable, uint64_t knob_ms
     return std::max(kStayForTransfers * transfer_ns, kShortestStayNs);
 }
 
-// What tenants of this class may fill of the GPU.
+// How much of the GPU tenants of this class may fill.
 inline uint64_t usable(const Gpu& gpu, const Tenant* tenants, uint32_t count, uint32_t tenant_class) {
     for (uint32_t i = 0; i < count; ++i)
         if (tenants[i].tenant_class < tenant_class) return gpu.capacity - std::min(gpu.capacity, gpu.headroom);
@@ -71,15 +72,15 @@ inline uint64_t taken(const Tenant* tenants, uint32_t count) {
     return sum;
 }
 
-// Whether somebody may have to leave soon: somebody waits for room, or less than a quarter is free. One that is alone
-// makes room for nobody.
+// Whether a tenant may have to leave soon: a tenant waits for space, or less than a quarter is free. A tenant that is
+// alone makes space for nobody.
 inline bool is_crowded(const Gpu& gpu, const Tenant* tenants, uint32_t count) {
     if (count < 2) return false;
     return std::any_of(tenants, tenants + count, [](const Tenant& one) { return one.wanted != 0; }) ||
            (gpu.capacity && taken(tenants, count) > gpu.capacity - gpu.capacity / 4);
 }
 
-// Whether one's place may go to the other, as far as their classes are concerned.
+// Whether `other` may have to leave for `needy`, as far as their classes are concerned.
 inline bool is_below(const Tenant& other, const Tenant& needy) {
     if (other.number == needy.number) return false;
     return other.tenant_class > needy.tenant_class ||
@@ -102,8 +103,8 @@ inline bool is_less_valuable(const Tenant& a, const Tenant& b) {
     return a.number < b.number;
 }
 
-// Who shall leave so that `bytes` more become free for `needy`: numbers into `out`, which has room for `count`. None
-// where those who are leaving are enough already, or where all together would not be.
+// The tenants that shall leave so that `bytes` more become free for `needy`: their numbers go into `out`, which has
+// space for `count`. None where the evictions under way are enough, or where all together would not be.
 inline uint32_t choose(const Tenant* tenants, uint32_t count, const Tenant& needy, uint64_t bytes, uint64_t now_ns,
                        uint32_t* out) {
     uint64_t coming = 0, chosen_bytes = 0;
@@ -140,7 +141,7 @@ inline uint32_t choose(const Tenant* tenants, uint32_t count, const Tenant& need
     return chosen;
 }
 
-// Whether what it wants could be there, if everybody who may have to had left.
+// Whether there could be enough space for `who`, if every tenant that may have to leave had left.
 inline bool has_hope(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
     if (who.wanted_hard)
         return std::any_of(tenants, tenants + count,
@@ -154,7 +155,8 @@ inline bool has_hope(const Gpu& gpu, const Tenant* tenants, uint32_t count, cons
     return least <= usable(gpu, tenants, count, who.tenant_class);
 }
 
-// How much must become free for one that waits. Where the driver has less than it seems, one more leaves at a time.
+// How much must become free for a tenant that waits. Where the driver has less than it seems, one more tenant leaves at
+// a time.
 inline uint64_t missing(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
     uint64_t wanted = taken(tenants, count) + who.wanted, there = usable(gpu, tenants, count, who.tenant_class);
     if (wanted > there) return wanted - there;
@@ -179,9 +181,10 @@ inline uint64_t taken_above(const Tenant* tenants, uint32_t count, const Tenant&
     return sum;
 }
 
-// Whether a class above waits for memory, or has grown from so many bytes into its headroom, and may want more soon.
-// Then one that is about to leave does not dawdle; and one that is on its way back turns round, which is free: all of
-// it is still on the host. What equals count for a moment, to see whether there is room, presses nobody.
+// Whether a higher class waits for memory, or has grown from `above` bytes into its headroom and may want more soon.
+// Then a tenant that is about to leave does not wait for a better point, and a tenant whose restore is under way
+// abandons it, which is free: all of its memory is still on the host. What equals count for a moment, to see whether
+// there is space, presses nobody.
 inline bool is_pressed(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self, uint64_t above) {
     bool is_over = gpu.capacity && taken(tenants, count) > usable(gpu, tenants, count, self.tenant_class);
     if (is_over && taken_above(tenants, count, self) > above) return true;
@@ -190,8 +193,8 @@ inline bool is_pressed(const Gpu& gpu, const Tenant* tenants, uint32_t count, co
     });
 }
 
-// Whether this one has to leave: somebody who is next waits for its place, or the headroom of the classes above is
-// used.
+// Whether this tenant has to leave: the next tenant in the queue waits for its space, or the headroom of the higher
+// classes is used.
 inline bool must_leave(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self, uint64_t now_ns,
                        uint32_t* room) {
     auto is_chosen = [&](const Tenant& needy, uint64_t bytes) {

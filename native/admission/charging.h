@@ -30,12 +30,12 @@ struct Look {
     bool is_running;     // and does not stand at a gate
     bool is_on;          // what it has started may be on the GPU
     uint64_t stop_ns;    // since when it should have stopped and has not; 0: it may run, or it has stopped
-    bool above_is_busy;  // somebody of a class above has work and does not tolerate company
+    bool above_is_busy;  // a tenant of a higher class has work and does not tolerate overlap
 };
 
 inline uint64_t executed_ns(const Look& look) {
-    // One that has left the GPU, or should have long ago (it waits for something else, or others have been let in
-    // beside it), is charged nothing, or it would never be next.
+    // A tenant that has left the GPU, or should have long ago (it waits for something else, or others run beside it),
+    // is charged nothing; otherwise it would never be next.
     uint64_t stopping_ns = look.now_ns - std::min(look.now_ns, look.stop_ns);
     bool drains = look.is_running && look.is_on && look.stop_ns && stopping_ns < kDrainNs;
     if (!look.has_work || look.above_is_busy || !(look.gate_is_open || drains)) return 0;

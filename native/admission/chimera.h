@@ -32,7 +32,7 @@ inline Verdict decide(const Moment& moment) {
     return std::min(moment.operation.sms, gpu.sms) <= gpu.free_sms ? Verdict::go : Verdict::wait;
 }
 
-// The part of what it wants that a kernel does not get beside another.
+// The part of its demand that a kernel does not get beside another kernel.
 inline float part_missing(float wanted, float others, float there_is) {
     wanted = std::min(wanted, there_is);
     float missing = wanted + std::min(others, there_is) - there_is;
@@ -45,7 +45,7 @@ inline float delay_beside_us(const Moment& moment, const Running& running) {
                                   part_missing(moment.operation.gbps, running.operation.gbps, moment.gpu.memory_gbps));
 }
 
-// `moment` is of production's kernel, `running` of what is in its way.
+// `moment` describes production's kernel, `running` the kernel that delays it.
 inline Preemption preempt(const Moment& moment, const Running& running, const float* parameters) {
     struct Way {
         Preemption how;

@@ -28,8 +28,8 @@ class Share {
     bool in_credit_ = false;
 };
 
-// A tenant's rate, which it may not exceed, and its floor, which it was promised; 0: none. What is set anew remembers
-// nothing from before.
+// A tenant's rate, which it may not exceed, and its floor, which it was promised; 0: none. A new value forgets what was
+// before.
 class Budgets {
  public:
     // `used_us`: GPU time charged; `did_us`: work that got done.

@@ -28,16 +28,16 @@ struct Slicing {
     uint32_t tenant_class;
     bool shares;             // shares_slices
     uint32_t weight = 1000;  // thousandths
-    bool has_above = true;   // a class above uses the GPU
+    bool has_above = true;   // a higher class uses the GPU
     bool cuts = false;       // admission::shall_cut
     bool overlaps = false;   // an equal is on the GPU, too
 };
 
-// 0: leave the driver's. A production job, once on, stays on. An opportunistic one that is in its way is either
-// drained or cut: what has short kernels stops at its next gate by itself, and to cut them would only cost a save of
-// all registers; a long kernel is cut at once. Where it is in nobody's way it keeps the driver's: equals drain.
-// And so it does while an equal is on with it, which one of the two should not be: both with slices shorter than a
-// switch takes, neither's kernel would ever end.
+// 0: leave the driver's slice. A production job that is on the GPU stays on it. An opportunistic job that delays a
+// higher class is either drained or cut: with short kernels it stops at its next gate by itself, and a cut would only
+// cost a save of all registers; a long kernel is cut at once. A job that delays nobody keeps the driver's slice: equals
+// drain. It also keeps it while an equal is on with it, which one of the two should not be: if both had slices shorter
+// than a switch takes, neither's kernel would ever end.
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
     constexpr uint32_t kSharedUs = 2000;  // for a weight of 1
@@ -50,8 +50,8 @@ inline uint32_t time_slice_for(const Slicing& slicing) {
     return slicing.cuts ? kCutUs : kDrainUs;
 }
 
-// For copies, likewise: an opportunistic one is cut where others wait behind it, and one of production is not
-// interrupted by what the kernel module itself has to copy or clear.
+// For copies, likewise: an opportunistic job's copy is cut where others wait behind it, and the kernel module's own
+// copies and clears do not interrupt a production job's.
 inline uint32_t copy_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 10000, kOpportunisticUs = 30;
     if (slicing.tenant_class == kOpportunistic) return kOpportunisticUs;

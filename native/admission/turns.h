@@ -23,8 +23,8 @@ namespace admission {
 constexpr uint64_t kDrainNs = 100000000;
 constexpr double kSwitchPart = 0.02;
 constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRoundNs = 1000000000;
-constexpr uint64_t kWorthSwitches = 5;         // a turn of fewer is not over at the first gap
-constexpr uint64_t kLongestGapNs = 100000;     // for which the GPU idles though another is ready
+constexpr uint64_t kWorthSwitches = 5;         // a shorter turn does not end at the first gap
+constexpr uint64_t kLongestGapNs = 100000;     // for which the GPU may idle although another tenant is ready
 constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
 
 struct Equal {
@@ -42,8 +42,8 @@ inline bool goes_before(const Equal& a, const Equal& b) {
     return a.turn_key_ns != b.turn_key_ns ? a.turn_key_ns < b.turn_key_ns : a.number < b.number;
 }
 
-// Whether `self` waits because of `other`. One that holds the turn and is on stays, whoever else is on; so of two that
-// started at the same instant one stays.
+// Whether `self` waits because of `other`. A tenant that holds the turn and is on stays, whichever other is on; so of
+// two that started at the same instant one stays.
 inline bool waits_for(const Equal& self, const Equal& other) {
     if (other.is_on && !other.is_overdue && !(self.holds_turn && self.is_on)) return true;
     return other.is_ready && goes_before(other, self);
@@ -71,14 +71,15 @@ inline bool is_over(const Turn& turn) {
            turn.empty_ns >= std::min(turn.switch_ns, kLongestGapNs);
 }
 
-// The key of a tenant that is ready again. `reached`: the most that the least key of those who were ready has been. So
-// it claims nothing of what others executed while it had nothing to run. What it is ahead it stays: to bound that by
-// the least of those with work let whoever pauses for a moment off, and one of them kept all keys down.
+// The key of a tenant that is ready again. `reached`: the most that the least key of the ready tenants has been. So the
+// tenant claims nothing of what others executed while it had nothing to run. If it is ahead, it stays ahead: bounding
+// that by the least key of the tenants with work would let off a tenant that pauses for a moment, and one such tenant
+// kept all keys down.
 inline uint64_t key_when_ready(uint64_t key_ns, uint64_t reached_ns) { return std::max(key_ns, reached_ns); }
 
-// What a turn adds to its tenant's key at least, at a weight of 1, however little is executed in it: it is added when
-// the turn begins, and so much of what is executed is not charged again. Without it some that run empty at once would
-// pass the GPU to each other all the time, as those that have executed least.
+// What a turn adds at least to its tenant's key, at a weight of 1, however little is executed in it: it is added when
+// the turn begins, and this much of the executed time is not charged again. Without it, tenants that run empty at once
+// would pass the GPU to each other all the time, as those that have executed least.
 inline uint64_t least_charge_ns(uint64_t switch_ns) { return kWorthSwitches * switch_ns; }
 
 }  // namespace admission
