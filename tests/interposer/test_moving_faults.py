@@ -34,7 +34,9 @@ MOVED_BY = ("eviction", "mover", "host_pool", "chunks", "postponed", "unused", "
 # Where one of these fails though it was done, nobody but the driver knows what it has made.
 MAKES = ("cuMemCreate", "cuStreamCreate", "cuEventCreate")
 # Asked until the work is done: how often is chance.
-POLLS = ("cuEventQuery",)
+POLLS = ("cuEventQuery", "cuStreamQuery")
+# Called before each of these, and elsewhere: its last ones may not come.
+WITH_POLLS = (*POLLS, "cuCtxSetCurrent")
 # Whole allocations, stream-ordered ones, mapped pages, and small ones in a slab.
 MEMORY = (f"add alloc {3 * MiB}", f"add ordered {2 * MiB + 5}", f"add mapped {4 * MiB}", "add alloc 700 20")
 LESS_MEMORY = (f"add alloc {3 * MiB}", "add ordered 700", f"add mapped {2 * MiB}")
@@ -151,10 +153,10 @@ def test_each_call_that_fails_leaves_the_job_whole(machine: Machine, part: int) 
         for manner in manners(function):
             machine.faults.arm(function, occurrence, manner)
             leave_and_return(machine, one)
-            assert machine.faults.fired, (function, occurrence, manner)
+            assert machine.faults.fired or function in WITH_POLLS, (function, occurrence, manner)
     # Nothing has leaked on the way: one leave and return is what it was.
     assert (machine.faults.streams, machine.faults.pinned()) == (streams, pinned)
-    assert numbered(learn(machine, one)) == calls
+    wait_for(lambda: numbered(learn(machine, one)) == calls)
     one.tell("check", "whole")
 
 
@@ -356,7 +358,7 @@ def test_whoever_dies_on_the_way_leaves_nothing_behind(machine: Machine) -> None
                     break
             else:
                 # Host memory is pinned ahead, if there was time.
-                assert function == "cuMemHostRegister_v2"
+                assert function == "cuMemHostRegister_v2" or function in WITH_POLLS
                 continue
             assert below.process.returncode == -signal.SIGKILL
             above.tell(f"add alloc {16 * MiB}", "added")

@@ -155,7 +155,9 @@ def checked(found: Any, name: str) -> type[Policy]:
     """A class that does not derive from `Policy` gets its defaults too."""
     if not isinstance(found, type):
         raise Problem(f"the policy '{name}' is no class", "docs/policies.md has an example", USAGE)
-    policy: type[Policy] = found if issubclass(found, Policy) else type(found.__name__, (found, Policy), {})
+    policy: type[Policy] = found
+    if not issubclass(found, Policy):
+        policy = type(found.__name__, (found, Policy), {"__module__": found.__module__})
     missing = [what for what in ("name", "title") if not hasattr(policy, what)]
     if missing:
         hint = "docs/policies.md has an example"
