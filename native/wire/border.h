@@ -10,7 +10,7 @@
 
 namespace wire {
 
-// A rule that nobody knows lets everybody go, as `none` does.
+// An unknown rule lets every tenant go, as `none` does.
 inline uint32_t rule_of(const Header& header) { return header.knobs.rule.load(std::memory_order_relaxed); }
 
 inline uint32_t within(const Flag& word, uint32_t least, uint32_t most) {
@@ -23,7 +23,7 @@ inline uint32_t in_flight_us(const Knobs& knobs) { return within(knobs.in_flight
 inline uint32_t turn_us(const Knobs& knobs) { return within(knobs.turn_us, 0, 10000000); }  // 0: learned
 inline uint32_t patience_ms(const Knobs& knobs) { return within(knobs.patience_ms, 0, 10000); }
 
-// What no tenant is, counts as the lowest: it keeps nobody waiting.
+// An invalid class counts as the lowest: it keeps nobody waiting.
 inline uint32_t class_of(const Slot& slot) { return within(slot.tenant_class, 0, kClasses - 1); }
 inline uint32_t weight_of(const Slot& slot) { return within(slot.weight, 1, 1000000); }
 

@@ -1,5 +1,5 @@
 // What the daemon asks of a segment, through ctypes: one look at all tenants, and a sleep that ends when one of them
-// has work. Whoever launches work tells nobody: the sleeper looks, seldom and in few instructions.
+// has work. The launch path sends nothing to the daemon: the sleeper looks, seldom and in few instructions.
 #include <signal.h>
 #include <time.h>
 
@@ -119,9 +119,9 @@ Stir stir_in(wire::Segment& segment) {
 
 }  // namespace
 
-// Writes a row for each live tenant on each GPU that it has used, and into `live` how many tenants there are. A tenant
-// whose owner died is freed on the way, and what it kept closed opened. `earlier` has a row for each slot on each GPU,
-// zeroed before the first look. Returns the number of rows.
+// Writes a row for each live tenant on each GPU that it has used, and into `live` how many tenants there are. A slot
+// whose owner died is reaped on the way, and the gates that it kept closed are opened. `earlier` has a row for each
+// slot on each GPU, zeroed before the first look. Returns the number of rows.
 EXPORT int cotenant_segment_look(void* opened, uint64_t now, void* rows, void* earlier, int room, int* live) {
     auto& segment = *static_cast<wire::Segment*>(opened);
     Row *out = static_cast<Row*>(rows), *before = static_cast<Row*>(earlier);
@@ -150,8 +150,8 @@ EXPORT int cotenant_segment_look(void* opened, uint64_t now, void* rows, void* e
 
 EXPORT size_t cotenant_segment_row_bytes() { return sizeof(Row); }
 
-// Sleeps for `most_ms` at most, and no longer than until a tenant has work, comes or goes, or somebody names a policy.
-// A signal of these ends it too, and is returned; the caller has blocked them.
+// Sleeps for `most_ms` at most, and no longer than until a tenant has work, joins or leaves, or a command names a
+// policy.
 EXPORT int cotenant_segment_sleep(void* opened, uint32_t choices, int most_ms, const int* signals, int count) {
     auto& segment = *static_cast<wire::Segment*>(opened);
     sigset_t set;

@@ -58,7 +58,7 @@ bool is_barred(const Slot& slot, int gpu) {
     return !here.below_floor.load() && (here.over_rate.load() || holds_until(here.shut_until_ns, now_ns()));
 }
 
-// One that is below its floor runs beside whoever has the turn, and is not waited for.
+// A tenant that is below its floor runs beside the holder of the turn, and nobody waits for it.
 admission::Equal as_equal(Segment& segment, int index, int gpu) {
     const Slot& slot = segment.slot(index);
     const OnGpu& here = slot.gpus[gpu];
@@ -201,13 +201,13 @@ void go_ready(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(slot));
     here.ready.store(1);
     FAULT_POINT();
-    // What it could not use while it was empty it has no claim to: nobody's key is ever far behind another's, whoever
-    // has work at the moment, so that nobody waits for long.
+    // The tenant has no claim to what it could not use while it was empty: no key is ever far behind another's,
+    // whichever tenants have work at the moment, so that nobody waits for long.
     uint64_t most = largest_key(segment, index, gpu);
     if (most > kLargestClaimNs && here.turn_key.load() < most - kLargestClaimNs)
         here.turn_key.store(most - kLargestClaimNs);
     if (refresh_gate(segment, index, gpu) || is_shared(segment)) return;
-    // Whoever is on may have run empty since it last looked.
+    // A tenant that is on may have run empty since it last looked.
     for_each_in(segment, equals.first, equals.last, [&](int other) {
         if (other != index && as_equal(segment, other, gpu).is_on) wake_at_gate(segment.slot(other).gpus[gpu].gate);
     });
@@ -284,13 +284,13 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
         return admission::may_run(rule, now);
     };
     bool goes = true, was_open = false;
-    // Somebody who writes nonsense without end is not waited for: the next look comes soon.
+    // The loop is bounded, in case a process writes garbage without end: the next look comes soon.
     for (int tries = 0; tries < kMostTries; ++tries) {
         uint32_t before = here.gate.load();
         bool has_turn = false, ready = here.ready.load();
         was_open = before == kGateOpen;
         goes = may_run(&has_turn);
-        // What it says of itself comes first: who looks after this finds it on.
+        // The tenant's own flags come first: a reader that looks after this finds it on.
         if (!has_turn) here.holds_turn.store(0);
         if (goes && ready) {
             here.on.store(1);

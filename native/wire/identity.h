@@ -14,14 +14,13 @@ struct Identity {
 // Of the calling process.
 Identity own_identity();
 
-// What a slot says, where its check word agrees. False: it is garbage, or nobody has signed yet.
+// The slot's identity, if its check word agrees. False: it is garbage, or not signed yet.
 bool read_identity(const Slot& slot, Identity* out);
 void write_identity(Slot& slot, const Identity& identity);
 
 // Whether it is certain that there is no such process: it would be in our own PID namespace and is not.
 bool is_gone(const Identity& identity);
-// Whether a slot only looks live: nobody has shown itself there for long, and its process is gone, or nobody ever
-// signed.
+// Whether a slot only looks live: its heartbeat is old, and its process is gone or never signed.
 bool is_abandoned(const Slot& slot);
 
 inline bool operator==(const Identity& a, const Identity& b) {

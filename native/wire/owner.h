@@ -18,27 +18,28 @@ namespace wire {
 
 // One for each segment that a process has open. A thread that takes a second slot there has no mark for it.
 struct Hold {
-    std::atomic<pid_t> thread;  // whose list is registered; 0: nobody's
+    std::atomic<pid_t> thread;  // whose list is registered; 0: none
     robust_list_head head;
     robust_list entry;
     robust_list_head* before;  // the C library's, registered again when the word is given back
     size_t before_bytes;
 };
 
-// For the calling thread, if nobody alive has it.
+// Takes the word for the calling thread, unless a living thread has it.
 bool take_owner(Hold& hold, Flag& word);
 // Gives it back, if it is the calling thread's.
 void leave_owner(Hold& hold, Flag& word);
-// Whether the word is the calling thread's; it is taken again where somebody has overwritten it with what is nobody's.
+// Whether the word is the calling thread's; takes it again if it was overwritten with a value that is no living
+// thread's.
 bool keep_owner(Flag& word);
 // Overwrites the word, whatever is there.
 void seize_owner(Flag& word);
 
-// For whoever cleans up a slot: as take_owner and leave_owner, for a moment in between. The kernel marks the word again
-// if the thread ends amid it. False: somebody else has it.
+// For a process that reaps a slot: as take_owner and leave_owner, for a moment in between. The kernel marks the word
+// again if the thread ends amid it. False: another process has it.
 class Reaping {
  public:
-    // `seen`: what the word held when it was found to be nobody's.
+    // `seen`: what the word held when its owner was found dead.
     Reaping(Hold& hold, Flag& word, uint32_t seen);
     ~Reaping();
     Reaping(const Reaping&) = delete;

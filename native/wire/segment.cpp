@@ -72,7 +72,7 @@ void leave_classes(Segment& segment, int index) {
     for (auto& members : members_of(segment)) members[index / 64].fetch_and(~(uint64_t{1} << (index % 64)));
 }
 
-// Rather in two classes for a moment than in none: who sums up the memory of a run finds its processes here.
+// In two classes for a moment rather than in none: a reader that sums up the memory of a run finds its processes here.
 void enter_class(Segment& segment, int index, uint32_t tenant_class) {
     uint64_t mask = uint64_t{1} << (index % 64);
     auto& own = members_of(segment)[tenant_class][index / 64];
@@ -113,7 +113,7 @@ int take_free_slot(Segment& segment) {
     for (int i = 0; i < kSlots; ++i) {
         Slot& slot = segment.slot(i);
         if (is_live(slot)) continue;
-        // Before it is taken: a live slot that nobody has signed and that shows no life is anybody's.
+        // Before it is taken: a live slot that is not signed and has no fresh heartbeat can be taken by any process.
         slot.heartbeat_ns.store(now_ns());
         FAULT_POINT();
         if (take_owner(attached(segment).hold, slot.owner)) return i;

@@ -29,7 +29,7 @@ namespace wire {
 
 namespace {
 
-constexpr uint64_t kLongestPauseNs = 1000000;   // between looks, also after one that was held up
+constexpr uint64_t kLongestPauseNs = 1000000;   // between looks, even after a delayed one
 constexpr uint64_t kRoundNs = 1000000000;       // at most, until everybody has been looked at
 constexpr uint64_t kUnreadableNs = 1000000000;  // a slot that cannot be read counts as it was for so long
 constexpr uint64_t kBellNs = 5000000;
@@ -87,7 +87,7 @@ bool bit(const uint64_t* words, int index) { return words[index / 64] >> (index 
 void set_bit(uint64_t* words, int index) { words[index / 64] |= uint64_t{1} << (index % 64); }
 void clear_bit(uint64_t* words, int index) { words[index / 64] &= ~(uint64_t{1} << (index % 64)); }
 
-// By somebody who may be alive.
+// By a process that may be alive.
 bool is_owned(const Slot& slot) { return is_live(slot) && !is_abandoned(slot); }
 
 bool is_slot_file(const struct stat& about) {
@@ -171,8 +171,8 @@ void copy_slot(Segment& segment, int slots, int index) {
     enter(here, index, is_live(seen) ? seen.tenant_class.load() : kClasses);
 }
 
-// Whether somebody has come or gone since everybody was looked at. The time alone is too coarse; on a tmpfs the size
-// tells the number of names.
+// Whether a slot has come or gone since all were read. The time alone is too coarse; on a tmpfs the size tells the
+// number of names.
 bool has_changed(Attached& here, int slots) {
     struct stat folder;
     if (fstat(slots, &folder) != 0) return true;
@@ -196,7 +196,7 @@ bool remove_slot(Segment& segment, int slots, int index) {
            opened.st_ino == named.st_ino && unlinkat(slots, name.text, 0) == 0;
 }
 
-// By name, all that there can be: whoever puts other names into the folder hides none of them.
+// By name, all that there can be: other names in the folder hide none of them.
 enum class Whom { everybody, known };
 int see(Segment& segment, int slots, Whom whom) {
     Attached& here = attached(segment);
@@ -215,7 +215,7 @@ int see(Segment& segment, int slots, Whom whom) {
     return removed;
 }
 
-// Without the folder (an administrator has removed it) nobody is there.
+// Without the folder (an administrator has removed it) there are no tenants.
 void see_nobody(Segment& segment) {
     Attached& here = attached(segment);
     for (int i = 0; i < kSlots; ++i)
@@ -243,7 +243,7 @@ bool become_slot(Segment& segment, int slots, int index, int fd, const char* unn
     Slot& slot = segment.slot(index);
     if (!map_slot(segment, index, fd)) return false;
     if (take_owner(attached(segment).hold, slot.owner)) {
-        // Once it has its name, others remove it unless it says whose it is: this process may be held up for seconds.
+        // Once the file has its name, others remove it unless it is signed: this process may be delayed for seconds.
         begin(segment, index);
         FAULT_POINT();
         if (linkat(slots, unnamed, slots, Name(index).text, 0) == 0) return true;

@@ -30,11 +30,11 @@
 
 namespace wire {
 
-// Where an administrator's segment is found without being named; null: there is none that belongs to root.
+// The default place of an administrator's segment; null: there is none that belongs to root.
 const char* default_shared_segment();
 
-// Whether it lies where a user's or root's own is looked for, and is neither's. What is named explicitly is another
-// matter.
+// Whether it lies at a default place and belongs neither to the user nor to root. A segment that is named explicitly is
+// another matter.
 bool is_strangers(const char* path, const struct stat& about);
 Segment* open_shared_segment(const char* folder, std::string* why);
 // The header's file of a new one; the rest is folders (cotenant.segment.folder).
@@ -45,21 +45,22 @@ bool create_shared_header(const char* file, std::string* why);
 using BeginSlot = void (*)(Segment&, int);
 int take_shared_slot(Segment& segment, BeginSlot begin);
 void leave_shared_slot(Segment& segment, int index);
-// Sees who has come, gone and changed, and removes the slots of the dead where this user may. Returns how many.
+// Reads which slots have come, gone and changed, and reaps the slots of dead owners where this user may. Returns how
+// many.
 int look_around(Segment& segment);
-// Sees what those do whom this tenant may have to wait for. Sparingly: in an eighth of the time, or once in a
+// Reads the slots of the tenants that this one may have to wait for. Sparingly: in an eighth of the time, or once in a
 // millisecond.
 enum class Look { now, sparing };
 void look_at_rivals(Segment& segment, int index, Look how);
-// Wakes those who wait at the bell, at most every 5 ms. Who is not waiting just then misses it.
+// Wakes the waiters at the bell, at most every 5 ms. A tenant that is not waiting just then misses it.
 void ring_bell(Segment& segment);
 // Whether it rang.
 bool wait_at_bell(Segment& segment, uint64_t ns);
 
-// What a controller has written into the copy of a slot goes into the slot. False: this user may not.
+// Copies what a controller has written into the copy of a slot into the slot. False: this user may not.
 bool steer_shared_slot(Segment& segment, int index, int gpu);
 
-// What the rights say of a user. The best class allowed; the memory limit, 0 for none.
+// The user's grants: the highest class allowed; the memory limit, 0 for none.
 uint32_t best_class(Segment& segment, uid_t uid, gid_t gid);
 uint64_t imposed_memory_limit(Segment& segment, uid_t uid, gid_t gid);
 

@@ -25,7 +25,7 @@ inline void nap(uint64_t ns) {
     clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
 }
 
-// 0: somebody woke us; else why not, as errno has it.
+// 0: woken; else why not, as errno has it.
 inline int wait_by(int operation, const std::atomic<uint32_t>& word, uint32_t while_equal, uint64_t ns) {
     timespec length = length_of(ns);
     return syscall(SYS_futex, &word, operation, while_equal, ns == kForEver ? nullptr : &length, nullptr, 0) ? errno
