@@ -396,7 +396,7 @@ void DeviceModel::take_turns() {
         turn_end_us_ = never;
         return;
     }
-    // While nobody else wanted to run, slice followed slice: whoever comes waits for the end of the present one.
+    // While no other context wanted to run, slice followed slice: a newcomer waits for the end of the present one.
     auto set_end = [this] {
         double slice = contexts_[resident_].slice_us;
         double slices = std::floor(std::max(0.0, now_ - turn_start_us_) / slice);

@@ -4,7 +4,7 @@
 //
 //   cotenant-probe [--batches N] [--stream legacy|own|per-thread] [--stops]
 //
-// With --stops it stops itself before and after each batch, for somebody who counts instructions (bench/launch).
+// With --stops it stops itself before and after each batch, for a tracer that counts instructions (bench/launch).
 #include <cuda.h>
 #include <dlfcn.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// Our side of each hooked function: a few lines around the driver's. Which functions these are says hooks.list; the
-// build has expanded it into hooks.inc, one HOOK(handler, function, per_thread) a line.
+// The handler of each hooked function: a few lines around the driver's. hooks.list says which functions these are; the
+// build expands it into hooks.inc, one HOOK(handler, function, per_thread) a line.
 #include "shim/hooks.h"
 
 #include <cstring>

@@ -139,7 +139,7 @@ struct CloseShared {
     }
 };
 
-// What a program takes for memory of cuMemAlloc, its own or another process's.
+// Memory that a program takes for memory of cuMemAlloc, its own or another process's.
 inline bool allocated_around(CUdeviceptr pointer, tenant::MovableRange* range) {
     return tenant::movable_range(pointer, range) || tenant::borrowed_range(pointer, range);
 }
@@ -203,7 +203,7 @@ struct PointerAttributes {
     }
 };
 
-// Who makes copies of memory synchronous is about to hand it to a network card, which knows it by its pages.
+// A program that makes copies of memory synchronous is about to hand it to a network card, which knows it by its pages.
 template <int index, bool per_thread, class Function>
 struct SetPointerAttribute {
     static CUresult call(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {

@@ -1,1 +1,1 @@
-// Nothing: see nvml_hooks.h. What counts is what this library is linked with, and in which order.
+// Empty: see nvml_hooks.h. Only the libraries that it is linked with count, and their order.

@@ -1,5 +1,5 @@
-// Around the hooks of a job whose trace is recorded: what each call does, told to the recorder. The build has expanded
-// the `record` lines of hooks.list into record.inc, one RECORD(handler, function, per_thread) a line.
+// Wrappers around the hooks of a job whose trace is recorded: they describe each call to the recorder. The build
+// expands the `record` lines of hooks.list into record.inc, one RECORD(handler, function, per_thread) a line.
 #include "shim/record_hooks.h"
 
 #include <cstdlib>

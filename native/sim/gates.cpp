@@ -1,4 +1,5 @@
-// Who has work and who may run: the mirror of native/wire/gates.cpp and of the watcher, by the same admission rules.
+// Which tenants have work and which may run: the mirror of native/wire/gates.cpp and of the watcher, by the same
+// admission rules.
 #include <algorithm>
 #include <cmath>
 
@@ -115,7 +116,7 @@ void Gpu::go_on_inside(Tenant& t) {
 void Gpu::refresh_gates() {
     edge_us_ = never;
     bool gates = knobs.rule == admission::strict || knobs.rule == admission::fair;
-    bool busy_above[4] = {};  // at [c]: somebody of a class before c has work and tolerates no company
+    bool busy_above[4] = {};  // at [c]: a tenant of a class before c has work and tolerates no overlap
     for (uint32_t i : with_work_) {
         Tenant& t = tenants_[i];
         charge(t);

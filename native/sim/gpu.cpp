@@ -73,7 +73,7 @@ void Gpu::arrive(Tenant& t) {
     admit_waiting();
 }
 
-// In the order in which they came: nobody small overtakes somebody large for ever.
+// In the order in which the jobs came: no small job overtakes a large one for ever.
 bool Gpu::admit_waiting() {
     bool any = false;
     while (!waiting_for_memory_.empty()) {
@@ -183,7 +183,7 @@ void Gpu::reach(Tenant& t) {
     t.ready_us = t.idle_us = never;
     timers_.set(t.number, never);
     t.in_request = true;
-    // One that was idle has looked at its gate before it launches.
+    // A tenant that was idle has recomputed its gate before it launches.
     double launched_us = t.busy ? t.cpu_us : now_;
     if (!t.busy) go_busy(t);
     if (!t.passed && is_gated(t) && must_pass_gate(t, launched_us)) {
@@ -305,7 +305,7 @@ void Gpu::run(double until, double tick_every_us, const std::function<bool()>& t
         if (can_run_alone()) run_alone(std::min({timers_.soonest_us(), edge_us_, tick_us_, turn_end_us_, until_}));
         settle();
         double next = std::min({timers_.soonest_us(), next_us_, edge_us_, tick_us_});
-        // Without alarms and work only ticks are left: nobody will ever come again.
+        // Without alarms and work only ticks are left: no job will ever come again.
         bool over = std::min({timers_.soonest_us(), next_us_}) == never && with_work_.empty() && asking_.empty();
         if (next > until_ || over) break;
         now_ = std::max(now_, next);
@@ -332,7 +332,7 @@ void Gpu::run(double until, double tick_every_us, const std::function<bool()>& t
     close_books();
 }
 
-// What was not answered has waited, too.
+// Unanswered requests have waited, too.
 void Gpu::close_books() {
     if (active_) gpu_.busy_us += now_ - active_since_us_;
     active_since_us_ = now_;

@@ -148,9 +148,9 @@ class Gpu {
         bool above_is_busy = false, seen_on = false, seen_ready = false, over_rate = false,
              below_floor = false;   // at the last look at the gates
         bool is_squeezed = false;   // it started on fewer free SMs than it can fill
-        bool is_contended = false;  // somebody more urgent wants SMs, too
+        bool is_contended = false;  // a more urgent stream wants SMs, too
         bool has_place = false;     // in the order of kernels that run together
-        bool yields = false;        // it has lost its place to whoever waits, for one sharing-out
+        bool yields = false;        // it gives its SMs up to a waiting stream, for one sharing-out
         uint32_t number = 0;
         Source source;
         const Job* job;

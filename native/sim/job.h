@@ -20,7 +20,7 @@ struct Op {
     float sms;       // that it can fill
     float gbps;      // device-memory bandwidth it draws
     float gap_us;    // of the CPU, from the launch before it
-    float block_us;  // how long its SMs stay taken where somebody more urgent wants them
+    float block_us;  // how long its SMs stay taken where a more urgent stream wants them
     uint8_t kind;    // Kind
     uint8_t sync;    // 1: launched only when all before it are done
     uint16_t unused;

@@ -116,7 +116,7 @@ void Gpu::let_start() {
             continue;
         }
         admission::Moment moment{operation_of(t), asker_of(t), seen};
-        // A rule without a Moment may have taken over while somebody asked.
+        // A rule without a Moment may have taken over while an operation asked.
         bool waits =
             is_modelled() && admission::decide(knobs.rule, moment, knobs.parameters) == admission::Verdict::wait;
         if (waits) {

@@ -1,4 +1,4 @@
-// Who runs at which rate: turns of contexts, SMs, bandwidth, the host link.
+// The rate of each running operation: turns of contexts, SMs, bandwidth, the host link.
 #include <algorithm>
 #include <cmath>
 
@@ -70,7 +70,7 @@ void Gpu::take_turns() {
         turn_end_us_ = never;
         return;
     }
-    // While nobody else wanted to run, slice followed slice: whoever comes waits for the end of the present one.
+    // While no other context wanted to run, slice followed slice: a newcomer waits for the end of the present one.
     auto set_end = [this] {
         double slice = slice_of(tenants_[resident_]);
         double slices = std::floor(std::max(0.0, now_ - turn_start_us_) / slice);
@@ -201,7 +201,7 @@ double Gpu::keep_us(const Tenant& t) const {
     return machine_.interference.keep_us + machine_.interference.tail * longest;
 }
 
-// A stream of short kernels, or a graph of them, has left its SMs to whoever waits after `keep_us`.
+// A stream of short kernels, or a graph of them, gives its SMs up to a waiting stream after `keep_us`.
 void Gpu::lose_places() {
     if (!machine_.together || kernels_.size() < 2) return;
     for (uint32_t i : kernels_) {

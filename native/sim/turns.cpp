@@ -53,7 +53,7 @@ bool Gpu::share_turns(const Tenant& a, const Tenant& b) const {
     return is_gated(a) && is_gated(b) && round_of(a) == round_of(b);
 }
 
-// One that had nothing to run comes back without a right to what the others have executed meanwhile.
+// A tenant that had nothing to run comes back without a claim to what the others have executed meanwhile.
 void Gpu::catch_up(Tenant& t) {
     double least = never;
     for (uint32_t i : with_work_) {
@@ -87,7 +87,7 @@ bool Gpu::is_ready(const Tenant& t) const {
     return t.holds_turn && !is_empty_for_good(t);
 }
 
-// Whether the turn of one that has run empty is over.
+// Whether the turn of a tenant that has run empty is over.
 bool Gpu::is_empty_for_good(const Tenant& t) const { return now_ >= t.kernel_end_us + turn_outlasts_us(t); }
 
 // When that will be so.
@@ -98,7 +98,8 @@ double Gpu::turn_outlasts_us(const Tenant& t) const {
     return was_worth_it ? seen_after_us : std::max(gap_us, seen_after_us);
 }
 
-// Who has a floor runs beside whoever holds the turn, by the hardware's slices: nobody waits until it has drained.
+// A tenant with a floor runs beside the holder of the turn, by the hardware's slices: nobody waits until it has
+// drained.
 admission::Equal Gpu::as_equal(const Tenant& t) const {
     bool is_overdue = t.below_floor || ns(t.drain_us) >= admission::kDrainNs;
     return {ns(t.turn_key_us), t.number, is_ready(t), t.holds_turn, is_on(t), is_overdue};
