@@ -1,5 +1,6 @@
 // A GPU in time, and nothing else: what runs when, given what was submitted. Pure: no clock, no thread, no file, no
-// CUDA. softgpud runs it against the wall clock; the simulator runs the same code in virtual time.
+// CUDA. softgpud runs it against the wall clock. The simulator (native/sim) has an engine of its own that follows the
+// same rules; tests/simulator/test_agreement.py compares the two operation by operation.
 #pragma once
 
 #include <cstdint>
@@ -67,11 +68,12 @@ struct Notice {
 // changes only at events.
 //
 //   kernels     SMs by priority: the more urgent level first, equals in proportion to what they ask for. Too little
-//               device-memory bandwidth slows all who draw on it in proportion.
+//               device-memory bandwidth slows all operations that draw on it in proportion.
 //   contexts    one at a time, in turns of slice_us while several have kernels to run; switch_us passes at each change
 //               with no kernel running; a kernel that loses its turn goes on later where it was. A context with no
 //               runnable kernel gives up its turn at once. With all_at_once there are no turns.
-//   copies      go on whoever's turn it is: one link engine a direction, shared equally; on-device copies draw on the
+//   copies      go on whichever context has the turn: one link engine a direction, shared equally; on-device copies
+//   draw on the
 //               memory bandwidth.
 //
 // An operation is eligible when it is the head of its queue and all it comes after is done. Everything happens at
