@@ -10,12 +10,11 @@ import pytest
 
 from cotenant import segment
 from cotenant.errors import Problem
-from cotenant.segment import Tenant, Where
+from cotenant.segment import Refusal, Tenant, Where, wire
 from cotenant.tenants import pausing
 
 PID = 4711
 NOW_NS = 1_000_000
-DID_NOT_DRAIN = 2
 TENANT = Tenant(
     pid=PID,
     uid=1000,
@@ -42,7 +41,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tenant]]:
 
 
 def test_what_it_refused_before_it_was_asked_does_not_count(looks: list[Tenant]) -> None:
-    earlier = replace(TENANT, refusal=DID_NOT_DRAIN, refused_ns=NOW_NS - 1)
+    earlier = replace(TENANT, refusal=Refusal.does_not_drain, refused_ns=NOW_NS - 1)
     looks += [
         earlier,
         earlier,
@@ -54,6 +53,20 @@ def test_what_it_refused_before_it_was_asked_does_not_count(looks: list[Tenant])
 
 
 def test_what_it_refuses_now_is_told(looks: list[Tenant]) -> None:
-    looks += [TENANT, TENANT, replace(TENANT, refusal=DID_NOT_DRAIN, refused_ns=NOW_NS + 1)]
-    with pytest.raises(Problem, match="its work on the GPU did not end in time"):
+    looks += [TENANT, TENANT, replace(TENANT, refusal=Refusal.does_not_drain, refused_ns=NOW_NS + 1)]
+    with pytest.raises(Problem, match="its work on the GPU did not end in time") as told:
         pausing.pause(Path("segment"), PID)
+    assert told.value.hint == Refusal.does_not_drain.remedy
+
+
+@pytest.mark.parametrize("word", wire.Refusal)
+def test_each_refusal_has_words_and_a_remedy(word: wire.Refusal) -> None:
+    refusal = Refusal.of(word)
+    if word == wire.Refusal.none_refused:
+        assert refusal is None
+    else:
+        assert refusal is Refusal[word.name] and refusal.text and refusal.remedy
+
+
+def test_a_refusal_that_nobody_knows_is_one_all_the_same() -> None:
+    assert Refusal.of(4711) is Refusal.unknown

@@ -138,7 +138,7 @@ def memory_limit(tenant: segment.Tenant) -> str | None:
 
 
 def refusal(tenant: segment.Tenant) -> str | None:
-    return segment.REFUSALS.get(tenant.refusal)
+    return tenant.refusal and tenant.refusal.text
 
 
 def operation_us(name: str) -> Callable[[OnGpu], float | None]:

@@ -37,6 +37,6 @@ def command(pid: int, segment_file: Path | None) -> None:
     left = sum(use.memory_bytes for use in tenant.uses) - stuck
     stays = f"; {units.size_shown(left)} that cannot move stay on the GPU" if left else ""
     if stuck:
-        why = segment.REFUSALS.get(tenant.refusal, "it refused")
+        why = tenant.refusal.text if tenant.refusal else "it refused"
         stays += f"; {units.size_shown(stuck)} are not evicted yet: {why}; the tenant tries again"
     narrate(f"{pid} ({tenant.program}) is paused: {units.size_shown(tenant.host_bytes)} on the host{stays}")

@@ -6,6 +6,7 @@ snapshot    what a segment says at one moment
 file        one user's segment
 folder      an administrator's, for several users
 rights      what the administrator allows whom
+refusals    why a tenant was not evicted, and what to do about it
 requests    what a tenant is asked to change to
 paths       where a segment lies
 library     what the native library does with one
@@ -23,7 +24,6 @@ from cotenant.segment.layout import (
     FIGURES,
     LONGEST_POLICY_NAME,
     PAGE,
-    REFUSALS,
     SEGMENT_BYTES,
     BadSegment,
     is_live,
@@ -31,6 +31,7 @@ from cotenant.segment.layout import (
 )
 from cotenant.segment.library import ensure, is_in_memory, now_ns, seal, wire_library
 from cotenant.segment.paths import SHARED, is_folder, is_trusted, path_for
+from cotenant.segment.refusals import Refusal
 from cotenant.segment.requests import with_pid
 from cotenant.segment.snapshot import Snapshot, Tenant, Use
 from cotenant.segment.wire import (
@@ -60,7 +61,6 @@ __all__ = [
     "MAGIC",
     "OWNER_DIED",
     "PAGE",
-    "REFUSALS",
     "RIGHTS",
     "SEGMENT_BYTES",
     "SHARED",
@@ -74,6 +74,7 @@ __all__ = [
     "Header",
     "Knobs",
     "OnGpu",
+    "Refusal",
     "Segment",
     "Slot",
     "Snapshot",

@@ -26,14 +26,6 @@ UUID = re.compile(
     r"(?:GPU|MIG)-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", re.IGNORECASE
 )
 
-REFUSALS = {
-    1: "a graph was being captured",
-    2: "its work on the GPU did not end in time",
-    3: "the host memory budget is used up",
-    4: "the host memory could not be allocated",
-    5: "a driver call failed",
-}
-
 
 class BadSegment(Exception):
     """The segment cannot be used; the text says why."""

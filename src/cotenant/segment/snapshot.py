@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotenant.segment.layout import FIGURES, PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live, uuid_text
+from cotenant.segment.refusals import Refusal
 from cotenant.segment.requests import asked_of
 from cotenant.segment.wire import (
     DEFAULT_STALE_MS,
@@ -81,7 +82,7 @@ class Tenant:
     host_bytes: int = 0  # of its GPU memory that lies in host memory now
     where: Where = Where.pinned
     held: bool = False  # by hand: it stays away
-    refusal: int = 0  # why its last eviction was refused: REFUSALS
+    refusal: Refusal | None = None  # why its last eviction was refused
     refused_ns: int = 0
     waiting_since_ns: int = 0  # for room in the GPU's memory; 0: it does not wait
     wanted_bytes: int = 0
@@ -146,7 +147,7 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         host_bytes=slot.host_bytes,
         where=where_of(slot.residence),
         held=bool(slot.residence.held),
-        refusal=slot.residence.refusal,
+        refusal=Refusal.of(slot.residence.refusal),
         refused_ns=slot.residence.refused_ns,
         waiting_since_ns=slot.residence.waiting_since_ns,
         wanted_bytes=slot.residence.wanted_bytes if slot.residence.waiting_since_ns else 0,

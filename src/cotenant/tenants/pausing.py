@@ -62,13 +62,12 @@ def pause(path: Path, pid: int) -> segment.Tenant:
     asked_ns = segment.now_ns()
     tenant = ask(path, pid, hold=True)
     while tenant.where != Where.away or could_still_go(tenant):
-        is_refused = bool(tenant.refusal) and tenant.refused_ns > asked_ns
-        if is_refused and tenant.where == Where.away:
+        refusal = tenant.refusal if tenant.refused_ns > asked_ns else None
+        if refusal and tenant.where == Where.away:
             break
-        if is_refused and tenant.where == Where.resident:
+        if refusal and tenant.where == Where.resident:
             ask(path, pid, hold=False)
-            why = segment.REFUSALS.get(tenant.refusal, "it refused")
-            raise Problem(f"{pid} ({tenant.program}) was not paused: {why}", REMEDIES.get(tenant.refusal, ""))
+            raise Problem(f"{pid} ({tenant.program}) was not paused: {refusal.text}", refusal.remedy)
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
     return tenant
@@ -87,12 +86,3 @@ def resume(path: Path, pid: int, wait_seconds: float) -> segment.Tenant:
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
     return tenant
-
-
-REMEDIES = {
-    1: "try again when the capture has ended",
-    2: "its work on the GPU may wait for its own CPU; try again later",
-    3: "cotenant ctl --host-memory SIZE raises the budget of all tenants",
-    4: "free some of the machine's memory",
-    5: "it runs on as before; `cotenant explain PID` says more",
-}
