@@ -73,8 +73,7 @@ struct Notice {
 //               with no kernel running; a kernel that loses its turn goes on later where it was. A context with no
 //               runnable kernel gives up its turn at once. With all_at_once there are no turns.
 //   copies      go on whichever context has the turn: one link engine a direction, shared equally; on-device copies
-//   draw on the
-//               memory bandwidth.
+//               draw on the memory bandwidth.
 //
 // An operation is eligible when it is the head of its queue and all it comes after is done. Everything happens at
 // now(): callers advance() first, then submit. Ids of queues and contexts that are closed may be used again.
