@@ -51,7 +51,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo]'
 	touch $@
 
-.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format interposition-report figures fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -93,9 +93,10 @@ lint-cpp: $(TOOLS)
 	    exit 1
 	fi
 
+# With the check of the lock order, so that tests/interposer/test_lock_order.py need not build another.
 lint-warnings: $(TOOLS)
 	@echo "lint: C++ warnings as errors"
-	$(VENV)/bin/cmake -S . -B build/lint -G Ninja --log-level=WARNING -DCOTENANT_WERROR=ON \
+	$(VENV)/bin/cmake -S . -B build/lint -G Ninja --log-level=WARNING -DCOTENANT_WERROR=ON -DCOTENANT_CHECK_LOCKS=ON \
 	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython3_EXECUTABLE=$(PYTHON_IN_VENV) >/dev/null
 	$(VENV)/bin/cmake --build build/lint -- --quiet
 
@@ -103,6 +104,12 @@ format: $(TOOLS)  ## rewrite the sources in the project's format
 	@$(VENV)/bin/ruff check --quiet --fix-only $(PYTHON_FOLDERS)
 	$(VENV)/bin/ruff format --quiet $(PYTHON_FOLDERS)
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
+
+check-locks: lint-warnings $(PACKAGE)  ## the interposer's tests on a build that checks the order of its locks
+	@rm -rf build/checking
+	cp -r $(VENV)/lib/python3*/site-packages/cotenant/native build/checking
+	cp build/lint/native/shim/lib/libcuda.so.1 build/checking/shim
+	COTENANT_NATIVE=$(CURDIR)/build/checking $(PYTHON_IN_VENV) -m pytest --quiet tests/interposer
 
 interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shim/hooks.list
 	@include=$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu*/include)

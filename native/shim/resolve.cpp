@@ -1,7 +1,6 @@
 #include "shim/resolve.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <string.h>
 
 #include <atomic>
@@ -9,6 +8,7 @@
 #include "shim/hooks.h"
 #include "shim/nvml_hooks.h"
 #include "tenant/fork.h"
+#include "tenant/locked.h"
 
 namespace shim {
 
@@ -16,11 +16,11 @@ namespace {
 
 // The driver is opened at the first CUDA call, never before.
 std::atomic<bool> opened{false};
-pthread_mutex_t opening_lock = PTHREAD_MUTEX_INITIALIZER;
+tenant::Lock opening_lock{tenant::Rank::opening_driver};
 thread_local bool opening_here __attribute__((tls_model("initial-exec"))) = false;
 
 // A child forked while another thread was opening the driver starts over.
-void reset_in_child() { pthread_mutex_init(&opening_lock, nullptr); }
+void reset_in_child() { opening_lock.renew(); }
 using tenant::AtFork;
 LISTEN(AtFork, tenant::ForkStep::driver, reset_in_child)
 
@@ -33,14 +33,12 @@ void fill_slots() {
 
 void open_once() {
     tenant::mind_forks();
-    pthread_mutex_lock(&opening_lock);
-    if (!opened.load()) {
-        opening_here = true;
-        fill_slots();
-        opening_here = false;
-        opened.store(true);
-    }
-    pthread_mutex_unlock(&opening_lock);
+    tenant::Locked locked(opening_lock);
+    if (opened.load()) return;
+    opening_here = true;
+    fill_slots();
+    opening_here = false;
+    opened.store(true);
 }
 
 bool is_driver_name(const char* path) {

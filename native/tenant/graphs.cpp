@@ -35,12 +35,12 @@ namespace {
 // much slows the graph down: a gate costs it about 2 us.
 constexpr float kAssumedUs = 10;
 
-pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+Lock kept_lock{Rank::gated_graphs};
 KeptClone* kept = nullptr;
 
 // The parent's graphs mean nothing to a forked child's driver.
 void forget_in_child() {
-    pthread_mutex_init(&kept_lock, nullptr);
+    kept_lock.renew();
     kept = nullptr;
 }
 LISTEN(AtFork, ForkStep::graphs, forget_in_child)
@@ -314,11 +314,11 @@ void forget_exec(CUgraphExec exec) {
 int standing_graphs(int gpu) {
     Membership* membership = Membership::current_if_joined();
     // Not waited for: its holder may be in the driver.
-    if (!membership || pthread_mutex_trylock(&kept_lock) != 0) return 0;
+    if (!membership || !kept_lock.try_lock()) return 0;
     int standing = 0;
     for (const KeptClone* one = kept; one; one = one->next)
         standing += one->gpu == gpu && one->word && membership->progress.graph_stands(one->word);
-    pthread_mutex_unlock(&kept_lock);
+    kept_lock.unlock();
     return standing;
 }
 

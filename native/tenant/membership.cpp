@@ -29,7 +29,7 @@ namespace {
 
 enum Phase : uint32_t { starting, holding, refused, left };
 
-pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
+Lock join_lock{Rank::joining};
 std::atomic<bool> given_up{false};
 // A forked child builds its own over it: the parent's, as inherited, belongs to nobody there.
 alignas(Membership) char storage[sizeof(Membership)];
@@ -85,7 +85,7 @@ void Membership::forget_in_child() {
     joined_.store(nullptr);
     given_up.store(false);
     wire::ask_clock_again_in_child();
-    pthread_mutex_init(&join_lock, nullptr);
+    join_lock.renew();
 }
 
 namespace {

@@ -75,9 +75,9 @@ class Membership {
     // It has not been stopped: for whoever it keeps waiting, by its work or in a line.
     void beat(uint64_t now_ns);
 
-    void lock() { pthread_mutex_lock(&lock_); }
-    bool try_lock() { return pthread_mutex_trylock(&lock_) == 0; }
-    void unlock() { pthread_mutex_unlock(&lock_); }
+    void lock() { lock_.lock(); }
+    bool try_lock() { return lock_.try_lock(); }
+    void unlock() { lock_.unlock(); }
 
     StreamTable streams;
     Durations durations;
@@ -160,7 +160,7 @@ class Membership {
     wire::Segment* segment_ = nullptr;
     wire::Slot* slot_ = nullptr;
     int index_ = -1;
-    pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;
+    Lock lock_{Rank::membership};
     GpuPages pages_;
     std::atomic<uint32_t> used_gpus_{0};  // bit: some stream of ours is there
     std::atomic<uint32_t> company_{0};    // bit: see has_company

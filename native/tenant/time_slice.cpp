@@ -69,8 +69,8 @@ struct ChannelGroup {
     uint32_t us;
 };
 
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of what follows
-constexpr uint32_t kMostGroups = 256;              // more keep the slice they were made with
+Lock lock{Rank::time_slices};          // of what follows
+constexpr uint32_t kMostGroups = 256;  // more keep the slice they were made with
 ChannelGroup groups[kMostGroups];
 uint32_t group_count = 0;
 bool is_set = false;  // what is wanted; until then it is by the class that we were started with
@@ -80,7 +80,7 @@ std::atomic<uint32_t> asked_us{0}, granted_us{0};
 std::atomic<bool> refused{false};
 
 void forget_in_child() {
-    pthread_mutex_init(&lock, nullptr);
+    lock.renew();
     group_count = 0;
 }
 LISTEN(AtFork, ForkStep::time_slice, forget_in_child)

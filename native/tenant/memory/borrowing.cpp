@@ -26,7 +26,7 @@ struct Borrowed {
 };
 
 // Held for a moment only.
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+Lock lock{Rank::ipc_import};
 MemoryTable<Borrowed> borrowed;  // by the address that the program knows
 std::atomic<uint64_t> borrowed_count{0};
 
@@ -36,13 +36,13 @@ class BorrowedLocked : Locked {
     ~BorrowedLocked() { borrowed_count.store(borrowed.count()); }
 };
 
-void before_fork() { pthread_mutex_lock(&lock); }
-void after_fork() { pthread_mutex_unlock(&lock); }
+void before_fork() { lock.lock(); }
+void after_fork() { lock.unlock(); }
 // The mappings are the parent's.
 void forget_in_child() {
     borrowed.abandon();
     borrowed_count.store(0);
-    pthread_mutex_init(&lock, nullptr);
+    lock.renew();
 }
 LISTEN(AtFork, ForkStep::ipc_import, forget_in_child, before_fork, after_fork)
 

@@ -20,10 +20,10 @@ constexpr uint64_t kMeasureEveryNs = 1000000000;
 std::atomic<uint32_t> measured_gpus{0};
 uint64_t limit_then = 0, last_measured_ns = 0;  // the watcher's
 uint64_t drivers_bytes[wire::kGpus];            // as shown in the slot; under the lock
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+Lock lock{Rank::driver_memory};
 
 void forget_in_child() {
-    pthread_mutex_init(&lock, nullptr);
+    lock.renew();
     measured_gpus.store(0);
     last_measured_ns = 0;
 }
@@ -76,11 +76,11 @@ void look(Membership& membership, uint64_t now_ns) {
     }
     settle_pools(membership);
     if (!has_memory_limit(membership.segment(), slot) || now_ns - last_measured_ns < kMeasureEveryNs) return;
-    if (pthread_mutex_trylock(&lock) != 0) return;
+    if (!lock.try_lock()) return;
     bool done = true;
     for (uint32_t gpus = measured_gpus.load(); gpus; gpus &= gpus - 1)
         done &= measure(membership, __builtin_ctz(gpus), When::if_quiet);
-    pthread_mutex_unlock(&lock);
+    lock.unlock();
     if (done) last_measured_ns = now_ns;
 }
 LISTEN(AtLook, MembershipStep::driver_memory, look)

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tenant/locked.h"
 #include "tenant/own_thread.h"
 
 namespace tenant {
@@ -53,9 +52,9 @@ void FreshBlocks::give_up(char* block) const { munmap(block, block_bytes_); }
 char* FreshBlocks::make_counted() {
     --to_make_;
     ++in_making_;
-    pthread_mutex_unlock(&lock_);
+    lock_.unlock();
     char* block = make();
-    pthread_mutex_lock(&lock_);
+    lock_.lock();
     --in_making_;
     if (!block) to_make_ = 0;
     return block;
@@ -89,7 +88,7 @@ void FreshBlocks::begin(uint32_t count) {
 
 char* FreshBlocks::take() {
     Locked locked(lock_);
-    while (!ready_ && !to_make_ && in_making_) pthread_cond_wait(&changed_, &lock_);
+    while (!ready_ && !to_make_ && in_making_) lock_.wait(changed_);
     if (ready_) {
         char* block = ready_;
         ready_ = next_of(block);
@@ -101,7 +100,7 @@ char* FreshBlocks::take() {
 void FreshBlocks::end() {
     Locked locked(lock_);
     to_make_ = 0;
-    while (helpers_) pthread_cond_wait(&changed_, &lock_);
+    while (helpers_) lock_.wait(changed_);
     while (ready_) {
         char* block = ready_;
         ready_ = next_of(block);
@@ -111,7 +110,7 @@ void FreshBlocks::end() {
 
 void FreshBlocks::forget_in_child() {
     // Threads and blocks stay with the parent.
-    pthread_mutex_init(&lock_, nullptr);
+    lock_.renew();
     pthread_cond_init(&changed_, nullptr);
     ready_ = nullptr;
     to_make_ = in_making_ = helpers_ = 0;

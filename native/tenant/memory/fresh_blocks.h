@@ -2,9 +2,9 @@
 // pages takes one thread longer than to copy over them. Without a second processor, or thread, the taker makes its own.
 #pragma once
 
-#include <pthread.h>
-
 #include <cstdint>
+
+#include "tenant/locked.h"
 
 namespace tenant {
 
@@ -28,7 +28,7 @@ class FreshBlocks {
     char* make_counted();
 
     uint64_t block_bytes_;
-    pthread_mutex_t lock_ = PTHREAD_MUTEX_INITIALIZER;  // of what follows
+    Lock lock_{Rank::fresh_blocks};  // of what follows
     pthread_cond_t changed_ = PTHREAD_COND_INITIALIZER;
     char* ready_ = nullptr;  // each begins with the address of the next
     uint32_t to_make_ = 0, in_making_ = 0, helpers_ = 0;

@@ -20,7 +20,8 @@ struct Device {
     std::atomic<uint64_t> total{0};
 } devices[kMostDevices];
 
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, meeting_lock = PTHREAD_MUTEX_INITIALIZER;
+Lock lock{Rank::ledger};
+Lock meeting_lock{Rank::meeting_device};
 MemoryTable<Holding> holdings;  // by address or handle: both are addresses of this process
 MemoryTable<uint32_t> shared;   // by page: how many allocations lie in a part of it
 uint64_t small_arrays[wire::kGpus];
@@ -28,8 +29,8 @@ std::atomic<uint64_t> unseen[wire::kGpus];
 std::atomic<uint64_t> begun{0}, ended{0};
 
 void forget_in_child() {
-    pthread_mutex_init(&lock, nullptr);
-    pthread_mutex_init(&meeting_lock, nullptr);
+    lock.renew();
+    meeting_lock.renew();
     holdings.abandon();
     shared.abandon();
     for (auto& bytes : small_arrays) bytes = 0;

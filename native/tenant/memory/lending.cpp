@@ -22,8 +22,8 @@ struct Loan {
     int file;  // its chunk's
 };
 
-// Taken after the residence's lock, and held for a moment only: neither the driver nor a peer is waited for with it.
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+// Held for a moment only: neither the driver nor a peer is waited for with it.
+Lock lock{Rank::ipc_export};
 MemoryTable<Loan> loans;  // by the address that the program knows
 std::atomic<uint64_t> loan_count{0};
 uint8_t lender[16];
@@ -39,10 +39,10 @@ void forget_in_child() {
         return true;
     });
     loan_count.store(0);
-    pthread_mutex_init(&lock, nullptr);
+    lock.renew();
 }
-void before_fork() { pthread_mutex_lock(&lock); }
-void after_fork() { pthread_mutex_unlock(&lock); }
+void before_fork() { lock.lock(); }
+void after_fork() { lock.unlock(); }
 LISTEN(AtFork, ForkStep::ipc_export, forget_in_child, before_fork, after_fork)
 
 // A descriptor that the caller closes, or -1.

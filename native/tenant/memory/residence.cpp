@@ -15,16 +15,13 @@
 
 namespace tenant {
 
-Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.chunks, residence.pool}, nullptr, false};
+Residence residence{Lock(Rank::residence, Lock::Kind::recursive), {},      {},
+                    {residence.chunks, residence.pool},           nullptr, false};
 
 namespace {
 
 void forget_in_child() {
-    pthread_mutexattr_t recursive;
-    pthread_mutexattr_init(&recursive);
-    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&residence.lock, &recursive);
-    pthread_mutexattr_destroy(&recursive);
+    residence.lock.renew();
     residence.chunks.abandon();
     residence.pool.forget_in_child();
     residence.eviction.forget_in_child();

@@ -39,7 +39,7 @@ void wake_mover();
 
 // For what makes and moves it.
 struct Residence {
-    pthread_mutex_t lock;  // recursive; with it the driver is called, but only the end of a context waits for the GPU
+    Lock lock;  // recursive; with it the driver is called, but only the end of a context waits for the GPU
     Chunks chunks;
     HostPool pool;
     Eviction eviction;

@@ -17,14 +17,14 @@ constexpr uint64_t kPatienceNs = 200000000;
 std::atomic<uint32_t> asked{0};     // the number of the last question
 std::atomic<uint32_t> answered{0};  // the last one that was answered
 std::atomic<uint32_t> listening{0};
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+Lock lock{Rank::unused_ranges};
 Unused::Range* ranges = nullptr;
 uint32_t range_count = 0;
 
 // The helper's threads are not in the child.
 void forget_in_child() {
     listening.store(0);
-    pthread_mutex_init(&lock, nullptr);
+    lock.renew();
 }
 LISTEN(AtFork, ForkStep::unused_ranges, forget_in_child)
 

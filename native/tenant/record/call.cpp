@@ -188,7 +188,7 @@ void Recorder::describe(RecordedShape& shape, const Described& described, int gp
 
 OpTimer::Sample* Recorder::begin_timing(RecordedShape* shape, CUcontext context, CUstream stream) {
     OpTimer::Sample* sample = timer.begin(shape, context, stream);
-    if (!sample && pthread_mutex_trylock(&events_lock_) == 0) {
+    if (!sample && events_lock_.try_lock()) {
         timer.lend_to(context);
         unlock_events();
     }

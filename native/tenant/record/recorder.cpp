@@ -32,7 +32,7 @@ constexpr uint64_t kTimingNapNs = 2 * kMillisecond;  // so that there are always
 constexpr uint64_t kBlockEveryNs = kSecond;
 constexpr int kLastLooks = 10;
 
-pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+Lock start_lock{Rank::recorder_start};
 std::atomic<bool> given_up{false};
 
 void say_not_recorded(const char* path, const char* why) {
@@ -93,7 +93,7 @@ void Recorder::forget_in_child() {
     on_.store(nullptr);
     given_up.store(false);
     epoch_.fetch_add(1);
-    pthread_mutex_init(&start_lock, nullptr);
+    start_lock.renew();
 }
 
 namespace {
@@ -148,7 +148,7 @@ void Recorder::run() {
 void Recorder::collect_times() {
     // Never waits: who holds a lock may be in the driver for long. As in the watcher, no event is asked for while
     // somebody opens a capture.
-    if (pthread_mutex_trylock(&events_lock_) != 0) return;
+    if (!events_lock_.try_lock()) return;
     Membership* membership = Membership::current_if_joined();
     bool locked = membership && membership->try_lock();
     if (!membership || (locked && !captures.load()))

@@ -5,9 +5,8 @@
 // writes it. What does not fit into the ring is dropped and counted. A failure ends the recording, never the job.
 #pragma once
 
-#include <pthread.h>
-
 #include "tenant/durations.h"
+#include "tenant/locked.h"
 #include "tenant/record/tables.h"
 
 namespace tenant {
@@ -60,10 +59,9 @@ class Recorder {
     void saw_allocation(uint64_t address, uint64_t bytes);
     uint64_t take_allocation(uint64_t address);
     void saw_unload() { functions_generation_.fetch_add(1); }
-    // Around the end of a context: its events go with it, and nobody may ask for one meanwhile. Taken before the
-    // tenant's lock.
-    void lock_events() { pthread_mutex_lock(&events_lock_); }
-    void unlock_events() { pthread_mutex_unlock(&events_lock_); }
+    // Around the end of a context: its events go with it, and nobody may ask for one meanwhile.
+    void lock_events() { events_lock_.lock(); }
+    void unlock_events() { events_lock_.unlock(); }
 
     OpTimer timer;
 
@@ -111,8 +109,8 @@ class Recorder {
     std::atomic<uint32_t> functions_generation_{0};
     std::atomic<uint32_t> name_bytes_used_{0};
     char name_bytes_[kNameBytes];
-    pthread_mutex_t events_lock_ = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_t sizes_lock_ = PTHREAD_MUTEX_INITIALIZER;
+    Lock events_lock_{Rank::recorded_events};
+    Lock sizes_lock_{Rank::recorded_sizes};
     AllocationSizes sizes_;
     std::atomic<uint32_t> leaving_{0}, done_{0};
 
