@@ -47,3 +47,17 @@ def test_paths_that_a_page_names_are_in_the_tree(page: Path) -> None:
 def test_make_targets_that_a_page_names_exist(page: Path) -> None:
     known = set(re.findall(r"^([a-z0-9-]+):", (TREE / "Makefile").read_text(), re.MULTILINE))
     assert set(TARGET.findall(page.read_text())) - known == set()
+
+
+def test_the_defaults_of_knobs_are_those_of_the_code() -> None:
+    code = (TREE / "native" / "admission" / "knobs.h").read_text()
+    defaults = {
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): int(value)
+        for name, value in re.findall(r"kDefault(\w+) = (\d+);", code)
+    }
+    named = 0
+    for page in PAGES:
+        for knob, value, unit in re.findall(r"`(\w+_[um]s)` \((\d+)( ms)?\)", page.read_text()):
+            assert int(value) * (1000 if unit and knob.endswith("_us") else 1) == defaults[knob], (page, knob)
+            named += 1
+    assert named >= 4
