@@ -18,6 +18,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "admission/admission.h"
+
 namespace admission {
 
 constexpr uint64_t kDrainNs = 100000000;
@@ -26,6 +28,17 @@ constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRound
 constexpr uint64_t kWorthSwitches = 5;         // a shorter turn does not end at the first gap
 constexpr uint64_t kLongestGapNs = 100000;     // for which the GPU may idle although another tenant is ready
 constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
+
+// The classes whose tenants take turns with one of `tenant_class`; none where it takes no turns.
+struct Classes {
+    uint32_t first, last;
+    bool have(uint32_t tenant_class) const { return first <= tenant_class && tenant_class <= last; }
+};
+inline Classes equals_of(uint32_t rule, uint32_t tenant_class) {
+    if (rule == fair) return {kProduction, kOpportunistic};
+    if (is_gated(rule, tenant_class)) return {tenant_class, tenant_class};
+    return {1, 0};
+}
 
 struct Equal {
     uint64_t turn_key_ns;  // executed, divided by weight
@@ -70,16 +83,5 @@ inline bool is_over(const Turn& turn) {
     return turn.executed_ns >= kWorthSwitches * turn.switch_ns ||
            turn.empty_ns >= std::min(turn.switch_ns, kLongestGapNs);
 }
-
-// The key of a tenant that is ready again. `reached`: the most that the least key of the ready tenants has been. So the
-// tenant claims nothing of what others executed while it had nothing to run. If it is ahead, it stays ahead: bounding
-// that by the least key of the tenants with work would let off a tenant that pauses for a moment, and one such tenant
-// kept all keys down.
-inline uint64_t key_when_ready(uint64_t key_ns, uint64_t reached_ns) { return std::max(key_ns, reached_ns); }
-
-// What a turn adds at least to its tenant's key, at a weight of 1, however little is executed in it: it is added when
-// the turn begins, and this much of the executed time is not charged again. Without it, tenants that run empty at once
-// would pass the GPU to each other all the time, as those that have executed least.
-inline uint64_t least_charge_ns(uint64_t switch_ns) { return kWorthSwitches * switch_ns; }
 
 }  // namespace admission

@@ -77,7 +77,6 @@ void Gpu::run_alone(double until) {
         }
         if (pauses) {
             see_pause(t, ready - now);
-            t.turn_empty_us += ready - now;
             if (active_ && !is_copy(t.kind)) {
                 gpu_.busy_us += now - active_since_us_;
                 active_since_us_ = ready;

@@ -35,14 +35,13 @@ void Gpu::go_busy(Tenant& t) {
     ++t.figures.bursts;
     with_work_.push_back(t.number);
     catch_up(t);
+    claim(t);
     refresh_gates();
 }
 
 void Gpu::go_idle(Tenant& t) {
     charge(t);
-    if (is_gated(t) && rounds_[round_of(t)].ready <= 1)
-        reached_us_[round_of(t)] = std::max(reached_us_[round_of(t)], t.turn_key_us);
-    t.busy = t.holds_turn = t.seen_on = false;
+    t.busy = t.holds_turn = t.seen_on = t.seen_ready = false;
     t.waits_since_us = never;
     with_work_.erase(std::find(with_work_.begin(), with_work_.end(), t.number));
     refresh_gates();
@@ -125,6 +124,7 @@ void Gpu::refresh_gates() {
         for (uint32_t below = t.job->tenant_class + 1; below < 4 && !t.knobs.tolerant; ++below)
             busy_above[below] = true;
     }
+    forgo_turns();
     look_at_rounds();
     end_turns();
     look_at_rounds();

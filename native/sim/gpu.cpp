@@ -179,7 +179,6 @@ void Gpu::alarm(Tenant& t) {
 
 void Gpu::reach(Tenant& t) {
     if (!t.passed && now_ > t.empty_us) see_pause(t, now_ - t.empty_us);
-    if (!t.passed && !is_host_copy(t.kind)) t.turn_empty_us += now_ - t.kernel_end_us;
     t.ready_us = t.idle_us = never;
     timers_.set(t.number, never);
     t.in_request = true;

@@ -125,7 +125,6 @@ class Gpu {
     struct Round {
         uint32_t first = Timers::nobody;  // of those that are ready
         uint32_t ready = 0, on = 0;
-        double least_us = never;                                 // of their keys
         uint32_t some_on[2] = {Timers::nobody, Timers::nobody};  // two that others have to wait for
     };
 
@@ -157,10 +156,9 @@ class Gpu {
         Gate gate, link_gate;  // of kernels and graphs; of copies to and from the host, which take no turns
         double ready_us = never, idle_us = never, empty_us = 0;
         double arrived_us = 0, service_us = 0, next_arrival_us = never;
-        double charged_us = 0, turn_key_us = 0;
+        double charged_us = 0;
+        uint64_t turn_key_ns = 0, keyed_ns = 0;  // the latter: executed, as far as the key knows
         double charged_executed_us = 0, copied_us = 0, charged_copied_us = 0;
-        double prepaid_us = 0;  // of what it will execute in its turn, already charged
-        double turn_empty_us = 0;
         double turn_us = 0;   // executed in its present turn
         double drain_us = 0;  // how long it has been on since the turn ended
         double kernel_end_us = 0;
@@ -259,6 +257,8 @@ class Gpu {
     // turns.cpp: GPU time, and whose turn it is among equals
     void charge(Tenant& t);
     void catch_up(Tenant& t);
+    void claim(Tenant& t);
+    void forgo_turns();
     double switch_us() const { return machine_.interference.drain_us + machine_.interference.open_us; }
     bool is_empty_for_good(const Tenant& t) const;
     double turn_outlasts_us(const Tenant& t) const;
@@ -307,7 +307,6 @@ class Gpu {
 
     std::vector<uint32_t> with_work_;
     Round rounds_[4];
-    double reached_us_[4] = {};  // the key that all who were ready have reached; it only grows
     bool is_contended_ = false;  // two that take turns with each other have work
     std::vector<uint32_t> asking_;
     std::vector<uint32_t> kernels_;                          // tenants with a kernel on the device

@@ -3,7 +3,9 @@
 #include "admission/turns.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "admission/turn_keys.h"
 #include "sim/gpu.h"
 
 namespace sim {
@@ -13,6 +15,8 @@ namespace {
 constexpr double kTurnPrecision = 0.01;  // of a turn: how exactly its end is met
 
 uint64_t ns(double us) { return static_cast<uint64_t>(std::max(us, 0.0) * 1000); }
+
+uint32_t weight_of(const Job& job) { return static_cast<uint32_t>(std::lround(job.weight * 1000)); }
 
 }  // namespace
 
@@ -39,9 +43,9 @@ void Gpu::charge(Tenant& t) {
                        static_cast<float>(used), static_cast<float>(t.figures.work_us - t.floor_work_us));
     t.floor_work_us = t.figures.work_us;
     t.figures.used_us += used;
-    double prepaid = std::min(t.prepaid_us, executed);
-    t.prepaid_us -= prepaid;
-    t.turn_key_us += (executed - prepaid) / t.job->weight;
+    uint64_t executed_ns = ns(t.figures.executed_us);
+    t.turn_key_ns += admission::charged_ns(executed_ns - t.keyed_ns, weight_of(*t.job));
+    t.keyed_ns = executed_ns;
     t.turn_us += executed;
     if (t.holds_turn || !t.seen_on)
         t.drain_us = 0;
@@ -50,21 +54,42 @@ void Gpu::charge(Tenant& t) {
 }
 
 bool Gpu::share_turns(const Tenant& a, const Tenant& b) const {
-    return is_gated(a) && is_gated(b) && round_of(a) == round_of(b);
+    return admission::equals_of(knobs.rule, a.job->tenant_class).have(b.job->tenant_class);
 }
 
-// A tenant that had nothing to run comes back without a claim to what the others have executed meanwhile.
+// For a tenant that has got work.
 void Gpu::catch_up(Tenant& t) {
-    double least = never;
+    uint64_t least = admission::kNoKey;
     for (uint32_t i : with_work_) {
         Tenant& other = tenants_[i];
-        if (other.number == t.number || !share_turns(t, other)) continue;
+        if (i == t.number || !share_turns(t, other)) continue;
         charge(other);
-        if (is_ready(other)) least = std::min(least, other.turn_key_us);
+        least = std::min(least, other.turn_key_ns);
     }
-    double& reached = reached_us_[round_of(t)];
-    if (least != never) reached = std::max(reached, least);
-    t.turn_key_us = static_cast<double>(admission::key_when_ready(ns(t.turn_key_us), ns(reached))) / 1000;
+    t.turn_key_ns = admission::key_with_work(t.turn_key_ns, least);
+}
+
+// For a tenant that is ready again.
+void Gpu::claim(Tenant& t) {
+    uint64_t most = 0;
+    for (const Tenant& other : tenants_) {
+        bool uses = other.state != State::away && other.state != State::gone && other.figures.bursts > 0;
+        if (uses && other.number != t.number && share_turns(t, other)) most = std::max(most, other.turn_key_ns);
+    }
+    t.turn_key_ns = admission::key_when_ready(t.turn_key_ns, most);
+}
+
+// For the tenants whose streams have run empty.
+void Gpu::forgo_turns() {
+    for (uint32_t i : with_work_) {
+        Tenant& t = tenants_[i];
+        if (!t.seen_ready || is_barred(t) || is_ready(t)) continue;
+        uint64_t least = admission::kNoKey;
+        for (uint32_t other : with_work_)
+            if (other != i && share_turns(t, tenants_[other]) && is_ready(tenants_[other]))
+                least = std::min(least, tenants_[other].turn_key_ns);
+        t.turn_key_ns = admission::key_when_empty(t.turn_key_ns, least);
+    }
 }
 
 // ---- whose turn it is -----------------------------------------------------------------------------------------------
@@ -93,7 +118,7 @@ bool Gpu::is_empty_for_good(const Tenant& t) const { return now_ >= t.kernel_end
 // When that will be so.
 double Gpu::turn_outlasts_us(const Tenant& t) const {
     bool was_worth_it = admission::is_over({ns(t.turn_us), UINT64_MAX, ns(switch_us()), true, 0});
-    double gap_us = static_cast<double>(std::min(ns(switch_us()), admission::kLongestGapNs)) / 1000 - t.turn_empty_us;
+    double gap_us = static_cast<double>(std::min(ns(switch_us()), admission::kLongestGapNs)) / 1000;
     double seen_after_us = machine_.interference.watch_us / 2;  // in the mean
     return was_worth_it ? seen_after_us : std::max(gap_us, seen_after_us);
 }
@@ -102,7 +127,7 @@ double Gpu::turn_outlasts_us(const Tenant& t) const {
 // drained.
 admission::Equal Gpu::as_equal(const Tenant& t) const {
     bool is_overdue = t.below_floor || ns(t.drain_us) >= admission::kDrainNs;
-    return {ns(t.turn_key_us), t.number, is_ready(t), t.holds_turn, is_on(t), is_overdue};
+    return {t.turn_key_ns, t.number, is_ready(t), t.holds_turn, is_on(t), is_overdue};
 }
 
 void Gpu::end_turns() {
@@ -134,10 +159,7 @@ void Gpu::look_at_rounds() {
         ++round.ready;
         bool wins = round.first == Timers::nobody || admission::goes_before(equal, as_equal(tenants_[round.first]));
         if (wins) round.first = i;
-        round.least_us = std::min(round.least_us, t.turn_key_us);
     }
-    for (int i = 0; i < 4; ++i)
-        if (rounds_[i].ready) reached_us_[i] = std::max(reached_us_[i], rounds_[i].least_us);
 }
 
 bool Gpu::may_start(const Tenant& t, const Round& round) const {
@@ -155,9 +177,7 @@ void Gpu::take_turn(Tenant& t) {
     t.waits_since_us = never;
     if (t.holds_turn) return;
     t.holds_turn = true;
-    t.turn_us = t.turn_empty_us = 0;
-    t.prepaid_us = static_cast<double>(admission::least_charge_ns(ns(switch_us()))) / 1000;
-    t.turn_key_us += t.prepaid_us / t.job->weight;
+    t.turn_us = 0;
 }
 
 // When something about turns may change because of this tenant, though nothing happens.
@@ -176,7 +196,7 @@ void Gpu::note_turn(Tenant& t) {
     if (!is_contended_ || !t.busy || !is_gated(t)) return;
     bool on = is_on(t), ready = is_ready(t);
     if (on == t.seen_on && ready == t.seen_ready) return;
-    if (ready && !t.seen_ready) catch_up(t);
+    if (ready && !t.seen_ready) claim(t);
     refresh_gates();
 }
 

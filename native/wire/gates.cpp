@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "admission/turn_keys.h"
 #include "wire/attached.h"
 #include "wire/border.h"
 #include "wire/clock.h"
@@ -18,8 +19,6 @@ namespace wire {
 namespace {
 
 constexpr int kMostTries = 100;
-// How far a tenant's turn key may be ahead of its equals' when it comes back, and behind: in GPU time of weight 1.
-constexpr uint64_t kLargestDebtNs = 20000000, kLargestClaimNs = 50000000;
 
 uint32_t rule_of(Segment& segment) { return rule_of(segment.header); }
 
@@ -42,20 +41,13 @@ void for_each_in(Segment& segment, uint32_t first, uint32_t last, Do&& act) {
 
 bool uses(const Slot& slot, int gpu) { return is_live(slot) && slot.gpus[gpu].figures.bursts.load(); }
 
-// The classes whose tenants share turns with one of `tenant_class`; none where it takes no turns.
-struct Classes {
-    uint32_t first, last;
-};
-Classes equals_of(uint32_t rule, uint32_t tenant_class) {
-    if (rule == admission::fair) return {0, kClasses - 1};
-    if (rule == admission::strict && tenant_class != production) return {tenant_class, tenant_class};
-    return {1, 0};
-}
+using admission::Classes;
+using admission::equals_of;
 
-// By a controller or its rate: it cannot use a turn, so it keeps none from its equals.
 bool is_barred(const Slot& slot, int gpu) {
     const OnGpu& here = slot.gpus[gpu];
-    return !here.below_floor.load() && (here.over_rate.load() || holds_until(here.shut_until_ns, now_ns()));
+    return admission::is_barred(holds_until(here.shut_until_ns, now_ns()), here.over_rate.load() != 0,
+                                here.below_floor.load() != 0);
 }
 
 // A tenant that is below its floor runs beside the holder of the turn, and nobody waits for it.
@@ -80,10 +72,10 @@ bool has_turn(Segment& segment, int index, int gpu) {
     });
 }
 
-// Of its equals that are ready; UINT64_MAX: none is.
+// Of its equals that are ready.
 uint64_t least_ready_key(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
-    uint64_t least = UINT64_MAX;
+    uint64_t least = admission::kNoKey;
     for_each_in(segment, equals.first, equals.last, [&](int other) {
         if (other == index) return;
         admission::Equal one = as_equal(segment, other, gpu);
@@ -94,14 +86,19 @@ uint64_t least_ready_key(Segment& segment, int index, int gpu) {
 
 // Of its equals, at work or not.
 uint64_t largest_key(Segment& segment, int index, int gpu) {
-    constexpr uint64_t kGarbage = uint64_t{1} << 62;
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     uint64_t most = 0;
     for_each_in(segment, equals.first, equals.last, [&](int other) {
         uint64_t key = segment.slot(other).gpus[gpu].turn_key.load();
-        if (other != index && uses(segment.slot(other), gpu) && key < kGarbage) most = std::max(most, key);
+        if (other != index && uses(segment.slot(other), gpu) && key < admission::kLargestKey)
+            most = std::max(most, key);
     });
     return most;
+}
+
+// Most often it stays, and then nothing that was charged meanwhile is lost.
+void raise_key(OnGpu& here, uint64_t key) {
+    if (here.turn_key.load() < key) here.turn_key.store(key);
 }
 
 // Its watcher may sleep there.
@@ -161,14 +158,14 @@ admission::Standing standing(Segment& segment, int index, int gpu) {
 
 void catch_up(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
-    uint64_t least = UINT64_MAX;
+    uint64_t least = admission::kNoKey;
     for_each_in(segment, equals.first, equals.last, [&](int other) {
         if (other != index && has_work(segment, other, gpu))
             least = std::min(least, segment.slot(other).gpus[gpu].turn_key.load());
     });
-    if (least == UINT64_MAX) return;
     Count& key = segment.slot(index).gpus[gpu].turn_key;
-    key.store(std::clamp(key.load(), least, least + kLargestDebtNs));
+    uint64_t before = key.load(), after = admission::key_with_work(before, least);
+    if (after != before) key.store(after);
 }
 
 void go_busy(Segment& segment, int index, int gpu) {
@@ -201,11 +198,7 @@ void go_ready(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(slot));
     here.ready.store(1);
     FAULT_POINT();
-    // The tenant has no claim to what it could not use while it was empty: no key is ever far behind another's,
-    // whichever tenants have work at the moment, so that nobody waits for long.
-    uint64_t most = largest_key(segment, index, gpu);
-    if (most > kLargestClaimNs && here.turn_key.load() < most - kLargestClaimNs)
-        here.turn_key.store(most - kLargestClaimNs);
+    raise_key(here, admission::key_when_ready(here.turn_key.load(), largest_key(segment, index, gpu)));
     if (refresh_gate(segment, index, gpu) || is_shared(segment)) return;
     // A tenant that is on may have run empty since it last looked.
     for_each_in(segment, equals.first, equals.last, [&](int other) {
@@ -234,8 +227,7 @@ void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran
 
 void forgo_turn(Segment& segment, int index, int gpu) {
     OnGpu& here = segment.slot(index).gpus[gpu];
-    uint64_t least = least_ready_key(segment, index, gpu);
-    if (least != UINT64_MAX && here.turn_key.load() <= least) here.turn_key.store(least + 1);
+    raise_key(here, admission::key_when_empty(here.turn_key.load(), least_ready_key(segment, index, gpu)));
     here.holds_turn.store(0);
     FAULT_POINT();
     here.ready.store(0);
@@ -315,10 +307,9 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
 void charge(Segment& segment, int index, int gpu, uint64_t ns) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
-    uint32_t weight = weight_of(slot);
     here.used_ns.fetch_add(ns, std::memory_order_relaxed);
     if (admission::is_gated(rule_of(segment), class_of(slot)))
-        here.turn_key.fetch_add(ns * 1000 / weight, std::memory_order_relaxed);
+        here.turn_key.fetch_add(admission::charged_ns(ns, weight_of(slot)), std::memory_order_relaxed);
 }
 
 }  // namespace wire

@@ -51,8 +51,7 @@ void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran
 bool is_equal_on(Segment& segment, int index, int gpu);
 // How many of its equals are ready, with itself; 0: no other is.
 uint32_t ready_equals(Segment& segment, int index, int gpu);
-// Brings a tenant's turn key to those of its equals. A tenant that was idle, or comes from another class or rule, has
-// neither a claim to the time that the others have used meanwhile, nor a debt from when it had the GPU to itself.
+// Brings a tenant's turn key to those of its equals that have work (admission/turn_keys.h).
 void catch_up(Segment& segment, int index, int gpu);
 // Charges GPU time to a tenant, for its turn among equals.
 void charge(Segment& segment, int index, int gpu, uint64_t ns);
