@@ -1,5 +1,7 @@
 """Nothing that is built on something is needed by it: no cycle of includes in native/, none of imports in src/.
 
+The rooms of native/ are as docs/architecture.md draws them.
+
 A header and the source of the same name are one room. Of Python, what is imported when a module is: imports inside
 functions and under TYPE_CHECKING do not count, nor that a submodule's import runs its package's `__init__` first.
 """
@@ -127,6 +129,33 @@ def test_no_room_of_native_includes_what_includes_it() -> None:
 
 def test_no_module_imports_what_imports_it() -> None:
     assert cycles(modules_of_python()) == []
+
+
+def folders_of(graph: Graph) -> Graph:
+    folders: Graph = {}
+    for room, needs in graph.items():
+        folders.setdefault(folder_of(room), set()).update(map(folder_of, needs))
+    return without_loops(folders)
+
+
+def folder_of(room: str) -> str:
+    return room.partition("/")[0]
+
+
+def drawn() -> Graph:
+    """The drawing in docs/architecture.md: a line has one room, or two with an arrow between them."""
+    page = (TREE / "docs" / "architecture.md").read_text()
+    drawing = page.partition("```mermaid\ngraph TD\n")[2].partition("```")[0]
+    graph: Graph = {}
+    for line in drawing.splitlines():
+        room, _, needed = line.partition("-->")
+        graph.setdefault(room.strip(), set()).update({needed.strip()} - {""})
+        graph.setdefault(needed.strip() or room.strip(), set())
+    return graph
+
+
+def test_the_drawing_of_the_rooms_is_what_they_include() -> None:
+    assert drawn() == folders_of(rooms_of_native())
 
 
 def test_a_cycle_is_named() -> None:
