@@ -58,7 +58,7 @@ def test_only_the_processes_of_one_run_share_a_limit(tmp_path: Path) -> None:
     written = Written()
     # The first two were not started by `run`: each is by itself.
     for pid, run in ((1, 0), (2, 0), (3, 7), (4, 7), (5, 8)):
-        written.tenant(pid, pid=pid).tenant[:] = bytes([run] * 16)
+        written.tenant(pid, pid=pid).run_id[:] = bytes([run] * 16)
     path = written.to(tmp_path / "segment")
     assert [ctl.others_of_its_run(path, pid) for pid in range(1, 7)] == [[], [], [4], [3], [], []]
 

@@ -20,7 +20,7 @@ from cotenant.launch import driver
 if TYPE_CHECKING:
     from tests.conftest import Run
 
-SETTINGS = {"COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_TENANT", "LD_PRELOAD"}
+SETTINGS = {"COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_RUN_ID", "LD_PRELOAD"}
 Obstacle = Callable[[dict[str, str], Path], dict[str, str]]
 COTENANT = [sys.executable, "-m", "cotenant"]
 
@@ -97,8 +97,8 @@ def test_a_tenant_is_told_driver_segment_class_and_run(
     assert seen[0]["COTENANT_SEGMENT"] == env["COTENANT_SEGMENT"]
     assert seen[0]["COTENANT_CLASS"] == "standard"
     assert seen[0]["LD_PRELOAD"] == str(stand_ins / "shim" / "libcuda.so.1")
-    assert all(re.fullmatch("[0-9a-f]{32}", one["COTENANT_TENANT"]) for one in seen)
-    assert seen[0]["COTENANT_TENANT"] != seen[1]["COTENANT_TENANT"]
+    assert all(re.fullmatch("[0-9a-f]{32}", one["COTENANT_RUN_ID"]) for one in seen)
+    assert seen[0]["COTENANT_RUN_ID"] != seen[1]["COTENANT_RUN_ID"]
 
 
 def test_the_segment_is_made_and_then_kept(cotenant: Run, env: dict[str, str]) -> None:
@@ -171,13 +171,13 @@ def test_a_missing_interpreter_is_127(cotenant: Run, env: dict[str, str], tmp_pa
 def test_an_inner_run_replaces_the_outers_settings(
     cotenant: Run, env: dict[str, str], stand_ins: Path, tmp_path: Path
 ) -> None:
-    inner = f"echo OUTER=$COTENANT_TENANT; exec {' '.join(COTENANT)} run --class opportunistic --segment {tmp_path}/in"
+    inner = f"echo OUTER=$COTENANT_RUN_ID; exec {' '.join(COTENANT)} run --class opportunistic --segment {tmp_path}/in"
     done = cotenant("run", "--class", "production", "--", "sh", "-c", f"{inner} -- env", env=env)
     seen = environment_in(done.stdout)
     assert seen["LD_PRELOAD"] == str(stand_ins / "shim" / "libcuda.so.1")
     assert seen["COTENANT_CLASS"] == "opportunistic"
     assert seen["COTENANT_SEGMENT"] == f"{tmp_path}/in"
-    assert seen["COTENANT_TENANT"] != seen["OUTER"]
+    assert seen["COTENANT_RUN_ID"] != seen["OUTER"]
     assert done.stderr == ""
 
 

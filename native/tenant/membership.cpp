@@ -114,12 +114,12 @@ void Membership::introduce() {
     terms_.weight = std::max(thousandths_from_environment("COTENANT_WEIGHT", 1000), 1u);
     terms_.slowdown = thousandths_from_environment("COTENANT_SLOWDOWN", 0);
     terms_.floor = thousandths_from_environment("COTENANT_FLOOR", 0);
-    tenant_from_environment(terms_.run);
+    run_id_from_environment(terms_.run_id);
     read_program_name(terms_.name, sizeof terms_.name);
     slot_->weight.store(terms_.weight);
     slot_->slowdown.store(terms_.slowdown);
     slot_->floor.store(terms_.floor);
-    memcpy(slot_->tenant, terms_.run, sizeof terms_.run);
+    memcpy(slot_->run_id, terms_.run_id, sizeof terms_.run_id);
     memcpy(slot_->name, terms_.name, sizeof terms_.name);
     // The context that brought us here has its channels already.
     slot_->time_slice_us.store(time_slice().granted_us);

@@ -151,7 +151,7 @@ class Membership {
     // What this tenant says of itself in its slot, kept here: it writes it again where somebody has overwritten it.
     struct Terms {
         uint32_t tenant_class = wire::standard, weight = 1000, slowdown = 0, floor = 0;
-        uint8_t run[16] = {};
+        uint8_t run_id[16] = {};
         char name[sizeof wire::Slot::name] = {};
     };
 

@@ -40,8 +40,8 @@ const char* segment_from_environment() {
     return path && *path ? path : wire::default_shared_segment();
 }
 
-void tenant_from_environment(uint8_t out[16]) {
-    const char* text = getenv("COTENANT_TENANT");
+void run_id_from_environment(uint8_t out[16]) {
+    const char* text = getenv("COTENANT_RUN_ID");
     if (!text || strlen(text) != 32) return;
     for (int i = 0; i < 16; ++i) {
         unsigned int byte = 0;

@@ -20,7 +20,7 @@ float cut_cost_from_environment();
 // COTENANT_SEGMENT or, where it says nothing, the administrator's; null: neither.
 const char* segment_from_environment();
 
-// COTENANT_TENANT: 32 hexadecimal digits. Left as it is where it says nothing.
-void tenant_from_environment(uint8_t out[16]);
+// COTENANT_RUN_ID: 32 hexadecimal digits. Left as it is where it says nothing.
+void run_id_from_environment(uint8_t out[16]);
 
 }  // namespace tenant

@@ -105,7 +105,8 @@ void Membership::mend_slot() {
     put(slot_->weight, terms_.weight);
     put(slot_->slowdown, terms_.slowdown);
     put(slot_->floor, terms_.floor);
-    if (memcmp(slot_->tenant, terms_.run, sizeof terms_.run) != 0) memcpy(slot_->tenant, terms_.run, sizeof terms_.run);
+    if (memcmp(slot_->run_id, terms_.run_id, sizeof terms_.run_id) != 0)
+        memcpy(slot_->run_id, terms_.run_id, sizeof terms_.run_id);
     if (memcmp(slot_->name, terms_.name, sizeof terms_.name) != 0) memcpy(slot_->name, terms_.name, sizeof terms_.name);
     if (slot_->tenant_class.load() != terms_.tenant_class)
         wire::join_class(*segment_, index_, static_cast<wire::Class>(terms_.tenant_class));

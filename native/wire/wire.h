@@ -37,7 +37,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kVersion = 6;
 constexpr size_t kSmallestPage = 4096;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -172,7 +172,7 @@ struct Slot {
     Flag tenant_class;
     Flag weight;              // thousandths
     Count unknown_functions;  // names that the driver knew and we did not, handed out uncounted
-    uint8_t tenant[16];       // the `run` it belongs to
+    uint8_t run_id[16];       // of the `cotenant run` that it belongs to
     char name[64];            // of the program, zero-terminated
     Count heartbeat_ns;       // CLOCK_MONOTONIC; a busy owner that is stopped lets it go stale
     Flag time_slice_us;       // that the hardware gives it; 0: not known
@@ -184,7 +184,7 @@ struct Slot {
     struct Asked {
         Flag tenant_class, weight, slowdown, floor, time_slice_us;
     } asked;
-    Count memory_limit;  // on each GPU for all processes of its `tenant` together (tenant/memory/quota.h); 0: none
+    Count memory_limit;  // on each GPU for all processes of its run together (tenant/memory/quota.h); 0: none
     Count host_bytes;    // of its GPU memory that lies in host memory now
     Count asked_memory;  // 1 + the limit that somebody asks it to take; its owner takes it and sets 0
     // Whether its memory is on the GPU, for one whose memory can move (native/tenant/memory/mover.h).

@@ -185,7 +185,7 @@ FIGURES = (
     *at(
         Width.wide,
         on_gpu("uuid", "", "The GPU's UUID."),
-        of_tenant("run_id", "", "Its `cotenant run`: the same for all processes of one.", "tenant"),
+        of_tenant("run_id", "", "Its `cotenant run`: the same for all processes of one."),
         of_tenant("uid", "number", "Its user."),
         of_tenant("time_slice_us", "us", "Its slice of the hardware; 0: not known.", heading="slice_us"),
         on_gpu("in_flight_us", "us", "Work that is queued behind its gates and not known to be done."),

@@ -279,7 +279,7 @@ def test_run_starts_one_daemon_apart_from_the_job(env: dict[str, str]) -> None:
         assert os.readlink(about / "cwd") == "/"
         assert {os.readlink(about / "fd" / str(number)) for number in range(3)} == {os.devnull}
         variables = (about / "environ").read_bytes()
-        assert b"LD_PRELOAD" not in variables and b"COTENANT_TENANT" not in variables
+        assert b"LD_PRELOAD" not in variables and b"COTENANT_RUN_ID" not in variables
         assert (Path("/proc") / str(job.pid) / "task" / str(job.pid) / "children").read_text() == ""
         # AND WHEN the job has ended, THEN it ends by itself, and leaves nothing but the segment
         assert somebody_under(path)

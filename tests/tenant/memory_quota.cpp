@@ -31,7 +31,7 @@ namespace {
 wire::Slot& join(wire::Segment& segment, uint8_t run) {
     int index = wire::take_slot(segment);
     REQUIRE(index >= 0);
-    memset(segment.slot(index).tenant, run, 16);
+    memset(segment.slot(index).run_id, run, 16);
     wire::join_class(segment, index, wire::standard);
     return segment.slot(index);
 }
@@ -134,7 +134,7 @@ void family(wire::Segment& segment) {
     REQUIRE(tenant::take_memory(segment, a, 1, 1000, kLimit));
     REQUIRE(tenant::take_memory(segment, b, 0, 5000, tenant::kNoLimit));
     REQUIRE(!tenant::take_memory(segment, stranger, 0, UINT64_MAX, kLimit));
-    REQUIRE(tenant::process_of(segment, a.tenant, &a) == &b && !tenant::process_of(segment, alone.tenant, &alone));
+    REQUIRE(tenant::process_of(segment, a.run_id, &a) == &b && !tenant::process_of(segment, alone.run_id, &alone));
     b.memory_limit.store(5);
     REQUIRE(tenant::memory_limit(b, 100) == 5 && tenant::memory_limit(a, 100) == tenant::kNoLimit);
 }
@@ -148,7 +148,7 @@ void garbage(wire::Segment& segment) {
         REQUIRE(tenant::take_memory(segment, a, 0, 900, kLimit, none, kTotal));
         REQUIRE(!tenant::take_memory(segment, a, 0, 101, kLimit, none, kTotal));
         REQUIRE(tenant::memory_used(segment, a, 0, kTotal) == 900);
-        REQUIRE(tenant::memory_used(segment, a.tenant, 0, kTotal) == 900);
+        REQUIRE(tenant::memory_used(segment, a.run_id, 0, kTotal) == 900);
         REQUIRE(tenant::memory_used_by_user(segment, 0, kTotal) == 900);
         tenant::give_memory(a, 0, 900);
     }

@@ -52,12 +52,12 @@ Allowance allowance(const uint8_t uuid[16], uint64_t total) {
     }
     uint64_t said = parse_memory_limit(getenv("COTENANT_MEMORY"));
     wire::Segment* segment = segment_of_others();
-    uint8_t tenant[16] = {};
-    tenant_from_environment(tenant);
-    wire::Slot* process = segment ? process_of(*segment, tenant, nullptr) : nullptr;
+    uint8_t run_id[16] = {};
+    run_id_from_environment(run_id);
+    wire::Slot* process = segment ? process_of(*segment, run_id, nullptr) : nullptr;
     if (!process) return {limit_in_bytes(said, total), 0};
     int gpu = known_gpu(*segment, uuid);
-    return {memory_limit(*process, total), gpu < 0 ? 0 : memory_used(*segment, tenant, gpu, total)};
+    return {memory_limit(*process, total), gpu < 0 ? 0 : memory_used(*segment, run_id, gpu, total)};
 }
 
 }  // namespace

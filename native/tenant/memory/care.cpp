@@ -51,7 +51,7 @@ bool measure(Membership& membership, int gpu, When when) {
 // The limit that this tenant has by now, or that COTENANT_MEMORY says.
 void begin(wire::Segment& segment, wire::Slot& slot) {
     // What `cotenant ctl` has set holds for processes that come later, too.
-    wire::Slot* other = process_of(segment, slot.tenant, &slot);
+    wire::Slot* other = process_of(segment, slot.run_id, &slot);
     uint64_t limit;
     if (!other || !read_memory_limit(*other, &limit)) limit = parse_memory_limit(getenv("COTENANT_MEMORY"));
     own_quota(slot, limit);

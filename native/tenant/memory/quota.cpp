@@ -15,9 +15,9 @@ namespace tenant {
 
 namespace {
 
-bool is_nobody(const uint8_t tenant[16]) {
+bool is_no_run(const uint8_t run_id[16]) {
     for (int i = 0; i < 16; ++i)
-        if (tenant[i]) return false;
+        if (run_id[i]) return false;
     return true;
 }
 
@@ -53,9 +53,9 @@ void for_each_live(wire::Segment& segment, Do&& act) {
 }
 
 template <class Do>
-void for_each_process(wire::Segment& segment, const uint8_t tenant[16], Do&& act) {
+void for_each_process(wire::Segment& segment, const uint8_t run_id[16], Do&& act) {
     for_each_live(segment, [&](wire::Slot& slot) {
-        if (memcmp(slot.tenant, tenant, sizeof slot.tenant) == 0) act(slot);
+        if (memcmp(slot.run_id, run_id, sizeof slot.run_id) == 0) act(slot);
     });
 }
 
@@ -74,26 +74,26 @@ uint64_t limit_in_bytes(uint64_t limit, uint64_t total) {
 
 uint64_t memory_limit(const wire::Slot& slot, uint64_t total) { return limit_in_bytes(limit_of(slot), total); }
 
-uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu, uint64_t total) {
+uint64_t memory_used(wire::Segment& segment, const uint8_t run_id[16], int gpu, uint64_t total) {
     uint64_t used = 0;
-    for_each_process(segment, tenant, [&](wire::Slot& slot) { used += bytes_of(slot, gpu, total); });
+    for_each_process(segment, run_id, [&](wire::Slot& slot) { used += bytes_of(slot, gpu, total); });
     return used;
 }
 
 uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total) {
     uint64_t used = bytes_of(slot, gpu, total);
     // Whoever was not started by `run` is a tenant by itself.
-    if (is_nobody(slot.tenant)) return used;
-    for_each_process(segment, slot.tenant, [&](wire::Slot& other) {
+    if (is_no_run(slot.run_id)) return used;
+    for_each_process(segment, slot.run_id, [&](wire::Slot& other) {
         if (&other != &slot) used += bytes_of(other, gpu, total);
     });
     return used;
 }
 
-wire::Slot* process_of(wire::Segment& segment, const uint8_t tenant[16], const wire::Slot* but) {
+wire::Slot* process_of(wire::Segment& segment, const uint8_t run_id[16], const wire::Slot* but) {
     wire::Slot* found = nullptr;
-    if (is_nobody(tenant)) return nullptr;
-    for_each_process(segment, tenant, [&](wire::Slot& slot) {
+    if (is_no_run(run_id)) return nullptr;
+    for_each_process(segment, run_id, [&](wire::Slot& slot) {
         if (&slot != but) found = &slot;
     });
     return found;

@@ -27,7 +27,7 @@ inline uint64_t credible(uint64_t bytes, uint64_t total) { return total && bytes
 
 // What the tenant of this slot has taken on a GPU with `total` bytes: its live processes together.
 uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total);
-uint64_t memory_used(wire::Segment& segment, const uint8_t tenant[16], int gpu, uint64_t total);
+uint64_t memory_used(wire::Segment& segment, const uint8_t run_id[16], int gpu, uint64_t total);
 // The limit that an administrator has set (wire/shared_segment.h) for all processes of this process's user together,
 // and what they have taken.
 uint64_t users_memory_limit(wire::Segment& segment, uint64_t total);
@@ -44,7 +44,7 @@ void mend_quota(wire::Slot& slot);
 // What another process of the run has in its slot, if it is good.
 bool read_memory_limit(const wire::Slot& slot, uint64_t* limit);
 // A live process of this tenant, other than `but`; null: none.
-wire::Slot* process_of(wire::Segment& segment, const uint8_t tenant[16], const wire::Slot* but);
+wire::Slot* process_of(wire::Segment& segment, const uint8_t run_id[16], const wire::Slot* but);
 
 // False: it would be over a limit, and nothing was taken. `total`: as above.
 bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t bytes, uint64_t limit,

@@ -258,8 +258,8 @@ def has_taken(tenant: segment.Tenant | None, pid: int, wanted: Mapping[str, int]
 def others_of_its_run(path: Path, pid: int) -> list[int]:
     tenants = segment.read(path).tenants
     own = segment.with_pid(pid, tenants)
-    run = own.tenant if own else NO_RUN
-    return [one.pid for one in tenants if one.tenant == run != NO_RUN and one.pid != pid]
+    run = own.run_id if own else NO_RUN
+    return [one.pid for one in tenants if one.run_id == run != NO_RUN and one.pid != pid]
 
 
 def tenant_of(path: Path, pid: int) -> segment.Tenant | None:

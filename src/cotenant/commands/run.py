@@ -174,7 +174,7 @@ def only_for_its_class(
         if value is None or allowed:
             return value
         if context.get_parameter_source(option) is click.core.ParameterSource.ENVIRONMENT and (
-            "COTENANT_TENANT" in os.environ
+            "COTENANT_RUN_ID" in os.environ
         ):
             return None
         raise Problem(problem, hint, USAGE)

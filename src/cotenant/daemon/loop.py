@@ -267,4 +267,4 @@ def is_under(path: Path, pid: int) -> bool:
     except OSError:
         return False
     mark = f"COTENANT_SEGMENT={path}".encode()
-    return mark in environment and any(one.startswith(b"COTENANT_TENANT=") for one in environment)
+    return mark in environment and any(one.startswith(b"COTENANT_RUN_ID=") for one in environment)

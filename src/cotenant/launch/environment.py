@@ -3,7 +3,7 @@
 COTENANT_DRIVER         the real driver's file
 COTENANT_SEGMENT        where the tenants meet
 COTENANT_CLASS
-COTENANT_TENANT         names the run: new for each, the same for all its processes
+COTENANT_RUN_ID         names the run: new for each, the same for all its processes
 COTENANT_WEIGHT, COTENANT_SLOWDOWN, COTENANT_FLOOR, COTENANT_MEMORY, COTENANT_OVERSUBSCRIBE    where they were given
 LD_PRELOAD              the interposer first
 PYTHONPATH              begins with a folder of ours where its memory can move (python_path.py)
@@ -26,7 +26,7 @@ PROMISES = (
     "COTENANT_MEMORY",
     "COTENANT_OVERSUBSCRIBE",
 )
-SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_TENANT", *PROMISES)
+SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_RUN_ID", *PROMISES)
 
 
 class NotShared(Exception):
@@ -71,7 +71,7 @@ def of_tenant(
         "COTENANT_DRIVER": str(driver_file),
         "COTENANT_SEGMENT": str(path),
         "COTENANT_CLASS": tenant_class,
-        "COTENANT_TENANT": os.urandom(16).hex(),
+        "COTENANT_RUN_ID": os.urandom(16).hex(),
         "LD_PRELOAD": preload.with_shim(inherited.get("LD_PRELOAD"), native_files.shim()),
     }
 

@@ -63,7 +63,7 @@ class Tenant:
     uid: int
     started: int
     program: str
-    tenant: str
+    run_id: str
     tenant_class: int
     unknown_functions: int
     time_slice_us: int  # that the hardware gives it; 0: not known
@@ -128,7 +128,7 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         uid=slot.uid,
         started=slot.started,
         program=printable(slot.name.decode(errors="replace")),
-        tenant=bytes(slot.tenant).hex(),
+        run_id=bytes(slot.run_id).hex(),
         tenant_class=slot.tenant_class,
         unknown_functions=slot.unknown_functions,
         export_tables=slot.export_tables,
