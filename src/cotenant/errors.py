@@ -40,7 +40,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def narrate(line: str) -> None:
-    """To stderr; where that is closed or full, to nobody."""
+    """To stderr; where that is closed or full, the line is lost."""
     if sys.stderr is not None:  # else print would take stdout
         with contextlib.suppress(OSError):
             print(terminal.lines(line), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`cotenant ctl`: changes a tenant while it runs, or the policy that looks after all of them.
+"""`cotenant ctl`: changes a tenant while it runs, or the policy and the memory knobs of all tenants.
 
 A request is written into the tenant's slot; the interposer inside the job takes it and puts it into effect.
 """
@@ -242,7 +242,7 @@ def check_against_rights(path: Path, pid: int, wanted: Mapping[str, int]) -> Non
     try:
         best = segment.open(path).best_class_of(pid)
     except (OSError, segment.BadSegment):
-        return  # as whoever writes the request will say
+        return  # writing the request will fail with the reason
     if wanted["tenant_class"] < best:
         hint = "`cotenant segment rights` gives more, if you are the administrator"
         raise Problem(f"tenant {pid} may be {classes.NAMES[best]} at most", hint)

@@ -56,7 +56,7 @@ def command(policy: str | None, linger: float, segment_file: Path | None) -> Non
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     if policy is not None:
         policy = choice.for_segment(policy)
-    # What is typed holds for the segment, as with `run --policy`; the variable only while nobody has named one.
+    # What is typed holds for the segment, as with `run --policy`; the variable only while no command has named one.
     source = click.get_current_context().get_parameter_source("policy")
     named = policy if source is click.core.ParameterSource.COMMANDLINE else None
     try:

@@ -209,7 +209,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress_of(policies: Sequence[str]) -> Iterator[Callable[[int, float], None]]:
-    """A bar on stderr, where somebody looks at it."""
+    """A bar on stderr, where that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda number, part: None
         return

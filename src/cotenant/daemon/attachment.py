@@ -100,7 +100,7 @@ class Attachment:
     @property
     def policy(self) -> str:
         name = bytes(self.header.policy).decode(errors="replace")
-        # What is executed here is named by root or by this very user, in nobody else's segment.
+        # Only root or this very user can name what is executed here: no other user's segment is read.
         is_file = os.sep in name or ".py" in name
         return "" if is_file and not segment.is_trusted(self.file) else name
 

@@ -70,7 +70,7 @@ class Clocks:
         self.readings: Mapping[
             int, Reading
         ] = {}  # the thread never changes it, but puts another in its place
-        self.asking_since_ns = 0  # 0: the thread waits for nobody
+        self.asking_since_ns = 0  # 0: the thread waits for no answer
         self.wanted, self.over = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self.work, name="clocks", daemon=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from cotenant.errors import Problem
 from cotenant.segment import open as open_segment
 
-CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: a planted pipe keeps nobody waiting
+CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # non-blocking: a planted pipe must not block us
 
 
 def beside(segment: Path, ending: str) -> Path:

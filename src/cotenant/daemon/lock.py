@@ -71,13 +71,13 @@ def identity(path: Path) -> bytes:
 
 
 def is_for_another(path: Path, file: int) -> bool:
-    """Whether a lock that somebody holds is for a segment that had this name before."""
+    """Whether a held lock is for a segment that had this name before."""
     said = os.pread(file, 100, 0)
     return said != b"" and said != identity(path)
 
 
 def is_held(path: Path) -> bool:
-    """Whether a daemon looks after this segment. Raises a Problem where somebody has planted the lock's file."""
+    """Whether a daemon runs for this segment. Raises a Problem where another user has planted the lock's file."""
     try:
         file = files.open_trusted(path, file_for(path), os.O_RDONLY)
     except PermissionError:

@@ -65,11 +65,11 @@ class Daemon:
         self.patience_seconds = (
             0.0  # with a policy; 0: without end, where the process is not the daemon's own
         )
-        self.needed_at = time.monotonic()  # when somebody last was there
+        self.needed_at = time.monotonic()  # when there last was a tenant
         self.under: int | None = None  # a process that was started for this segment
 
     def run(self) -> None:
-        """Until it is told to end, or nobody needs it any more."""
+        """Until a signal ends it, or no tenant has been there for the time to linger."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         signal.signal(signal.SIGALRM, end_the_wait)
         self.patience_seconds = PATIENCE_SECONDS
@@ -92,12 +92,12 @@ class Daemon:
         return signal.sigtimedwait(SIGNALS, max(0.0, until - time.monotonic())) is not None
 
     def sleep(self) -> bool:
-        """As long as nobody is at work. Whether a signal has ended it."""
+        """While no tenant is at work. Returns whether a signal has ended it."""
         longest = LONGEST_SLEEP_MS if self.live else LONGEST_SLEEP_ALONE_MS
         return self.attachment.sleep(longest, self.choices, SIGNALS) != 0
 
     def tick(self) -> float | None:
-        """Says how many milliseconds there are from when it began to the next; None: nobody is at work."""
+        """Returns the milliseconds from its beginning to the next tick; None: no tenant is at work."""
         began = time.thread_time()
         is_new = self.follow_choice()
         look = self.attachment.look()
@@ -115,7 +115,7 @@ class Daemon:
             for gpu, knobs in decided.items():
                 self.attachment.turn(gpu, look.places[gpu], knobs.tenants, round(hold_ms * 1e6))
             self.cost_ms += WEIGHT_OF_NEW * ((time.thread_time() - began) * 1000 - self.cost_ms)
-        # While nobody is at work nothing is decided, and the last report has it all.
+        # While no tenant is at work nothing is decided, and the last report is complete.
         self.is_told &= not (at_work or is_news)
         if not self.is_told and self.report.is_due() and self.attachment.is_current():
             self.show(look)
@@ -137,7 +137,7 @@ class Daemon:
                     self.controllers[gpu] = self.policy()
                 seen = replace(view, gpu=self.readings.get(gpu, NOT_YET).state)
                 return border.knobs(self.controllers[gpu].tick(seen), border.LIVE_RULES)
-        except BaseException as error:  # a policy is anybody's code; the tenants must not suffer
+        except BaseException as error:  # anybody may write a policy; the tenants must not suffer
             self.fall_back(f"the policy {self.about.name} failed ({border.shown(error)})")
             return Strict().tick(view)
 
@@ -155,7 +155,7 @@ class Daemon:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def follow_choice(self) -> bool:
-        """Whether another policy goes on from here, or the same one anew."""
+        """Whether another policy takes over, or the same one starts anew."""
         # The count first: a name that is written meanwhile is read at the next tick.
         choices, wanted = self.attachment.choices, self.attachment.policy
         is_named_again = wanted == self.wanted and choices != self.choices

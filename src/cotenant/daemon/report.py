@@ -41,7 +41,7 @@ def file_for(path: Path) -> Path:
 
 
 def check(path: Path) -> None:
-    """Raises a Problem where somebody has planted what the daemon would write."""
+    """Raises a Problem where another user has planted the file that the daemon would write."""
     file = file_for(path)
     for one in (file, files.new(file)):
         files.check(path, one)
@@ -159,7 +159,7 @@ class Shown:
 
 
 def read(path: Path) -> Shown | None:
-    """None: there is none, or it is not one of ours. Raises a Problem where somebody has planted it."""
+    """None: there is none, or it is not one of ours. Raises a Problem where another user has planted it."""
     try:
         with os.fdopen(files.open_trusted(path, file_for(path), os.O_RDONLY), "rb") as file:
             found = json.loads(file.read(MOST_BYTES))

@@ -25,7 +25,7 @@ def unless_running(path: Path, environment: Mapping[str, str]) -> None:
         return
     kept = environment_for_daemon(environment)
     if name := kept.pop(POLICY, ""):
-        # The daemon works in another folder, and nobody would see it complain.
+        # The daemon works in another folder, and nobody would see its messages.
         try:
             kept[POLICY] = choice.for_segment(name)
         except Problem as problem:

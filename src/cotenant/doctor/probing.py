@@ -98,7 +98,7 @@ def can_probe(machine: Machine) -> bool:
 
 @contextmanager
 def private_tenancy(machine: Machine) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """The environments of a program without the interposer and of a tenant that disturbs nobody. Raises Problem."""
+    """The environments of a program without the interposer and of a tenant in a segment of its own. Raises Problem."""
     plain = environment.of_no_tenant(machine.environment) | {"LD_LIBRARY_PATH": library_path(machine)}
     # A segment of its own, but in the same folder, because a driver may refuse to register memory of other file
     # systems.

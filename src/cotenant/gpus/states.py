@@ -16,7 +16,7 @@ NEGLIGIBLE = 0.01
 
 
 def read(path: Path) -> report.Shown | str:
-    """What the daemon of this segment shows, or why nobody shows anything."""
+    """The report of this segment's daemon, or why there is none."""
     try:
         shown = report.read(path) if lock.is_held(path) else None
     except Problem as problem:

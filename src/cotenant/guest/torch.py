@@ -34,7 +34,7 @@ def unused_ranges(segments: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, 
             continue
         at = int(segment["address"])
         for block in segment["blocks"]:
-            # "active_pending_free" may still be read by a stream; only "inactive" is nobody's.
+            # "active_pending_free" may still be read by a stream; only "inactive" is unused.
             if block["state"] == "inactive":
                 yield at, int(block["size"])
             at += int(block["size"])

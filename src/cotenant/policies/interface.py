@@ -107,7 +107,7 @@ class View:
     tenants: Sequence[Tenant]
     sms: int = 0  # 0: not known, as live
     memory_bytes: int = 0
-    gpu: GpuState | None = None  # None: nobody can say, as simulated and where there is no NVML
+    gpu: GpuState | None = None  # None: not known, as simulated and where there is no NVML
 
     def of_class(self, tenant_class: TenantClass) -> list[Tenant]:
         return [tenant for tenant in self.tenants if tenant.tenant_class is tenant_class]
@@ -116,7 +116,7 @@ class View:
 @dataclass(frozen=True, slots=True)
 class TenantKnobs:
     shut: bool = False  # its gate stays closed until the next tick
-    tolerant: bool = False  # it keeps nobody below it waiting until the next tick
+    tolerant: bool = False  # lower classes do not wait for it until the next tick
     rate: float | None = None  # share of the GPU's time that it may use
     # Simulated only.
     sm_share: float | None = None  # share of the SMs that its kernels may hold

@@ -1,4 +1,4 @@
-"""paella: the shortest rest first, unless somebody was neglected for too long (Paella, SOSP 2023).
+"""paella: the shortest rest first, unless a tenant was neglected for too long (Paella, SOSP 2023).
 
     rule paella: the waiting operation of the request with least left goes, when it fits the free SMs;
                  of the request with least left of all, up to 2 go that do not fit

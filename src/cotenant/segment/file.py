@@ -24,7 +24,7 @@ class FileSegment(Segment):
     daemon_file_mode = 0o600
 
     def contents(self) -> bytes:
-        # Read, not mapped: whoever cuts a mapped file short kills its readers.
+        # Read, not mapped: truncating a mapped file kills its readers.
         with os.fdopen(open_file(self.path, os.O_RDONLY), "rb") as file:
             return file.read(SEGMENT_BYTES)
 

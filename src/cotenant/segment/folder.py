@@ -132,7 +132,7 @@ class FolderSegment(Segment):
                 os.close(descriptor)
 
     def slot_files(self, header: Header) -> Iterator[SlotFile]:
-        """By their names, of which there are so many and no more: whoever puts others there hides none."""
+        """By their fixed names: other files in the folder hide none."""
         with self.opened_slots() as slots:
             for index in range(SLOTS):
                 with suppress(OSError):
@@ -178,14 +178,14 @@ class FolderSegment(Segment):
         return best_class(header, found.uid, found.gid) if found else 0
 
     def may_have_daemon(self) -> bool:
-        """The administrator's looks after it, or none."""
+        """The administrator's daemon serves it, or none."""
         return os.access(self.header_file, os.W_OK)
 
     def daemon_file(self, ending: str) -> Path:
         return self.path / f"daemon{ending}"
 
     def clean(self) -> tuple[list[Path], list[Path]]:
-        """Removes the slots of the dead and what is no slot; says which, and which of them it may not."""
+        """Reaps the slots of dead owners and removes files that are no slots; returns which, and which it may not."""
         header = self.read_header()
         removed, kept = [], []
         with self.opened_slots() as slots, os.scandir(slots) as entries:

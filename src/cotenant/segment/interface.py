@@ -55,7 +55,7 @@ class Segment(ABC):
             raise BadSegment(f"{self.path} cannot be read: {error}") from error
 
     def choose_policy(self, name: str) -> None:
-        """For whoever turns the knobs. Raises BadSegment where it cannot be written."""
+        """For writing the knobs. Raises BadSegment where it cannot be written."""
         encoded = name.encode()
         assert len(encoded) <= LONGEST_POLICY_NAME
         try:

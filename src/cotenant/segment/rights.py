@@ -24,7 +24,7 @@ class Who:
 
 @dataclass(frozen=True)
 class Right:
-    """What the administrator says of somebody; None and 0: nothing."""
+    """What the administrator grants a subject; None and 0: nothing."""
 
     who: Who
     best_class: int | None = None
@@ -45,7 +45,7 @@ def rights_in(header: Header) -> list[Right]:
 
 
 def write_rights(header: Header, rights: Iterable[Right]) -> None:
-    """An entry counts while its check word agrees: whoever reads it meanwhile finds it whole or not at all."""
+    """An entry counts while its check word agrees: a reader finds it whole or not at all."""
     places = iter(header.rights)
     for right, place in zip(rights, places, strict=False):
         place.id = right.who.id

@@ -98,7 +98,7 @@ class Tenant:
 class Snapshot:
     gpus: dict[int, str]
     tenants: tuple[Tenant, ...]
-    lost: int  # slots whose owner died and that nobody has cleared yet
+    lost: int  # slots whose owner died and that no tenant has reaped yet
     policy: str = ""  # that was chosen; empty: the default
     rule: int = Rule.strict
     stale_ms: int = DEFAULT_STALE_MS

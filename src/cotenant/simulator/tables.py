@@ -65,7 +65,7 @@ COLUMNS = (
 
 
 def print_table(outcomes: Sequence[Outcome]) -> None:
-    """Fits into 100 columns; a column that would be empty (nobody ends, nobody is production) is left out."""
+    """Fits into 100 columns; a column that would be empty (no job ends, no job is production) is left out."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -24,7 +24,7 @@ class Breakdown:
     run_us: float  # the rest
     slower: (
         float | None
-    )  # what an operation takes lately against when nobody else was at work, 0.1: 10 % more
+    )  # what an operation takes lately against when no other tenant was at work, 0.1: 10 % more
 
 
 def of(use: segment.Use) -> Breakdown | None:

@@ -57,7 +57,7 @@ def ask(path: Path, pid: int, hold: bool) -> segment.Tenant:
 
 def pause(path: Path, pid: int) -> segment.Tenant:
     """Returns when the tenant's memory is on the host, or as much of it as would go; the reason is then its refusal.
-    Where it refuses altogether, it goes on, and the reason is a Problem.
+    Where it refuses altogether, it runs on, and the reason is a Problem.
     """
     asked_ns = segment.now_ns()
     tenant = ask(path, pid, hold=True)
@@ -79,7 +79,7 @@ def could_still_go(tenant: segment.Tenant) -> int:
 
 
 def resume(path: Path, pid: int, wait_seconds: float) -> segment.Tenant:
-    """It comes back when there is room for all of it. Returns when it has, or when the time is up."""
+    """Its memory is restored when there is space for all of it. Returns then, or when the time is up."""
     deadline = time.monotonic() + wait_seconds
     tenant = ask(path, pid, hold=False)
     while tenant.where != Where.resident and time.monotonic() < deadline:

@@ -32,7 +32,7 @@ def others_with_work(
     seen: segment.Snapshot, tenant: segment.Tenant, gpu: int, now_ns: int
 ) -> Iterator[tuple[segment.Tenant, segment.Use]]:
     for other in seen.tenants:
-        # One that was stopped keeps nobody waiting.
+        # A stopped tenant keeps nobody waiting.
         if other is tenant or abs(now_ns - other.heartbeat_ns) >= seen.stale_ms * 1_000_000:
             continue
         for there in other.uses:

@@ -29,7 +29,7 @@ from cotenant.policies.window import Growth
 
 WINDOW_US, WINDOW_BURSTS = 100_000, 8
 LONG_WINDOW_US, LONG_WINDOW_OPERATIONS = 200_000, 200
-COMPANY = 0.01  # of the time that those below may have run in a stretch that counts as alone
+COMPANY = 0.01  # of the time that lower classes may have run in a stretch that counts as alone
 SETTLING_US = 100_000  # what was in flight still runs for a moment, and the clock rises (H200: 80 ms)
 NEVER_IDLE_US, CUT_US = 600_000, 100_000
 
@@ -65,7 +65,7 @@ class Window:
     level: float
     cost: float
     share: float  # of its busy time at this level
-    mhz: float  # the GPU's clock, 0 where nobody says
+    mhz: float  # the GPU's clock, 0 where it is not known
     bursts: int
     began_us: float
     slowdown: float = 0.0
@@ -120,7 +120,7 @@ class Stretch:
     at_us: dict[float, float] = field(default_factory=lambda: {SHUT: 0.0, STRICT: 0.0, TOLERANT: 0.0})
     level: float = SHUT
     is_settled: bool = True
-    ran_us: float = 0.0  # those below
+    ran_us: float = 0.0  # the lower classes
     clocked: float = 0.0
 
     def grown(self, tenant: Tenant) -> Growth:
@@ -192,7 +192,7 @@ class Meter:
     say: Callable[[str], None]
     alone: Alone | None = None
     parts: dict[float, Part] = field(default_factory=lambda: {SHUT: Part(), STRICT: Part(), TOLERANT: Part()})
-    exposed_us: float = -math.inf  # when those below last may have run
+    exposed_us: float = -math.inf  # when lower classes last may have run
     moved_us: float = -math.inf  # when memory was last seen moving
     paused_us: float = -math.inf  # when the job was last seen idle
     windows_learned: int = 0  # in this calibration

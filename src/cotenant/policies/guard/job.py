@@ -60,7 +60,7 @@ class Job:
     level: float = STRICT
     slowdowns: list[float] = field(default_factory=list)  # since the last move
     since_us: float = 0.0  # when the first of them began
-    shared_us: float = 0.0  # at work while those below wanted to be: the clock of its tries
+    shared_us: float = 0.0  # at work while lower classes wanted to run: the clock of its trials
     try_back_off: BackOff = field(
         default_factory=lambda: BackOff(FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US, FIRST_TRY_US)
     )

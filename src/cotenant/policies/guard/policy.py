@@ -47,10 +47,10 @@ from cotenant.policies.journal import Journal
 CALIBRATION_US, FIRST_CALIBRATION_US = 400_000, 1_000_000
 STUCK_US = 30_000_000  # memory that moves for longer does not: its process was stopped
 LONGEST_STEP_US = (
-    500_000  # between two ticks; more has passed while nobody was at work, or the daemon was stopped
+    500_000  # between two ticks; more has passed while no tenant was at work, or the daemon was stopped
 )
 SHORT_US = 1_000_000  # a job may be one of many short ones: for so long it is judged by the last one
-ABSENT_US = 1_000_000  # those below have not wanted to run for so long: they come anew
+ABSENT_US = 1_000_000  # lower classes that have not wanted to run for so long count as new
 
 
 class Guard(Policy):
@@ -63,7 +63,7 @@ class Guard(Policy):
         self.below: dict[TenantId, Tenant] = {}  # at the last tick
         self.ticked_us = 0.0
         self.step_us = 0.0  # since the tick before
-        self.wanted_us = 0.0  # when those below last wanted to run
+        self.wanted_us = 0.0  # when lower classes last wanted to run
         self.calibrating_since_us: float | None = None
         self.moving_since_us: float | None = None
         self.earlier = Promise(1.0)  # what is known from jobs that have left
@@ -135,7 +135,7 @@ class Guard(Policy):
         return job
 
     def meet_neighbours(self, others: Sequence[Tenant], below: Below, now_us: float) -> None:
-        """Who is new may do to production what nobody did before."""
+        """A newcomer may slow production down as no tenant did before."""
         if {one.id for one in others} != set(self.below):
             come_anew = now_us - self.wanted_us > ABSENT_US
             for job in self.jobs.values():

@@ -107,7 +107,7 @@ class Promise:
         return strict * min(position, STRICT) + extra * max(position - STRICT, 0.0)
 
     def begin_anew(self, come_anew: bool) -> None:
-        """Beside others than before; `come_anew`: beside others, where nobody was."""
+        """Beside other tenants than before; `come_anew`: beside others, where there were none."""
         self.aside = []
         self.extra = Effect()
         if come_anew:
@@ -117,7 +117,7 @@ class Promise:
             self.position = min(self.position, STRICT)
 
     def take_over(self, earlier: Promise) -> None:
-        """What those below do to a job is at first what they did to the last one."""
+        """At first the lower classes are taken to slow a job down as they did the last one."""
         self.strict, self.extra = replace(earlier.strict), replace(earlier.extra)
         self.strict.fade(1)
         self.extra.fade(1)

@@ -21,7 +21,7 @@ FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 60_000_000, 600_000_000
 
 @dataclass(slots=True)
 class Harvest:
-    """What those below got done at a level, of late."""
+    """The recent work of the lower classes at a level."""
 
     operations: float = 0.0
     time_us: float = 0.0
@@ -42,7 +42,7 @@ class Worth:
         self.back_off = BackOff(FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US)
 
     def may_be_tried(self, now_us: float) -> bool:
-        """Before company is tried, it must be known what those below get done without."""
+        """Before overlap is tried, the work of the lower classes without it must be known."""
         return self.harvest[STRICT].time_us >= ENOUGH_US and not self.back_off.holds(now_us)
 
     def weigh(self, level: float, done: int, time_us: float, now_us: float) -> float | None:
