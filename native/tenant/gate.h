@@ -1,4 +1,5 @@
-// How the GPU waits at a gate: as one of a batch of memory operations, in a stream or in a graph.
+// How the GPU waits at a gate: as one of a batch of memory operations. `Work::pass_gate` (tenant.cpp) puts a gate into
+// a stream, graphs.cpp puts gates into graphs, and wire/gates.h opens and closes them.
 #pragma once
 
 #include "tenant/driver_calls.h"
