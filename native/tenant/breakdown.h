@@ -19,8 +19,8 @@ namespace tenant {
 
 class Breakdown {
  public:
-    // The launching thread's, before the first kernel or graph of a burst; no capture is open. True: a start is being
-    // timed, and the watcher shall look at it soon.
+    // Called by the launching thread before the first kernel or graph of a burst; no capture is open. True: a start is
+    // being timed, and the watcher shall look at it soon.
     bool begin(const StreamState& state, uint64_t now_ns);
 
     // The watcher's.
@@ -32,7 +32,7 @@ class Breakdown {
     void saw_streams(wire::OnGpu& here, int gpu, bool are_empty, bool goes_on, uint64_t burst_began_ns,
                      uint64_t now_ns);
     void saw_idle(int gpu) { gpus_[gpu].empty_ns = 0; }
-    // Every 20 ms or so. `alone`: nobody else has work on this GPU.
+    // Every 20 ms or so. `alone`: no other tenant has work on this GPU.
     void weigh(wire::Slot& slot, int gpu, bool alone, uint64_t now_ns);
 
  private:

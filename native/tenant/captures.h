@@ -17,7 +17,7 @@ class Captures {
 
     // The tenant's lock is held for the rest.
     void add(StreamKey stream, CUcontext context);
-    // The number of the capture that began in this stream; 0: none. Never one that another has had.
+    // The number of the capture that began in this stream; 0: none. Numbers are never used again.
     uint64_t find(StreamKey stream) const;
     void remove(uint64_t number);
     void remove_all_of(CUcontext context);

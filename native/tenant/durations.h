@@ -78,7 +78,7 @@ class Durations {
         std::atomic<uint32_t> launches{0};
         std::atomic<float> piece{1};  // of a graph
     };
-    // A shape has a few places to be in. Where others have them all, it takes over that of the least used, which is
+    // A shape can be in one of a few places. If all of them are taken, it replaces the least used shape, which is
     // learned again when it comes back.
     static constexpr uint32_t kSets = 1024, kPlaces = 4;
 
@@ -109,7 +109,7 @@ class Samples {
 
     // Under the tenant's lock.
     void collect(Durations& durations);
-    // For a context that has found none: an unused one of a context that has more is anybody's again.
+    // For a context that has found none: a context that has more gives up an unused one.
     void lend_to(CUcontext context);
     // The context's events have gone with it.
     void forget_context(CUcontext context);

@@ -143,8 +143,8 @@ class Gating {
         return true;
     }
 
-    // Between the node and all it waits for. One that waits for nothing is held by the gate before the launch, unless
-    // other nodes come before its whole graph.
+    // Between the node and all its dependencies. A node without dependencies is held by the gate before the launch,
+    // unless other nodes come before its whole graph.
     bool put_before(CUgraph graph, CUgraphNode node, bool outermost) const {
         size_t count = 0;
         if (driver.cuGraphNodeGetDependencies(node, nullptr, &count) != CUDA_SUCCESS) return false;

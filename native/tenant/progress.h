@@ -33,7 +33,7 @@ class Progress {
 
     uint32_t mark_passed(const StreamState& state) const { return word(state) >> 1; }
     bool stands_at_gate(const StreamState& state) const { return state.progress_word && (word(state) & 1); }
-    // Microseconds of work that are not known to be done. Marks wrap around; their difference does not mind.
+    // Microseconds of work that are not known to be done. Marks wrap around; their difference stays right.
     float in_flight_us(const StreamState& state) const {
         if (!state.progress_word) return 0;
         int32_t left = difference(mark_of(state), mark_passed(state));
@@ -46,7 +46,8 @@ class Progress {
         int32_t left = difference(state.last_gate.load(std::memory_order_relaxed), now >> 1);
         return left > 0 || (left == 0 && (now & 1));
     }
-    // Whether the stream comes to a mark yet, or has nothing behind its last one. Else nobody would see it run empty.
+    // Whether the stream has yet to reach a mark, or has nothing behind its last one. Otherwise the watcher would not
+    // see it run empty.
     bool mark_is_ahead(const StreamState& state) const {
         uint32_t last = state.last_mark.load(std::memory_order_relaxed);
         return last == mark_of(state) || difference(last, mark_passed(state)) > 0;

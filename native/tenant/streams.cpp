@@ -23,7 +23,7 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     for (auto& place : state->issued_at) place.count.store(0, std::memory_order_relaxed);
     state->last_work.store(nullptr, std::memory_order_relaxed);
     state->finished = 0;
-    // Whoever finds the key, in the place that the state had before or in the new one, finds the rest.
+    // A thread that finds the key, in the old place of the state or in the new one, finds the rest.
     state->key.store(key, std::memory_order_release);
     uint32_t place = home_of(key);
     while (places_[place].load(std::memory_order_relaxed)) place = next(place);
@@ -42,8 +42,8 @@ void StreamTable::remove(StreamKey key) {
 void StreamTable::remove_at(uint32_t place) {
     StreamState* state = places_[place].load(std::memory_order_relaxed);
     state->key.store(kNoStream, std::memory_order_relaxed);
-    // Those behind it move up where that brings them nearer to their home, so that no look-up ever passes a place that
-    // nobody has: streams may come and go for ever.
+    // The entries behind it move up where that brings them nearer to their home, so that no look-up ever passes an
+    // empty place: streams may come and go for ever.
     uint32_t hole = place;
     for (uint32_t i = next(hole); StreamState* behind = places_[i].load(std::memory_order_relaxed); i = next(i)) {
         uint32_t home = home_of(behind->key.load(std::memory_order_relaxed));

@@ -73,7 +73,7 @@ struct NamedStream {
 
 StreamState* enter_stream(Membership& membership, NamedStream& stream) {
     CUcontext context = stream.find_context();
-    // Whatever comes of it, its work is waited for before memory moves.
+    // Whether or not the stream is watched, its work is waited for before memory moves.
     used_contexts::note(owner_of(context ? context : current_context()));
     if (!context) return nullptr;
     int gpu = membership.gpu_of(context);
@@ -88,7 +88,7 @@ StreamState* enter_stream(Membership& membership, NamedStream& stream) {
 
 StreamState* state_of(Membership& membership, CUstream handle, bool per_thread_default) {
     NamedStream stream(handle, per_thread_default);
-    // A thread mostly goes on in the stream it used last.
+    // A thread mostly uses the same stream again.
     struct Last {
         StreamKey key;
         StreamState* state;
@@ -152,7 +152,7 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     passes_gates_ =
         admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
     // Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has
-    // called us idle.
+    // marked us idle.
     state->entered.fetch_add(1);
     if (!here.busy.load()) membership_->become_busy(state->gpu);
     bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
@@ -187,7 +187,7 @@ void Work::pass_gate(Shape shape) {
         put_gate(*membership_, *state_);
         since_gate_us = 0;
     }
-    // What was never measured counts as enough for a gate behind it.
+    // An operation that was never timed counts as enough for a gate behind it.
     float operation_us = seen.operation_us < 0 ? knobs.gate_every_us : seen.operation_us;
     if (seen.operation_us > 0 && kind_ == Kind::kernel)
         membership_->durations.note_pieces(operation_us, operation_us);
@@ -200,10 +200,10 @@ void Work::pass_gate(Shape shape) {
 
 constexpr uint64_t kLongestPatienceNs = 1000000000;
 
-// Nothing is held while it waits, and the driver is not entered: only the launching thread waits. Never for longer than
-// the knob says, or kLongestPatienceNs where the driver's channel would soon be full: there the thread would wait with
-// the driver's lock, and keep the watcher from its work. Not at all where the stream stands still without our doing: it
-// may wait for what this very thread does next.
+// Only the launching thread waits; it holds no lock and is not inside the driver. It waits no longer than the knob
+// says, or kLongestPatienceNs where the driver's channel would soon be full: there the thread would wait inside the
+// driver with its lock, and block the watcher. It does not wait where the stream stands still while the gate is open:
+// the stream may wait for what this very thread does next.
 void Work::wait_for_room(float in_flight_us) {
     Progress& progress = membership_->progress;
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
@@ -219,7 +219,7 @@ void Work::wait_for_room(float in_flight_us) {
                progress.operations_in_flight(*state_) > admission::kMostOperations;
     };
     while (is_full() && !membership_->is_leaving()) {
-        // A gate tells of what is in front of it: behind it the stream may run empty unnoticed.
+        // A gate reports the work before it: behind it the stream may run empty unnoticed.
         if (!progress.mark_is_ahead(*state_) && !put_mark(*state_)) return;
         uint64_t now = wire::now_ns();
         if (uint32_t mark = progress.mark_passed(*state_); mark != passed) {
@@ -237,9 +237,9 @@ void Work::end_sample(bool launched) { Samples::end(sample_, state_->handle, lau
 
 void Work::stay_busy() {
     if (state_->is_per_thread()) membership_->mark_end_of_work(*state_);
-    // Counted only now that the driver has it: before, the watcher would find its stream empty and take it for done.
-    // Both sequentially consistent: either the watcher sees this operation, or we see that it has called us idle
-    // meanwhile, or given our turn away.
+    // Counted only now that the driver has it: earlier, the watcher would find its stream empty and take it for done.
+    // Both sequentially consistent: either the watcher sees this operation, or we see that it has marked us idle
+    // meanwhile, or has given our turn away.
     state_->issued.fetch_add(1);
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
     if (!here.busy.load()) membership_->become_busy(state_->gpu);

@@ -27,7 +27,8 @@ class Work {
 
     bool passes_gates() const { return passes_gates_; }
     bool is_too_late() const { return still_.is_too_late(); }
-    // For work that occupies the GPU: puts a gate in front where one is due, and times the operation where that is due.
+    // For work that occupies the GPU: puts a gate before it where one is due, and times the operation where that is
+    // due.
     void pass_gate(Shape shape);
     CUresult result(CUresult result) {  // what the driver said
         if (sample_) end_sample(result == CUDA_SUCCESS);
@@ -89,7 +90,7 @@ class EndingStream {
     uint64_t capture_ = 0;
 };
 
-// Around the driver's call that ends a green context: nobody of ours uses its streams from before it on.
+// Around the driver's call that ends a green context: no thread of ours uses its streams from before the call on.
 class EndingGreenContext {
  public:
     explicit EndingGreenContext(CUgreenCtx green);

@@ -204,8 +204,8 @@ void set_time_slices(const admission::TimeSlices& slices) {
 
 }  // namespace tenant
 
-// Every ioctl of the process comes by here, and goes on as it is. A channel group that the driver has set up is given
-// its slice after that.
+// Every ioctl of the process passes through here unchanged. After the driver has set up a channel group, the interposer
+// sets its slice.
 extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...) {
     va_list arguments;
     va_start(arguments, request);
