@@ -4,71 +4,34 @@
 namespace softgpu {
 namespace {
 
-CUDA_MEMCPY3D line(size_t bytes) {
-    CUDA_MEMCPY3D copy{};
-    copy.WidthInBytes = bytes;
-    copy.Height = 1;
-    copy.Depth = 1;
-    return copy;
-}
-
-struct HostSource {
-    const void* pointer;
-};
-struct HostDestination {
-    void* pointer;
-};
-struct DevicePointer {
-    CUdeviceptr pointer;
-};
-struct AnyPointer {
-    CUdeviceptr pointer;
-};
-struct ArrayPlace {
+// One end of a copy of consecutive bytes.
+struct End {
+    CUmemorytype type;
+    const void* host;
+    CUdeviceptr device;
     CUarray array;
     size_t offset;
 };
 
-void set_source(CUDA_MEMCPY3D& copy, HostSource from) {
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = from.pointer;
-}
-void set_source(CUDA_MEMCPY3D& copy, DevicePointer from) {
-    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.srcDevice = from.pointer;
-}
-void set_source(CUDA_MEMCPY3D& copy, AnyPointer from) {
-    copy.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-    copy.srcDevice = from.pointer;
-}
-void set_source(CUDA_MEMCPY3D& copy, ArrayPlace from) {
-    copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+End host(const void* pointer) { return {CU_MEMORYTYPE_HOST, pointer, 0, nullptr, 0}; }
+End device(CUdeviceptr pointer) { return {CU_MEMORYTYPE_DEVICE, nullptr, pointer, nullptr, 0}; }
+End either(CUdeviceptr pointer) { return {CU_MEMORYTYPE_UNIFIED, nullptr, pointer, nullptr, 0}; }
+End array(CUarray handle, size_t offset) { return {CU_MEMORYTYPE_ARRAY, nullptr, 0, handle, offset}; }
+
+CUDA_MEMCPY3D line(const End& to, const End& from, size_t bytes) {
+    CUDA_MEMCPY3D copy{};
+    copy.srcMemoryType = from.type;
+    copy.srcHost = from.host;
+    copy.srcDevice = from.device;
     copy.srcArray = from.array;
     copy.srcXInBytes = from.offset;
-}
-void set_destination(CUDA_MEMCPY3D& copy, HostDestination to) {
-    copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-    copy.dstHost = to.pointer;
-}
-void set_destination(CUDA_MEMCPY3D& copy, DevicePointer to) {
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = to.pointer;
-}
-void set_destination(CUDA_MEMCPY3D& copy, AnyPointer to) {
-    copy.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-    copy.dstDevice = to.pointer;
-}
-void set_destination(CUDA_MEMCPY3D& copy, ArrayPlace to) {
-    copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    copy.dstMemoryType = to.type;
+    copy.dstHost = const_cast<void*>(to.host);
+    copy.dstDevice = to.device;
     copy.dstArray = to.array;
     copy.dstXInBytes = to.offset;
-}
-
-template <typename To, typename From>
-CUDA_MEMCPY3D line(To to, From from, size_t bytes) {
-    CUDA_MEMCPY3D copy = line(bytes);
-    set_destination(copy, to);
-    set_source(copy, from);
+    copy.WidthInBytes = bytes;
+    copy.Height = copy.Depth = 1;
     return copy;
 }
 
@@ -154,13 +117,13 @@ CUresult check_contexts(CUcontext one, CUcontext other) {
 CUresult peer_now(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
                   DefaultStream which) {
     TRY(check_contexts(to_context, from_context));
-    return copy_now(line(DevicePointer{to}, DevicePointer{from}, bytes), which);
+    return copy_now(line(device(to), device(from), bytes), which);
 }
 
 CUresult peer_in_order(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
                        CUstream stream, DefaultStream which) {
     TRY(check_contexts(to_context, from_context));
-    return copy_in_order(line(DevicePointer{to}, DevicePointer{from}, bytes), stream, which);
+    return copy_in_order(line(device(to), device(from), bytes), stream, which);
 }
 
 }  // namespace
@@ -168,34 +131,24 @@ CUresult peer_in_order(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, C
 
 using namespace softgpu;
 
-#define PLAIN_AND_PTDS(name, parameters, body)                     \
-    DRIVER_API name parameters {                                   \
-        constexpr DefaultStream which = DefaultStream::legacy;     \
-        return entry([&]() -> CUresult { return body; });          \
-    }                                                              \
-    DRIVER_API name##_ptds parameters {                            \
-        constexpr DefaultStream which = DefaultStream::per_thread; \
-        return entry([&]() -> CUresult { return body; });          \
-    }
-
 PLAIN_AND_PTDS(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t bytes),
-               copy_now(line(AnyPointer{to}, AnyPointer{from}, bytes), which))
+               copy_now(line(either(to), either(from), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyHtoD_v2, (CUdeviceptr to, const void* from, size_t bytes),
-               copy_now(line(DevicePointer{to}, HostSource{from}, bytes), which))
+               copy_now(line(device(to), host(from), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyDtoH_v2, (void* to, CUdeviceptr from, size_t bytes),
-               copy_now(line(HostDestination{to}, DevicePointer{from}, bytes), which))
+               copy_now(line(host(to), device(from), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes),
-               copy_now(line(DevicePointer{to}, DevicePointer{from}, bytes), which))
+               copy_now(line(device(to), device(from), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyDtoA_v2, (CUarray to, size_t offset, CUdeviceptr from, size_t bytes),
-               copy_now(line(ArrayPlace{to, offset}, DevicePointer{from}, bytes), which))
+               copy_now(line(array(to, offset), device(from), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t offset, size_t bytes),
-               copy_now(line(DevicePointer{to}, ArrayPlace{from, offset}, bytes), which))
+               copy_now(line(device(to), array(from, offset), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyHtoA_v2, (CUarray to, size_t offset, const void* from, size_t bytes),
-               copy_now(line(ArrayPlace{to, offset}, HostSource{from}, bytes), which))
+               copy_now(line(array(to, offset), host(from), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyAtoH_v2, (void* to, CUarray from, size_t offset, size_t bytes),
-               copy_now(line(HostDestination{to}, ArrayPlace{from, offset}, bytes), which))
+               copy_now(line(host(to), array(from, offset), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyAtoA_v2, (CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t bytes),
-               copy_now(line(ArrayPlace{to, to_offset}, ArrayPlace{from, from_offset}, bytes), which))
+               copy_now(line(array(to, to_offset), array(from, from_offset), bytes), which))
 PLAIN_AND_PTDS(cuMemcpyPeer,
                (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes),
                peer_now(to, to_context, from, from_context, bytes, which))
@@ -205,17 +158,17 @@ PLAIN_AND_PTDS(cuMemcpy3D_v2, (const CUDA_MEMCPY3D* copy), box_now(copy, which))
 PLAIN_AND_PTDS(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER* copy), box_now(copy, which))
 
 PLAIN_AND_PTSZ(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),
-               copy_in_order(line(AnyPointer{to}, AnyPointer{from}, bytes), stream, which))
+               copy_in_order(line(either(to), either(from), bytes), stream, which))
 PLAIN_AND_PTSZ(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void* from, size_t bytes, CUstream stream),
-               copy_in_order(line(DevicePointer{to}, HostSource{from}, bytes), stream, which))
+               copy_in_order(line(device(to), host(from), bytes), stream, which))
 PLAIN_AND_PTSZ(cuMemcpyDtoHAsync_v2, (void* to, CUdeviceptr from, size_t bytes, CUstream stream),
-               copy_in_order(line(HostDestination{to}, DevicePointer{from}, bytes), stream, which))
+               copy_in_order(line(host(to), device(from), bytes), stream, which))
 PLAIN_AND_PTSZ(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),
-               copy_in_order(line(DevicePointer{to}, DevicePointer{from}, bytes), stream, which))
+               copy_in_order(line(device(to), device(from), bytes), stream, which))
 PLAIN_AND_PTSZ(cuMemcpyHtoAAsync_v2, (CUarray to, size_t offset, const void* from, size_t bytes, CUstream stream),
-               copy_in_order(line(ArrayPlace{to, offset}, HostSource{from}, bytes), stream, which))
+               copy_in_order(line(array(to, offset), host(from), bytes), stream, which))
 PLAIN_AND_PTSZ(cuMemcpyAtoHAsync_v2, (void* to, CUarray from, size_t offset, size_t bytes, CUstream stream),
-               copy_in_order(line(HostDestination{to}, ArrayPlace{from, offset}, bytes), stream, which))
+               copy_in_order(line(host(to), array(from, offset), bytes), stream, which))
 PLAIN_AND_PTSZ(cuMemcpyPeerAsync,
                (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
                 CUstream stream),
@@ -240,7 +193,7 @@ CUresult copy_batch(const CUdeviceptr* to, const CUdeviceptr* from, const size_t
     // Not in the legacy stream, as the driver has it.
     if (stream == CU_STREAM_LEGACY || (!stream && which == DefaultStream::legacy)) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
-        TRY(copy_in_order(line(AnyPointer{to[i]}, AnyPointer{from[i]}, bytes[i]), stream, which));
+        TRY(copy_in_order(line(either(to[i]), either(from[i]), bytes[i]), stream, which));
     }
     return CUDA_SUCCESS;
 }

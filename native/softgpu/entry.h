@@ -18,16 +18,19 @@
         return entry([&]() -> CUresult { return __VA_ARGS__; }); \
     }
 
-// One body for the two entry points that differ in what the null stream means; the body sees `which`.
-#define PLAIN_AND_PTSZ(name, parameters, body)                     \
+// One body for the two entry points that differ in what the null stream means; the body sees `which`. The second one's
+// name ends in _ptsz where the call takes a stream, else in _ptds.
+#define PLAIN_AND(suffix, name, parameters, ...)                   \
     DRIVER_API name parameters {                                   \
         constexpr DefaultStream which = DefaultStream::legacy;     \
-        return entry([&]() -> CUresult { return body; });          \
+        return entry([&]() -> CUresult { return __VA_ARGS__; });   \
     }                                                              \
-    DRIVER_API name##_ptsz parameters {                            \
+    DRIVER_API name##suffix parameters {                           \
         constexpr DefaultStream which = DefaultStream::per_thread; \
-        return entry([&]() -> CUresult { return body; });          \
+        return entry([&]() -> CUresult { return __VA_ARGS__; });   \
     }
+#define PLAIN_AND_PTSZ(name, parameters, ...) PLAIN_AND(_ptsz, name, parameters, __VA_ARGS__)
+#define PLAIN_AND_PTDS(name, parameters, ...) PLAIN_AND(_ptds, name, parameters, __VA_ARGS__)
 
 // Leaves the function when a step of it fails.
 #define TRY(step)                                                                              \

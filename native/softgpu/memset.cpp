@@ -82,31 +82,17 @@ CUresult make_memset(const CUDA_MEMSET_NODE_PARAMS& fill, Operation* out) {
 
 using namespace softgpu;
 
-#define MEMSET(name, Element)                                                                                          \
-    DRIVER_API name##_v2(CUdeviceptr pointer, Element value, size_t count) {                                           \
-        return entry(                                                                                                  \
-            [&] { return memset_in(nullptr, DefaultStream::legacy, pointer, 0, value, sizeof value, count, 1); });     \
-    }                                                                                                                  \
-    DRIVER_API name##_v2_ptds(CUdeviceptr pointer, Element value, size_t count) {                                      \
-        return entry(                                                                                                  \
-            [&] { return memset_in(nullptr, DefaultStream::per_thread, pointer, 0, value, sizeof value, count, 1); }); \
-    }                                                                                                                  \
-    PLAIN_AND_PTSZ(name##Async, (CUdeviceptr pointer, Element value, size_t count, CUstream stream),                   \
+#define MEMSET(name, Element)                                                                        \
+    PLAIN_AND_PTDS(name##_v2, (CUdeviceptr pointer, Element value, size_t count),                    \
+                   memset_in(nullptr, which, pointer, 0, value, sizeof value, count, 1))             \
+    PLAIN_AND_PTSZ(name##Async, (CUdeviceptr pointer, Element value, size_t count, CUstream stream), \
                    memset_in(stream, which, pointer, 0, value, sizeof value, count, 1))
 
-#define MEMSET_2D(name, Element)                                                                                      \
-    DRIVER_API name##_v2(CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height) {             \
-        return entry([&] {                                                                                            \
-            return memset_in(nullptr, DefaultStream::legacy, pointer, pitch, value, sizeof value, width, height);     \
-        });                                                                                                           \
-    }                                                                                                                 \
-    DRIVER_API name##_v2_ptds(CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height) {        \
-        return entry([&] {                                                                                            \
-            return memset_in(nullptr, DefaultStream::per_thread, pointer, pitch, value, sizeof value, width, height); \
-        });                                                                                                           \
-    }                                                                                                                 \
-    PLAIN_AND_PTSZ(name##Async,                                                                                       \
-                   (CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height, CUstream stream),  \
+#define MEMSET_2D(name, Element)                                                                                     \
+    PLAIN_AND_PTDS(name##_v2, (CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height),       \
+                   memset_in(nullptr, which, pointer, pitch, value, sizeof value, width, height))                    \
+    PLAIN_AND_PTSZ(name##Async,                                                                                      \
+                   (CUdeviceptr pointer, size_t pitch, Element value, size_t width, size_t height, CUstream stream), \
                    memset_in(stream, which, pointer, pitch, value, sizeof value, width, height))
 
 MEMSET(cuMemsetD8, unsigned char)
