@@ -185,17 +185,13 @@ CUresult capture_instead(Context& context, Stream& stream, const NodeBody& body,
     return CUDA_SUCCESS;
 }
 
-CUresult capture_record(Context& context, Stream& stream, const EventRef& event, bool external, bool* captured) {
+CUresult capture_record(Context& context, Stream& stream, const EventRef& event, bool* captured) {
     *captured = false;
     if (open_count.load(std::memory_order_acquire) == 0) return CUDA_SUCCESS;
     const Lock lock(graph_lock());
     if (!stream.capture) return forbid_implicit(context, stream);
     TRY(still_valid(*stream.capture));
     *captured = true;
-    if (external) {
-        append(stream, RecordNode{event});
-        return CUDA_SUCCESS;
-    }
     const Lock event_lock(event->mutex);
     event->recording = nullptr;
     event->capture = stream.capture;
@@ -203,7 +199,7 @@ CUresult capture_record(Context& context, Stream& stream, const EventRef& event,
     return CUDA_SUCCESS;
 }
 
-CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef& event, bool external, bool* captured) {
+CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef& event, bool* captured) {
     *captured = false;
     const Lock lock(graph_lock());
     const Lock event_lock(event->mutex);
@@ -211,10 +207,6 @@ CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef&
     if (!stream->capture && !theirs) return forbid_implicit(context, *stream);
     if (stream->capture) TRY(still_valid(*stream->capture));
     *captured = true;
-    if (external && stream->capture) {
-        append(*stream, WaitNode{event});
-        return CUDA_SUCCESS;
-    }
     if (!theirs) {
         if (!event->recording) return CUDA_SUCCESS;
         stream->capture->invalid = true;

@@ -23,9 +23,9 @@ struct Capture {
 
 // Adds the node if the stream captures, and says so; refuses legacy work that would depend on a capture.
 CUresult capture_instead(Context& context, Stream& stream, const NodeBody& body, bool* captured);
-CUresult capture_record(Context& context, Stream& stream, const EventRef& event, bool external, bool* captured);
+CUresult capture_record(Context& context, Stream& stream, const EventRef& event, bool* captured);
 // A wait for an event of a capture draws the stream into it.
-CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef& event, bool external, bool* captured);
+CUresult capture_wait(Context& context, const StreamRef& stream, const EventRef& event, bool* captured);
 
 // Calls that ask for the state of work. Those that fail end the captures they touch.
 CUresult forbid_while_capturing(Context& context, Stream& stream);

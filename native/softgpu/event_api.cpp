@@ -16,8 +16,7 @@ CUresult create(CUevent* out, unsigned flags) {
     return CUDA_SUCCESS;
 }
 
-CUresult record(CUevent handle, CUstream stream_handle, unsigned flags, DefaultStream which) {
-    if (flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
+CUresult record(CUevent handle, CUstream stream_handle, DefaultStream which) {
     EventRef event;
     TRY(find_event(handle, &event));
     StreamRef stream;
@@ -25,9 +24,8 @@ CUresult record(CUevent handle, CUstream stream_handle, unsigned flags, DefaultS
     TRY(find_stream(stream_handle, which, &stream, &context));
     if (event->context.lock() != context) return CUDA_ERROR_INVALID_HANDLE;
     bool captured = false;
-    TRY(capture_record(*context, *stream, event, flags & CU_EVENT_RECORD_EXTERNAL, &captured));
+    TRY(capture_record(*context, *stream, event, &captured));
     if (captured) return CUDA_SUCCESS;
-    if (flags & CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
     const std::lock_guard<std::mutex> lock(stream->order);
     record_event(context, stream->queue, *event, implicit_order(*context, *stream));
     return CUDA_SUCCESS;
@@ -54,16 +52,16 @@ CUresult record_context(CUcontext context_handle, CUevent handle) {
 }
 
 CUresult wait(CUstream stream_handle, CUevent handle, unsigned flags, DefaultStream which) {
-    if (flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) return CUDA_ERROR_INVALID_VALUE;
+    if (flags & CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_NOT_SUPPORTED;
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     StreamRef stream;
     ContextRef context;
     TRY(find_stream(stream_handle, which, &stream, &context));
     EventRef event;
     TRY(find_event(handle, &event));
     bool captured = false;
-    TRY(capture_wait(*context, stream, event, flags & CU_EVENT_WAIT_EXTERNAL, &captured));
+    TRY(capture_wait(*context, stream, event, &captured));
     if (captured) return CUDA_SUCCESS;
-    if (flags & CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
     const std::lock_guard<std::mutex> lock(stream->order);
     wait_event(context, stream->queue, *event, implicit_order(*context, *stream));
     return CUDA_SUCCESS;
@@ -115,9 +113,7 @@ CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
 using namespace softgpu;
 
 ENTRY(cuEventCreate, (CUevent * event, unsigned int flags), create(event, flags))
-PLAIN_AND_PTSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, 0, which))
-PLAIN_AND_PTSZ(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
-               record(event, stream, flags, which))
+PLAIN_AND_PTSZ(cuEventRecord, (CUevent event, CUstream stream), record(event, stream, which))
 ENTRY(cuCtxRecordEvent, (CUcontext context, CUevent event), record_context(context, event))
 PLAIN_AND_PTSZ(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
                wait(stream, event, flags, which))

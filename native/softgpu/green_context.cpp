@@ -125,13 +125,3 @@ DRIVER_API cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
 }
 ENTRY(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx green, unsigned int flags, int priority),
       create_stream(stream, green, flags, priority))
-DRIVER_API cuStreamGetGreenCtx(CUstream handle, CUgreenCtx* green) {
-    return entry([&] {
-        if (!green) return CUDA_ERROR_INVALID_VALUE;
-        StreamRef stream;
-        ContextRef context;
-        TRY(find_stream(handle, DefaultStream::legacy, &stream, &context));
-        *green = stream->green ? stream->green->handle : nullptr;
-        return CUDA_SUCCESS;
-    });
-}

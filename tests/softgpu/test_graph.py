@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -103,6 +103,24 @@ def instantiate(cuda: Any, context: Any) -> Iterator[Callable[[Any], Any]]:
         cuda.cuGraphExecDestroy(executable)
 
 
+class Bench(NamedTuple):
+    """What most tests here need: an empty graph, what builds and instantiates it, and where it runs."""
+
+    context: Any
+    graph: Any
+    build: Builder
+    instantiate: Callable[[Any], Any]
+    stream: Any
+    buffer: Any
+
+
+@pytest.fixture
+def bench(
+    context: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
+) -> Bench:
+    return Bench(context, graph, build, instantiate, stream, buffer)
+
+
 def run(cuda: Any, executable: Any, stream: Any) -> None:
     value(cuda.cuGraphLaunch(executable, stream))
     value(cuda.cuStreamSynchronize(stream))
@@ -125,15 +143,8 @@ def test_nodes_run_after_what_they_depend_on(
         assert download(cuda, base + 128, 64) == bytes(range(2, 42)) + b"\1" * 24
 
 
-def test_a_launch_is_one_operation_of_its_stream(
-    cuda: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-    gate: Any,
-) -> None:
+def test_a_launch_is_one_operation_of_its_stream(cuda: Any, bench: Bench, gate: Any) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
     base = int(buffer)
     build.fill(base, 1, 4)
     build.fill(base + 4, 1, 4)
@@ -160,9 +171,9 @@ def download_quietly(cuda: Any, pointer: int, count: int) -> bytes:
 
 
 def test_launches_of_one_graph_follow_each_other(
-    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], new_stream: Callable[..., Any],
-    buffer: Any, gate: Any,
-) -> None:  # fmt: skip
+    cuda: Any, bench: Bench, new_stream: Callable[..., Any], gate: Any
+) -> None:
+    _, graph, build, instantiate, _, buffer = bench
     held, free = new_stream(1), new_stream(1)
     build.fill(buffer, 1, 4)
     executable = instantiate(graph)
@@ -175,10 +186,8 @@ def test_launches_of_one_graph_follow_each_other(
     value(cuda.cuStreamSynchronize(free))
 
 
-def test_kernel_nodes_keep_their_parameters(
-    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any,
-    kernels: Callable[[str], Any],
-) -> None:  # fmt: skip
+def test_kernel_nodes_keep_their_parameters(cuda: Any, bench: Bench, kernels: Callable[[str], Any]) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
     fill = kernels("fill")
     node = build.kernel(fill, parameters("fill", buffer, 1.0, 4))
     got = value(cuda.cuGraphKernelNodeGetParams(node))
@@ -196,15 +205,8 @@ def test_kernel_nodes_keep_their_parameters(
     assert struct.unpack("4f", download(cuda, buffer, 16)) == (3.0,) * 4
 
 
-def test_copies_and_fills_of_an_executable_can_be_changed(
-    cuda: Any,
-    context: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-) -> None:
+def test_copies_and_fills_of_an_executable_can_be_changed(cuda: Any, bench: Bench) -> None:
+    context, graph, build, instantiate, stream, buffer = bench
     base = int(buffer)
     fill = build.fill(base, 1, 4)
     copy = build.copy(base + 64, base, 4, fill)
@@ -248,10 +250,30 @@ def test_host_nodes_run_in_order(
     assert seen == [5, 6, 5, 6]
 
 
-def test_a_gate_inside_a_graph(
-    cuda: Any, context: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any,
-    gate: Any,
-) -> None:  # fmt: skip
+def test_event_nodes_wait_and_record(
+    cuda: Any, bench: Bench, gate: Any, new_stream: Callable[..., Any], new_event: Callable[..., Any]
+) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
+    other, before, after = new_stream(1), new_event(), new_event()
+    wanted = cuda.CUgraphNodeParams()
+    wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_WAIT_EVENT
+    wanted.eventWait.event = before
+    fill = build.fill(buffer, 5, 4, value(cuda.cuGraphAddNode(graph, None, None, 0, wanted)))
+    wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_EVENT_RECORD
+    wanted.eventRecord.event = after
+    value(cuda.cuGraphAddNode(graph, [fill], None, 1, wanted))
+    gate.hold(other)
+    value(cuda.cuEventRecord(before, other))
+    value(cuda.cuGraphLaunch(instantiate(graph), stream))
+    gate.settle()
+    assert code(cuda.cuEventQuery(after)) == NOT_READY
+    gate.open()
+    value(cuda.cuEventSynchronize(after))
+    assert download(cuda, buffer, 4) == b"\5" * 4
+
+
+def test_a_gate_inside_a_graph(cuda: Any, bench: Bench, gate: Any) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
     first = build.fill(buffer, 1, 4)
     hold = build.hold(gate, first)
     build.fill(int(buffer) + 4, 2, 4, hold)
@@ -263,16 +285,8 @@ def test_a_gate_inside_a_graph(
     assert download(cuda, buffer, 8) == b"\1" * 4 + b"\2" * 4
 
 
-def test_a_join_waits_for_every_branch(
-    cuda: Any,
-    context: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-    gate: Any,
-) -> None:
+def test_a_join_waits_for_every_branch(cuda: Any, bench: Bench, gate: Any) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
     base = int(buffer)
     root = build.empty()
     quick = build.fill(base, 1, 4, root)
@@ -286,15 +300,8 @@ def test_a_join_waits_for_every_branch(
     assert download(cuda, base + 16, 8) == b"\1" * 4 + b"\2" * 4
 
 
-def test_child_graphs_run_in_their_place(
-    cuda: Any,
-    context: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-) -> None:
+def test_child_graphs_run_in_their_place(cuda: Any, bench: Bench) -> None:
+    context, graph, build, instantiate, stream, buffer = bench
     base = int(buffer)
     inner = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
     inner.fill(base, 2, 4)
@@ -325,15 +332,8 @@ def test_edges_come_and_go(cuda: Any, graph: Any, build: Builder) -> None:
     assert value(cuda.cuGraphGetNodes(graph))[1] == 2
 
 
-def test_a_clone_stands_alone(
-    cuda: Any,
-    context: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-) -> None:
+def test_a_clone_stands_alone(cuda: Any, bench: Bench) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
     node = build.fill(buffer, 1, 4)
     clone = value(cuda.cuGraphClone(graph))
     twin = value(cuda.cuGraphNodeFindInClone(node, clone))
@@ -346,15 +346,8 @@ def test_a_clone_stands_alone(
     value(cuda.cuGraphDestroy(clone))
 
 
-def test_an_executable_takes_over_a_graph_of_its_shape(
-    cuda: Any,
-    context: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-) -> None:
+def test_an_executable_takes_over_a_graph_of_its_shape(cuda: Any, bench: Bench) -> None:
+    context, graph, build, instantiate, stream, buffer = bench
     base = int(buffer)
     first = build.fill(base, 1, 4)
     build.copy(base + 8, base, 4, first)
@@ -419,16 +412,8 @@ def test_nodes_of_child_graphs_are_found_in_the_clones_child_graph(
 
 
 @pytest.mark.parametrize("condition", [0, 1])
-def test_a_conditional_body_runs_or_does_not(
-    cuda: Any,
-    context: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-    condition: int,
-) -> None:
+def test_a_conditional_body_runs_or_does_not(cuda: Any, bench: Bench, condition: int) -> None:
+    context, graph, build, instantiate, stream, buffer = bench
     base = int(buffer)
     wanted = cuda.CUgraphNodeParams()
     wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
@@ -460,13 +445,9 @@ def test_an_executable_may_go_while_it_runs(
 
 
 def test_a_captured_pipeline_gives_the_same_bits_as_its_launches(
-    cuda: Any,
-    context: Any,
-    stream: Any,
-    kernels: Callable[[str], Any],
-    instantiate: Callable[[Any], Any],
-    buffer: Any,
+    cuda: Any, bench: Bench, kernels: Callable[[str], Any]
 ) -> None:
+    _, _, _, instantiate, stream, buffer = bench
     base = int(buffer)
 
     def steps() -> None:
@@ -486,14 +467,8 @@ def test_a_captured_pipeline_gives_the_same_bits_as_its_launches(
     value(cuda.cuGraphDestroy(captured))
 
 
-def test_memory_of_a_graph(
-    cuda: Any,
-    graph: Any,
-    build: Builder,
-    instantiate: Callable[[Any], Any],
-    stream: Any,
-    buffer: Any,
-) -> None:
+def test_memory_of_a_graph(cuda: Any, bench: Bench) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
     wanted = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
     wanted.poolProps.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     wanted.poolProps.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
