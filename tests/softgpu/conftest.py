@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.softgpu.calls import value
+from tests.softgpu.gate import Gate
 
 KERNELS = b"""softgpu 1
 kernel nothing  time=0us
@@ -22,39 +22,11 @@ kernel scale    function=scale
 """
 
 
-class Gate:
-    """Holds a stream until it is opened, so that work behind it is surely unfinished."""
-
-    def __init__(self, cuda: Any) -> None:
-        self.cuda = cuda
-        self.page = value(cuda.cuMemHostAlloc(4096, cuda.CU_MEMHOSTALLOC_DEVICEMAP))
-        self.word = ctypes.c_uint32.from_address(int(self.page))
-        self.word.value = 0
-        self.address = value(cuda.cuMemHostGetDevicePointer(self.page, 0))
-        self.free_stream = value(cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
-
-    def hold(self, stream: Any) -> None:
-        equal = self.cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
-        value(self.cuda.cuStreamWaitValue32(stream, self.address, 1, equal))
-
-    def settle(self) -> None:
-        """Lets the device go round a few times: what is not really held has surely run afterwards."""
-        for _ in range(3):
-            value(self.cuda.cuStreamWriteValue32(self.free_stream, int(self.address) + 64, 1, 0))
-            value(self.cuda.cuStreamSynchronize(self.free_stream))
-
-    def open(self) -> None:
-        self.word.value = 1
-
-
 @pytest.fixture
 def gate(cuda: Any, context: Any) -> Iterator[Gate]:
     made = Gate(cuda)
     yield made
-    made.open()
-    cuda.cuCtxSynchronize()
-    cuda.cuStreamDestroy(made.free_stream)
-    cuda.cuMemFreeHost(made.page)
+    made.close()
 
 
 @pytest.fixture

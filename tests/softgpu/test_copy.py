@@ -45,13 +45,6 @@ def stream(cuda: Any, context: Any) -> Any:
 
 
 @pytest.fixture
-def gate(cuda: Any, stream: Any) -> Any:
-    made = Gate(cuda, stream)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def device(cuda: Any, context: Any) -> Any:
     pointer = value(cuda.cuMemAlloc(1 << 20))
     value(cuda.cuMemsetD8(pointer, 0, 1 << 20))
@@ -89,6 +82,7 @@ def test_pageable_memory_is_read_before_the_call_returns(
     cuda: Any, device: int, stream: Any, gate: Gate
 ) -> None:
     source = Buffer(b"before" * 100)
+    gate.hold(stream)
     value(cuda.cuMemcpyHtoDAsync(device, source.address, 600, stream))
     ctypes.memset(source.address, 0, 600)
     gate.open()
@@ -99,6 +93,7 @@ def test_pageable_memory_is_read_before_the_call_returns(
 def test_pinned_memory_is_read_when_the_copy_runs(cuda: Any, device: int, stream: Any, gate: Gate) -> None:
     source = value(cuda.cuMemHostAlloc(600, 0))
     ctypes.memmove(int(source), b"before" * 100, 600)
+    gate.hold(stream)
     value(cuda.cuMemcpyHtoDAsync(device, source, 600, stream))
     ctypes.memmove(int(source), b"after!" * 100, 600)
     gate.open()

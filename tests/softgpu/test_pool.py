@@ -9,7 +9,6 @@ import pytest
 
 from tests.conftest import REAL_GPU
 from tests.softgpu.calls import code, download, upload, value
-from tests.softgpu.gate import Gate
 
 MIB = 1 << 20
 INVALID_VALUE = 1
@@ -66,15 +65,16 @@ def test_a_synchronisation_returns_what_is_unused(cuda: Any, stream: Any) -> Non
     assert free_bytes(cuda) == before
 
 
-def test_a_plain_allocation_is_freed_when_its_stream_gets_there(cuda: Any, stream: Any) -> None:
+def test_a_plain_allocation_is_freed_when_its_stream_gets_there(cuda: Any, stream: Any, gate: Any) -> None:
     before = free_bytes(cuda)
     pointer = value(cuda.cuMemAlloc(4 * MIB))
-    gate = Gate(cuda, stream)
+    gate.hold(stream)
     value(cuda.cuMemsetD8Async(pointer, 3, 4 * MIB, stream))
     kept = value(cuda.cuMemAllocAsync(16, stream))
     value(cuda.cuMemcpyDtoDAsync(kept, pointer, 16, stream))
     value(cuda.cuMemFreeAsync(pointer, stream))
-    gate.close()
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
     assert download(cuda, kept, 16) == b"\x03" * 16
     value(cuda.cuMemFreeAsync(kept, stream))
     value(cuda.cuStreamSynchronize(stream))
@@ -104,9 +104,9 @@ def test_figures_of_a_pool(cuda: Any, stream: Any, pool: Any) -> None:
     assert attribute(cuda, pool, "USED_MEM_CURRENT") == 0
 
 
-def test_a_stream_reuses_what_it_freed_without_waiting(cuda: Any, stream: Any) -> None:
+def test_a_stream_reuses_what_it_freed_without_waiting(cuda: Any, stream: Any, gate: Any) -> None:
     """More than the device has, while none of the frees can be reached."""
-    gate = Gate(cuda, stream)
+    gate.hold(stream)
     rescue = threading.Timer(30, gate.open)  # a driver that waits here would wait for ever
     rescue.start()
     half = free_bytes(cuda) // 2
@@ -115,7 +115,8 @@ def test_a_stream_reuses_what_it_freed_without_waiting(cuda: Any, stream: Any) -
         value(cuda.cuMemFreeAsync(pointer, stream))
     waited = gate.is_open
     rescue.cancel()
-    gate.close()
+    gate.open()
+    value(cuda.cuStreamSynchronize(stream))
     assert not waited
 
 

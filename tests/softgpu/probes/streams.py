@@ -27,7 +27,8 @@ NOR = 3
 def held(cuda: Any) -> Iterator[Any]:
     """A stream that does not get on."""
     with streamed(cuda, 1) as stream:
-        gate = Gate(cuda, stream)
+        gate = Gate(cuda)
+        gate.hold(stream)
         try:
             yield stream
         finally:
