@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tests.softgpu.calls import code, value
@@ -29,6 +30,7 @@ from tests.softgpu.probes.table import (
     UNMATCHED,
     UNSUPPORTED,
     WRONG_THREAD,
+    enter,
     probe,
 )
 
@@ -178,92 +180,142 @@ def destroy_a_capturing_stream(cuda: Any) -> int:
     return code(cuda.cuStreamDestroy(stream))
 
 
-# ---- asking for the state of work ------------------------------------------------------------------------------------
+# ---- calls while a stream captures -----------------------------------------------------------------------------------
 
 
-@probe(UNSUPPORTED)
-def query_a_capturing_stream(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream:
-        return code(cuda.cuStreamQuery(stream))
+@dataclass(frozen=True)
+class Meanwhile:
+    """What a call can be about: a stream that captures, one that does not, an event and some memory."""
+
+    cuda: Any
+    stream: Any
+    other: Any
+    event: Any
+    pointer: int
+
+    def captured_event(self) -> Any:
+        value(self.cuda.cuEventRecord(self.event, self.stream))
+        return self.event
 
 
-@probe(UNSUPPORTED)
-def synchronize_a_capturing_stream(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream:
-        return code(cuda.cuStreamSynchronize(stream))
+def while_capturing(
+    name: str,
+    mode: int,
+    call: Callable[[Any, Meanwhile], int],
+    expected: int,
+    then: int | None = None,
+    in_another_thread: bool = False,
+    flags: int = NON_BLOCKING,
+) -> None:
+    """Enters a call, and where `then` is given, how the capture ends afterwards."""
+
+    def ask(cuda: Any, ended: bool) -> int:
+        with (
+            allocated(cuda) as pointer,
+            streamed(cuda, NON_BLOCKING) as other,
+            new_event(cuda) as event,
+            capturing(cuda, mode, flags) as stream,
+        ):
+            at = Meanwhile(cuda, stream, other, event, pointer)
+            answer = elsewhere(cuda, lambda: call(cuda, at)) if in_another_thread else call(cuda, at)
+            return end(cuda, stream) if ended else answer
+
+    enter(name, expected, lambda cuda: ask(cuda, False))
+    if then is not None:
+        enter(f"{name}_and_end", then, lambda cuda: ask(cuda, True))
 
 
-@probe(INVALIDATED)
-def end_after_a_query_of_the_stream(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream:
-        cuda.cuStreamQuery(stream)
-        return end(cuda, stream)
+def query(cuda: Any, at: Meanwhile) -> int:
+    return code(cuda.cuStreamQuery(at.stream))
 
 
-@probe(INVALIDATED)
-def end_after_a_synchronize_of_the_stream(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream:
-        cuda.cuStreamSynchronize(stream)
-        return end(cuda, stream)
+def query_other(cuda: Any, at: Meanwhile) -> int:
+    return code(cuda.cuStreamQuery(at.other))
 
 
-@probe(UNSUPPORTED)
-def query_another_stream_during_a_global_capture(cuda: Any) -> int:
-    with streamed(cuda, NON_BLOCKING) as other, capturing(cuda, GLOBAL):
-        return code(cuda.cuStreamQuery(other))
+def legacy_work(cuda: Any, at: Meanwhile) -> int:
+    return code(cuda.cuMemsetD8Async(at.pointer, 1, 8, 0))
 
 
-@probe(INVALIDATED)
-def end_a_global_capture_after_a_query_of_another_stream(cuda: Any) -> int:
-    with streamed(cuda, NON_BLOCKING) as other, capturing(cuda, GLOBAL) as stream:
-        cuda.cuStreamQuery(other)
-        return end(cuda, stream)
+def copy(cuda: Any, at: Meanwhile) -> int:
+    return code(cuda.cuMemcpyHtoD(at.pointer, b"12345678", 8))
 
 
-@probe(UNSUPPORTED)
-def query_another_stream_in_another_thread_during_a_global_capture(cuda: Any) -> int:
-    with streamed(cuda, NON_BLOCKING) as other, capturing(cuda, GLOBAL):
-        return elsewhere(cuda, lambda: code(cuda.cuStreamQuery(other)))
+def allocate_there(cuda: Any, at: Meanwhile) -> int:
+    return allocate(cuda)
 
 
-@probe(UNSUPPORTED)
-def synchronize_another_stream_during_a_global_capture(cuda: Any) -> int:
-    with streamed(cuda, NON_BLOCKING) as other, capturing(cuda, GLOBAL):
-        return code(cuda.cuStreamSynchronize(other))
+def work_after_a_query(cuda: Any, at: Meanwhile) -> int:
+    query(cuda, at)
+    return code(cuda.cuMemsetD8Async(at.pointer, 1, 8, at.stream))
 
 
-@probe(SUCCESS)
-def query_another_stream_during_a_relaxed_capture(cuda: Any) -> int:
-    with streamed(cuda, NON_BLOCKING) as other, capturing(cuda, RELAXED):
-        return code(cuda.cuStreamQuery(other))
-
-
-@probe(UNSUPPORTED)
-def query_an_event_during_a_global_capture(cuda: Any) -> int:
-    with new_event(cuda) as event, capturing(cuda, GLOBAL):
-        return code(cuda.cuEventQuery(event))
-
-
-@probe(CAPTURED_EVENT)
-def query_a_captured_event(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream, new_event(cuda) as event:
-        value(cuda.cuEventRecord(event, stream))
-        return code(cuda.cuEventQuery(event))
-
-
-@probe(CAPTURED_EVENT)
-def synchronize_with_a_captured_event(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream, new_event(cuda) as event:
-        value(cuda.cuEventRecord(event, stream))
-        return code(cuda.cuEventSynchronize(event))
-
-
-@probe(INVALIDATED)
-def end_after_a_query_of_a_captured_event(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream, new_event(cuda) as event:
-        value(cuda.cuEventRecord(event, stream))
-        cuda.cuEventQuery(event)
-        return end(cuda, stream)
+while_capturing("query_a_capturing_stream", RELAXED, query, UNSUPPORTED, INVALIDATED)
+while_capturing(
+    "synchronize_a_capturing_stream",
+    RELAXED,
+    lambda cuda, at: code(cuda.cuStreamSynchronize(at.stream)),
+    UNSUPPORTED,
+    INVALIDATED,
+)
+while_capturing("work_in_a_capture_that_is_invalid", RELAXED, work_after_a_query, INVALIDATED)
+while_capturing("query_another_stream_globally", GLOBAL, query_other, UNSUPPORTED, INVALIDATED)
+while_capturing("query_another_stream_elsewhere", GLOBAL, query_other, UNSUPPORTED, in_another_thread=True)
+while_capturing(
+    "synchronize_another_stream_globally",
+    GLOBAL,
+    lambda cuda, at: code(cuda.cuStreamSynchronize(at.other)),
+    UNSUPPORTED,
+)
+while_capturing("query_another_stream_relaxed", RELAXED, query_other, SUCCESS)
+while_capturing(
+    "query_an_event_globally", GLOBAL, lambda cuda, at: code(cuda.cuEventQuery(at.event)), UNSUPPORTED
+)
+while_capturing(
+    "query_a_captured_event",
+    RELAXED,
+    lambda cuda, at: code(cuda.cuEventQuery(at.captured_event())),
+    CAPTURED_EVENT,
+    INVALIDATED,
+)
+while_capturing(
+    "synchronize_with_a_captured_event",
+    RELAXED,
+    lambda cuda, at: code(cuda.cuEventSynchronize(at.captured_event())),
+    CAPTURED_EVENT,
+)
+while_capturing(
+    "synchronize_the_context_globally", GLOBAL, lambda cuda, at: code(cuda.cuCtxSynchronize()), UNSUPPORTED
+)
+while_capturing(
+    "synchronize_the_context_relaxed",
+    RELAXED,
+    lambda cuda, at: code(cuda.cuCtxSynchronize()),
+    UNSUPPORTED,
+    INVALIDATED,
+)
+while_capturing("legacy_work_beside_a_blocking_stream", RELAXED, legacy_work, IMPLICIT, INVALIDATED, flags=0)
+while_capturing("legacy_work_beside_a_non_blocking_stream", RELAXED, legacy_work, SUCCESS)
+while_capturing(
+    "state_of_the_legacy_stream",
+    RELAXED,
+    lambda cuda, at: code(cuda.cuStreamIsCapturing(0)),
+    IMPLICIT,
+    flags=0,
+)
+while_capturing("copy_globally", GLOBAL, copy, SUCCESS, SUCCESS)
+while_capturing("copy_relaxed", RELAXED, copy, SUCCESS)
+while_capturing("allocate_globally", GLOBAL, allocate_there, UNSUPPORTED, INVALIDATED)
+while_capturing("allocate_elsewhere", GLOBAL, allocate_there, UNSUPPORTED, in_another_thread=True)
+while_capturing("allocate_thread_locally", THREAD_LOCAL, allocate_there, UNSUPPORTED)
+while_capturing(
+    "allocate_elsewhere_beside_a_thread_local_capture",
+    THREAD_LOCAL,
+    allocate_there,
+    SUCCESS,
+    in_another_thread=True,
+)
+while_capturing("allocate_relaxed", RELAXED, allocate_there, SUCCESS)
 
 
 @probe(INVALID_VALUE)
@@ -272,110 +324,6 @@ def query_an_event_whose_capture_ended(cuda: Any) -> int:
         value(cuda.cuEventRecord(event, stream))
         end(cuda, stream)
         return code(cuda.cuEventQuery(event))
-
-
-@probe(INVALID_VALUE)
-def synchronize_with_an_event_whose_capture_ended(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream, new_event(cuda) as event:
-        value(cuda.cuEventRecord(event, stream))
-        end(cuda, stream)
-        return code(cuda.cuEventSynchronize(event))
-
-
-@probe(UNSUPPORTED)
-def synchronize_the_context_during_a_global_capture(cuda: Any) -> int:
-    with capturing(cuda, GLOBAL):
-        return code(cuda.cuCtxSynchronize())
-
-
-@probe(UNSUPPORTED)
-def synchronize_the_context_during_a_relaxed_capture(cuda: Any) -> int:
-    with capturing(cuda, RELAXED):
-        return code(cuda.cuCtxSynchronize())
-
-
-@probe(INVALIDATED)
-def end_after_synchronizing_the_context(cuda: Any) -> int:
-    with capturing(cuda, RELAXED) as stream:
-        cuda.cuCtxSynchronize()
-        return end(cuda, stream)
-
-
-# ---- other work meanwhile --------------------------------------------------------------------------------------------
-
-
-@probe(IMPLICIT)
-def legacy_work_during_a_capture_of_a_blocking_stream(cuda: Any) -> int:
-    with allocated(cuda) as pointer, capturing(cuda, RELAXED, flags=0):
-        return code(cuda.cuMemsetD8Async(pointer, 1, 8, 0))
-
-
-@probe(INVALIDATED)
-def end_after_legacy_work(cuda: Any) -> int:
-    with allocated(cuda) as pointer, capturing(cuda, RELAXED, flags=0) as stream:
-        cuda.cuMemsetD8Async(pointer, 1, 8, 0)
-        return end(cuda, stream)
-
-
-@probe(SUCCESS)
-def legacy_work_during_a_capture_of_a_non_blocking_stream(cuda: Any) -> int:
-    with allocated(cuda) as pointer, capturing(cuda, RELAXED):
-        return code(cuda.cuMemsetD8Async(pointer, 1, 8, 0))
-
-
-@probe(IMPLICIT)
-def state_of_the_legacy_stream_during_a_capture_of_a_blocking_stream(cuda: Any) -> int:
-    with capturing(cuda, RELAXED, flags=0):
-        return code(cuda.cuStreamIsCapturing(0))
-
-
-@probe(SUCCESS)
-def copy_during_a_global_capture(cuda: Any) -> int:
-    with allocated(cuda) as pointer, capturing(cuda, GLOBAL):
-        return code(cuda.cuMemcpyHtoD(pointer, b"12345678", 8))
-
-
-@probe(SUCCESS)
-def copy_during_a_relaxed_capture(cuda: Any) -> int:
-    with allocated(cuda) as pointer, capturing(cuda, RELAXED):
-        return code(cuda.cuMemcpyHtoD(pointer, b"12345678", 8))
-
-
-@probe(UNSUPPORTED)
-def allocate_during_a_global_capture(cuda: Any) -> int:
-    with capturing(cuda, GLOBAL):
-        return allocate(cuda)
-
-
-@probe(INVALIDATED)
-def end_after_an_allocation(cuda: Any) -> int:
-    with capturing(cuda, GLOBAL) as stream:
-        allocate(cuda)
-        return end(cuda, stream)
-
-
-@probe(UNSUPPORTED)
-def allocate_in_another_thread_during_a_global_capture(cuda: Any) -> int:
-    with capturing(cuda, GLOBAL):
-        return elsewhere(cuda, lambda: allocate(cuda))
-
-
-@probe(UNSUPPORTED)
-def allocate_during_a_thread_local_capture(cuda: Any) -> int:
-    with capturing(cuda, THREAD_LOCAL):
-        return allocate(cuda)
-
-
-@probe(SUCCESS)
-def allocate_in_another_thread_during_a_thread_local_capture(cuda: Any) -> int:
-    with capturing(cuda, THREAD_LOCAL):
-        return elsewhere(cuda, lambda: allocate(cuda))
-
-
-@probe(SUCCESS)
-def allocate_during_a_relaxed_capture(cuda: Any) -> int:
-    with capturing(cuda, RELAXED):
-        return allocate(cuda)
 
 
 @probe(UNSUPPORTED)

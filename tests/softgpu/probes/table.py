@@ -55,10 +55,15 @@ def probe(
 ) -> Callable[[Run], Run]:
     """Enters a function, which makes what it needs, gives it back, and returns one answer of the driver."""
 
-    def enter(run: Run) -> Run:
-        name = run.__name__
-        assert name not in PROBES, name
-        PROBES[name] = Probe(name, run, expected, apart or crashes or hangs, crashes, hangs)
+    def enter_this(run: Run) -> Run:
+        enter(run.__name__, expected, run, apart, crashes, hangs)
         return run
 
-    return enter
+    return enter_this
+
+
+def enter(
+    name: str, expected: int, run: Run, apart: bool = False, crashes: bool = False, hangs: bool = False
+) -> None:
+    assert name not in PROBES, name
+    PROBES[name] = Probe(name, run, expected, apart or crashes or hangs, crashes, hangs)
