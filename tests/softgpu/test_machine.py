@@ -94,18 +94,38 @@ def test_it_comes_with_the_first_client_and_goes_with_the_last(softgpu_env: dict
 
 
 def test_many_first_clients_start_one(softgpu_env: dict[str, str]) -> None:
-    command = [sys.executable, "-c", PROLOGUE + "launch(); check(cuda.cuCtxSynchronize()); ready()"]
-    children = [
-        subprocess.Popen(command, env=softgpu_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(12)
-    ]
-    try:
-        assert [child.stdout.readline() if child.stdout else "" for child in children] == ["ready\n"] * 12
-        assert len(softgpuds(softgpu_env)) == 1
-    finally:
-        for child in children:
-            child.communicate("\n")
-    assert [child.returncode for child in children] == [0] * 12
+    # Forked before any of them uses the GPU, all let go at one moment; they stay until their input ends.
+    say = r"import os; os.write(1, b'ready\n'); sys.stdin.readline()"  # in one write: they share a pipe
+    client = PROLOGUE + "launch(); check(cuda.cuCtxSynchronize()); " + say
+    program = f"""
+import os
+from cuda.bindings import driver
+start, hold = os.pipe()
+children = []
+for _ in range(12):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(hold)
+        os.read(start, 1)
+        exec({client!r}, {{}})
+        raise SystemExit(0)
+os.close(hold)
+print(*(os.waitpid(child, 0)[1] for child in children))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=softgpu_env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout
+        try:
+            assert [parent.stdout.readline() for _ in range(12)] == ["ready\n"] * 12
+            assert len(softgpuds(softgpu_env)) == 1
+        finally:
+            statuses, _ = parent.communicate("")
+    assert statuses.split() == ["0"] * 12
 
 
 def test_another_configuration_is_another_machine(softgpu_env: dict[str, str]) -> None:
