@@ -37,12 +37,12 @@ def test_what_is_said_stands_in_the_segment_and_the_rest_stays(
         "a restored tenant stays for 1500 ms\n"
     )
     assert cotenant("ctl", "--headroom", "none", env=plain_env).returncode == 0
-    now = header(path).crowding
+    now = header(path).memory_knobs
     # 0 means that nothing was said, so no headroom is 1.
     assert (now.headroom, now.host_memory, now.stay_ms) == (1, 64 << 30, 1500)
     for options in (("--host-memory", "none"), ("--stay", "default")):
         assert cotenant("ctl", *options, env=plain_env).returncode == 0
-    now = header(path).crowding
+    now = header(path).memory_knobs
     assert (now.host_memory, now.stay_ms) == (0, 0)
 
 

@@ -115,7 +115,7 @@ def test_ctl_rounds_a_stay_up(
     segment.ensure(path)
     done = cotenant("ctl", "--stay", length, env=plain_env)
     assert done.returncode == 0, done.stderr
-    assert segment.Header.from_buffer_copy(path.read_bytes()).crowding.stay_ms == ms
+    assert segment.Header.from_buffer_copy(path.read_bytes()).memory_knobs.stay_ms == ms
     assert f"stays for {ms} ms" in done.stderr
 
 

@@ -62,7 +62,7 @@ def test_a_check_word_is_the_compilers(native: Path) -> None:
     header.gpus[3].capacity = 5 << 30
     segment.seal(header)
     assert header.gpus[3].capacity_check == check_of(5 << 30)
-    assert header.crowding.check == check_of(0, 0, 0)
+    assert header.memory_knobs.check == check_of(0, 0, 0)
 
 
 PLAIN = """

@@ -6,11 +6,13 @@ namespace {
 
 constexpr int kTries = 100;  // while somebody changes it
 
-uint32_t check_of_crowding(const Crowding& said) { return check_of(said.headroom, said.host_memory, said.stay_ms); }
+uint32_t check_of_memory_knobs(const MemoryKnobs& said) {
+    return check_of(said.headroom, said.host_memory, said.stay_ms);
+}
 
 uint32_t check_of_right(const Said& said) { return check_of(said.whose, said.id, said.best_class, said.memory_limit); }
 
-Crowding raw(const Header::Crowding& words) {
+MemoryKnobs raw(const Header::MemoryKnobs& words) {
     return {words.headroom.load(), words.host_memory.load(), words.stay_ms.load()};
 }
 
@@ -46,21 +48,21 @@ void set_capacity(Header& header, int gpu, uint64_t bytes) {
     header.gpus[gpu].capacity_check.store(check_of(bytes));
 }
 
-Crowding crowding_of(const Header& header) {
+MemoryKnobs memory_knobs_of(const Header& header) {
     for (int i = 0; i < kTries; ++i) {
-        Crowding said = raw(header.crowding);
-        uint32_t check = header.crowding.check.load();
+        MemoryKnobs said = raw(header.memory_knobs);
+        uint32_t check = header.memory_knobs.check.load();
         if (check == 0) break;
-        if (check == check_of_crowding(said)) return said;
+        if (check == check_of_memory_knobs(said)) return said;
     }
     return {};
 }
 
-void set_crowding(Header& header, const Crowding& crowding) {
-    header.crowding.headroom.store(crowding.headroom);
-    header.crowding.host_memory.store(crowding.host_memory);
-    header.crowding.stay_ms.store(crowding.stay_ms);
-    header.crowding.check.store(check_of_crowding(crowding));
+void set_memory_knobs(Header& header, const MemoryKnobs& knobs) {
+    header.memory_knobs.headroom.store(knobs.headroom);
+    header.memory_knobs.host_memory.store(knobs.host_memory);
+    header.memory_knobs.stay_ms.store(knobs.stay_ms);
+    header.memory_knobs.check.store(check_of_memory_knobs(knobs));
 }
 
 Said said_by(const Right& right) {
@@ -77,7 +79,7 @@ Said said_by(const Right& right) {
 void seal(Header& header) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (int gpu = 0; gpu < kGpus; ++gpu) set_capacity(header, gpu, header.gpus[gpu].capacity.load());
-    set_crowding(header, raw(header.crowding));
+    set_memory_knobs(header, raw(header.memory_knobs));
     for (Right& right : header.rights) right.check.store(check_of_right(raw(right)));
 }
 

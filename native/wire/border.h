@@ -37,13 +37,13 @@ inline bool holds_until(const Count& until, uint64_t now_ns) {
 // Settings with a check word. 0: nothing is said, or it is garbage.
 uint64_t capacity_of(const Header& header, int gpu);
 void set_capacity(Header& header, int gpu, uint64_t bytes);
-struct Crowding {
+struct MemoryKnobs {
     uint64_t headroom;  // 1 + bytes
     uint64_t host_memory;
     uint32_t stay_ms;
 };
-Crowding crowding_of(const Header& header);
-void set_crowding(Header& header, const Crowding& crowding);
+MemoryKnobs memory_knobs_of(const Header& header);
+void set_memory_knobs(Header& header, const MemoryKnobs& knobs);
 // An entry that is no right has whose == of_nobody.
 struct Said {
     uint32_t whose, id, best_class;

@@ -107,12 +107,12 @@ struct Header {
         Count capacity;  // of its memory, as far as tenants are concerned; 0: all of it
     } gpus[kGpus];
     // Where memory is short (native/admission/arbiter.h); 0: the default.
-    struct Crowding {
+    struct MemoryKnobs {
         Count headroom;     // bytes of each GPU kept free for the classes above
         Count host_memory;  // bytes of pinned host memory for all tenants together
         Flag stay_ms;       // how long one that came back stays before an equal takes its place
         Flag check;         // of the other three
-    } crowding;
+    } memory_knobs;
     Right rights[kRights];
 };
 

@@ -199,7 +199,7 @@ class Machine:
         """What `cotenant ctl` writes for all tenants: headroom (1 + bytes), host_memory, stay_ms; and stale_ms."""
         with segment.open(self.path).writable_header() as header:
             for name, value in values.items():
-                setattr(header.knobs if name == "stale_ms" else header.crowding, name, value)
+                setattr(header.knobs if name == "stale_ms" else header.memory_knobs, name, value)
             segment.seal(header)
 
     def start(self, tenant_class: str, **env: str) -> Job:

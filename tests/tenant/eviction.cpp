@@ -362,14 +362,14 @@ void host_memory(wire::Segment& segment) {
 
 void budget(wire::Segment& segment) {
     Job job(segment, 3);
-    uint64_t all = wire::crowding_of(segment.header).host_memory;
+    uint64_t all = wire::memory_knobs_of(segment.header).host_memory;
     REQUIRE(job.pool.fits(all) && !job.pool.fits(all + 1));
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
-    wire::set_crowding(segment.header, {0, tenant::HostPool::kBlock, 0});
+    wire::set_memory_knobs(segment.header, {0, tenant::HostPool::kBlock, 0});
     REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
     REQUIRE(pinned.load() == 0 && job.pool.bytes() == 0);
     job.is_whole_on_gpu();
-    wire::set_crowding(segment.header, {0, 2 * tenant::HostPool::kBlock, 0});
+    wire::set_memory_knobs(segment.header, {0, 2 * tenant::HostPool::kBlock, 0});
     REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
     job.is_whole_on_gpu();
     REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
@@ -384,7 +384,7 @@ int main(int argc, char** argv) {
     std::string why;
     wire::Segment* segment = wire::create_or_open_segment(argv[1], &why);
     if (!segment || wire::take_slot(*segment) != 0) return 1;
-    wire::set_crowding(segment->header, {0, uint64_t{1} << 40, 0});
+    wire::set_memory_knobs(segment->header, {0, uint64_t{1} << 40, 0});
     install();
     std::string which = argv[2];
     if (which == "leaving") faults(*segment, leaving, 1);

@@ -25,7 +25,7 @@ uint64_t pinned_by_all(wire::Segment& segment) {
 
 uint64_t host_budget(const wire::Segment& segment) {
     static Lazy<uint64_t> found;
-    if (uint64_t knob = wire::crowding_of(segment.header).host_memory) return knob;
+    if (uint64_t knob = wire::memory_knobs_of(segment.header).host_memory) return knob;
     HostMemory memory;
     uint64_t all = found.get([&] {
         memory = host_memory();

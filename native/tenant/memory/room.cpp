@@ -57,7 +57,7 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
             residence.waiting_since_ns.load(),
             residence.since_ns.load(),
             arbiter::stay_ns(residence.transfer_ns.load(), later,
-                             std::min(wire::crowding_of(segment.header).stay_ms, kLongestStayMs)),
+                             std::min(wire::memory_knobs_of(segment.header).stay_ms, kLongestStayMs)),
             slot.gpus[gpu].busy.load() != 0,
             where == wire::leaving};
 }
@@ -71,10 +71,10 @@ void begin(Membership& membership, int gpu) {
     if (said && !(said & kShareOfGpu) && !wire::capacity_of(segment.header, gpu))
         wire::set_capacity(segment.header, gpu, said);
     said = parse_memory_limit(getenv("COTENANT_HOST_MEMORY"));
-    wire::Crowding crowding = wire::crowding_of(segment.header);
-    if (said && !(said & kShareOfGpu) && !crowding.host_memory) {
-        crowding.host_memory = said;
-        wire::set_crowding(segment.header, crowding);
+    wire::MemoryKnobs knobs = wire::memory_knobs_of(segment.header);
+    if (said && !(said & kShareOfGpu) && !knobs.host_memory) {
+        knobs.host_memory = said;
+        wire::set_memory_knobs(segment.header, knobs);
     }
 }
 LISTEN(AtFirstUse, FirstUseStep::space, begin)
@@ -85,7 +85,7 @@ Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
     if (wire::is_shared(segment)) wire::look_around(segment);
     uint64_t capacity = wire::capacity_of(segment.header, gpu_number);
     gpu.capacity = capacity ? std::min(capacity, total ? total : capacity) : total;
-    uint64_t headroom = wire::crowding_of(segment.header).headroom;
+    uint64_t headroom = wire::memory_knobs_of(segment.header).headroom;
     gpu.headroom = headroom ? headroom - 1 : arbiter::default_headroom(gpu.capacity);
     uint64_t now = wire::now_ns();
     uint64_t words[wire::kSlotWords];

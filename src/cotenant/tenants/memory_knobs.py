@@ -64,8 +64,8 @@ def apply(header: segment.Header, wanted: Change) -> None:
         for gpu in known:
             gpu.capacity = wanted.capacity
     if wanted.headroom is not None:
-        header.crowding.headroom = 1 + wanted.headroom
+        header.memory_knobs.headroom = 1 + wanted.headroom
     if wanted.host_memory is not None:
-        header.crowding.host_memory = wanted.host_memory
+        header.memory_knobs.host_memory = wanted.host_memory
     if wanted.stay_ms is not None:
-        header.crowding.stay_ms = wanted.stay_ms
+        header.memory_knobs.stay_ms = wanted.stay_ms
