@@ -45,7 +45,8 @@ struct Equal {
     uint32_t number;
     bool is_ready;    // it has work, and nothing but its turn keeps it from running
     bool holds_turn;  // it has been given the turn, and the turn has not ended
-    bool is_on;       // what it has started may still be on the GPU
+    bool is_on;       // what it has started may still be on the GPU, and it is not below its floor: such a tenant runs
+                      // beside the holder of the turn, and nobody waits for it
     bool is_overdue;  // and should have ended more than kDrainNs ago
 };
 

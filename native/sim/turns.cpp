@@ -123,11 +123,13 @@ double Gpu::turn_outlasts_us(const Tenant& t) const {
     return was_worth_it ? seen_after_us : std::max(gap_us, seen_after_us);
 }
 
-// A tenant with a floor runs beside the holder of the turn, by the hardware's slices: nobody waits until it has
-// drained.
 admission::Equal Gpu::as_equal(const Tenant& t) const {
-    bool is_overdue = t.below_floor || ns(t.drain_us) >= admission::kDrainNs;
-    return {t.turn_key_ns, t.number, is_ready(t), t.holds_turn, is_on(t), is_overdue};
+    return {t.turn_key_ns,
+            t.number,
+            is_ready(t),
+            t.holds_turn,
+            is_on(t) && !t.below_floor,
+            ns(t.drain_us) >= admission::kDrainNs};
 }
 
 void Gpu::end_turns() {
@@ -152,7 +154,7 @@ void Gpu::look_at_rounds() {
         admission::Equal equal = as_equal(t);
         Round& round = rounds_[round_of(t)];
         is_contended_ = ++here[round_of(t)] > 1 || is_contended_;
-        t.seen_on = equal.is_on;
+        t.seen_on = is_on(t);
         t.seen_ready = equal.is_ready;
         if (equal.is_on && !equal.is_overdue && round.on < 2) round.some_on[round.on++] = i;
         if (!equal.is_ready) continue;
