@@ -1,5 +1,9 @@
-#include "tenant/memory/care.h"
-
+// The memory that the driver takes by itself, and the tenant's limit.
+//
+// Contexts, modules, printf buffers and the like are the driver's own allocations; no call reports how large they are.
+// NVML reports what the process has on the GPU altogether, so the rest is the driver's. The process asks NVML when it
+// first uses a GPU, and then once a second, but only in a tenant with a limit. Where NVML does not know the process,
+// the driver's memory counts as nothing.
 #include <cstdlib>
 
 #include "tenant/fork.h"
