@@ -5,12 +5,12 @@
 #include "shim/driver.h"
 #include "tenant/captures.h"
 #include "tenant/green_contexts.h"
-#include "tenant/memory/answers.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/movable.h"
 #include "tenant/memory/physical.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/postponed.h"
+#include "tenant/memory/reported_memory.h"
 #include "tenant/memory/reserve.h"
 
 namespace shim {
@@ -289,8 +289,8 @@ struct MemoryInfo<index, per_thread, CUresult(Size*, Size*)> {
     static CUresult call(Size* free, Size* total) {
         CUresult result = call_real<index>(free, total);
         if (result != CUDA_SUCCESS) return result;
-        tenant::MemoryAnswer answer{*total, *free, 0};
-        if (!tenant::limit_answer_here(&answer)) return result;
+        tenant::ReportedMemory answer{*total, *free, 0};
+        if (!tenant::limit_report_here(&answer)) return result;
         *free = static_cast<Size>(answer.free);
         *total = static_cast<Size>(answer.total);
         return result;
@@ -304,8 +304,8 @@ struct TotalMemory<index, per_thread, CUresult(Size*, CUdevice)> {
     static CUresult call(Size* total, CUdevice device) {
         CUresult result = call_real<index>(total, device);
         if (result != CUDA_SUCCESS) return result;
-        tenant::MemoryAnswer answer{*total, *total, 0};
-        if (tenant::limit_answer(device, &answer)) *total = static_cast<Size>(answer.total);
+        tenant::ReportedMemory answer{*total, *total, 0};
+        if (tenant::limit_report(device, &answer)) *total = static_cast<Size>(answer.total);
         return result;
     }
 };

@@ -10,8 +10,8 @@
 
 #include "shim/driver.h"
 #include "tenant/lazy.h"
-#include "tenant/memory/answers.h"
 #include "tenant/memory/nvml.h"
+#include "tenant/memory/reported_memory.h"
 
 namespace shim {
 
@@ -36,13 +36,13 @@ void* nvml_function(const char* name) {
     return library ? dlsym(library, name) : nullptr;
 }
 
-bool limit(void* device, tenant::MemoryAnswer* answer) {
+bool limit(void* device, tenant::ReportedMemory* answer) {
     using GetUuid = int (*)(void*, char*, unsigned int);
     auto get_uuid = reinterpret_cast<GetUuid>(nvml_function("nvmlDeviceGetUUID"));
     char text[96];
     uint8_t uuid[16];
     return get_uuid && get_uuid(device, text, sizeof text) == kSuccess && tenant::uuid_from_text(text, uuid) &&
-           tenant::limit_answer(uuid, answer);
+           tenant::limit_report(uuid, answer);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ EXPORT int nvmlDeviceGetMemoryInfo(void* device, shim::Memory* out) {
     auto real = reinterpret_cast<int (*)(void*, shim::Memory*)>(shim::nvml_function("nvmlDeviceGetMemoryInfo"));
     int result = real ? real(device, out) : shim::kFunctionNotFound;
     if (result != shim::kSuccess) return result;
-    tenant::MemoryAnswer answer{out->total, out->free, out->used};
+    tenant::ReportedMemory answer{out->total, out->free, out->used};
     if (shim::limit(device, &answer)) *out = {answer.total, answer.free, std::min(answer.used, answer.total)};
     return result;
 }
@@ -85,7 +85,7 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(void* device, shim::MemoryV2* out) {
     auto real = reinterpret_cast<int (*)(void*, shim::MemoryV2*)>(shim::nvml_function("nvmlDeviceGetMemoryInfo_v2"));
     int result = real ? real(device, out) : shim::kFunctionNotFound;
     if (result != shim::kSuccess) return result;
-    tenant::MemoryAnswer answer{out->total, out->free, out->used};
+    tenant::ReportedMemory answer{out->total, out->free, out->used};
     if (shim::limit(device, &answer))
         *out = {out->version, answer.total, 0, answer.free, std::min(answer.used, answer.total)};
     return result;

@@ -5,15 +5,15 @@
 
 namespace tenant {
 
-struct MemoryAnswer {
+struct ReportedMemory {
     uint64_t total;
     uint64_t free;
     uint64_t used;  // by the tenant
 };
 
 // Changes what the driver said of the whole GPU to what this tenant can have; false: it has no limit, nothing changed.
-bool limit_answer(const uint8_t uuid[16], MemoryAnswer* answer);
-bool limit_answer(CUdevice device, MemoryAnswer* answer);
-bool limit_answer_here(MemoryAnswer* answer);  // of the current context's GPU
+bool limit_report(const uint8_t uuid[16], ReportedMemory* report);
+bool limit_report(CUdevice device, ReportedMemory* report);
+bool limit_report_here(ReportedMemory* report);  // of the current context's GPU
 
 }  // namespace tenant

@@ -1,4 +1,4 @@
-#include "tenant/memory/answers.h"
+#include "tenant/memory/reported_memory.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -62,26 +62,26 @@ Allowance allowance(const uint8_t uuid[16], uint64_t total) {
 
 }  // namespace
 
-bool limit_answer(const uint8_t uuid[16], MemoryAnswer* answer) {
-    Allowance allowed = allowance(uuid, answer->total);
+bool limit_report(const uint8_t uuid[16], ReportedMemory* report) {
+    Allowance allowed = allowance(uuid, report->total);
     if (allowed.limit == kNoLimit) return false;
-    answer->used = allowed.used;
-    answer->total = std::min(answer->total, allowed.limit);
-    answer->free = std::min(answer->free, allowed.limit - std::min(allowed.limit, allowed.used));
+    report->used = allowed.used;
+    report->total = std::min(report->total, allowed.limit);
+    report->free = std::min(report->free, allowed.limit - std::min(allowed.limit, allowed.used));
     return true;
 }
 
-bool limit_answer(CUdevice device, MemoryAnswer* answer) {
+bool limit_report(CUdevice device, ReportedMemory* report) {
     CUuuid uuid;
     return driver.cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS &&
-           limit_answer(reinterpret_cast<const uint8_t*>(uuid.bytes), answer);
+           limit_report(reinterpret_cast<const uint8_t*>(uuid.bytes), report);
 }
 
-bool limit_answer_here(MemoryAnswer* answer) {
+bool limit_report_here(ReportedMemory* report) {
     CUdevice device = 0;
     // What its context has taken is no longer free, also before the first allocation.
     place_of_current_context();
-    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && limit_answer(device, answer);
+    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS && limit_report(device, report);
 }
 
 }  // namespace tenant
