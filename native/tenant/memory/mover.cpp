@@ -6,12 +6,12 @@
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
-#include "tenant/memory/boundary.h"
 #include "tenant/memory/pause.h"
 #include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/room.h"
+#include "tenant/memory/step_boundary.h"
 #include "tenant/memory/unused.h"
 #include "tenant/memory/used_contexts.h"
 #include "tenant/own_thread.h"
@@ -141,13 +141,13 @@ void Mover::look(uint64_t now) {
         return;
     }
     if (now < next_try_ns_ || !must_go(now)) {
-        if (asked_ns_) boundary::let_go();
+        if (asked_ns_) step_boundary::let_go();
         asked_ns_ = 0;
         return;
     }
     if (!asked_ns_) asked_ns_ = now;
     uint64_t patience = is_pressed() ? arbiter::kHurriedPatienceNs : arbiter::kPatienceNs;
-    if (!captures.load() && boundary::is_worth_waiting(now, asked_ns_ + patience)) return;
+    if (!captures.load() && step_boundary::is_worth_waiting(now, asked_ns_ + patience)) return;
     asked_ns_ = 0;
     leave();
 }
@@ -207,7 +207,7 @@ void Mover::refuse(wire::Refusal why) {
     mine_.refusal.store(why);
     next_try_ns_ = wire::now_ns() + (why == wire::in_capture ? kSoonNs : kRetryNs);
     set_where(wire::resident);
-    boundary::let_go();
+    step_boundary::let_go();
     barrier::lower();
 }
 
@@ -270,7 +270,7 @@ void Mover::leave() {
     uint64_t began = wire::now_ns();
     free_postponed();
     Unused unused = ask_for_unused();
-    boundary::let_go();
+    step_boundary::let_go();
     if (!part(unused) && !residence.eviction.is_away()) {
         refuse(residence.eviction.refusal());
         return;
@@ -381,7 +381,7 @@ void Mover::come_back() {
     mine_.waiting_since_ns.store(0);
     set_where(wire::resident);
     show();
-    boundary::begin_step();
+    step_boundary::begin_step();
     barrier::lower();
 }
 
@@ -472,7 +472,7 @@ void stop_moving() {
         wake_mover();  // again: it may miss the bell
         wire::wait_here(phase, stopping, 10 * kMillisecond);
     }
-    boundary::let_go();
+    step_boundary::let_go();
     // A program that ends while it is paused does not wait for its memory; nor does one whose mover does not return.
     Membership* membership = Membership::current_if_joined();
     if (membership && where_now.load() != wire::resident)

@@ -1,4 +1,4 @@
-#include "tenant/memory/boundary.h"
+#include "tenant/memory/step_boundary.h"
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ uint64_t longest_ns() {
 
 }  // namespace
 
-namespace boundary {
+namespace step_boundary {
 
 bool is_worth_waiting(uint64_t now, uint64_t latest_ns) {
     uint64_t began = began_ns.load(), length = longest_ns();
@@ -61,7 +61,7 @@ void begin_step() {
     if (began_ns.load()) began_ns.store(wire::now_ns());
 }
 
-}  // namespace boundary
+}  // namespace step_boundary
 
 extern "C" void cotenant_step_ended() {
     // A step that is being captured ends whenever the graph is launched, and nobody says so then.

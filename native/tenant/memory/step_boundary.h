@@ -10,7 +10,7 @@
 
 namespace tenant {
 
-namespace boundary {
+namespace step_boundary {
 
 // Whether one that shall leave does better to wait for a boundary: false where a thread stands at one, and where none
 // is to be expected before `latest_ns`. After true, threads stay at boundaries until `let_go`.
@@ -19,7 +19,7 @@ void let_go();
 // A step goes on, or begins, after a time that the tenant was away.
 void begin_step();
 
-}  // namespace boundary
+}  // namespace step_boundary
 
 // A thread is at a boundary now.
 extern "C" __attribute__((visibility("default"))) void cotenant_step_ended();
