@@ -23,7 +23,7 @@ enum class ForkStep : uint8_t {
     movable,
     deferred_free,
     physical,
-    barrier,
+    move_barrier,
     used_contexts,
     ledger,
     pools,

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "tenant/durations.h"
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 #include "tenant/streams.h"
 
 namespace tenant {

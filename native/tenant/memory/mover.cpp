@@ -6,7 +6,7 @@
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 #include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
 #include "tenant/memory/residence.h"
@@ -208,7 +208,7 @@ void Mover::refuse(wire::Refusal why) {
     next_try_ns_ = wire::now_ns() + (why == wire::in_capture ? kSoonNs : kRetryNs);
     set_where(wire::resident);
     step_boundary::let_go();
-    barrier::lower();
+    move_barrier::lower();
 }
 
 // Those that are watched. A driver without cuCtxRecordEvent is waited in: then none of these may stand at a gate.
@@ -228,7 +228,7 @@ bool Mover::streams_are_empty() {
 
 bool Mover::make_still() {
     set_where(wire::leaving);
-    if (!barrier::raise(kEnterPatienceNs)) {
+    if (!move_barrier::raise(kEnterPatienceNs)) {
         refuse(wire::does_not_drain);
         return false;
     }
@@ -382,7 +382,7 @@ void Mover::come_back() {
     set_where(wire::resident);
     show();
     step_boundary::begin_step();
-    barrier::lower();
+    move_barrier::lower();
 }
 
 void Mover::show() {
@@ -476,9 +476,9 @@ void stop_moving() {
     // A program that ends while it is paused does not wait for its memory; nor does one whose mover does not return.
     Membership* membership = Membership::current_if_joined();
     if (membership && where_now.load() != wire::resident)
-        barrier::lower_at_exit();
+        move_barrier::lower_at_exit();
     else
-        barrier::lower();
+        move_barrier::lower();
 }
 LISTEN(AtExit, MembershipStep::mover, stop_moving)
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "tenant/memory/ledger.h"
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 #include "tenant/memory/room.h"
 
 namespace tenant {

@@ -10,7 +10,7 @@
 #include "tenant/locked.h"
 #include "tenant/memory/eviction.h"
 #include "tenant/memory/ledger.h"
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 
 namespace tenant {
 

@@ -4,7 +4,7 @@
 
 #include "admission/arbiter.h"
 #include "tenant/memory/ledger.h"
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 #include "wire/border.h"
 
 namespace tenant {

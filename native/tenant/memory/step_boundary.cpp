@@ -5,7 +5,7 @@
 #include "tenant/captures.h"
 #include "tenant/fork.h"
 #include "tenant/membership.h"
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 #include "tenant/memory/residence.h"
 #include "wire/sleep.h"
 

@@ -4,7 +4,7 @@
 
 #include "tenant/context_end.h"
 #include "tenant/fork.h"
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 
 namespace tenant {
 

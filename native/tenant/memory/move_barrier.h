@@ -50,7 +50,7 @@ class Outside {
     uint32_t depth_;
 };
 
-namespace barrier {
+namespace move_barrier {
 
 // Raises it. False: somebody was still inside after `patience_ns`, and it is down again.
 bool raise(uint64_t patience_ns);
@@ -58,6 +58,6 @@ void lower();
 // For good: whoever waits goes on, and is too late.
 void lower_at_exit();
 
-}  // namespace barrier
+}  // namespace move_barrier
 
 }  // namespace tenant

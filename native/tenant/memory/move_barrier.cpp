@@ -1,4 +1,4 @@
-#include "tenant/memory/pause.h"
+#include "tenant/memory/move_barrier.h"
 
 #include "tenant/fork.h"
 #include "wire/clock.h"
@@ -22,7 +22,7 @@ void forget_in_child() {
     raised.store(0);
     depth = 0;
 }
-LISTEN(AtFork, ForkStep::barrier, forget_in_child)
+LISTEN(AtFork, ForkStep::move_barrier, forget_in_child)
 
 bool go_inside_if_down() {
     inside.fetch_add(1);
@@ -65,7 +65,7 @@ Outside::~Outside() {
     depth += depth_;
 }
 
-namespace barrier {
+namespace move_barrier {
 
 bool raise(uint64_t patience_ns) {
     raised.store(1);
@@ -89,6 +89,6 @@ void lower_at_exit() {
     lower();
 }
 
-}  // namespace barrier
+}  // namespace move_barrier
 
 }  // namespace tenant
