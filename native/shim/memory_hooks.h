@@ -5,11 +5,11 @@
 #include "shim/driver.h"
 #include "tenant/captures.h"
 #include "tenant/green_contexts.h"
+#include "tenant/memory/deferred_free.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/movable.h"
 #include "tenant/memory/physical.h"
 #include "tenant/memory/pools.h"
-#include "tenant/memory/postponed.h"
 #include "tenant/memory/reported_memory.h"
 #include "tenant/memory/reserve.h"
 
@@ -74,8 +74,8 @@ struct FreeInOrder {
         tenant::Still still;
         if (tenant::is_captured(stream, per_thread)) return call_real<index>(pointer, stream);
         if (tenant::is_movable(pointer)) {
-            CUresult result = tenant::postpone_free_in(pointer, stream, per_thread);
-            tenant::free_some_postponed();
+            CUresult result = tenant::defer_free_in(pointer, stream, per_thread);
+            tenant::free_some_deferred();
             return result;
         }
         tenant::Giving giving(pointer);

@@ -7,9 +7,9 @@
 #include "tenant/device_attribute.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
+#include "tenant/memory/deferred_free.h"
 #include "tenant/memory/lending.h"
 #include "tenant/memory/mover.h"
-#include "tenant/memory/postponed.h"
 #include "tenant/memory/used_contexts.h"
 
 namespace tenant {
@@ -137,7 +137,7 @@ CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) 
     if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
     if (residence.only_exportable && !can_be_lent.of(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
     start_moving(*place.membership);
-    free_some_postponed();
+    free_some_deferred();
     ResidenceLocked locked;
     return bytes <= Slab::kMostBytes ? allocate_small(out, bytes, place) : allocate_whole(out, bytes, place);
 }
@@ -147,23 +147,23 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
     if (!pointer || !movable_range(pointer, &range) || range.base != pointer || !current_context())
         return Freed::not_ours;
     // It was freed before: the driver knows it no more.
-    if (is_postponed(pointer)) {
+    if (is_deferred(pointer)) {
         *result = CUDA_ERROR_INVALID_VALUE;
         return Freed::now;
     }
     *result = CUDA_SUCCESS;
     // Waiting for the GPU would end the capture.
-    if (capture_is_open()) return may_allocate_now() && postpone_free(pointer) ? Freed::later : Freed::not_ours;
+    if (capture_is_open()) return may_allocate_now() && defer_free(pointer) ? Freed::later : Freed::not_ours;
     {
         // As the driver: what is queued may still use it.
         InContext there(range.context);
-        uint64_t so_far = postponed_so_far();
+        uint64_t so_far = deferred_so_far();
         *result = driver.cuCtxSynchronize();
         if (*result != CUDA_SUCCESS) return Freed::now;
-        free_postponed_until(so_far, range.context);
+        free_deferred_until(so_far, range.context);
     }
     // The context has been waited for: whoever asks next how much is free is told of all of it.
-    free_postponed();
+    free_deferred();
     return give_back_movable(pointer) ? Freed::now : Freed::not_ours;
 }
 

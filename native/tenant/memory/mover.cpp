@@ -6,8 +6,8 @@
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
+#include "tenant/memory/deferred_free.h"
 #include "tenant/memory/move_barrier.h"
-#include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/room.h"
@@ -268,7 +268,7 @@ void Mover::leave() {
     UnderWay under_way;
     if (!make_still()) return;
     uint64_t began = wire::now_ns();
-    free_postponed();
+    free_deferred();
     Unused unused = ask_for_unused();
     step_boundary::let_go();
     if (!part(unused) && !residence.eviction.is_away()) {

@@ -4,8 +4,8 @@
 
 #include "tenant/captures.h"
 #include "tenant/membership.h"
+#include "tenant/memory/deferred_free.h"
 #include "tenant/memory/pools.h"
-#include "tenant/memory/postponed.h"
 #include "tenant/memory/quota.h"
 
 namespace tenant {
@@ -19,7 +19,7 @@ bool take_within_limit(const Place& place, uint64_t bytes) {
     tell_of_growth(segment, bytes);
     if (fits()) return true;
     if (bytes <= place.limit()) {
-        if (free_postponed() && fits()) return true;
+        if (free_deferred() && fits()) return true;
         settle_pools(*place.membership);
         if (fits()) return true;
         trim_pools(place);
@@ -34,7 +34,7 @@ bool take(const Place& place, uint64_t bytes) {
     for (Need need(place, bytes); take_within_limit(place, bytes);) {
         if (bytes == 0 || is_room(place)) return true;
         give(place, bytes);
-        if (free_postponed() || need.wait(false)) continue;
+        if (free_deferred() || need.wait(false)) continue;
         // What other slots count may be garbage: where nobody has set a limit, the driver has the last word.
         if (place.is_limited()) return false;
         count(place, bytes);
@@ -59,7 +59,7 @@ bool Reservation::charge(uint64_t bytes) {
     return taken;
 }
 
-bool Reservation::more_space(Need& need) { return free_postponed() || need.wait(true); }
+bool Reservation::more_space(Need& need) { return free_deferred() || need.wait(true); }
 
 void Reservation::keep(uint64_t key, uint64_t bytes, MemoryKind kind) {
     if (!place_) return;

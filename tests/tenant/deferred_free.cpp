@@ -1,6 +1,6 @@
-// postponed CASE: frees in a stream's order, over a driver of this test's own that gives a destroyed stream's handle to
-// the next one, as NVIDIA's does and the software GPU does not.
-#include "tenant/memory/postponed.h"
+// deferred_free CASE: frees in a stream's order, over a driver of this test's own that gives a destroyed stream's
+// handle to the next one, as NVIDIA's does and the software GPU does not.
+#include "tenant/memory/deferred_free.h"
 
 #include <cstring>
 #include <map>
@@ -50,7 +50,7 @@ CUdeviceptr allocate() {
 }
 CUdeviceptr allocate_and_free_in(CUstream stream) {
     CUdeviceptr pointer = allocate();
-    REQUIRE(tenant::postpone_free_in(pointer, stream, false) == CUDA_SUCCESS);
+    REQUIRE(tenant::defer_free_in(pointer, stream, false) == CUDA_SUCCESS);
     return pointer;
 }
 
@@ -95,11 +95,11 @@ void again() {
 // Until the stream gets there it is counted; then it is free.
 void in_order() {
     CUdeviceptr one = allocate_and_free_in(kStream), other = allocate_and_free_in(kOther);
-    REQUIRE(!tenant::free_postponed() && allocated.size() == 2);
+    REQUIRE(!tenant::free_deferred() && allocated.size() == 2);
     has_got_there.insert(kOther);
-    REQUIRE(tenant::free_postponed() && allocated.count(one) == 1 && allocated.count(other) == 0);
+    REQUIRE(tenant::free_deferred() && allocated.count(one) == 1 && allocated.count(other) == 0);
     has_got_there.insert(kStream);
-    REQUIRE(tenant::free_postponed() && allocated.empty());
+    REQUIRE(tenant::free_deferred() && allocated.empty());
 }
 
 // What a destroyed stream has freed is not had by one that has got its handle: nothing says that this one comes after.
@@ -111,7 +111,7 @@ void same_handle() {
     REQUIRE(take_again(kBytes, kStream, false) == after);
     REQUIRE(take_again(kBytes, kStream, false) == 0);
     has_got_there.insert(kStream);
-    REQUIRE(tenant::free_postponed() && allocated == std::set<CUdeviceptr>{after} && allocated.count(before) == 0);
+    REQUIRE(tenant::free_deferred() && allocated == std::set<CUdeviceptr>{after} && allocated.count(before) == 0);
 }
 
 }  // namespace

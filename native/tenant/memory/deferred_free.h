@@ -15,22 +15,22 @@ namespace tenant {
 bool pool_is_movable(CUstream stream, bool per_thread_default);
 
 // During a capture. False: there is no room for it, and nothing has happened.
-bool postpone_free(CUdeviceptr pointer);
-CUresult postpone_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default);
-bool is_postponed(CUdeviceptr pointer);
+bool defer_free(CUdeviceptr pointer);
+CUresult defer_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default);
+bool is_deferred(CUdeviceptr pointer);
 // What this stream has freed and is just as large; 0: nothing.
 CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default);
 // Its handle may be another stream's soon, which has not freed what this one has.
 void end_order_of(CUstream stream);
 
 // Frees what nothing on the GPU uses any more; whether there was any.
-bool free_postponed();
+bool free_deferred();
 // Looks at one stream only: at each call another.
-void free_some_postponed();
+void free_some_deferred();
 
 // Frees during captures, where the driver cannot say when a context's work has ended: what was freed before a thread
 // has waited for the context is free afterwards.
-uint64_t postponed_so_far();
-void free_postponed_until(uint64_t so_far, CUcontext context);
+uint64_t deferred_so_far();
+void free_deferred_until(uint64_t so_far, CUcontext context);
 
 }  // namespace tenant

@@ -11,11 +11,11 @@ from tests.compiling import WIRE, compile_program, cuda_headers
 
 
 @pytest.fixture(scope="module")
-def postponed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def deferred_free(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(
-        tmp_path_factory.mktemp("postponed"),
-        "tests/tenant/postponed.cpp",
-        "native/tenant/memory/postponed.cpp",
+        tmp_path_factory.mktemp("deferred_free"),
+        "tests/tenant/deferred_free.cpp",
+        "native/tenant/memory/deferred_free.cpp",
         "native/tenant/captures.cpp",
         "native/tenant/memory/eviction.cpp",
         "native/tenant/memory/host_pool.cpp",
@@ -28,6 +28,8 @@ def postponed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", ["again", "in_order", "same_handle"])
-def test_frees(postponed: Path, case: str) -> None:
-    done = subprocess.run([str(postponed), case], capture_output=True, text=True, timeout=120, check=False)
+def test_frees(deferred_free: Path, case: str) -> None:
+    done = subprocess.run(
+        [str(deferred_free), case], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")

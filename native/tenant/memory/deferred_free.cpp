@@ -1,4 +1,4 @@
-#include "tenant/memory/postponed.h"
+#include "tenant/memory/deferred_free.h"
 
 #include <new>
 
@@ -19,13 +19,13 @@ namespace {
 
 struct Order;
 
-struct Postponed {
+struct DeferredFree {
     CUdeviceptr pointer = 0;
     uint64_t bytes = 0;
     CUevent reached = nullptr;
     Order* order = nullptr;
-    Postponed *older = nullptr, *newer = nullptr;              // in its order
-    Postponed *older_alike = nullptr, *newer_alike = nullptr;  // of these, as large
+    DeferredFree *older = nullptr, *newer = nullptr;              // in its order
+    DeferredFree *older_alike = nullptr, *newer_alike = nullptr;  // of these, as large
 };
 
 // What was freed in one stream, or after captures in one context.
@@ -33,8 +33,8 @@ struct Order {
     uint64_t key = 0;
     CUcontext context = nullptr;
     bool is_open = true;  // the stream may still take something again
-    Postponed *oldest = nullptr, *newest = nullptr;
-    MemoryTable<Postponed*> latest;  // by size
+    DeferredFree *oldest = nullptr, *newest = nullptr;
+    MemoryTable<DeferredFree*> latest;  // by size
     Order *previous = nullptr, *next = nullptr;
 };
 
@@ -49,8 +49,8 @@ constexpr uint32_t kMostEvents = 64;
 constexpr uint64_t kOfThread = uint64_t{1} << 63;
 
 // Guarded by the residence's lock.
-MemoryTable<Postponed*> by_pointer;  // null: freed during a capture
-MemoryTable<Order*> open_orders;     // by key
+MemoryTable<DeferredFree*> by_pointer;  // null: freed during a capture
+MemoryTable<Order*> open_orders;        // by key
 Order *first_order = nullptr, *turn = nullptr;
 InCapture* in_captures = nullptr;
 uint64_t captured = 0;  // frees during captures, ever
@@ -150,12 +150,12 @@ void drop_if_empty(Order* order) {
 }
 
 bool append(Order* order, CUdeviceptr pointer, uint64_t bytes, CUevent reached) {
-    auto* one = new (std::nothrow) Postponed;
+    auto* one = new (std::nothrow) DeferredFree;
     if (!one || !by_pointer.enter(pointer, one)) {
         delete one;
         return false;
     }
-    Postponed** alike = order->latest.find(bytes);
+    DeferredFree** alike = order->latest.find(bytes);
     *one = {pointer, bytes, reached, order, order->newest, nullptr, alike ? *alike : nullptr, nullptr};
     if (alike) (*alike)->newer_alike = one;
     (order->newest ? order->newest->newer : order->oldest) = one;
@@ -165,13 +165,13 @@ bool append(Order* order, CUdeviceptr pointer, uint64_t bytes, CUevent reached) 
     return true;
 }
 
-void unlink_alike(const Postponed& one) {
+void unlink_alike(const DeferredFree& one) {
     if (one.older_alike) one.older_alike->newer_alike = one.newer_alike;
     if (one.newer_alike) {
         one.newer_alike->older_alike = one.older_alike;
         return;
     }
-    Postponed *gone = nullptr, **there = one.order->latest.find(one.bytes);
+    DeferredFree *gone = nullptr, **there = one.order->latest.find(one.bytes);
     if (!there || *there != &one) return;
     if (one.older_alike)
         *there = one.older_alike;
@@ -180,12 +180,12 @@ void unlink_alike(const Postponed& one) {
 }
 
 // Its order stays, empty or not.
-void remove(Postponed* one) {
+void remove(DeferredFree* one) {
     Order* order = one->order;
     unlink_alike(*one);
     (one->older ? one->older->newer : order->oldest) = one->newer;
     (one->newer ? one->newer->older : order->newest) = one->older;
-    Postponed* gone = nullptr;
+    DeferredFree* gone = nullptr;
     by_pointer.take(one->pointer, &gone);
     give_event(one->reached, order->context);
     delete one;
@@ -199,7 +199,7 @@ void give_back(CUdeviceptr pointer) {
 
 bool free_ended(Order* order) {
     bool any = false;
-    while (Postponed* one = order->oldest) {
+    while (DeferredFree* one = order->oldest) {
         if (driver.cuEventQuery(one->reached) != CUDA_SUCCESS) break;
         CUdeviceptr pointer = one->pointer;
         remove(one);
@@ -249,7 +249,7 @@ void remove_captured(Goes&& goes) {
             at = &one->next;
             continue;
         }
-        Postponed* gone = nullptr;
+        DeferredFree* gone = nullptr;
         by_pointer.take(one->pointer, &gone);
         *at = one->next;
         delete one;
@@ -261,7 +261,7 @@ void forget_context(CUcontext context) {
     ResidenceLocked locked;
     for (Order *order = first_order, *next = nullptr; order; order = next) {
         next = order->next;
-        for (Postponed *one = order->oldest, *newer = nullptr; one; one = newer) {
+        for (DeferredFree *one = order->oldest, *newer = nullptr; one; one = newer) {
             newer = one->newer;
             MovableRange range{};
             bool goes = order->context == context || !movable_range(one->pointer, &range) || range.context == context;
@@ -291,12 +291,12 @@ bool pool_is_movable(CUstream stream, bool per_thread_default) {
            driver.cuDeviceGetDefaultMemPool(&its_own, device) == CUDA_SUCCESS && now == its_own;
 }
 
-bool is_postponed(CUdeviceptr pointer) {
+bool is_deferred(CUdeviceptr pointer) {
     ResidenceLocked locked;
     return by_pointer.find(pointer) != nullptr;
 }
 
-bool postpone_free(CUdeviceptr pointer) {
+bool defer_free(CUdeviceptr pointer) {
     ResidenceLocked locked;
     MovableRange range{};
     if (!movable_range(pointer, &range)) return false;
@@ -310,11 +310,11 @@ bool postpone_free(CUdeviceptr pointer) {
     return true;
 }
 
-CUresult postpone_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default) {
+CUresult defer_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default) {
     ResidenceLocked locked;
     MovableRange range{};
     Where where(stream, per_thread_default);
-    if (!movable_range(pointer, &range) || range.base != pointer || is_postponed(pointer))
+    if (!movable_range(pointer, &range) || range.base != pointer || is_deferred(pointer))
         return CUDA_ERROR_INVALID_VALUE;
     if (!where.context) return CUDA_ERROR_INVALID_CONTEXT;
     CUevent reached = nullptr;
@@ -339,7 +339,7 @@ CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default)
     if (!where.can_be_told) return 0;
     ResidenceLocked locked;
     Order** order = open_orders.find(where.key);
-    Postponed** there = order && (*order)->context == where.context ? (*order)->latest.find(bytes) : nullptr;
+    DeferredFree** there = order && (*order)->context == where.context ? (*order)->latest.find(bytes) : nullptr;
     if (!there) return 0;
     CUdeviceptr pointer = (*there)->pointer;
     Order* its = *order;
@@ -354,7 +354,7 @@ void end_order_of(CUstream stream) {
     if (Order** order = open_orders.find(reinterpret_cast<uint64_t>(stream))) close(**order);
 }
 
-bool free_postponed() {
+bool free_deferred() {
     if (is_nothing_to_do()) return false;
     Relaxed relaxed;
     ResidenceLocked locked;
@@ -367,7 +367,7 @@ bool free_postponed() {
     return any;
 }
 
-void free_some_postponed() {
+void free_some_deferred() {
     if (is_nothing_to_do()) return;
     Relaxed relaxed;
     ResidenceLocked locked;
@@ -379,12 +379,12 @@ void free_some_postponed() {
     free_ended(order);
 }
 
-uint64_t postponed_so_far() {
+uint64_t deferred_so_far() {
     ResidenceLocked locked;
     return captured;
 }
 
-void free_postponed_until(uint64_t so_far, CUcontext context) {
+void free_deferred_until(uint64_t so_far, CUcontext context) {
     if (waiting.load(std::memory_order_relaxed) == 0) return;
     ResidenceLocked locked;
     remove_captured([&](const InCapture& one) {
