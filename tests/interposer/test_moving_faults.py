@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(REAL_GPU, reason="the driver that fails stands before the software GPU")
 
-MOVED_BY = ("eviction", "mover", "host_pool", "chunks", "deferred_free", "unused", "used_contexts")
+MOVED_BY = ("eviction", "mover", "host_pool", "chunks", "deferred_free", "unused_ranges", "used_contexts")
 # Where one of these fails though it was done, nobody but the driver knows what it has made.
 MAKES = ("cuMemCreate", "cuStreamCreate", "cuEventCreate")
 # Asked until the work is done: how often is chance.

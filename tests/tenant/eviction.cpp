@@ -154,7 +154,7 @@ struct Job {
     tenant::HostPool pool;
     tenant::Eviction eviction{chunks, pool, 4096};  // a batch for each chunk
     std::map<uint64_t, std::vector<char>> truth;
-    std::vector<tenant::Unused::Range> unused;
+    std::vector<tenant::UnusedRanges::Range> unused;
     uint64_t bytes = 0, pinned = 0;
 
     Job(wire::Segment& segment, uint32_t seed) {
@@ -191,8 +191,8 @@ struct Job {
         physicals.clear();
     }
 
-    tenant::Unused nothing() const { return {}; }
-    tenant::Unused some() const { return {unused.data(), static_cast<uint32_t>(unused.size())}; }
+    tenant::UnusedRanges nothing() const { return {}; }
+    tenant::UnusedRanges some() const { return {unused.data(), static_cast<uint32_t>(unused.size())}; }
 
     void is_whole_on_gpu(bool without_unused = false) {
         REQUIRE(!eviction.is_away() && physical_bytes() == bytes);
@@ -297,7 +297,7 @@ void parts(wire::Segment& segment) {
         }
     } seen;
     Job job(segment, 4);
-    tenant::Unused::Range whole{job.chunks[1].address, job.chunks[1].bytes};
+    tenant::UnusedRanges::Range whole{job.chunks[1].address, job.chunks[1].bytes};
     copies = 0;
     REQUIRE(job.eviction.leave({&whole, 1}, seen));
     REQUIRE(seen.copied.front() == 0 && seen.left.front() == job.bytes - whole.bytes);

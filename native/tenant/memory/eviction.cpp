@@ -26,7 +26,7 @@ bool Eviction::add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to) 
     return true;
 }
 
-bool Eviction::plan(const Unused& unused) {
+bool Eviction::plan(const UnusedRanges& unused) {
     pieces_.clear();
     copied_ = 0;
     saved_bytes_ = dropped_bytes_ = 0;
@@ -37,7 +37,7 @@ bool Eviction::plan(const Unused& unused) {
         CUdeviceptr at = chunk.address, end = chunk.address + chunk.bytes;
         while (next < unused.count && unused.ranges[next].address + unused.ranges[next].bytes <= at) ++next;
         for (uint32_t n = next; n < unused.count && unused.ranges[n].address < end; ++n) {
-            const Unused::Range& range = unused.ranges[n];
+            const UnusedRanges::Range& range = unused.ranges[n];
             CUdeviceptr from = std::max(range.address, at), to = std::min(range.address + range.bytes, end);
             if (!add_pieces(chunk, at, from)) return false;
             dropped_bytes_ += to - from;
@@ -183,7 +183,7 @@ bool Eviction::give_up_saved() {
     return good;
 }
 
-bool Eviction::leave(const Unused& unused, Others& others) {
+bool Eviction::leave(const UnusedRanges& unused, Others& others) {
     bool was_short = !is_away_ && refusal_ == wire::host_memory;
     refusal_ = wire::none_refused;
     if (may_be_under_way_) wait_for_lanes();

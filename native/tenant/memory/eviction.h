@@ -18,7 +18,7 @@
 namespace tenant {
 
 // Ranges whose contents the program has no use for; in ascending order, disjoint.
-struct Unused {
+struct UnusedRanges {
     struct Range {
         CUdeviceptr address;
         uint64_t bytes;
@@ -46,7 +46,7 @@ class Eviction {
     // True: all that can move is on the host. False: all is on the GPU as before, and `refusal` says why, or, with
     // `is_away` true, it is neither whole here nor there, but all of it is safe: `leave` again goes on with the rest,
     // or `come_back` can be tried.
-    bool leave(const Unused& unused, Others& others);
+    bool leave(const UnusedRanges& unused, Others& others);
     // True: all is on the GPU again. False: it could not be, or others need the room.
     bool come_back(Others& others);
 
@@ -72,7 +72,7 @@ class Eviction {
     };
     enum class Way { to_host, to_gpu };
 
-    bool plan(const Unused& unused);
+    bool plan(const UnusedRanges& unused);
     bool add_pieces(const Chunk& chunk, CUdeviceptr from, CUdeviceptr to);
     bool copy(Way way, uint32_t from, uint32_t to);
     bool copy(Way way, const Piece& piece, CUstream lane);

@@ -12,7 +12,7 @@
 #include "tenant/memory/residence.h"
 #include "tenant/memory/room.h"
 #include "tenant/memory/step_boundary.h"
-#include "tenant/memory/unused.h"
+#include "tenant/memory/unused_ranges.h"
 #include "tenant/memory/used_contexts.h"
 #include "tenant/own_thread.h"
 #include "wire/sleep.h"
@@ -61,7 +61,7 @@ class Mover : private Others {
     void see_crowds(See&& see);  // of the GPUs where it has memory that could leave
     bool must_go(uint64_t now) { return is_held_ || is_over_limit() || must_make_room(now); }
     void leave();
-    bool part(const Unused& unused);
+    bool part(const UnusedRanges& unused);
     bool has_left_in_part() const;
     void leave_the_rest();
     bool make_still();
@@ -269,7 +269,7 @@ void Mover::leave() {
     if (!make_still()) return;
     uint64_t began = wire::now_ns();
     free_deferred();
-    Unused unused = ask_for_unused();
+    UnusedRanges unused = ask_for_unused_ranges();
     step_boundary::let_go();
     if (!part(unused) && !residence.eviction.is_away()) {
         refuse(residence.eviction.refusal());
@@ -289,7 +289,7 @@ void Mover::leave() {
     next_try_ns_ = now + (has_left_in_part() ? kSoonNs : std::min(leaving_ns_, 1000 * kMillisecond));
 }
 
-bool Mover::part(const Unused& unused) {
+bool Mover::part(const UnusedRanges& unused) {
     ResidenceLocked locked;
     before_parting_ = movable_bytes();
     return residence.eviction.leave(unused, *this);

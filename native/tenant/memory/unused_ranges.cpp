@@ -1,4 +1,4 @@
-#include "tenant/memory/unused.h"
+#include "tenant/memory/unused_ranges.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,7 +18,7 @@ std::atomic<uint32_t> asked{0};     // the number of the last question
 std::atomic<uint32_t> answered{0};  // the last one that was answered
 std::atomic<uint32_t> listening{0};
 Lock lock{Rank::unused_ranges};
-Unused::Range* ranges = nullptr;
+UnusedRanges::Range* ranges = nullptr;
 uint32_t range_count = 0;
 
 // The helper's threads are not in the child.
@@ -29,7 +29,7 @@ void forget_in_child() {
 LISTEN(AtFork, ForkStep::unused_ranges, forget_in_child)
 
 // In ascending order, disjoint, none at the end of the address space.
-uint32_t put_in_order(Unused::Range* all, uint32_t count) {
+uint32_t put_in_order(UnusedRanges::Range* all, uint32_t count) {
     std::sort(all, all + count, [](const auto& a, const auto& b) { return a.address < b.address; });
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; ++i) {
@@ -43,7 +43,7 @@ uint32_t put_in_order(Unused::Range* all, uint32_t count) {
 
 }  // namespace
 
-Unused ask_for_unused() {
+UnusedRanges ask_for_unused_ranges() {
     if (!listening.load()) return {};
     uint32_t question = asked.fetch_add(1) + 1;
     wire::wake_here(asked);
@@ -65,7 +65,7 @@ extern "C" uint32_t cotenant_memory_question(uint32_t timeout_ms) {
 }
 
 extern "C" void cotenant_memory_unused(uint32_t question, const uint64_t* pairs, uint32_t count) {
-    auto* fresh = count ? static_cast<Unused::Range*>(malloc(count * sizeof(Unused::Range))) : nullptr;
+    auto* fresh = count ? static_cast<UnusedRanges::Range*>(malloc(count * sizeof(UnusedRanges::Range))) : nullptr;
     uint32_t kept = 0;
     for (uint32_t i = 0; fresh && i < count; ++i) fresh[i] = {pairs[2 * i], pairs[2 * i + 1]};
     if (fresh) kept = put_in_order(fresh, count);

@@ -7,7 +7,7 @@
 namespace tenant {
 
 // None where there is no helper, or it is not quick enough. Valid until the next call.
-Unused ask_for_unused();
+UnusedRanges ask_for_unused_ranges();
 
 // For the helper (src/cotenant/guest/torch.py).
 extern "C" {
