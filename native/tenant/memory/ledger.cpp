@@ -22,7 +22,7 @@ struct Device {
 
 Lock lock{Rank::ledger};
 Lock meeting_lock{Rank::meeting_device};
-MemoryTable<Holding> holdings;  // by address or handle: both are addresses of this process
+MemoryTable<Allocation> allocations;  // by address or handle: both are addresses of this process
 MemoryTable<uint32_t> shared;   // by page: how many allocations lie in a part of it
 uint64_t small_arrays[wire::kGpus];
 std::atomic<uint64_t> unseen[wire::kGpus];
@@ -31,7 +31,7 @@ std::atomic<uint64_t> begun{0}, ended{0};
 void forget_in_child() {
     lock.renew();
     meeting_lock.renew();
-    holdings.abandon();
+    allocations.abandon();
     shared.abandon();
     for (auto& bytes : small_arrays) bytes = 0;
     for (auto& bytes : unseen) bytes.store(0);
@@ -66,33 +66,35 @@ bool last_in_page(uint64_t page) {
     return true;
 }
 
-bool shares_pages(const Holding& holding) {
-    return holding.kind == MemoryKind::array && holding.bytes <= kMemoryPage / 2;
+bool shares_pages(const Allocation& allocation) {
+    return allocation.kind == MemoryKind::array && allocation.bytes <= kMemoryPage / 2;
 }
 
 // What the driver has more for it.
-uint64_t enter(uint64_t key, const Holding& holding) {
-    if (holding.kind == MemoryKind::pooled) return 0;
-    if (holding.kind == MemoryKind::pages) return pages_of(key, holding.bytes, first_in_page);
-    if (shares_pages(holding)) {
-        uint64_t before = in_pages(small_arrays[holding.gpu]);
-        return in_pages(small_arrays[holding.gpu] += holding.bytes) - before;
+uint64_t enter(uint64_t key, const Allocation& allocation) {
+    if (allocation.kind == MemoryKind::pooled) return 0;
+    if (allocation.kind == MemoryKind::pages) return pages_of(key, allocation.bytes, first_in_page);
+    if (shares_pages(allocation)) {
+        uint64_t before = in_pages(small_arrays[allocation.gpu]);
+        return in_pages(small_arrays[allocation.gpu] += allocation.bytes) - before;
     }
-    uint64_t bytes = in_pages(holding.bytes);
-    if (holding.kind == MemoryKind::managed || holding.kind == MemoryKind::external) unseen[holding.gpu] += bytes;
+    uint64_t bytes = in_pages(allocation.bytes);
+    if (allocation.kind == MemoryKind::managed || allocation.kind == MemoryKind::external)
+        unseen[allocation.gpu] += bytes;
     return bytes;
 }
 
 // What the driver has less without it.
-uint64_t leave(uint64_t key, const Holding& holding) {
-    if (holding.kind == MemoryKind::pooled) return 0;
-    if (holding.kind == MemoryKind::pages) return pages_of(key, holding.bytes, last_in_page);
-    if (shares_pages(holding)) {
-        uint64_t before = in_pages(small_arrays[holding.gpu]);
-        return before - in_pages(small_arrays[holding.gpu] -= holding.bytes);
+uint64_t leave(uint64_t key, const Allocation& allocation) {
+    if (allocation.kind == MemoryKind::pooled) return 0;
+    if (allocation.kind == MemoryKind::pages) return pages_of(key, allocation.bytes, last_in_page);
+    if (shares_pages(allocation)) {
+        uint64_t before = in_pages(small_arrays[allocation.gpu]);
+        return before - in_pages(small_arrays[allocation.gpu] -= allocation.bytes);
     }
-    uint64_t bytes = in_pages(holding.bytes);
-    if (holding.kind == MemoryKind::managed || holding.kind == MemoryKind::external) unseen[holding.gpu] -= bytes;
+    uint64_t bytes = in_pages(allocation.bytes);
+    if (allocation.kind == MemoryKind::managed || allocation.kind == MemoryKind::external)
+        unseen[allocation.gpu] -= bytes;
     return bytes;
 }
 
@@ -179,16 +181,17 @@ void correct(const Place& place, uint64_t charged, uint64_t taken) {
 }
 
 uint64_t enter_allocation(const Place& place, uint64_t key, uint64_t bytes, MemoryKind kind) {
-    Holding holding{bytes, owner_of(current_context()), nullptr, place.device, static_cast<int16_t>(place.gpu), kind};
+    Allocation allocation{bytes,        owner_of(current_context()),     nullptr,
+                          place.device, static_cast<int16_t>(place.gpu), kind};
     LedgerLocked locked;
     // Without an entry it could never be given back.
-    return holdings.enter(key, holding) ? enter(key, holding) : 0;
+    return allocations.enter(key, allocation) ? enter(key, allocation) : 0;
 }
 
 Giving::Giving(uint64_t key) : key_(key) {
     LedgerLocked locked;
-    known_ = holdings.take(key, &holding_);
-    if (known_) given_ = leave(key, holding_);
+    known_ = allocations.take(key, &allocation_);
+    if (known_) given_ = leave(key, allocation_);
 }
 
 CUresult Giving::result(CUresult result) {
@@ -196,9 +199,9 @@ CUresult Giving::result(CUresult result) {
     if (result != CUDA_SUCCESS) {
         LedgerLocked locked;
         // What others have come to share meanwhile they have been charged for.
-        if (holdings.enter(key_, holding_)) given_ -= enter(key_, holding_);
+        if (allocations.enter(key_, allocation_)) given_ -= enter(key_, allocation_);
     }
-    if (given_) give({Membership::current_if_joined(), holding_.device, holding_.gpu}, given_);
+    if (given_) give({Membership::current_if_joined(), allocation_.device, allocation_.gpu}, given_);
     return result;
 }
 
@@ -212,9 +215,9 @@ void give_back_all_of(CUcontext context) {
     uint64_t given[wire::kGpus] = {};
     {
         LedgerLocked locked;
-        holdings.remove_if([&](uint64_t key, const Holding& holding) {
-            if (holding.context != context) return false;
-            given[holding.gpu] += leave(key, holding);
+        allocations.remove_if([&](uint64_t key, const Allocation& allocation) {
+            if (allocation.context != context) return false;
+            given[allocation.gpu] += leave(key, allocation);
             return true;
         });
     }
@@ -227,15 +230,16 @@ LISTEN(AtContextEnd, ContextEndStep::ledger, give_back_all_of)
 
 void remember_pooled(const Place& place, CUdeviceptr pointer, uint64_t bytes, CUmemoryPool pool) {
     LedgerLocked locked;
-    holdings.enter(pointer, {bytes, nullptr, pool, place.device, static_cast<int16_t>(place.gpu), MemoryKind::pooled});
+    allocations.enter(pointer,
+                      {bytes, nullptr, pool, place.device, static_cast<int16_t>(place.gpu), MemoryKind::pooled});
 }
 
 uint64_t count_one_by_one(CUmemoryPool pool) {
     uint64_t bytes = 0;
-    holdings.remove_if([&](uint64_t key, Holding& holding) {
-        if (holding.kind != MemoryKind::pooled || holding.pool != pool) return false;
-        holding.kind = MemoryKind::pages;
-        bytes += enter(key, holding);
+    allocations.remove_if([&](uint64_t key, Allocation& allocation) {
+        if (allocation.kind != MemoryKind::pooled || allocation.pool != pool) return false;
+        allocation.kind = MemoryKind::pages;
+        bytes += enter(key, allocation);
         return false;
     });
     return bytes;

@@ -79,7 +79,7 @@ enum class MemoryKind : uint8_t {
     pooled,    // its pool is counted
 };
 
-struct Holding {
+struct Allocation {
     uint64_t bytes;
     CUcontext context;  // goes with it; null: it outlives contexts
     CUmemoryPool pool;
@@ -105,7 +105,7 @@ class Giving {
     UnderWay under_way_;
     uint64_t key_;
     bool known_;
-    Holding holding_{};
+    Allocation allocation_{};
     uint64_t given_ = 0;
 };
 
