@@ -3,7 +3,7 @@
 #pragma once
 
 #include "shim/driver.h"
-#include "tenant/memory/borrowing.h"
+#include "tenant/memory/ipc_import.h"
 #include "tenant/memory/movable.h"
 #include "tenant/memory/physical.h"
 
@@ -127,7 +127,7 @@ template <int index, bool per_thread, class Function>
 struct OpenShared {
     static CUresult call(CUdeviceptr* out, CUipcMemHandle handle, unsigned int flags) {
         CUresult result = CUDA_SUCCESS;
-        return tenant::borrow(out, handle, flags, &result) ? result : call_real<index>(out, handle, flags);
+        return tenant::import_allocation(out, handle, flags, &result) ? result : call_real<index>(out, handle, flags);
     }
 };
 
@@ -135,13 +135,13 @@ template <int index, bool per_thread, class Function>
 struct CloseShared {
     static CUresult call(CUdeviceptr pointer) {
         CUresult result = CUDA_SUCCESS;
-        return tenant::give_back_borrowed(pointer, &result) ? result : call_real<index>(pointer);
+        return tenant::close_import(pointer, &result) ? result : call_real<index>(pointer);
     }
 };
 
 // Memory that a program takes for memory of cuMemAlloc, its own or another process's.
 inline bool allocated_around(CUdeviceptr pointer, tenant::MovableRange* range) {
-    return tenant::movable_range(pointer, range) || tenant::borrowed_range(pointer, range);
+    return tenant::movable_range(pointer, range) || tenant::imported_range(pointer, range);
 }
 
 template <int index, bool per_thread, class Function>
@@ -167,7 +167,7 @@ inline void answer_as_allocated(CUpointer_attribute attribute, void* out, const 
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) *static_cast<CUdeviceptr*>(out) = range.base;
     if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *static_cast<size_t*>(out) = range.bytes;
     // Libraries choose by these how they share it: by the functions above, not by a handle that it does not have.
-    if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) *static_cast<int*>(out) = range.lendable;
+    if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) *static_cast<int*>(out) = range.exportable;
     if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES) *static_cast<unsigned long long*>(out) = 0;
 }
 

@@ -36,7 +36,7 @@ struct Chunk {
     uint64_t asked = 0;  // of a whole one: the size that the program wanted
     Slab* slab = nullptr;
     Physical* physical = nullptr;  // of a mapping (physical.h)
-    int lent_file = -1;            // what other processes get it by (lending.h)
+    int export_file = -1;          // what other processes get it by (ipc_export.h)
 
     bool contains(CUdeviceptr pointer) const { return pointer - address < bytes; }
 };

@@ -23,7 +23,7 @@ struct Device {
 Lock lock{Rank::ledger};
 Lock meeting_lock{Rank::meeting_device};
 MemoryTable<Allocation> allocations;  // by address or handle: both are addresses of this process
-MemoryTable<uint32_t> shared;   // by page: how many allocations lie in a part of it
+MemoryTable<uint32_t> shared;         // by page: how many allocations lie in a part of it
 uint64_t small_arrays[wire::kGpus];
 std::atomic<uint64_t> unseen[wire::kGpus];
 std::atomic<uint64_t> begun{0}, ended{0};

@@ -8,7 +8,7 @@
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/memory/deferred_free.h"
-#include "tenant/memory/lending.h"
+#include "tenant/memory/ipc_export.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/used_contexts.h"
 
@@ -16,11 +16,11 @@ namespace tenant {
 
 namespace {
 
-DeviceAttribute can_be_lent(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+DeviceAttribute can_be_exported(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 DeviceAttribute can_be_reached_by_network_cards(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
 
 void forget_in_child() {
-    can_be_lent.forget_in_child();
+    can_be_exported.forget_in_child();
     can_be_reached_by_network_cards.forget_in_child();
 }
 LISTEN(AtFork, ForkStep::movable, forget_in_child)
@@ -55,7 +55,7 @@ CUresult create(Chunk& chunk, CUdevice device) {
     plain.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     plain.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
     chunk.properties = plain;
-    if (can_be_lent.of(device)) chunk.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (can_be_exported.of(device)) chunk.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (can_be_reached_by_network_cards.of(device)) chunk.properties.allocFlags.gpuDirectRDMACapable = 1;
     CUresult result = driver.cuMemCreate(&chunk.handle, chunk.bytes, &chunk.properties, 0);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY) {
@@ -135,7 +135,7 @@ CUresult allocate_whole(CUdeviceptr* out, uint64_t bytes, const Place& place) {
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
     if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
-    if (residence.only_exportable && !can_be_lent.of(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (residence.only_exportable && !can_be_exported.of(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
     start_moving(*place.membership);
     free_some_deferred();
     ResidenceLocked locked;
@@ -175,7 +175,7 @@ bool export_movable(CUdeviceptr pointer, CUipcMemHandle* out) {
     if (!chunk || !movable_range(pointer, &range) || !export_chunk(*chunk)) return false;
     // Pinned also where the handle cannot be made: it is exported.
     set_pinned(*chunk, true);
-    return lend(*chunk, range.base, range.bytes, out);
+    return export_allocation(*chunk, range.base, range.bytes, out);
 }
 
 }  // namespace tenant

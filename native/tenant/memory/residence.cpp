@@ -7,7 +7,7 @@
 #include "tenant/fork.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
-#include "tenant/memory/lending.h"
+#include "tenant/memory/ipc_export.h"
 #include "tenant/settings.h"
 #include "wire/border.h"
 #include "wire/clock.h"
@@ -45,7 +45,7 @@ Chunk* allocated_at(CUdeviceptr pointer, MovableRange* range) {
     else if (!chunk->slab->piece_around(pointer, &range->base, &range->bytes))
         return nullptr;
     range->context = chunk->context;
-    range->lendable = chunk->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    range->exportable = chunk->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return chunk;
 }
 
@@ -94,7 +94,7 @@ LISTEN(AtContextEnd, ContextEndStep::residence, forget_context)
 }  // namespace
 
 void discard_chunk(Chunk* chunk) {
-    end_loans_of(*chunk);
+    end_exports_of(*chunk);
     if (chunk->mapped) driver.cuMemUnmap(chunk->address, chunk->bytes);
     if (chunk->handle) driver.cuMemRelease(chunk->handle);
     if (chunk->address) driver.cuMemAddressFree(chunk->address, chunk->bytes);
@@ -116,7 +116,7 @@ bool give_back_movable(CUdeviceptr pointer) {
     MovableRange range{};
     Chunk* chunk = allocated_at(pointer, &range);
     if (!chunk || range.base != pointer) return false;
-    end_loan(pointer);
+    end_export(pointer);
     if (chunk->slab) chunk->slab->give(pointer);
     if (chunk->slab && !chunk->slab->is_empty()) return true;
     leave(chunk);

@@ -23,7 +23,7 @@ struct MovableRange {
     uint64_t base;
     uint64_t bytes;
     CUcontext context;
-    bool lendable;  // other processes can have it (lending.h)
+    bool exportable;  // other processes can have it (ipc_export.h)
 };
 bool movable_range(CUdeviceptr pointer, MovableRange* out);
 

@@ -1,4 +1,4 @@
-#include "tenant/memory/loan_socket.h"
+#include "tenant/memory/ipc_socket.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -29,16 +29,16 @@ struct Question {
 
 struct Answer {
     uint64_t magic;
-    LoanTerms terms;
+    ExportedRange range;
 };
 
-socklen_t address_of(const uint8_t (&lender)[16], sockaddr_un* out) {
+socklen_t address_of(const uint8_t (&exporter)[16], sockaddr_un* out) {
     *out = {};
     out->sun_family = AF_UNIX;
     // A name that begins with a zero is no file, and goes with the socket.
     char* at = out->sun_path + 1;
-    at += snprintf(at, 16, "cotenant-loan-");
-    for (uint8_t byte : lender) at += snprintf(at, 3, "%02x", byte);
+    at += snprintf(at, 16, "cotenant-ipc-");
+    for (uint8_t byte : exporter) at += snprintf(at, 3, "%02x", byte);
     return static_cast<socklen_t>(at - reinterpret_cast<char*>(out));
 }
 
@@ -108,7 +108,7 @@ bool receive_with(int connection, void* bytes, size_t count, int* file) {
 
 int new_socket() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); }
 
-// Where a lender's queue is full, or its process is stopped with a full one.
+// Where an exporter's queue is full, or its process is stopped with a full one.
 bool connect_patiently(int connection, const sockaddr_un& address, socklen_t length) {
     timeval patience{kAnswerPatienceMs / 1000, 0};
     setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -121,18 +121,18 @@ bool connect_patiently(int connection, const sockaddr_un& address, socklen_t len
 
 }  // namespace
 
-int listen_for_borrowers(const uint8_t (&lender)[16]) {
+int listen_for_importers(const uint8_t (&exporter)[16]) {
     int listening = new_socket();
     if (listening < 0) return -1;
     sockaddr_un address;
-    socklen_t length = address_of(lender, &address);
+    socklen_t length = address_of(exporter, &address);
     if (bind(listening, reinterpret_cast<sockaddr*>(&address), length) == 0 && listen(listening, kBacklog) == 0)
         return listening;
     close(listening);
     return -1;
 }
 
-int next_borrower(int listening, uint64_t* key) {
+int next_importer(int listening, uint64_t* key) {
     int connection = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) {
         // Without a descriptor to spare it would come back at once, again and again.
@@ -152,32 +152,32 @@ int next_borrower(int listening, uint64_t* key) {
     return -1;
 }
 
-void answer_borrower(int connection, const LoanTerms& terms, int file) {
-    Answer answer{kQuestion, terms};
+void answer_importer(int connection, const ExportedRange& range, int file) {
+    Answer answer{kQuestion, range};
     send_with(connection, &answer, sizeof answer, file);
 }
 
-Asked ask_lender(const uint8_t (&lender)[16], uint64_t key, LoanTerms* terms, int* file) {
+Asked ask_exporter(const uint8_t (&exporter)[16], uint64_t key, ExportedRange* range, int* file) {
     *file = -1;
     int connection = new_socket();
     if (connection < 0) return Asked::silent;
     sockaddr_un address;
-    socklen_t length = address_of(lender, &address);
+    socklen_t length = address_of(exporter, &address);
     Asked asked = Asked::silent;
     if (!connect_patiently(connection, address, length)) {
-        asked = errno == ECONNREFUSED ? Asked::no_lender : Asked::silent;
+        asked = errno == ECONNREFUSED ? Asked::no_exporter : Asked::silent;
     } else if (!is_of_our_user(connection)) {
-        asked = Asked::no_loan;
+        asked = Asked::no_export;
     } else {
         Question question{kQuestion, key};
         Answer answer{};
         if (!send_with(connection, &question, sizeof question, -1))
-            asked = Asked::no_lender;
+            asked = Asked::no_exporter;
         else if (wait_for_message(connection, kAnswerPatienceMs))
             asked = receive_with(connection, &answer, sizeof answer, file) && answer.magic == kQuestion && *file >= 0
                         ? Asked::got
-                        : Asked::no_loan;
-        *terms = answer.terms;
+                        : Asked::no_export;
+        *range = answer.range;
     }
     if (asked != Asked::got && *file >= 0) {
         close(*file);

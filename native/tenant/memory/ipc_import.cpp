@@ -1,4 +1,4 @@
-#include "tenant/memory/borrowing.h"
+#include "tenant/memory/ipc_import.h"
 
 #include <unistd.h>
 
@@ -9,46 +9,46 @@
 #include "tenant/context_end.h"
 #include "tenant/fork.h"
 #include "tenant/locked.h"
-#include "tenant/memory/lending.h"
-#include "tenant/memory/loan_socket.h"
+#include "tenant/memory/ipc_export.h"
+#include "tenant/memory/ipc_socket.h"
 #include "tenant/memory/table.h"
 
 namespace tenant {
 
 namespace {
 
-struct Borrowed {
-    LoanHandle handle;
+struct Import {
+    IpcHandle handle;
     CUdeviceptr mapping;
-    LoanTerms terms;
+    ExportedRange range;
     CUcontext context;  // that opened it first
     uint32_t count;     // that it must be closed; 0: closed, and about to go
 };
 
 // Held for a moment only.
 Lock lock{Rank::ipc_import};
-MemoryTable<Borrowed> borrowed;  // by the address that the program knows
-std::atomic<uint64_t> borrowed_count{0};
+MemoryTable<Import> imports;  // by the address that the program knows
+std::atomic<uint64_t> import_count{0};
 
-class BorrowedLocked : Locked {
+class ImportsLocked : Locked {
  public:
-    BorrowedLocked() : Locked(lock) {}
-    ~BorrowedLocked() { borrowed_count.store(borrowed.count()); }
+    ImportsLocked() : Locked(lock) {}
+    ~ImportsLocked() { import_count.store(imports.count()); }
 };
 
 void before_fork() { lock.lock(); }
 void after_fork() { lock.unlock(); }
 // The mappings are the parent's.
 void forget_in_child() {
-    borrowed.abandon();
-    borrowed_count.store(0);
+    imports.abandon();
+    import_count.store(0);
     lock.renew();
 }
 LISTEN(AtFork, ForkStep::ipc_import, forget_in_child, before_fork, after_fork)
 
-void unmap(const Borrowed& gone) {
-    driver.cuMemUnmap(gone.mapping, gone.terms.whole_bytes);
-    driver.cuMemAddressFree(gone.mapping, gone.terms.whole_bytes);
+void unmap(const Import& gone) {
+    driver.cuMemUnmap(gone.mapping, gone.range.whole_bytes);
+    driver.cuMemAddressFree(gone.mapping, gone.range.whole_bytes);
 }
 
 void wait_for(CUcontext context) {
@@ -60,11 +60,11 @@ void wait_for(CUcontext context) {
 void unmap_closed() {
     if (capture_is_open()) return;
     for (;;) {
-        Borrowed gone{};
+        Import gone{};
         bool found = false;
         {
-            BorrowedLocked locked;
-            borrowed.remove_if([&](uint64_t, const Borrowed& one) {
+            ImportsLocked locked;
+            imports.remove_if([&](uint64_t, const Import& one) {
                 if (one.count || found) return false;
                 gone = one;
                 return found = true;
@@ -77,11 +77,11 @@ void unmap_closed() {
 }
 
 // Opened once more, if it is open; 0: it is not.
-CUdeviceptr open_again(const LoanHandle& handle) {
-    BorrowedLocked locked;
+CUdeviceptr open_again(const IpcHandle& handle) {
+    ImportsLocked locked;
     CUdeviceptr found = 0;
-    borrowed.each([&](uint64_t address, Borrowed& one) {
-        if (found || !one.handle.same_loan(handle)) return;
+    imports.each([&](uint64_t address, Import& one) {
+        if (found || !one.handle.same_export(handle)) return;
         ++one.count;
         found = address;
     });
@@ -102,7 +102,7 @@ bool let_in(CUdeviceptr address, uint64_t bytes, CUdevice device) {
     return true;
 }
 
-CUdeviceptr map_file(int file, const LoanTerms& terms, CUdevice device) {
+CUdeviceptr map_file(int file, const ExportedRange& range, CUdevice device) {
     CUmemGenericAllocationHandle physical = 0;
     void* given = reinterpret_cast<void*>(static_cast<intptr_t>(file));
     if (driver.cuMemImportFromShareableHandle(&physical, given, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) !=
@@ -110,30 +110,30 @@ CUdeviceptr map_file(int file, const LoanTerms& terms, CUdevice device) {
         return 0;
     CUdeviceptr address = 0;
     bool mapped = false, good = false;
-    if (driver.cuMemAddressReserve(&address, terms.whole_bytes, kMemoryPage, 0, 0) != CUDA_SUCCESS) address = 0;
-    if (address) mapped = driver.cuMemMap(address, terms.whole_bytes, 0, physical, 0) == CUDA_SUCCESS;
-    if (mapped) good = let_in(address, terms.whole_bytes, device);
+    if (driver.cuMemAddressReserve(&address, range.whole_bytes, kMemoryPage, 0, 0) != CUDA_SUCCESS) address = 0;
+    if (address) mapped = driver.cuMemMap(address, range.whole_bytes, 0, physical, 0) == CUDA_SUCCESS;
+    if (mapped) good = let_in(address, range.whole_bytes, device);
     // The mapping keeps the memory.
     driver.cuMemRelease(physical);
     if (good) return address;
-    if (mapped) driver.cuMemUnmap(address, terms.whole_bytes);
-    if (address) driver.cuMemAddressFree(address, terms.whole_bytes);
+    if (mapped) driver.cuMemUnmap(address, range.whole_bytes);
+    if (address) driver.cuMemAddressFree(address, range.whole_bytes);
     return 0;
 }
 
-CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext context, CUdevice device) {
-    LoanTerms terms{};
+CUresult open_first(CUdeviceptr* out, const IpcHandle& handle, CUcontext context, CUdevice device) {
+    ExportedRange range{};
     int file = -1;
-    Asked asked = ask_lender(handle.lender, handle.key, &terms, &file);
+    Asked asked = ask_exporter(handle.exporter, handle.key, &range, &file);
     // As the driver has it.
-    if (asked == Asked::no_lender) return CUDA_ERROR_INVALID_HANDLE;
-    if (asked == Asked::no_loan) return CUDA_ERROR_INVALID_VALUE;
+    if (asked == Asked::no_exporter) return CUDA_ERROR_INVALID_HANDLE;
+    if (asked == Asked::no_export) return CUDA_ERROR_INVALID_VALUE;
     if (asked == Asked::silent) return CUDA_ERROR_MAP_FAILED;
-    bool sound = terms.offset <= terms.whole_bytes && terms.bytes <= terms.whole_bytes - terms.offset;
-    CUdeviceptr mapping = sound ? map_file(file, terms, device) : 0;
+    bool sound = range.offset <= range.whole_bytes && range.bytes <= range.whole_bytes - range.offset;
+    CUdeviceptr mapping = sound ? map_file(file, range, device) : 0;
     close(file);
     if (!mapping) return CUDA_ERROR_MAP_FAILED;
-    Borrowed one{handle, mapping, terms, context, 1};
+    Import one{handle, mapping, range, context, 1};
     // Another thread may have been faster.
     if ((*out = open_again(handle))) {
         unmap(one);
@@ -141,26 +141,26 @@ CUresult open_first(CUdeviceptr* out, const LoanHandle& handle, CUcontext contex
     }
     bool entered = false;
     {
-        BorrowedLocked locked;
-        entered = borrowed.enter(mapping + terms.offset, one) != nullptr;
+        ImportsLocked locked;
+        entered = imports.enter(mapping + range.offset, one) != nullptr;
     }
     if (!entered) {
         unmap(one);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *out = mapping + terms.offset;
+    *out = mapping + range.offset;
     return CUDA_SUCCESS;
 }
 
 // As the driver: what a context has opened goes with it.
 void forget_context(CUcontext context) {
-    if (!borrowed_count.load()) return;
+    if (!import_count.load()) return;
     for (;;) {
-        Borrowed gone{};
+        Import gone{};
         bool found = false;
         {
-            BorrowedLocked locked;
-            borrowed.remove_if([&](uint64_t, const Borrowed& one) {
+            ImportsLocked locked;
+            imports.remove_if([&](uint64_t, const Import& one) {
                 if (found || one.context != context) return false;
                 gone = one;
                 return found = true;
@@ -174,9 +174,9 @@ LISTEN(AtContextEnd, ContextEndStep::ipc_import, forget_context)
 
 }  // namespace
 
-bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, CUresult* result) {
-    LoanHandle handle;
-    if (!read_loan(given, &handle)) return false;
+bool import_allocation(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, CUresult* result) {
+    IpcHandle handle;
+    if (!read_ipc_handle(given, &handle)) return false;
     CUcontext context = nullptr;
     CUdevice device = 0;
     *result = CUDA_SUCCESS;
@@ -184,7 +184,7 @@ bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, C
         *result = CUDA_ERROR_INVALID_VALUE;
     else if ((*result = driver.cuCtxGetDevice(&device)) == CUDA_SUCCESS)
         *result = driver.cuCtxGetCurrent(&context);
-    if (*result == CUDA_SUCCESS && is_own_loan(handle)) *result = CUDA_ERROR_INVALID_CONTEXT;
+    if (*result == CUDA_SUCCESS && is_own_export(handle)) *result = CUDA_ERROR_INVALID_CONTEXT;
     if (*result == CUDA_SUCCESS && !mind_forks()) *result = CUDA_ERROR_MAP_FAILED;
     if (*result != CUDA_SUCCESS) return true;
     unmap_closed();
@@ -192,13 +192,13 @@ bool borrow(CUdeviceptr* out, const CUipcMemHandle& given, unsigned int flags, C
     return true;
 }
 
-bool give_back_borrowed(CUdeviceptr address, CUresult* result) {
-    if (!borrowed_count.load()) return false;
+bool close_import(CUdeviceptr address, CUresult* result) {
+    if (!import_count.load()) return false;
     *result = CUDA_SUCCESS;
     if (!current_context()) return false;
     {
-        BorrowedLocked locked;
-        Borrowed* one = borrowed.find(address);
+        ImportsLocked locked;
+        Import* one = imports.find(address);
         if (!one || !one->count) return false;
         --one->count;
     }
@@ -206,13 +206,13 @@ bool give_back_borrowed(CUdeviceptr address, CUresult* result) {
     return true;
 }
 
-bool borrowed_range(CUdeviceptr pointer, MovableRange* out) {
-    if (!borrowed_count.load(std::memory_order_relaxed)) return false;
-    BorrowedLocked locked;
+bool imported_range(CUdeviceptr pointer, MovableRange* out) {
+    if (!import_count.load(std::memory_order_relaxed)) return false;
+    ImportsLocked locked;
     bool found = false;
-    borrowed.each([&](uint64_t address, const Borrowed& one) {
-        if (found || pointer - address >= one.terms.bytes) return;
-        *out = {address, one.terms.bytes, one.context, false};
+    imports.each([&](uint64_t address, const Import& one) {
+        if (found || pointer - address >= one.range.bytes) return;
+        *out = {address, one.range.bytes, one.context, false};
         found = true;
     });
     return found;

@@ -29,7 +29,7 @@ MiB = 1 << 20
 PROGRAM = [sys.executable, "-u", str(Path(__file__).parent / "programs" / "sharing.py")]
 INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE = "error 1", "error 201", "error 400"
 OURS = "c07e9a475d1eb302"
-MARK, LENDER, KEY = slice(0, 32), slice(32, 64), slice(64, 80)
+MARK, EXPORTER, KEY = slice(0, 32), slice(32, 64), slice(64, 80)
 
 
 class Sharer:
@@ -46,7 +46,7 @@ class Sharer:
         assert self.tenant.process
         return self.tenant.process.pid
 
-    def lent(self, text: str, size: int = 3 * MiB) -> tuple[str, str]:
+    def exported(self, text: str, size: int = 3 * MiB) -> tuple[str, str]:
         """Pointer and handle of a new allocation that begins with that text."""
         pointer = self("alloc", size)
         assert self("write", pointer, text) == "0"
@@ -67,7 +67,7 @@ def drivers_own(one: Sharer, other: Sharer) -> list[str]:
     """What a pair of processes sees, addresses left out."""
     said = []
     for size in (100, 5000, MiB, 3 * MiB):
-        pointer, handle = one.lent("hello", size)
+        pointer, handle = one.exported("hello", size)
         assert one("get", int(pointer) + size // 2) == handle
         there = other("open", handle)
         said += [other("read", there, 5), other("range", int(there) + 7)]
@@ -91,11 +91,11 @@ def test_it_works_as_with_the_drivers_own_memory(sharer: Callable[..., Sharer]) 
     assert own[:4] == ["hello", "7 100", "0", "world"]
 
 
-@pytest.mark.parametrize("borrower", ["production", "opportunistic"])
-def test_both_see_what_the_other_writes(sharer: Callable[..., Sharer], borrower: str) -> None:
-    one, other = sharer(), sharer(borrower)
+@pytest.mark.parametrize("importer", ["production", "opportunistic"])
+def test_both_see_what_the_other_writes(sharer: Callable[..., Sharer], importer: str) -> None:
+    one, other = sharer(), sharer(importer)
     for size in (700, 5 * MiB):
-        pointer, handle = one.lent("first", size)
+        pointer, handle = one.exported("first", size)
         assert handle.startswith(OURS)
         there = other("open", handle)
         assert other("read", there, 5) == "first"
@@ -109,20 +109,20 @@ def test_where_it_could_not_be_lent_it_does_not_move_by_itself(
     device = tmp_path / "device.gpu"
     device.write_text((native / "devices" / "small.gpu").read_text() + "\nattribute.103 = 0\n")
     one, other = (sharer(COTENANT_SOFTGPU=str(device)) for _ in range(2))
-    _, handle = one.lent("hello")
+    _, handle = one.exported("hello")
     assert not handle.startswith(OURS)
     assert other("read", other("open", handle), 5) == "hello"
     assert sum(use.movable_bytes for t in tenants_now() for use in t.uses) == 0
     asked = sharer(COTENANT_SOFTGPU=str(device), COTENANT_OVERSUBSCRIBE="1")
-    pointer, handle = asked.lent("moves")
+    pointer, handle = asked.exported("moves")
     assert handle == INVALID_VALUE
     assert asked("attribute", "IS_LEGACY_CUDA_IPC_CAPABLE", pointer) == "0"
     assert sum(use.movable_bytes for t in tenants_now() for use in t.uses) == 4 * MiB
 
 
-def test_a_borrower_is_counted_nothing(sharer: Callable[..., Sharer], tenants_now: TenantsNow) -> None:
+def test_an_importer_is_counted_nothing(sharer: Callable[..., Sharer], tenants_now: TenantsNow) -> None:
     one, other = sharer(), sharer("standard", COTENANT_MEMORY="8M")
-    _, handle = one.lent("large", 20 * MiB)
+    _, handle = one.exported("large", 20 * MiB)
     before = sum(use.memory_bytes for t in tenants_now() for use in t.uses)
     assert other("read", other("open", handle), 5) == "large"
     assert sum(use.memory_bytes for t in tenants_now() for use in t.uses) == before
@@ -132,7 +132,7 @@ def test_what_is_lent_stays_on_the_gpu_and_the_rest_leaves(
     sharer: Callable[..., Sharer], tenants_now: TenantsNow, cotenant: Run
 ) -> None:
     one, other = sharer(), sharer("production")
-    stays, handle = one.lent("stays", 4 * MiB)
+    stays, handle = one.exported("stays", 4 * MiB)
     leaves = one("alloc", 6 * MiB)
     one("write", leaves, "leaves")
     there = other("open", handle)
@@ -168,10 +168,10 @@ def test_freed_memory_stays_with_who_has_it_open_and_is_lent_to_nobody_else(
     one, other = sharer(), sharer()
     for size in (900, 4 * MiB):
         keep = one("alloc", size)
-        pointer, handle = one.lent("still", size)
+        pointer, handle = one.exported("still", size)
         there = other("open", handle)
         assert one("free", pointer) == "0"
-        again, fresh = one.lent("other", size)
+        again, fresh = one.exported("other", size)
         assert fresh != handle
         late = sharer()
         assert late("open", handle) == INVALID_VALUE
@@ -183,9 +183,9 @@ def test_freed_memory_stays_with_who_has_it_open_and_is_lent_to_nobody_else(
         assert (one("free", again), one("free", keep)) == ("0", "0")
 
 
-def test_its_lender_may_die_first(sharer: Callable[..., Sharer]) -> None:
+def test_its_exporter_may_die_first(sharer: Callable[..., Sharer]) -> None:
     one, other, late = sharer(), sharer(), sharer()
-    _, handle = one.lent("still", 4 * MiB)
+    _, handle = one.exported("still", 4 * MiB)
     there = other("open", handle)
     one.kill()
     assert other("read", there, 5) == "still"
@@ -196,11 +196,11 @@ def test_its_lender_may_die_first(sharer: Callable[..., Sharer]) -> None:
     assert other("open", handle) == INVALID_HANDLE
 
 
-def test_its_borrowers_may_die_and_there_may_be_several(sharer: Callable[..., Sharer]) -> None:
+def test_its_importers_may_die_and_there_may_be_several(sharer: Callable[..., Sharer]) -> None:
     one, others = sharer(), [sharer() for _ in range(3)]
-    one.lent("first")  # makes the lender
+    one.exported("first")  # makes the exporter
     files = one("files")
-    pointer, handle = one.lent("shared", 4 * MiB)
+    pointer, handle = one.exported("shared", 4 * MiB)
     files_while_lent = one("files")
     for other in others:
         other.tenant.say(f"open {handle}")
@@ -222,9 +222,9 @@ def with_part(handle: str, part: slice, text: str) -> str:
 
 def test_a_handle_that_was_made_up_opens_nothing(sharer: Callable[..., Sharer]) -> None:
     one, other = sharer(), sharer()
-    pointer, handle = one.lent("secret")
+    pointer, handle = one.exported("secret")
     assert other("open", with_part(handle, KEY, "00" * 8)) == INVALID_VALUE
-    assert other("open", with_part(handle, LENDER, "00" * 16)) == INVALID_HANDLE
+    assert other("open", with_part(handle, EXPORTER, "00" * 16)) == INVALID_HANDLE
     assert other("open", with_part(handle, MARK, "00" * 16)) == INVALID_VALUE  # the driver's word
     assert other("open", handle, 4) == INVALID_VALUE
     assert one("open", handle) == INVALID_CONTEXT
@@ -235,7 +235,7 @@ def test_a_handle_that_was_made_up_opens_nothing(sharer: Callable[..., Sharer]) 
 
 def test_threads_that_open_it_at_once_get_one_address(sharer: Callable[..., Sharer]) -> None:
     one, other = sharer(), sharer()
-    pointer, handle = one.lent("many")
+    pointer, handle = one.exported("many")
     for _ in range(3):
         assert other("open_at_once", handle, 8) == "1"
         there = other("open", handle)
@@ -244,16 +244,20 @@ def test_threads_that_open_it_at_once_get_one_address(sharer: Callable[..., Shar
     assert one("free", pointer) == "0"
 
 
-def connect_to_lender(handle: str) -> socket.socket:
+def connect_to_exporter(handle: str) -> socket.socket:
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    peer.connect(b"\0cotenant-loan-" + handle[LENDER].encode())
+    peer.connect(b"\0cotenant-ipc-" + handle[EXPORTER].encode())
     return peer
 
 
 def test_a_peer_that_says_nothing_or_nonsense_holds_nobody_up(sharer: Callable[..., Sharer]) -> None:
     one, other = sharer(), sharer()
-    _, handle = one.lent("hello")
-    with connect_to_lender(handle), connect_to_lender(handle) as nonsense, connect_to_lender(handle) as wrong:
+    _, handle = one.exported("hello")
+    with (
+        connect_to_exporter(handle),
+        connect_to_exporter(handle) as nonsense,
+        connect_to_exporter(handle) as wrong,
+    ):
         nonsense.send(b"give me everything")
         wrong.send(struct.pack("<QQ", 1, 2))
         assert other("read", other("open", handle), 5) == "hello"
@@ -264,7 +268,7 @@ AS_NOBODY = """
 import os, socket, struct, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-peer.connect(b"\\0cotenant-loan-" + sys.argv[1].encode())
+peer.connect(b"\\0cotenant-ipc-" + sys.argv[1].encode())
 try:
     peer.send(struct.pack("<Q", 0xc07e10a200000001) + bytes.fromhex(sys.argv[2]))
     message, files, _, _ = socket.recv_fds(peer, 100, 1)
@@ -277,8 +281,8 @@ print(len(message), len(files))
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to be another user")
 def test_another_user_gets_nothing_with_the_right_key(sharer: Callable[..., Sharer]) -> None:
     one = sharer()
-    _, handle = one.lent("mine")
-    asked = [handle[LENDER], handle[KEY]]
+    _, handle = one.exported("mine")
+    asked = [handle[EXPORTER], handle[KEY]]
     as_us = AS_NOBODY.replace("os.setgroups([]); os.setgid(65534); os.setuid(65534)", "")
     said = [
         subprocess.run(
@@ -316,9 +320,9 @@ def test_a_child_forked_before_cuda_is_a_process_of_its_own(tenant: Start) -> No
     assert one.finish() == ""
 
 
-def test_a_stopped_lender_holds_its_borrower_up_for_a_moment_only(sharer: Callable[..., Sharer]) -> None:
+def test_a_stopped_exporter_holds_its_importer_up_for_a_moment_only(sharer: Callable[..., Sharer]) -> None:
     one, other = sharer(), sharer()
-    _, handle = one.lent("later")
+    _, handle = one.exported("later")
     os.kill(one.pid, signal.SIGSTOP)
     other.tenant.say(f"open {handle}")
     os.kill(one.pid, signal.SIGCONT)
@@ -329,11 +333,11 @@ def files_of(pid: int) -> list[str]:
     return [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()]
 
 
-def test_a_forked_child_lends_nothing_and_keeps_nothing(sharer: Callable[..., Sharer]) -> None:
+def test_a_forked_child_exports_nothing_and_keeps_nothing(sharer: Callable[..., Sharer]) -> None:
     one, other = sharer(), sharer()
-    pointer, handle = one.lent("parent")
+    pointer, handle = one.exported("parent")
     child = int(one("fork"))
-    socket_of_parent = f"@cotenant-loan-{handle[LENDER]}"
+    socket_of_parent = f"@cotenant-ipc-{handle[EXPORTER]}"
     assert other("read", other("open", handle), 6) == "parent"
     sockets = {
         f"socket:[{line.split()[6]}]"
@@ -359,7 +363,7 @@ def test_a_forked_child_lends_nothing_and_keeps_nothing(sharer: Callable[..., Sh
 
 def test_what_a_context_has_opened_goes_with_it(sharer: Callable[..., Sharer]) -> None:
     one, other = sharer(), sharer()
-    _, handle = one.lent("before")
+    _, handle = one.exported("before")
     there = other("open", handle)
     assert other("read", there, 6) == "before"
     assert other("reset") == "reset"
