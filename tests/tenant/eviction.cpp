@@ -271,7 +271,7 @@ void faults(wire::Segment& segment, Kind kind, long length) {
     }
 }
 
-void no_room(wire::Segment& segment) {
+void no_space(wire::Segment& segment) {
     Job job(segment, 2);
     REQUIRE(job.eviction.leave(job.nothing(), nobody));
     // Others have taken the place meanwhile, all of it or a part.
@@ -291,7 +291,7 @@ void parts(wire::Segment& segment) {
     struct Seen : tenant::Others {
         std::vector<uint64_t> left;
         std::vector<long> copied;
-        void have_more_room() override {
+        void have_more_space() override {
             left.push_back(physical_bytes());
             copied.push_back(copies);
         }
@@ -312,7 +312,7 @@ void parts(wire::Segment& segment) {
 void turning(wire::Segment& segment) {
     struct Asked : tenant::Others {
         long times = 0, turns_at = 0;
-        bool need_the_room() override { return times++ == turns_at; }
+        bool need_the_space() override { return times++ == turns_at; }
     };
     Job job(segment, 5);
     REQUIRE(job.eviction.leave(job.nothing(), nobody));
@@ -394,7 +394,7 @@ int main(int argc, char** argv) {
     if (which == "returning, and away again") faults(*segment, returning_off, 1);
     if (which == "returning") faults(*segment, returning, 1);
     if (which == "returning, for good") faults(*segment, returning, 1000000);
-    if (which == "no room") no_room(*segment);
+    if (which == "no space") no_space(*segment);
     if (which == "parts") parts(*segment);
     if (which == "turning") turning(*segment);
     if (which == "host memory") host_memory(*segment);

@@ -35,7 +35,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "returning, and away again",
         "returning",
         "returning, for good",
-        "no room",
+        "no space",
         "parts",
         "turning",
         "host memory",

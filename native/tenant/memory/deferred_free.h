@@ -14,7 +14,7 @@ namespace tenant {
 // Whether an allocation in this stream, from the pool that the current device has now, can be of memory that moves.
 bool pool_is_movable(CUstream stream, bool per_thread_default);
 
-// During a capture. False: there is no room for it, and nothing has happened.
+// During a capture. False: there is no space for it, and nothing has happened.
 bool defer_free(CUdeviceptr pointer);
 CUresult defer_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default);
 bool is_deferred(CUdeviceptr pointer);

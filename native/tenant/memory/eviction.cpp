@@ -204,7 +204,7 @@ bool Eviction::part(Others& others) {
     if (!is_away_) save_what_is_unused();
     for (uint32_t next = first_to_save();;) {
         bool given = give_up_saved();
-        others.have_more_room();
+        others.have_more_space();
         if (!given) return refuse(wire::driver_failed);
         if (next == chunks_.count()) break;
         if (!save_batch(&next)) return refuse(refusal_ ? refusal_ : wire::driver_failed);
@@ -214,8 +214,9 @@ bool Eviction::part(Others& others) {
 }
 
 bool Eviction::bring_all(Others& others) {
-    // One that has left in part keeps the rest when it turns round: it makes room only by coming back and leaving anew.
-    auto shall_turn = [&] { return copied_ == pieces_.count() && others.need_the_room(); };
+    // One that has left in part keeps the rest when it turns round: it makes space only by coming back and leaving
+    // anew.
+    auto shall_turn = [&] { return copied_ == pieces_.count() && others.need_the_space(); };
     for (uint32_t i = 0; i < chunks_.count(); ++i)
         if (shall_turn() || !bring(chunks_[i])) return false;
     for (uint32_t from = 0, to = 0; from < copied_; from = to) {

@@ -3,10 +3,10 @@
 // Either all of it is on the GPU or the tenant stays paused; and whatever call of the driver fails, no byte is lost:
 //
 //   leave       gives up a chunk only when its contents are on the host; the rest follows batch by batch, so that those
-//               who wait for room need not wait for all of it. Where something fails on the way, the tenant stays
+//               who wait for space need not wait for all of it. Where something fails on the way, the tenant stays
 //               paused with a part here and a part there: it can go on leaving, or come back as it does otherwise.
 //   come back   copies when there is memory under every address, and only when all of it is back is the host's copy
-//               given up. Where something fails, or somebody else needs the room, what was made is given up again, and
+//               given up. Where something fails, or somebody else needs the space, what was made is given up again, and
 //               the copy still stands. Where copies cannot be waited for, what was made stays, for the next try.
 //
 // Each chunk's own flags say what is behind its addresses, so a step can be tried again from wherever it failed.
@@ -30,8 +30,8 @@ struct UnusedRanges {
 // The others, as far as one whose memory moves has to do with them.
 class Others {
  public:
-    virtual void have_more_room() {}  // a part of it is not on the GPU any more
-    virtual bool need_the_room() { return false; }
+    virtual void have_more_space() {}  // a part of it is not on the GPU any more
+    virtual bool need_the_space() { return false; }
 
  protected:
     ~Others() = default;
@@ -47,7 +47,7 @@ class Eviction {
     // `is_away` true, it is neither whole here nor there, but all of it is safe: `leave` again goes on with the rest,
     // or `come_back` can be tried.
     bool leave(const UnusedRanges& unused, Others& others);
-    // True: all is on the GPU again. False: it could not be, or others need the room.
+    // True: all is on the GPU again. False: it could not be, or others need the space.
     bool come_back(Others& others);
 
     bool is_away() const { return is_away_; }

@@ -69,7 +69,7 @@ bool HostPool::add_block() {
         fresh_.give_up(block);
         return false;
     }
-    blocks_.add(block);  // there is room: claim
+    blocks_.add(block);  // there is space: claim
     --claimed_;
     return true;
 }

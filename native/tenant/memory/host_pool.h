@@ -40,7 +40,7 @@ class HostPool {
     // Keeps no more than so much.
     void shrink_to(uint64_t bytes);
 
-    // Whether the budget has room for so much of one's own.
+    // Whether the budget has space for so much of one's own.
     bool fits(uint64_t bytes) const;
     uint64_t bytes() const { return blocks_.count() * kBlock; }
     char* at(uint64_t offset) const { return blocks_[offset / kBlock] + offset % kBlock; }

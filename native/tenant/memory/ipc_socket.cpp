@@ -67,14 +67,14 @@ bool wait_for_message(int connection, int patience_ms) {
 }
 
 bool send_with(int connection, const void* bytes, size_t count, int file) {
-    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
     iovec part{const_cast<void*>(bytes), count};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     if (file >= 0) {
-        message.msg_control = room;
-        message.msg_controllen = sizeof room;
+        message.msg_control = space;
+        message.msg_controllen = sizeof space;
         cmsghdr* header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
@@ -86,13 +86,13 @@ bool send_with(int connection, const void* bytes, size_t count, int file) {
 
 // A message of just that size; with a descriptor if the sender gave one, else -1.
 bool receive_with(int connection, void* bytes, size_t count, int* file) {
-    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+    alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
     iovec part{bytes, count};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    message.msg_control = room;
-    message.msg_controllen = sizeof room;
+    message.msg_control = space;
+    message.msg_controllen = sizeof space;
     *file = -1;
     ssize_t got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got < 0) return false;

@@ -10,7 +10,7 @@
 #include "tenant/memory/move_barrier.h"
 #include "tenant/memory/quota.h"
 #include "tenant/memory/residence.h"
-#include "tenant/memory/room.h"
+#include "tenant/memory/space.h"
 #include "tenant/memory/step_boundary.h"
 #include "tenant/memory/unused_ranges.h"
 #include "tenant/memory/used_contexts.h"
@@ -55,11 +55,11 @@ class Mover : private Others {
     void look(uint64_t now);
     void take_requests();
     bool is_over_limit() const;
-    bool must_make_room(uint64_t now);
+    bool must_make_space(uint64_t now);
     bool is_pressed();
     template <class See>
     void see_crowds(See&& see);  // of the GPUs where it has memory that could leave
-    bool must_go(uint64_t now) { return is_held_ || is_over_limit() || must_make_room(now); }
+    bool must_go(uint64_t now) { return is_held_ || is_over_limit() || must_make_space(now); }
     void leave();
     bool part(const UnusedRanges& unused);
     bool has_left_in_part() const;
@@ -70,8 +70,8 @@ class Mover : private Others {
     bool may_come_back();
     bool claim();
     void come_back();
-    void have_more_room() override;
-    bool need_the_room() override { return is_pressed(); }
+    void have_more_space() override;
+    bool need_the_space() override { return is_pressed(); }
     void set_where(wire::Where where);
     void show();
     bool prepare();
@@ -175,7 +175,7 @@ bool Mover::is_over_limit() const {
     return false;
 }
 
-bool Mover::must_make_room(uint64_t now) {
+bool Mover::must_make_space(uint64_t now) {
     uint32_t chosen[wire::kSlots];
     bool must = false;
     see_crowds([&](int, const Crowd& crowd, const arbiter::Tenant& self) {
@@ -254,7 +254,7 @@ bool Mover::make_still() {
 }
 
 // In the slot stands what is on the GPU.
-void Mover::have_more_room() {
+void Mover::have_more_space() {
     MovableBytes before = before_parting_, now = before_parting_ = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -285,7 +285,7 @@ void Mover::leave() {
     mine_.waiting_since_ns.store(now);
     set_where(wire::away);
     show();
-    // One that has just made room does not take it again at once.
+    // One that has just made space does not take it again at once.
     next_try_ns_ = now + (has_left_in_part() ? kSoonNs : std::min(leaving_ns_, 1000 * kMillisecond));
 }
 
@@ -300,7 +300,7 @@ bool Mover::has_left_in_part() const {
                                                [](auto& on_one) { return on_one.movable_bytes.load(); });
 }
 
-// One that was stopped half-way by a failure. While it gets on, those who wait for its room need not despair.
+// One that was stopped half-way by a failure. While it gets on, those who wait for its space need not despair.
 void Mover::leave_the_rest() {
     UnderWay under_way;
     set_where(wire::leaving);
@@ -341,7 +341,7 @@ bool Mover::claim() {
         count(place, claimed_[gpu]);
         // Others shall know that it will be able to leave again.
         slot_.memory[gpu].movable_bytes.fetch_add(claimed_[gpu]);
-        if (is_room(place)) continue;
+        if (is_within_capacity(place)) continue;
         for (int back = 0; back <= gpu; ++back)
             if (claimed_[back]) give({&membership_, 0, back}, claimed_[back]);
         show();

@@ -1,9 +1,9 @@
-// The thread that moves this process's memory: it leaves when somebody needs the room or a person says so, and comes
-// back when there is room. In between the program's threads wait at the barrier (move_barrier.h).
+// The thread that moves this process's memory: it leaves when somebody needs the space or a person says so, and comes
+// back when there is space. In between the program's threads wait at the barrier (move_barrier.h).
 //
 //   resident ── asked, or by hand ──> leaving: barrier up, work drains, copied to the host ──> away
 //      ^                                  │ refused: in the slot stands why                     │
-//      └──────────────────────────────────┴──────────── room for all of it ── returning <───────┘
+//      └──────────────────────────────────┴──────────── space for all of it ── returning <───────┘
 #pragma once
 
 #include "tenant/driver_calls.h"

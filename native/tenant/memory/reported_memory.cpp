@@ -36,7 +36,7 @@ struct Allowance {
     uint64_t limit = kNoLimit;
     uint64_t used = 0;
 
-    uint64_t room() const { return limit - std::min(limit, used); }
+    uint64_t left() const { return limit - std::min(limit, used); }
 };
 
 Allowance allowance(const uint8_t uuid[16], uint64_t total) {
@@ -48,7 +48,7 @@ Allowance allowance(const uint8_t uuid[16], uint64_t total) {
         Allowance run{memory_limit(slot, total), gpu < 0 ? 0 : memory_used(membership->segment(), slot, gpu, total)};
         Allowance user{users_memory_limit(membership->segment(), total),
                        gpu < 0 ? 0 : memory_used_by_user(membership->segment(), gpu, total)};
-        return run.room() <= user.room() ? run : user;
+        return run.left() <= user.left() ? run : user;
     }
     uint64_t said = parse_memory_limit(getenv("COTENANT_MEMORY"));
     wire::Segment* segment = segment_of_others();

@@ -32,7 +32,7 @@ bool take_within_limit(const Place& place, uint64_t bytes) {
 // Whether the tenant may take that much more.
 bool take(const Place& place, uint64_t bytes) {
     for (Need need(place, bytes); take_within_limit(place, bytes);) {
-        if (bytes == 0 || is_room(place)) return true;
+        if (bytes == 0 || is_within_capacity(place)) return true;
         give(place, bytes);
         if (free_deferred() || need.wait(false)) continue;
         // What other slots count may be garbage: where nobody has set a limit, the driver has the last word.

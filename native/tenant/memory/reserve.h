@@ -1,6 +1,6 @@
 // Reserving memory before the driver is called for it. What an allocation could take is charged ahead, within the
 // tenant's limit; where it does not fit, deferred frees and unused pools are given back first, and then others are
-// asked for space (room.h). After the call it is kept as what the driver took, or given back.
+// asked for space (space.h). After the call it is kept as what the driver took, or given back.
 //
 // A tenant whose memory was evicted waits before it charges anything: others could not have what it holds and does not
 // use.
@@ -8,7 +8,7 @@
 
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/move_barrier.h"
-#include "tenant/memory/room.h"
+#include "tenant/memory/space.h"
 
 namespace tenant {
 

@@ -14,7 +14,7 @@ class Slab {
 
     explicit Slab(uint64_t base) : base_(base) {}
 
-    // 0: no room.
+    // 0: no space.
     uint64_t take(uint64_t bytes);
     // False: nothing begins there.
     bool give(uint64_t address);

@@ -13,8 +13,8 @@ class MemoryTable {
  public:
     // Null: none. What it points to stays until the next `enter`.
     Value* find(uint64_t key) {
-        for (uint64_t i = hash(key), tries = 0; tries < room_; ++i, ++tries) {
-            Place& place = places_[i & (room_ - 1)];
+        for (uint64_t i = hash(key), tries = 0; tries < capacity_; ++i, ++tries) {
+            Place& place = places_[i & (capacity_ - 1)];
             if (place.state == empty) return nullptr;
             if (place.state == taken && place.key == key) return &place.value;
         }
@@ -27,10 +27,10 @@ class MemoryTable {
             *there = value;
             return there;
         }
-        if ((used_ + 1) * 2 > room_ && !make_room()) return nullptr;
+        if ((used_ + 1) * 2 > capacity_ && !grow()) return nullptr;
         uint64_t i = hash(key);
-        while (places_[i & (room_ - 1)].state == taken) ++i;
-        Place& place = places_[i & (room_ - 1)];
+        while (places_[i & (capacity_ - 1)].state == taken) ++i;
+        Place& place = places_[i & (capacity_ - 1)];
         used_ += place.state == empty;
         ++count_;
         place = {key, value, taken};
@@ -48,14 +48,14 @@ class MemoryTable {
     // act(key, value) -> whether it goes.
     template <class Goes>
     void remove_if(Goes&& goes) {
-        for (uint64_t i = 0; i < room_; ++i)
+        for (uint64_t i = 0; i < capacity_; ++i)
             if (places_[i].state == taken && goes(places_[i].key, places_[i].value)) remove(&places_[i].value);
     }
 
     // act(key, value)
     template <class Act>
     void each(Act&& act) {
-        for (uint64_t i = 0; i < room_; ++i)
+        for (uint64_t i = 0; i < capacity_; ++i)
             if (places_[i].state == taken) act(places_[i].key, places_[i].value);
     }
 
@@ -87,15 +87,15 @@ class MemoryTable {
     }
 
     // For twice as many as there are, without the removed ones.
-    bool make_room() {
-        uint64_t room = 64;
-        while (room < count_ * 4) room *= 2;
-        auto* places = static_cast<Place*>(calloc(room, sizeof(Place)));
-        if (!places) return used_ + 1 < room_;
+    bool grow() {
+        uint64_t capacity = 64;
+        while (capacity < count_ * 4) capacity *= 2;
+        auto* places = static_cast<Place*>(calloc(capacity, sizeof(Place)));
+        if (!places) return used_ + 1 < capacity_;
         Place* before = places_;
-        uint64_t places_before = room_;
+        uint64_t places_before = capacity_;
         places_ = places;
-        room_ = room;
+        capacity_ = capacity;
         used_ = count_ = 0;
         for (uint64_t i = 0; i < places_before; ++i)
             if (before[i].state == taken) enter(before[i].key, before[i].value);
@@ -104,9 +104,9 @@ class MemoryTable {
     }
 
     Place* places_ = nullptr;
-    uint64_t room_ = 0;   // a power of two, or none
-    uint64_t used_ = 0;   // places that are not empty
-    uint64_t count_ = 0;  // entries
+    uint64_t capacity_ = 0;  // a power of two, or none
+    uint64_t used_ = 0;      // places that are not empty
+    uint64_t count_ = 0;     // entries
 };
 
 }  // namespace tenant

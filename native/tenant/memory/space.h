@@ -1,4 +1,4 @@
-// Room in a GPU's memory, which all its tenants share: how much there is, and asking others to make some
+// Space in a GPU's memory, which all its tenants share: how much there is, and asking others to make some
 // (native/admission/arbiter.h decides who). All of it on shared memory: no daemon is needed.
 #pragma once
 
@@ -24,14 +24,14 @@ struct Crowd {
     bool is_next(const arbiter::Tenant& who) const { return arbiter::is_first_in_line(gpu, tenants, count, who); }
     bool has_hope(const arbiter::Tenant& who) const { return arbiter::has_hope(gpu, tenants, count, who); }
     uint64_t missing(const arbiter::Tenant& who) const { return arbiter::missing(gpu, tenants, count, who); }
-    // Spares those who have to make room for `who` the time until they look by themselves.
+    // Spares those who have to make space for `who` the time until they look by themselves.
     void wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const;
 };
 
 uint32_t number_of(wire::Segment& segment, const wire::Slot& slot);
 
 // Bytes that were counted in the slot just now: whether all tenants together are within the GPU's capacity.
-bool is_room(const Place& place);
+bool is_within_capacity(const Place& place);
 
 // One allocation that does not fit. Between two tries nothing of it is counted or held.
 class Need {
@@ -41,7 +41,7 @@ class Need {
     Need(const Need&) = delete;
     Need& operator=(const Need&) = delete;
 
-    // Asks others for room and waits a little; while its memory is away, until it is back. False: nobody can make any.
+    // Asks others for space and waits a little; while its memory is away, until it is back. False: nobody can make any.
     // `by_driver`: the driver has none, whatever we have counted.
     bool wait(bool by_driver);
 

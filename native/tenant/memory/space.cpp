@@ -1,4 +1,4 @@
-#include "tenant/memory/room.h"
+#include "tenant/memory/space.h"
 
 #include <cstdlib>
 
@@ -113,7 +113,7 @@ uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
     return static_cast<uint32_t>(static_cast<size_t>(offset) / wire::page_bytes());
 }
 
-bool is_room(const Place& place) {
+bool is_within_capacity(const Place& place) {
     // What the driver has is its own to say; a smaller capacity and the headroom are ours.
     bool limited = wire::capacity_of(place.membership->segment().header, place.gpu) != 0;
     if (!limited && !Still::memory_moves.load(std::memory_order_relaxed)) return true;
