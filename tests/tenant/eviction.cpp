@@ -195,7 +195,7 @@ struct Job {
     tenant::UnusedRanges some() const { return {unused.data(), static_cast<uint32_t>(unused.size())}; }
 
     void is_whole_on_gpu(bool without_unused = false) {
-        REQUIRE(!eviction.is_away() && physical_bytes() == bytes);
+        REQUIRE(!eviction.is_evicted() && physical_bytes() == bytes);
         for (uint32_t i = 0; i < chunks.count(); ++i)
             REQUIRE(mappings.at(chunks[i].address).accesses == chunks[i].access_count);
         for (auto& [address, contents] : truth) {
@@ -220,49 +220,49 @@ struct Job {
 };
 
 // `_off`: and then all of it leaves, from wherever it has got to.
-enum Kind { leaving, leaving_off, returning, returning_off };
+enum Kind { evicting, evicting_off, restoring, restoring_off };
 
 // `length`: how many calls fail, one after another, from each place in turn.
 void faults(wire::Segment& segment, Kind kind, long length) {
     for (long at = 0;; ++at) {
         snprintf(about, sizeof about, "%s, failing %ld calls from the %ldth on",
-                 kind >= returning ? "returning" : "leaving", length, at);
+                 kind >= restoring ? "restoring" : "evicting", length, at);
         fail_from = -1;
         Job job(segment, 1);
-        if (kind >= returning) REQUIRE(job.eviction.leave(job.nothing(), nobody));
+        if (kind >= restoring) REQUIRE(job.eviction.evict(job.nothing(), nobody));
         calls = 0;
         fail_from = at;
         fail_until = at + length;
-        bool done = kind >= returning ? job.eviction.come_back(nobody) : job.eviction.leave(job.nothing(), nobody);
+        bool done = kind >= restoring ? job.eviction.restore(nobody) : job.eviction.evict(job.nothing(), nobody);
         bool reached = calls > at;
         fail_from = -1;
         job.agrees_with_driver();
         REQUIRE(segment.slot(0).residence.host_pinned.load() == job.pool.bytes());
-        if (kind < returning && done) {
-            REQUIRE(job.eviction.is_away() && physical_bytes() == job.pinned);
-        } else if (!job.eviction.is_away()) {
-            REQUIRE(kind >= returning ? done : job.eviction.refusal() != wire::none_refused);
+        if (kind < restoring && done) {
+            REQUIRE(job.eviction.is_evicted() && physical_bytes() == job.pinned);
+        } else if (!job.eviction.is_evicted()) {
+            REQUIRE(kind >= restoring ? done : job.eviction.refusal() != wire::none_refused);
             job.is_whole_on_gpu();
         }
-        if (kind == leaving_off || kind == returning_off) {
+        if (kind == evicting_off || kind == restoring_off) {
             uint64_t saved = job.eviction.saved_bytes();
-            bool goes_on = job.eviction.is_away();
-            REQUIRE(job.eviction.leave(job.nothing(), nobody) && physical_bytes() == job.pinned);
+            bool goes_on = job.eviction.is_evicted();
+            REQUIRE(job.eviction.evict(job.nothing(), nobody) && physical_bytes() == job.pinned);
             REQUIRE(!goes_on || job.eviction.saved_bytes() == saved);
             job.agrees_with_driver();
-        } else if (kind == leaving && !done && physical_bytes() < job.bytes) {
+        } else if (kind == evicting && !done && physical_bytes() < job.bytes) {
             // Somebody has taken the place of what has gone.
             capacity = physical_bytes();
-            REQUIRE(!job.eviction.come_back(nobody) && job.eviction.is_away());
+            REQUIRE(!job.eviction.restore(nobody) && job.eviction.is_evicted());
             job.agrees_with_driver();
             capacity = UINT64_MAX;
         }
-        REQUIRE(job.eviction.come_back(nobody));
+        REQUIRE(job.eviction.restore(nobody));
         job.is_whole_on_gpu();
         // It is none the worse for it.
-        REQUIRE(job.eviction.leave(job.some(), nobody) && physical_bytes() == job.pinned);
+        REQUIRE(job.eviction.evict(job.some(), nobody) && physical_bytes() == job.pinned);
         REQUIRE(job.eviction.dropped_bytes() == 2048 && job.eviction.saved_bytes() == job.bytes - job.pinned - 2048);
-        REQUIRE(job.eviction.come_back(nobody));
+        REQUIRE(job.eviction.restore(nobody));
         job.is_whole_on_gpu(true);
         if (!reached) {
             REQUIRE(at > 20);
@@ -273,16 +273,16 @@ void faults(wire::Segment& segment, Kind kind, long length) {
 
 void no_space(wire::Segment& segment) {
     Job job(segment, 2);
-    REQUIRE(job.eviction.leave(job.nothing(), nobody));
+    REQUIRE(job.eviction.evict(job.nothing(), nobody));
     // Others have taken the place meanwhile, all of it or a part.
     for (uint64_t left : {uint64_t{0}, uint64_t{8192}, tenant::HostPool::kBlock}) {
         capacity = job.pinned + left;
-        REQUIRE(!job.eviction.come_back(nobody) && job.eviction.is_away());
+        REQUIRE(!job.eviction.restore(nobody) && job.eviction.is_evicted());
         REQUIRE(physical_bytes() == job.pinned);
         job.agrees_with_driver();
     }
     capacity = UINT64_MAX;
-    REQUIRE(job.eviction.come_back(nobody));
+    REQUIRE(job.eviction.restore(nobody));
     job.is_whole_on_gpu();
 }
 
@@ -299,12 +299,12 @@ void parts(wire::Segment& segment) {
     Job job(segment, 4);
     tenant::UnusedRanges::Range whole{job.chunks[1].address, job.chunks[1].bytes};
     copies = 0;
-    REQUIRE(job.eviction.leave({&whole, 1}, seen));
+    REQUIRE(job.eviction.evict({&whole, 1}, seen));
     REQUIRE(seen.copied.front() == 0 && seen.left.front() == job.bytes - whole.bytes);
     REQUIRE(seen.left.size() >= 5 && seen.left.back() == job.pinned);
     for (size_t i = 1; i < seen.left.size(); ++i) REQUIRE(seen.left[i] <= seen.left[i - 1]);
     REQUIRE(seen.left[2] > job.pinned);
-    REQUIRE(job.eviction.come_back(nobody));
+    REQUIRE(job.eviction.restore(nobody));
 }
 
 // On its way back it is asked to turn round, each time a little later: all of its place is free again, and no byte
@@ -315,17 +315,17 @@ void turning(wire::Segment& segment) {
         bool need_the_space() override { return times++ == turns_at; }
     };
     Job job(segment, 5);
-    REQUIRE(job.eviction.leave(job.nothing(), nobody));
+    REQUIRE(job.eviction.evict(job.nothing(), nobody));
     for (long at = 0;; ++at) {
         snprintf(about, sizeof about, "turning round at the %ldth question", at);
         Asked asked;
         asked.turns_at = at;
-        if (job.eviction.come_back(asked)) {
+        if (job.eviction.restore(asked)) {
             // Once for each chunk, and for each batch of copies.
             REQUIRE(at == asked.times && at >= 2 * (7 - 1));
             break;
         }
-        REQUIRE(job.eviction.is_away() && physical_bytes() == job.pinned);
+        REQUIRE(job.eviction.is_evicted() && physical_bytes() == job.pinned);
         job.agrees_with_driver();
     }
     job.is_whole_on_gpu();
@@ -334,11 +334,11 @@ void turning(wire::Segment& segment) {
     fail_from = 20;
     fail_until = 30;
     calls = 0;
-    REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.is_away());
+    REQUIRE(!job.eviction.evict(job.nothing(), nobody) && job.eviction.is_evicted());
     fail_from = fail_until = -1;
     REQUIRE(physical_bytes() > job.pinned && physical_bytes() < job.bytes);
     Asked asked;
-    REQUIRE(job.eviction.come_back(asked) && asked.times == 0);
+    REQUIRE(job.eviction.restore(asked) && asked.times == 0);
     job.is_whole_on_gpu();
 }
 
@@ -346,17 +346,17 @@ void turning(wire::Segment& segment) {
 void host_memory(wire::Segment& segment) {
     Job job(segment, 7);
     most_pinned = pinned + 1;
-    REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_memory);
-    REQUIRE(job.eviction.is_away() && job.eviction.come_back(nobody));
+    REQUIRE(!job.eviction.evict(job.nothing(), nobody) && job.eviction.refusal() == wire::host_memory);
+    REQUIRE(job.eviction.is_evicted() && job.eviction.restore(nobody));
     copies = 0;
     for (int again = 0; again < 3; ++again) {
-        REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_memory);
-        REQUIRE(!job.eviction.is_away() && copies == 0 && physical_bytes() == job.bytes);
+        REQUIRE(!job.eviction.evict(job.nothing(), nobody) && job.eviction.refusal() == wire::host_memory);
+        REQUIRE(!job.eviction.is_evicted() && copies == 0 && physical_bytes() == job.bytes);
     }
     // What was claimed and not had is given back once, also when the next one claims nothing.
     REQUIRE(!job.pool.prepare(0) && segment.slot(0).residence.host_pinned.load() == job.pool.bytes());
     most_pinned = 1000;
-    REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
+    REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
     job.is_whole_on_gpu();
 }
 
@@ -366,11 +366,11 @@ void budget(wire::Segment& segment) {
     REQUIRE(job.pool.fits(all) && !job.pool.fits(all + 1));
     wire::Count& pinned = segment.slot(0).residence.host_pinned;
     wire::set_memory_knobs(segment.header, {0, tenant::HostPool::kBlock, 0});
-    REQUIRE(!job.eviction.leave(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
+    REQUIRE(!job.eviction.evict(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
     REQUIRE(pinned.load() == 0 && job.pool.bytes() == 0);
     job.is_whole_on_gpu();
     wire::set_memory_knobs(segment.header, {0, 2 * tenant::HostPool::kBlock, 0});
-    REQUIRE(job.eviction.leave(job.nothing(), nobody) && job.eviction.come_back(nobody));
+    REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
     job.is_whole_on_gpu();
     REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
     job.pool.shrink_to(0);
@@ -387,13 +387,13 @@ int main(int argc, char** argv) {
     wire::set_memory_knobs(segment->header, {0, uint64_t{1} << 40, 0});
     install();
     std::string which = argv[2];
-    if (which == "leaving") faults(*segment, leaving, 1);
-    if (which == "leaving, and the way back") faults(*segment, leaving, 5);
-    if (which == "leaving, for good") faults(*segment, leaving, 1000000);
-    if (which == "leaving, and the rest") faults(*segment, leaving_off, 1);
-    if (which == "returning, and away again") faults(*segment, returning_off, 1);
-    if (which == "returning") faults(*segment, returning, 1);
-    if (which == "returning, for good") faults(*segment, returning, 1000000);
+    if (which == "evicting") faults(*segment, evicting, 1);
+    if (which == "evicting, and restoring") faults(*segment, evicting, 5);
+    if (which == "evicting, for good") faults(*segment, evicting, 1000000);
+    if (which == "evicting, and the rest") faults(*segment, evicting_off, 1);
+    if (which == "restoring, and evicting again") faults(*segment, restoring_off, 1);
+    if (which == "restoring") faults(*segment, restoring, 1);
+    if (which == "restoring, for good") faults(*segment, restoring, 1000000);
     if (which == "no space") no_space(*segment);
     if (which == "parts") parts(*segment);
     if (which == "turning") turning(*segment);

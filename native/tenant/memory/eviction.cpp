@@ -9,7 +9,7 @@ Eviction& Eviction::operator=(const Eviction& other) {
     pieces_.abandon();
     lanes_.abandon();
     copied_ = 0;
-    is_away_ = other.is_away_;
+    is_evicted_ = other.is_evicted_;
     may_be_under_way_ = false;
     refusal_ = other.refusal_;
     saved_bytes_ = dropped_bytes_ = 0;
@@ -125,7 +125,7 @@ void Eviction::give_up(Chunk& chunk) {
     if (chunk.handle) release(chunk);
 }
 
-bool Eviction::bring(Chunk& chunk) {
+bool Eviction::restore_chunk(Chunk& chunk) {
     if (chunk.pinned) return true;
     // What could not be released is not always there.
     if (chunk.handle && !map(chunk)) release(chunk);
@@ -176,32 +176,32 @@ bool Eviction::give_up_saved() {
     bool good = true;
     for (uint32_t i = 0; i < chunks_.count(); ++i) {
         if (!chunks_[i].saved || !chunks_[i].handle) continue;
-        is_away_ = true;
+        is_evicted_ = true;
         give_up(chunks_[i]);
         good &= !chunks_[i].handle;
     }
     return good;
 }
 
-bool Eviction::leave(const UnusedRanges& unused, Others& others) {
-    bool was_short = !is_away_ && refusal_ == wire::host_memory;
+bool Eviction::evict(const UnusedRanges& unused, Others& others) {
+    bool was_short = !is_evicted_ && refusal_ == wire::host_memory;
     refusal_ = wire::none_refused;
     if (may_be_under_way_) wait_for_lanes();
     if (may_be_under_way_) return refuse(wire::driver_failed);
-    if (!is_away_ && !plan(unused)) return false;
+    if (!is_evicted_ && !plan(unused)) return false;
     wire::Refusal why = wire::none_refused;
     if (pieces_.count() && driver.cuCtxSetCurrent(pieces_[0].context) != CUDA_SUCCESS)
         return refuse(wire::driver_failed);
     if (!pool_.claim(saved_bytes_, &why)) return refuse(why);
     // Nothing is given up before the first of it is had; nor before all of it is, where that was too much last time.
     uint64_t first = was_short ? saved_bytes_ : std::min(saved_bytes_, HostPool::kBlock);
-    bool left = pool_.have(first) ? part(others) : refuse(wire::host_memory);
+    bool evicted = pool_.have(first) ? evict_batches(others) : refuse(wire::host_memory);
     pool_.settle();
-    return left;
+    return evicted;
 }
 
-bool Eviction::part(Others& others) {
-    if (!is_away_) save_what_is_unused();
+bool Eviction::evict_batches(Others& others) {
+    if (!is_evicted_) save_what_is_unused();
     for (uint32_t next = first_to_save();;) {
         bool given = give_up_saved();
         others.have_more_space();
@@ -209,16 +209,16 @@ bool Eviction::part(Others& others) {
         if (next == chunks_.count()) break;
         if (!save_batch(&next)) return refuse(refusal_ ? refusal_ : wire::driver_failed);
     }
-    is_away_ = true;
+    is_evicted_ = true;
     return true;
 }
 
-bool Eviction::bring_all(Others& others) {
-    // One that has left in part keeps the rest when it turns round: it makes space only by coming back and leaving
-    // anew.
+bool Eviction::restore_all(Others& others) {
+    // A tenant that is partly evicted keeps the rest when it stops restoring: it makes space only by a whole restore
+    // and a new eviction.
     auto shall_turn = [&] { return copied_ == pieces_.count() && others.need_the_space(); };
     for (uint32_t i = 0; i < chunks_.count(); ++i)
-        if (shall_turn() || !bring(chunks_[i])) return false;
+        if (shall_turn() || !restore_chunk(chunks_[i])) return false;
     for (uint32_t from = 0, to = 0; from < copied_; from = to) {
         for (uint64_t bytes = 0; to < copied_ && bytes < batch_; ++to) bytes += pieces_[to].bytes;
         if (shall_turn() || !copy(Way::to_gpu, from, to)) return false;
@@ -226,10 +226,10 @@ bool Eviction::bring_all(Others& others) {
     return true;
 }
 
-bool Eviction::come_back(Others& others) {
-    if (!is_away_) return true;
-    if (bring_all(others)) {
-        is_away_ = false;
+bool Eviction::restore(Others& others) {
+    if (!is_evicted_) return true;
+    if (restore_all(others)) {
+        is_evicted_ = false;
         return true;
     }
     // A copy that may still come must find the memory that it goes to; the next try copies again.

@@ -1,15 +1,18 @@
-// Moving a tenant's memory to the host and back. The tenant is paused and nothing of it runs on the GPU.
+// Evicts a tenant's memory to the host, and restores it. The tenant's threads wait at the move barrier, and nothing of
+// the tenant runs on the GPU.
 //
-// Either all of it is on the GPU or the tenant stays paused; and whatever call of the driver fails, no byte is lost:
+// Either all of the memory is on the GPU or the threads stay at the barrier; and whatever call of the driver fails, no
+// byte is lost:
 //
-//   leave       gives up a chunk only when its contents are on the host; the rest follows batch by batch, so that those
-//               who wait for space need not wait for all of it. Where something fails on the way, the tenant stays
-//               paused with a part here and a part there: it can go on leaving, or come back as it does otherwise.
-//   come back   copies when there is memory under every address, and only when all of it is back is the host's copy
-//               given up. Where something fails, or somebody else needs the space, what was made is given up again, and
-//               the copy still stands. Where copies cannot be waited for, what was made stays, for the next try.
+//   evict       gives up a chunk only when its contents are on the host, batch by batch, so that tenants who wait for
+//               space need not wait for all of it. Where a call fails on the way, a part is on the GPU and a part on
+//               the host: evict again goes on with the rest, and restore brings back what is on the host.
+//   restore     copies when there is memory under every address, and gives the host's copy up only when all of it is
+//               back. Where a call fails, or another tenant needs the space, restore gives up the memory that it made,
+//               and the host's copy still stands. Where copies cannot be waited for, that memory stays for the next
+//               try.
 //
-// Each chunk's own flags say what is behind its addresses, so a step can be tried again from wherever it failed.
+// Each chunk's flags say what is behind its addresses, so a step can be tried again from wherever it failed.
 #pragma once
 
 #include "tenant/memory/chunks.h"
@@ -27,7 +30,7 @@ struct UnusedRanges {
     uint32_t count = 0;
 };
 
-// The others, as far as one whose memory moves has to do with them.
+// The other tenants, as far as an eviction or a restore has to do with them.
 class Others {
  public:
     virtual void have_more_space() {}  // a part of it is not on the GPU any more
@@ -44,15 +47,15 @@ class Eviction {
     Eviction(Chunks& chunks, HostPool& pool, uint64_t batch = kBatch) : chunks_(chunks), pool_(pool), batch_(batch) {}
 
     // True: all that can move is on the host. False: all is on the GPU as before, and `refusal` says why, or, with
-    // `is_away` true, it is neither whole here nor there, but all of it is safe: `leave` again goes on with the rest,
-    // or `come_back` can be tried.
-    bool leave(const UnusedRanges& unused, Others& others);
+    // `is_evicted` true, a part is on the host, and all of it is safe: `evict` again goes on with the rest, and
+    // `restore` can be tried.
+    bool evict(const UnusedRanges& unused, Others& others);
     // True: all is on the GPU again. False: it could not be, or others need the space.
-    bool come_back(Others& others);
+    bool restore(Others& others);
 
-    bool is_away() const { return is_away_; }
+    bool is_evicted() const { return is_evicted_; }
     wire::Refusal refusal() const { return refusal_; }
-    uint64_t saved_bytes() const { return saved_bytes_; }      // by the last `leave`
+    uint64_t saved_bytes() const { return saved_bytes_; }      // by the last `evict`
     uint64_t dropped_bytes() const { return dropped_bytes_; }  // likewise
 
     void forget_context(CUcontext context);
@@ -79,13 +82,13 @@ class Eviction {
     uint32_t pieces_in(const Chunk& chunk, uint32_t from) const;
     uint32_t first_to_save() const;
     void save_what_is_unused();
-    bool part(Others& others);
+    bool evict_batches(Others& others);
     bool save_batch(uint32_t* next);
     bool give_up_saved();
-    bool bring_all(Others& others);
+    bool restore_all(Others& others);
     CUstream lane_in(CUcontext context);
     void wait_for_lanes();
-    bool bring(Chunk& chunk);
+    bool restore_chunk(Chunk& chunk);
     void give_up(Chunk& chunk);
     bool refuse(wire::Refusal why) {
         refusal_ = why;
@@ -98,7 +101,7 @@ class Eviction {
     GrowingArray<Piece> pieces_;
     uint32_t copied_ = 0;  // of them, are on the host
     GrowingArray<Lane> lanes_;
-    bool is_away_ = false;
+    bool is_evicted_ = false;
     bool may_be_under_way_ = false;  // copies that could not be waited for
     wire::Refusal refusal_ = wire::none_refused;
     uint64_t saved_bytes_ = 0, dropped_bytes_ = 0;

@@ -1,4 +1,4 @@
-// Pinned host memory for what leaves the GPU: taken in blocks, kept for the next time, and never more than the budget
+// Pinned host memory for what is evicted: taken in blocks, kept for the next time, and never more than the budget
 // that all tenants share. The budget is held as quotas are (quota.h): each adds what it takes to its own slot,
 // then sums up all live slots, and takes its addition back where that is too much.
 //

@@ -28,7 +28,7 @@ constexpr uint64_t kResidentLookNs = 20 * kMillisecond;
 // Without having been told to; and for the requests of this process.
 constexpr uint64_t kUntoldLookNs = 1000 * kMillisecond, kUntoldSharedLookNs = 20000 * kMillisecond;
 constexpr uint64_t kRequestNs = 1000 * kMillisecond;
-// While it is away, or waits for a boundary.
+// While the memory is evicted, or the mover waits for a step boundary.
 constexpr uint64_t kSoonLookNs = 5 * kMillisecond;
 constexpr uint64_t kBetweenBlocksNs = kMillisecond;
 constexpr uint64_t kEnterPatienceNs = 2000 * kMillisecond;
@@ -58,18 +58,18 @@ class Mover : private Others {
     bool must_make_space(uint64_t now);
     bool is_pressed();
     template <class See>
-    void see_crowds(See&& see);  // of the GPUs where it has memory that could leave
-    bool must_go(uint64_t now) { return is_held_ || is_over_limit() || must_make_space(now); }
-    void leave();
-    bool part(const UnusedRanges& unused);
-    bool has_left_in_part() const;
-    void leave_the_rest();
+    void see_crowds(See&& see);  // of the GPUs where it has memory that can be evicted
+    bool must_evict(uint64_t now) { return is_held_ || is_over_limit() || must_make_space(now); }
+    void evict();
+    bool evict_chunks(const UnusedRanges& unused);
+    bool is_partly_evicted() const;
+    void evict_the_rest();
     bool make_still();
     bool streams_are_empty();
     void refuse(wire::Refusal why);
-    bool may_come_back();
+    bool may_restore();
     bool claim();
-    void come_back();
+    void restore();
     void have_more_space() override;
     bool need_the_space() override { return is_pressed(); }
     void set_where(wire::Where where);
@@ -81,13 +81,13 @@ class Mover : private Others {
     wire::Slot::Residence& mine_;  // shown there; what counts is kept here
     wire::Where where_ = wire::resident;
     bool is_held_ = false;  // by hand
-    uint64_t leaving_ns_ = 0, next_try_ns_ = 0;
-    uint64_t asked_ns_ = 0;  // since when it has to leave, and waits for a boundary
+    uint64_t evicting_ns_ = 0, next_try_ns_ = 0;
+    uint64_t asked_ns_ = 0;  // since when it has to evict, and waits for a step boundary
     uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
     uint64_t needed_ns_ = 0;  // when all its host memory last was
-    MovableBytes before_parting_;
+    MovableBytes before_evicting_;
     uint64_t claimed_[wire::kGpus] = {};
-    uint64_t above_[wire::kGpus] = {};  // while it comes back: what the classes above had when it set out
+    uint64_t above_[wire::kGpus] = {};  // while it restores: what the classes above had when it began
     bool has_turned_ = false;           // last time: then only those who really wait turn it round again
 };
 
@@ -134,13 +134,13 @@ void Mover::look(uint64_t now) {
     if (where_ == wire::away) {
         membership_.beat(now);
         if (now < next_try_ns_) return;
-        if (has_left_in_part() && must_go(now))
-            leave_the_rest();
-        else if (may_come_back())
-            come_back();
+        if (is_partly_evicted() && must_evict(now))
+            evict_the_rest();
+        else if (may_restore())
+            restore();
         return;
     }
-    if (now < next_try_ns_ || !must_go(now)) {
+    if (now < next_try_ns_ || !must_evict(now)) {
         if (asked_ns_) step_boundary::let_go();
         asked_ns_ = 0;
         return;
@@ -149,7 +149,7 @@ void Mover::look(uint64_t now) {
     uint64_t patience = is_pressed() ? arbiter::kHurriedPatienceNs : arbiter::kPatienceNs;
     if (!captures.load() && step_boundary::is_worth_waiting(now, asked_ns_ + patience)) return;
     asked_ns_ = 0;
-    leave();
+    evict();
 }
 
 template <class See>
@@ -255,7 +255,7 @@ bool Mover::make_still() {
 
 // In the slot stands what is on the GPU.
 void Mover::have_more_space() {
-    MovableBytes before = before_parting_, now = before_parting_ = movable_bytes();
+    MovableBytes before = before_evicting_, now = before_evicting_ = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         correct({&membership_, 0, gpu}, before.all[gpu] - before.absent[gpu], now.all[gpu] - now.absent[gpu]);
@@ -264,19 +264,19 @@ void Mover::have_more_space() {
     slot_.host_bytes.store(absent);
 }
 
-void Mover::leave() {
+void Mover::evict() {
     UnderWay under_way;
     if (!make_still()) return;
     uint64_t began = wire::now_ns();
     free_deferred();
     UnusedRanges unused = ask_for_unused_ranges();
     step_boundary::let_go();
-    if (!part(unused) && !residence.eviction.is_away()) {
+    if (!evict_chunks(unused) && !residence.eviction.is_evicted()) {
         refuse(residence.eviction.refusal());
         return;
     }
     uint64_t now = wire::now_ns();
-    leaving_ns_ = now - began;
+    evicting_ns_ = now - began;
     mine_.refusal.store(wire::none_refused);
     mine_.saved_bytes.fetch_add(residence.eviction.saved_bytes());
     mine_.dropped_bytes.fetch_add(residence.eviction.dropped_bytes());
@@ -285,27 +285,27 @@ void Mover::leave() {
     mine_.waiting_since_ns.store(now);
     set_where(wire::away);
     show();
-    // One that has just made space does not take it again at once.
-    next_try_ns_ = now + (has_left_in_part() ? kSoonNs : std::min(leaving_ns_, 1000 * kMillisecond));
+    // A tenant that has just made space does not take it again at once.
+    next_try_ns_ = now + (is_partly_evicted() ? kSoonNs : std::min(evicting_ns_, 1000 * kMillisecond));
 }
 
-bool Mover::part(const UnusedRanges& unused) {
+bool Mover::evict_chunks(const UnusedRanges& unused) {
     ResidenceLocked locked;
-    before_parting_ = movable_bytes();
-    return residence.eviction.leave(unused, *this);
+    before_evicting_ = movable_bytes();
+    return residence.eviction.evict(unused, *this);
 }
 
-bool Mover::has_left_in_part() const {
+bool Mover::is_partly_evicted() const {
     return where_ == wire::away && std::any_of(slot_.memory, slot_.memory + wire::kGpus,
                                                [](auto& on_one) { return on_one.movable_bytes.load(); });
 }
 
-// One that was stopped half-way by a failure. While it gets on, those who wait for its space need not despair.
-void Mover::leave_the_rest() {
+// After a failure half-way. While the eviction gets on, tenants who wait for the space go on waiting.
+void Mover::evict_the_rest() {
     UnderWay under_way;
     set_where(wire::leaving);
     uint64_t before = slot_.host_bytes.load();
-    bool has_got_on = part({}) || slot_.host_bytes.load() > before;
+    bool has_got_on = evict_chunks({}) || slot_.host_bytes.load() > before;
     uint64_t now = wire::now_ns();
     mine_.refused_ns.store(now);
     mine_.refusal.store(has_got_on ? wire::none_refused : residence.eviction.refusal());
@@ -314,7 +314,7 @@ void Mover::leave_the_rest() {
     show();
 }
 
-bool Mover::may_come_back() {
+bool Mover::may_restore() {
     if (is_held_ || is_over_limit()) return false;
     wire::Segment& segment = membership_.segment();
     MovableBytes bytes = movable_bytes();
@@ -339,7 +339,7 @@ bool Mover::claim() {
         if (!claimed_[gpu]) continue;
         Place place{&membership_, device_of_gpu(gpu), gpu};
         count(place, claimed_[gpu]);
-        // Others shall know that it will be able to leave again.
+        // Other tenants shall know that it can be evicted again.
         slot_.memory[gpu].movable_bytes.fetch_add(claimed_[gpu]);
         if (is_within_capacity(place)) continue;
         for (int back = 0; back <= gpu; ++back)
@@ -350,7 +350,7 @@ bool Mover::claim() {
     return true;
 }
 
-void Mover::come_back() {
+void Mover::restore() {
     UnderWay under_way;
     if (!claim()) return;
     set_where(wire::returning);
@@ -358,7 +358,7 @@ void Mover::come_back() {
     bool back = false;
     {
         ResidenceLocked locked;
-        back = residence.eviction.come_back(*this);
+        back = residence.eviction.restore(*this);
     }
     std::fill(above_, above_ + wire::kGpus, 0);
     has_turned_ = !back;
@@ -375,8 +375,8 @@ void Mover::come_back() {
         show();
         return;
     }
-    mine_.leaving_ns.store(leaving_ns_);
-    mine_.transfer_ns.store(leaving_ns_ + (wire::now_ns() - began));
+    mine_.leaving_ns.store(evicting_ns_);
+    mine_.transfer_ns.store(evicting_ns_ + (wire::now_ns() - began));
     mine_.since_ns.store(wire::now_ns());
     mine_.waiting_since_ns.store(0);
     set_where(wire::resident);
@@ -388,17 +388,17 @@ void Mover::come_back() {
 void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
-    bool is_away = where_ == wire::away;
-    bool comes_back = is_away && !is_held_ && !is_over_limit();
+    bool is_evicted = where_ == wire::away;
+    bool will_restore = is_evicted && !is_held_ && !is_over_limit();
     // Others may have written anything there.
     if (mine_.where.load() != where_) set_where(where_);
     mine_.held.store(is_held_);
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
-        if (!bytes.absent[gpu] || !is_away) continue;
+        if (!bytes.absent[gpu] || !is_evicted) continue;
         mine_.wanted_gpu.store(static_cast<uint32_t>(gpu));
         mine_.wanted_hard.store(0);
-        mine_.wanted_bytes.store(comes_back ? bytes.absent[gpu] + needed_bytes(gpu) : 0);
+        mine_.wanted_bytes.store(will_restore ? bytes.absent[gpu] + needed_bytes(gpu) : 0);
     }
 }
 
@@ -409,7 +409,7 @@ CUcontext a_context() {
     return nullptr;
 }
 
-// Where it is crowded, the host memory for a leaving is pinned ahead: that takes longer than the copying.
+// Where GPU memory is short, the host memory for an eviction is pinned ahead: that takes longer than the copying.
 bool Mover::prepare() {
     uint64_t all = 0, now = wire::now_ns();
     MovableBytes bytes = movable_bytes();

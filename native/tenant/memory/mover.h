@@ -1,5 +1,6 @@
-// The thread that moves this process's memory: it leaves when somebody needs the space or a person says so, and comes
-// back when there is space. In between the program's threads wait at the barrier (move_barrier.h).
+// The thread that moves this process's memory: it evicts the memory when another tenant needs the space or a person
+// asks for a pause, and restores it when there is space. In between the program's threads wait at the move barrier
+// (move_barrier.h). The words in the slot are wire::Where's.
 //
 //   resident ── asked, or by hand ──> leaving: barrier up, work drains, copied to the host ──> away
 //      ^                                  │ refused: in the slot stands why                     │
@@ -13,7 +14,7 @@ namespace tenant {
 
 class Membership;
 
-// When there is something to move, or somebody has asked for a pause; once, in a tenant whose memory moves.
+// Starts the thread, once, in a tenant whose memory moves: when there is memory to move, or a person asks for a pause.
 void start_moving(Membership& membership);
 
 }  // namespace tenant

@@ -29,7 +29,7 @@ void forget_in_child() {
 }
 LISTEN(AtFork, ForkStep::residence, forget_in_child)
 
-void leave(Chunk* chunk) {
+void remove(Chunk* chunk) {
     residence.chunks.remove(chunk);
     // Once the slot has been left, it may be somebody else's.
     if (Membership::current_if_joined()) set_pinned(*chunk, true);
@@ -85,7 +85,7 @@ void forget_context(CUcontext context) {
             set_pinned(*chunk, true);
             chunk->context = nullptr;
         } else {
-            leave(chunk);
+            remove(chunk);
         }
     }
 }
@@ -119,7 +119,7 @@ bool give_back_movable(CUdeviceptr pointer) {
     end_export(pointer);
     if (chunk->slab) chunk->slab->give(pointer);
     if (chunk->slab && !chunk->slab->is_empty()) return true;
-    leave(chunk);
+    remove(chunk);
     return true;
 }
 

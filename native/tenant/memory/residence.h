@@ -1,10 +1,10 @@
-// The memory of a tenant that can be asked to leave the GPU: its allocations are made of virtual memory management
-// (addresses apart from the memory behind them), so that what is behind them can go and come back (eviction.h).
+// The book of the memory that can move: allocations made of CUDA's virtual memory management (addresses apart from the
+// memory behind them), so that the memory behind them can be evicted and restored (eviction.h).
 //
 // To the program they look like the driver's own: address, alignment, size, errors, waiting for the GPU before a free,
-// the end with their context. What cannot be served that way, the driver serves by itself; it is pinned.
+// the end with their context. What cannot be made that way, the driver allocates; that memory is pinned.
 //
-// Everything here is called between the two ends of a Still, but for what the mover calls while nobody is inside.
+// Everything here is called while a Still exists, except what the mover calls while no thread is inside.
 #pragma once
 
 #include "tenant/locked.h"

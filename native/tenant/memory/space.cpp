@@ -36,16 +36,16 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     uint32_t where = residence.where.load();
     uint64_t bytes = memory_of_process(slot, gpu, total);
     uint64_t movable = slot.memory[gpu].movable_bytes.load();
-    bool has_left_in_part = where == wire::away && movable;
-    bool here = where == wire::resident || where == wire::leaving || where == wire::returning || has_left_in_part;
-    bool can_leave =
-        where == wire::leaving || ((where == wire::resident || has_left_in_part) && !refuses_for(slot, now, kBriefNs));
-    // What one that is coming back waited for, it has counted by now. One that was stopped lets the others pass.
+    bool is_partly_evicted = where == wire::away && movable;
+    bool here = where == wire::resident || where == wire::leaving || where == wire::returning || is_partly_evicted;
+    bool can_be_evicted =
+        where == wire::leaving || ((where == wire::resident || is_partly_evicted) && !refuses_for(slot, now, kBriefNs));
+    // A tenant that is restoring has counted by now what it waited for. A stopped one lets the others pass.
     bool waits_here = where != wire::returning && residence.waiting_since_ns.load() &&
                       residence.wanted_gpu.load() == static_cast<uint32_t>(gpu) &&
                       !wire::is_stale(segment, slot.heartbeat_ns.load());
     uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
-    movable = can_leave ? std::min(movable, bytes) : 0;
+    movable = can_be_evicted ? std::min(movable, bytes) : 0;
     return {number,
             wire::class_of(slot),
             wire::weight_of(slot),
@@ -142,7 +142,7 @@ void Need::withdraw() {
     if (!began_ns_) return;
     began_ns_ = 0;
     if (needed[place_.gpu].fetch_sub(bytes_) != bytes_) return;
-    // While it is away, its mover says what it waits for.
+    // While its memory is evicted, the mover says what it waits for.
     wire::Slot::Residence& residence = place_.slot().residence;
     if (residence.where.load() != wire::away) residence.waiting_since_ns.store(0);
 }
@@ -152,7 +152,7 @@ bool Need::wait(bool by_driver) {
     do {
         if (!goes_on(by_driver)) {
             withdraw();
-            // One that is away comes back first, wanting no more than it has; then it is seen what can be had.
+            // An evicted tenant restores first, wanting no more than it has; then it tries again.
             return !outside.end_if_down();
         }
         wire::nap(kMillisecond);
@@ -187,15 +187,15 @@ bool Need::goes_on(bool by_driver) {
     // A try counts the bytes for a moment, and if it is stopped in that, for long.
     may_try_ = by_driver || crowd.taken() + bytes_ <= crowd.usable_by(*self);
     if (crowd.is_next(*self)) crowd.wake_chosen(segment, *self);
-    bool is_leaving = false, has_equals = false, others_move = false;
+    bool is_evicting = false, has_equals = false, others_move = false;
     for (uint32_t i = 0; i < crowd.count; ++i) {
         const arbiter::Tenant& one = crowd.tenants[i];
-        is_leaving |= one.leaving;
+        is_evicting |= one.leaving;
         others_move |= arbiter::is_below(one, *self) &&
                        segment.slot(static_cast<int>(one.number)).residence.where.load() != wire::pinned;
         has_equals |= arbiter::yields_later(one, *self) && one.tenant_class == self->tenant_class;
     }
-    bool is_worth_it = is_leaving || crowd.has_hope(*self);
+    bool is_worth_it = is_evicting || crowd.has_hope(*self);
     if (is_worth_it) hopeless_since_ns_ = 0;
     if (!is_worth_it && others_move) {
         // What somebody has counted may be on its way to become memory that can move, or to be given back.
@@ -203,7 +203,7 @@ bool Need::goes_on(bool by_driver) {
         is_worth_it = now - hopeless_since_ns_ < kDoubtNs;
     }
     // Equals have their stay, however long it is.
-    if (!has_equals && now - began_ns_ > (is_leaving ? kLongPatienceNs : kPatienceNs)) is_worth_it = false;
+    if (!has_equals && now - began_ns_ > (is_evicting ? kLongPatienceNs : kPatienceNs)) is_worth_it = false;
     return is_worth_it;
 }
 

@@ -1,5 +1,5 @@
-// Space in a GPU's memory, which all its tenants share: how much there is, and asking others to make some
-// (native/admission/arbiter.h decides who). All of it on shared memory: no daemon is needed.
+// Space in a GPU's memory, which all its tenants share: how much there is, and how a tenant asks others to make some
+// (native/admission/arbiter.h decides who). It works on shared memory alone: no daemon is needed.
 #pragma once
 
 #include "admission/arbiter.h"
@@ -24,7 +24,7 @@ struct Crowd {
     bool is_next(const arbiter::Tenant& who) const { return arbiter::is_first_in_line(gpu, tenants, count, who); }
     bool has_hope(const arbiter::Tenant& who) const { return arbiter::has_hope(gpu, tenants, count, who); }
     uint64_t missing(const arbiter::Tenant& who) const { return arbiter::missing(gpu, tenants, count, who); }
-    // Spares those who have to make space for `who` the time until they look by themselves.
+    // Wakes the tenants who have to make space for `who`: they need not wait for their next look.
     void wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const;
 };
 
@@ -41,7 +41,8 @@ class Need {
     Need(const Need&) = delete;
     Need& operator=(const Need&) = delete;
 
-    // Asks others for space and waits a little; while its memory is away, until it is back. False: nobody can make any.
+    // Asks other tenants for space and waits a little; while its own memory is evicted, until it is restored. False:
+    // nobody can make any.
     // `by_driver`: the driver has none, whatever we have counted.
     bool wait(bool by_driver);
 
