@@ -1,5 +1,5 @@
-// The physical memory of this process that can move: each chunk lies whole at one range of addresses, which stays its
-// own while the memory behind it comes and goes. Ordered by address. The caller has the lock (residence.h).
+// The memory of this process that can move, in chunks: each has one range of addresses, which it keeps while the
+// physical memory behind it is evicted and restored. Ordered by address. The caller has the lock (residence.h).
 #pragma once
 
 #include <cstdint>

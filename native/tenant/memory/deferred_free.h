@@ -2,9 +2,9 @@
 // Until then the memory is counted, and a stream that allocates as much again has it back at once: for that stream it
 // is free from the call on.
 //
-// What is freed in one stream ends in the order in which it was freed, so that only the oldest of each stream is asked
-// for. No call waits for the GPU, and none disturbs a capture: the asking thread is relaxed, and asks nothing while one
-// is open.
+// Frees in one stream take effect in their order, so only the event of the oldest of each stream is queried. No call
+// waits for the GPU, and none disturbs a capture: the querying thread is in relaxed mode, and queries nothing while a
+// capture is open.
 #pragma once
 
 #include "tenant/memory/ledger.h"
@@ -14,7 +14,7 @@ namespace tenant {
 // Whether an allocation in this stream, from the pool that the current device has now, can be of memory that moves.
 bool pool_is_movable(CUstream stream, bool per_thread_default);
 
-// During a capture. False: there is no space for it, and nothing has happened.
+// During a capture. False: there is no host memory for an entry, and nothing has happened.
 bool defer_free(CUdeviceptr pointer);
 CUresult defer_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_default);
 bool is_deferred(CUdeviceptr pointer);

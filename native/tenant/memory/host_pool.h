@@ -27,13 +27,13 @@ class HostPool {
         slot_ = slot;
     }
 
-    // For a leave: claims so much of the budget, all or nothing, and says why not; then has more and more of it as it
-    // is needed; `settle` gives back what was not. A context is current.
+    // For an eviction: claims so much of the budget, all or nothing, and says why not; then has more and more of it as
+    // it is needed; `settle` gives back what was not. A context is current.
     bool claim(uint64_t bytes, wire::Refusal* why);
     bool have(uint64_t bytes);
     void settle();
 
-    // For later leaves: touches the pages of one block more, which takes a while and calls no driver,
+    // For later evictions: touches the pages of one block more, which takes a while and calls no driver,
     void touch_block();
     // and has that one, if all is less than `bytes` so far. False: nothing to do, or not to be had.
     bool prepare(uint64_t bytes);

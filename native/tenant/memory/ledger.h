@@ -1,10 +1,10 @@
-// What this process holds of each GPU's memory. The sum stands in its slot (OnGpu::memory_bytes), where its tenant's
-// limit is kept (quota.h); here is which allocation has how much of it, so that it is given back.
+// The allocations of this process on each GPU. Their sum is in its slot (OnGpu::memory_bytes), as is its run's limit
+// (quota.h); the ledger keeps how much of it each allocation has, so that a free gives that back.
 //
 // Bytes are counted as the driver takes them: in pages of 2 MiB. Allocations of up to half a page share pages, and a
 // page is counted while anything lies in it. (As measured on driver 580: docs/memory.md.)
 //
-// The lock is this process's own, and the driver is not called with it but for reading a pool's size.
+// The lock is this process's own. A thread that holds it calls the driver only to read and trim pools.
 #pragma once
 
 #include "tenant/driver_calls.h"

@@ -1,8 +1,8 @@
-// A paused tenant puts nothing on the GPU: its threads wait at the entry of every call that would use its memory, and
-// hold nothing there, neither a lock of ours nor one of the driver's. So its memory can move.
+// The move barrier stops the program's threads while its memory moves: they wait at the entry of every call that would
+// use the memory, and hold no lock there, neither ours nor the driver's.
 //
-// Every such call is between the two ends of a Still. The mover raises the barrier, then waits until nobody is inside;
-// a thread counts itself in, then looks at the barrier: so one of the two sees the other.
+// A Still exists during every such call. The mover raises the barrier, then waits until no thread is inside; a thread
+// counts itself in, then looks at the barrier: so one of the two sees the other.
 #pragma once
 
 #include <atomic>

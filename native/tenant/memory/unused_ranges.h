@@ -1,5 +1,6 @@
-// Memory that a program holds but has no use for now, such as what a framework's allocator keeps free for later: it
-// need not be saved. Only the program knows; a helper in it is asked, when it is paused, and has a moment to answer.
+// Ranges of memory that the program holds but does not use now, such as those that a framework's allocator keeps free
+// for later: an eviction need not save them. Only the program knows them: the mover asks a helper inside the program,
+// which has 200 ms to answer.
 #pragma once
 
 #include "tenant/memory/eviction.h"

@@ -11,8 +11,8 @@ namespace used_contexts {
 // From any thread, without a lock or a call of the driver.
 void note(CUcontext context);
 
-// For the mover, while nobody puts work anywhere: what is there when it begins is waited for, and the driver is asked
-// without waiting in it, since a stream may stand at a gate or wait for a thread that stands at the barrier.
+// For the mover, while the barrier is up: it waits for the work that is there when it begins, by queries only, since a
+// stream may stand at a gate or wait for a thread that stands at the barrier.
 enum class Drained : uint8_t { yes, not_yet, driver_failed };
 void begin_to_drain();
 Drained have_drained();
