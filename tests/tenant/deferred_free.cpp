@@ -63,7 +63,8 @@ DriverCalls driver;
 std::atomic<Membership*> Membership::joined_{nullptr};
 Membership* Membership::join() { return nullptr; }
 std::atomic<bool> Still::memory_moves{true};
-Residence residence{PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, {}, {}, {residence.chunks, residence.pool}, nullptr, false};
+Residence residence{Lock(Rank::residence, Lock::Kind::recursive), {},      {},
+                    {residence.chunks, residence.pool},           nullptr, false};
 CUcontext owner_of(CUcontext context) { return context; }
 CUcontext owner_of(CUstream) { return kContext; }
 bool movable_range(CUdeviceptr pointer, MovableRange* out) {
