@@ -166,7 +166,7 @@ void Work::pass_gate(Shape shape) {
     admission::Knobs knobs{header.rule.load(std::memory_order_relaxed), static_cast<float>(wire::gate_every_us(header)),
                            static_cast<float>(wire::in_flight_us(header))};
     admission::Seen seen{membership_->slot().tenant_class.load(std::memory_order_relaxed),
-                         membership_->has_company(state_->gpu),
+                         membership_->company.has(state_->gpu),
                          here.gate.load(std::memory_order_relaxed) == wire::kGateOpen,
                          state_->since_gate_us.load(std::memory_order_relaxed),
                          membership_->progress.in_flight_us(*state_),

@@ -1,12 +1,11 @@
-// The watcher's part in taking turns (admission/turns.h): is our work on the GPU, how much of it was executed, is our
-// turn over?
+#include "tenant/turns.h"
+
 #include <algorithm>
 
 #include "admission/charging.h"
 #include "admission/turns.h"
-#include "tenant/graphs.h"
-#include "tenant/membership.h"
 #include "wire/border.h"
+#include "wire/gates.h"
 
 namespace tenant {
 
@@ -16,73 +15,42 @@ namespace {
 // is it seen.
 constexpr uint64_t kSettleNs = 30000;
 constexpr uint64_t kBlockedNs = 20000000;
-constexpr uint64_t kOverlapNs = 50000000;
 constexpr uint64_t kLongestSwitchNs = 5000000;  // more than that was no switch: somebody had no processor
 
 }  // namespace
 
-Membership::Seen Membership::see_streams(int gpu) {
-    Seen seen;
-    int standing = standing_graphs(gpu), running = 0;
-    // Never waits for the lock: its holder may be in the driver, waiting for a gate that only we can see to.
-    if (!try_lock()) return {false, true, turns_[gpu].running, false};
-    // While a graph is captured no stream may be asked.
-    bool capturing = captures.load() != 0;
-    streams.for_each([&](StreamState& state) {
-        uint64_t issued = state.issued.load();
-        if (state.gpu == gpu && state.is_being_called()) seen.called = true;
-        if (state.gpu != gpu || issued == state.finished) return;
-        seen.changed = true;
-        if (progress.stands_at_gate(state)) {
-            seen.unfinished = seen.standing = true;
-        } else if (running > standing) {
-            return;
-        } else if (!capturing && is_empty(state)) {
-            state.finished = issued;
-        } else {
-            seen.unfinished = true;
-            ++running;
-        }
-    });
-    unlock();
-    seen.unfinished |= capturing;
-    // Each graph that stands is in a stream that seems to run.
-    seen.running = turns_[gpu].running = running > standing;
-    return seen;
-}
-
-void Membership::charge_executed(int gpu, uint64_t now, const Seen& seen) {
-    Turns& turns = turns_[gpu];
-    uint32_t gate = slot_->gpus[gpu].gate.load();
-    wire::OnGpu& here = slot_->gpus[gpu];
-    uint64_t since = std::max(turns.looked_ns, burst_began_ns_[gpu].load());
+void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen) {
+    OnGpu& turns = gpus_[gpu];
+    uint32_t gate = slot_.gpus[gpu].gate.load();
+    wire::OnGpu& here = slot_.gpus[gpu];
+    uint64_t since = std::max(turns.looked_ns, membership_.burst_began_ns(gpu));
     uint64_t executed =
         admission::executed_ns({now, since, gate != turns.gate, gate == wire::kGateOpen, seen.unfinished, seen.running,
-                                here.on.load() != 0, here.stop_ns.load(), wire::is_above_busy(*segment_, index_, gpu)});
+                                here.on.load() != 0, here.stop_ns.load(), wire::is_above_busy(segment_, index_, gpu)});
     if (gate != turns.gate) {
         turns.gate = gate;
         turns.gate_since_ns = now;
     }
     turns.looked_ns = now;
     if (seen.running) turns.ran_ns = now;
-    wire::charge(*segment_, index_, gpu, executed);
+    wire::charge(segment_, index_, gpu, executed);
     turns.executed_ns += executed;
 }
 
-uint64_t Membership::turn_ns(int gpu, uint32_t ready) const {
-    if (uint32_t told_us = wire::turn_us(segment_->header.knobs)) return uint64_t{told_us} * 1000;
+uint64_t Turns::turn_ns(int gpu, uint32_t ready) const {
+    if (uint32_t told_us = wire::turn_us(segment_.header.knobs)) return uint64_t{told_us} * 1000;
     return admission::turn_ns(switch_ns(gpu), ready);
 }
 
-uint64_t Membership::switch_ns(int gpu) const {
-    float us = turns_[gpu].switch_us;
+uint64_t Turns::switch_ns(int gpu) const {
+    float us = gpus_[gpu].switch_us;
     return us > 0 ? static_cast<uint64_t>(us * 1000) : admission::kAssumedSwitchNs;
 }
 
-void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
-    wire::OnGpu& here = slot_->gpus[gpu];
-    Turns& turns = turns_[gpu];
-    uint32_t ready = wire::ready_equals(*segment_, index_, gpu);
+void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) {
+    wire::OnGpu& here = slot_.gpus[gpu];
+    OnGpu& turns = gpus_[gpu];
+    uint32_t ready = wire::ready_equals(segment_, index_, gpu);
     bool others_are_ready = ready > 0, holds = here.holds_turn.load();
     if (holds && !turns.held) {
         turns.executed_ns = 0;
@@ -92,27 +60,26 @@ void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
     bool has_work = seen.unfinished || seen.called;
     turns.empty_since_ns = has_work ? 0 : turns.empty_since_ns ? turns.empty_since_ns : now;
     measure_switch(gpu, now, seen);
-    mind_overlap(gpu, now, seen);
 
     uint64_t length = turn_ns(gpu, ready);
     here.turn_us.store(static_cast<uint32_t>(length / 1000));
     bool over = admission::is_over(
         {turns.executed_ns, length, switch_ns(gpu), !has_work, has_work ? 0 : now - turns.empty_since_ns});
-    bool keeps_gap = has_equals_ && holds && !over;
+    bool keeps_gap = has_equals && holds && !over;
     if (!has_work && here.ready.load() && !keeps_gap) {
-        wire::forgo_turn(*segment_, index_, gpu);
+        wire::forgo_turn(segment_, index_, gpu);
         // Either a launch in this moment sees that we are not ready, or we see the launch.
-        if (Seen again = see_streams(gpu); again.unfinished || again.called)
-            wire::go_ready(*segment_, index_, gpu);
+        if (Seen again = activity_.see(gpu); again.unfinished || again.called)
+            wire::go_ready(segment_, index_, gpu);
         else if (!others_are_ready)
-            wire::go_empty(*segment_, index_, gpu, turns.ran_ns);
+            wire::go_empty(segment_, index_, gpu, turns.ran_ns);
     } else if (has_work && !here.ready.load()) {
-        wire::go_ready(*segment_, index_, gpu);
+        wire::go_ready(segment_, index_, gpu);
     } else if (holds && over && others_are_ready) {
         here.holds_turn.store(0);
         turns.executed_ns = 0;
     }
-    bool goes = wire::refresh_gate(*segment_, index_, gpu);
+    bool goes = wire::refresh_gate(segment_, index_, gpu);
     uint32_t gate = here.gate.load();
     if (gate != turns.gate) {
         turns.gate = gate;
@@ -123,46 +90,36 @@ void Membership::take_part_in_turns(int gpu, uint64_t now, const Seen& seen) {
     turns.draining = false;
     if (goes || !here.on.load()) return;
     // A kernel that a class above cuts cannot end.
-    if (!here.stop_ns.load() || wire::is_above_busy(*segment_, index_, gpu)) here.stop_ns.store(now);
+    if (!here.stop_ns.load() || wire::is_above_busy(segment_, index_, gpu)) here.stop_ns.store(now);
     uint64_t closed_ns = now - turns.gate_since_ns;
     // A stream that waits for another's event cannot say so: with some of them at the gate, it waits for these.
     bool blocked = seen.standing && closed_ns >= kBlockedNs;
     if ((!seen.running && closed_ns >= kSettleNs) || blocked)
-        wire::leave_gpu(*segment_, index_, gpu, gate, turns.ran_ns);
+        wire::leave_gpu(segment_, index_, gpu, gate, turns.ran_ns);
     else
         turns.draining = true;
 }
 
-// Seldom: one was passed because it did not drain, or was taken for stopped.
-void Membership::mind_overlap(int gpu, uint64_t now, const Seen& seen) {
-    if (seen.running && wire::is_equal_on(*segment_, index_, gpu)) overlapped_ns_ = now;
-    bool overlaps = overlapped_ns_ && now - overlapped_ns_ < kOverlapNs;
-    if (overlaps == overlaps_) return;
-    overlaps_ = overlaps;
-    mind_time_slice();
-}
-
 // From when the one before us was last seen running to when we are first seen so.
-void Membership::measure_switch(int gpu, uint64_t now, const Seen& seen) {
-    Turns& turns = turns_[gpu];
-    if (!slot_->gpus[gpu].holds_turn.load()) turns.switched_ns = 0;
+void Turns::measure_switch(int gpu, uint64_t now, const Seen& seen) {
+    OnGpu& turns = gpus_[gpu];
+    if (!slot_.gpus[gpu].holds_turn.load()) turns.switched_ns = 0;
     if (!turns.switched_ns || !seen.running) return;
     uint64_t took = now - turns.switched_ns;
     turns.switched_ns = 0;
     if (took > kLongestSwitchNs) return;
     float us = static_cast<float>(took) / 1000;
     turns.switch_us = turns.switch_us > 0 ? turns.switch_us + (us - turns.switch_us) / 8 : us;
-    slot_->gpus[gpu].switch_us.store(static_cast<uint32_t>(turns.switch_us));
+    slot_.gpus[gpu].switch_us.store(static_cast<uint32_t>(turns.switch_us));
 }
 
-// How soon the next look shall come, for one with equals.
-uint64_t Membership::pace_of_turns() const {
+uint64_t Turns::pace() const {
     // Each look may take the driver's lock from a thread that launches. Whoever wants the turn wakes its holder.
     constexpr uint64_t kSoonNs = 50000, kTurnNs = 150000, kAloneNs = 1000000, kWaitingNs = 5000000;
     uint64_t pace = kWaitingNs;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
-        const wire::OnGpu& here = slot_->gpus[gpu];
-        const Turns& turns = turns_[gpu];
+        const wire::OnGpu& here = slot_.gpus[gpu];
+        const OnGpu& turns = gpus_[gpu];
         if (!here.busy.load(std::memory_order_relaxed)) continue;
         bool waits = here.ready.load() && !here.on.load();
         if (waits) continue;

@@ -1,0 +1,127 @@
+// How a process becomes a tenant, and how it ends: the membership is made at the first work, with a watcher above it.
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "tenant/context.h"
+#include "tenant/fork.h"
+#include "tenant/membership.h"
+#include "tenant/membership_events.h"
+#include "tenant/notice.h"
+#include "tenant/own_thread.h"
+#include "tenant/report.h"
+#include "tenant/settings.h"
+#include "tenant/time_slice.h"
+#include "tenant/watcher.h"
+#include "wire/clock.h"
+#include "wire/sleep.h"
+
+namespace tenant {
+
+std::atomic<Membership*> Membership::joined_{nullptr};
+
+namespace {
+
+enum Phase : uint32_t { starting, holding, refused, left };
+
+Lock join_lock{Rank::joining};
+std::atomic<bool> given_up{false};
+// A forked child builds its own over it: the parent's, as inherited, belongs to nobody there.
+alignas(Membership) char storage[sizeof(Membership)];
+
+}  // namespace
+
+Membership* Membership::join() {
+    if (given_up.load(std::memory_order_relaxed)) return nullptr;
+    // A process without a context (a forked child of a CUDA program, say) has no work to share.
+    if (!current_context()) return nullptr;
+
+    static std::atomic<bool> registered{false};
+    if (!registered.exchange(true)) atexit(leave_at_exit);
+    Locked locked(join_lock);
+    if (!joined_.load() && !given_up.load()) {
+        auto* membership = new (storage) Membership;
+        std::string why;
+        const char* path = segment_from_environment();
+        if (!path)
+            why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
+        else if ((membership->segment_ = wire::open_segment(path, &why)) && !membership->start())
+            why = std::string(path) + " has no free slot";
+        if (why.empty())
+            joined_.store(membership, std::memory_order_release);
+        else {
+            given_up.store(true);
+            notice_once("%s", why.c_str());
+        }
+    }
+    return joined_.load();
+}
+
+bool Membership::start() {
+    if (!start_own_thread(watcher_main, this)) return false;
+    while (phase_.load() == starting) wire::wait_here(phase_, starting, 100000000);
+    return phase_.load() == holding;
+}
+
+void Membership::forget_in_child() {
+    joined_.store(nullptr);
+    given_up.store(false);
+    wire::ask_clock_again_in_child();
+    join_lock.renew();
+}
+
+namespace {
+
+LISTEN(AtFork, ForkStep::membership, Membership::forget_in_child)
+
+}  // namespace
+
+void Membership::leave_at_exit() {
+    tell<AtExit>([](const AtExit& one) { one.act(); });
+    // First: a thread that goes on launching passes through from here on, and must not join anew. What one of them has
+    // still in its hands (this object, the segment's mapping) stays as long as the process.
+    given_up.store(true);
+    Membership* membership = joined_.exchange(nullptr);
+    if (!membership) return;
+    write_report(*membership->slot_, membership->terms);
+    membership->leaving_.store(1);
+    membership->wake_watcher();
+    // The watcher leaves the slot by itself; if it is stuck in the driver, the kernel frees the slot when we end.
+    for (int tries = 0; tries < 20 && membership->phase_.load() == holding; ++tries)
+        wire::wait_here(membership->phase_, holding, 10000000);
+}
+
+void Membership::introduce() {
+    slot_ = &segment_->slot(index_);
+    terms.introduce(*slot_);
+    // The context that brought us here has its channels already.
+    slot_->time_slice_us.store(time_slice().granted_us);
+    slot_->time_slice_refused.store(time_slice().refused);
+    tell<AtJoin>([&](const AtJoin& one) { one.act(*segment_, *slot_); });
+    wire::join_class(*segment_, index_, class_from_environment());
+    terms.tenant_class = wire::class_of(*slot_);
+}
+
+void* Membership::watcher_main(void* self) {
+    auto* membership = static_cast<Membership*>(self);
+    pthread_setname_np(pthread_self(), "cotenant");
+    auto enter = [&](Phase phase) {
+        membership->phase_.store(phase);
+        wire::wake_here(membership->phase_);
+    };
+    membership->index_ = wire::take_slot(*membership->segment_);
+    if (membership->index_ < 0) {
+        enter(refused);
+        return nullptr;
+    }
+    membership->introduce();
+    // It reads the environment, as all that is made up to here: the thread that joins waits meanwhile.
+    Watcher watcher(*membership);
+    enter(holding);
+    watcher.watch();
+    wire::leave_slot(*membership->segment_, membership->index_);
+    enter(left);
+    return nullptr;
+}
+
+}  // namespace tenant

@@ -1,0 +1,32 @@
+// The watcher chooses the time slices that this tenant asks the hardware for (time_slice.h): by the tenant's class, by
+// who else uses its GPUs, and by how long its kernels are.
+#pragma once
+
+#include "admission/cut.h"
+#include "tenant/membership.h"
+#include "tenant/settings.h"
+#include "tenant/time_slice.h"
+
+namespace tenant {
+
+class SliceChoice {
+ public:
+    explicit SliceChoice(Membership& membership) : membership_(membership) {}
+
+    // `has_above`: somebody of a class above uses one of its GPUs.
+    void mind(bool has_above);
+    // What an administrator wants; 0: by class.
+    void ask(uint32_t us) { asked_us_ = us; }
+    // Whether an equal was on the GPU with this tenant lately. True: that has changed.
+    bool note_overlap(bool overlaps);
+
+ private:
+    Membership& membership_;
+    admission::Cutting cutting_;
+    bool overlaps_ = false;
+    float cut_cost_us_ = cut_cost_from_environment();
+    uint32_t asked_us_ = 0;
+    admission::TimeSlices set_ = {};
+};
+
+}  // namespace tenant

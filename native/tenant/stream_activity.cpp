@@ -1,0 +1,67 @@
+#include "tenant/stream_activity.h"
+
+#include <algorithm>
+
+#include "tenant/captures.h"
+#include "tenant/context.h"
+#include "tenant/graphs.h"
+
+namespace tenant {
+
+namespace {
+
+bool is_empty(StreamState& state) {
+    if (state.is_per_thread()) {
+        CUevent last_work = state.last_work.load(std::memory_order_acquire);
+        return !last_work || driver.cuEventQuery(last_work) != CUDA_ERROR_NOT_READY;
+    }
+    if (current_context() != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return true;
+    // An error (a context that has failed) is an end too.
+    return driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
+}
+
+}  // namespace
+
+Seen StreamActivity::see(int gpu) {
+    Seen seen;
+    int standing = standing_graphs(gpu), running = 0;
+    if (!membership_.try_lock()) return {false, true, running_[gpu], false};
+    // While a graph is captured no stream may be asked.
+    bool capturing = captures.load() != 0;
+    membership_.streams.for_each([&](StreamState& state) {
+        uint64_t issued = state.issued.load();
+        if (state.gpu == gpu && state.is_being_called()) seen.called = true;
+        if (state.gpu != gpu || issued == state.finished) return;
+        seen.changed = true;
+        if (membership_.progress.stands_at_gate(state)) {
+            seen.unfinished = seen.standing = true;
+        } else if (running > standing) {
+            return;
+        } else if (!capturing && is_empty(state)) {
+            state.finished = issued;
+        } else {
+            seen.unfinished = true;
+            ++running;
+        }
+    });
+    membership_.unlock();
+    seen.unfinished |= capturing;
+    // Each graph that stands is in a stream that seems to run.
+    seen.running = running_[gpu] = running > standing;
+    return seen;
+}
+
+double StreamActivity::done_us(int gpu) {
+    double queued = 0, in_flight = 0;
+    if (!membership_.try_lock()) return done_us_[gpu];
+    membership_.streams.for_each([&](StreamState& state) {
+        if (state.gpu != gpu) return;
+        queued += static_cast<double>(state.queued_ns.load(std::memory_order_relaxed)) / 1000;
+        in_flight += membership_.progress.in_flight_us(state);
+    });
+    membership_.unlock();
+    membership_.slot().gpus[gpu].in_flight_us.store(static_cast<uint32_t>(std::min(in_flight, 4e9)));
+    return done_us_[gpu] = queued - in_flight;
+}
+
+}  // namespace tenant

@@ -1,0 +1,53 @@
+#include "tenant/terms.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tenant/settings.h"
+
+namespace tenant {
+
+namespace {
+
+void read_program_name(char* out, size_t room) {
+    int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ssize_t got = read(fd, out, room - 1);
+    close(fd);
+    out[got > 0 ? got : 0] = 0;
+    out[strcspn(out, "\n")] = 0;
+}
+
+}  // namespace
+
+void Terms::introduce(wire::Slot& slot) {
+    weight = std::max(thousandths_from_environment("COTENANT_WEIGHT", 1000), 1u);
+    slowdown = thousandths_from_environment("COTENANT_SLOWDOWN", 0);
+    floor = thousandths_from_environment("COTENANT_FLOOR", 0);
+    run_id_from_environment(run_id);
+    read_program_name(name, sizeof name);
+    slot.weight.store(weight);
+    slot.slowdown.store(slowdown);
+    slot.floor.store(floor);
+    memcpy(slot.run_id, run_id, sizeof run_id);
+    memcpy(slot.name, name, sizeof name);
+}
+
+void Terms::mend(wire::Segment& segment, int index) const {
+    wire::Slot& slot = segment.slot(index);
+    auto put = [](wire::Flag& word, uint32_t value) {
+        if (word.load(std::memory_order_relaxed) != value) word.store(value);
+    };
+    put(slot.weight, weight);
+    put(slot.slowdown, slowdown);
+    put(slot.floor, floor);
+    if (memcmp(slot.run_id, run_id, sizeof run_id) != 0) memcpy(slot.run_id, run_id, sizeof run_id);
+    if (memcmp(slot.name, name, sizeof name) != 0) memcpy(slot.name, name, sizeof name);
+    if (slot.tenant_class.load() != tenant_class)
+        wire::join_class(segment, index, static_cast<wire::Class>(tenant_class));
+}
+
+}  // namespace tenant

@@ -1,0 +1,19 @@
+// What this tenant says of itself in its slot, kept in the process: the watcher, which alone changes it, writes it
+// again where somebody has overwritten it.
+#pragma once
+
+#include "wire/segment.h"
+
+namespace tenant {
+
+struct Terms {
+    uint32_t tenant_class = wire::standard, weight = 1000, slowdown = 0, floor = 0;
+    uint8_t run_id[16] = {};
+    char name[sizeof wire::Slot::name] = {};
+
+    // From the environment; all but the class, which others see once the rest of the slot is there.
+    void introduce(wire::Slot& slot);
+    void mend(wire::Segment& segment, int index) const;
+};
+
+}  // namespace tenant

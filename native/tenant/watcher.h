@@ -1,0 +1,89 @@
+// The watcher: the thread that owns a tenant's slot for as long as its process lives. It looks when the streams have
+// run empty, whether the gates are as they should be, and whose turn it is:
+//
+//   busy, with others below   every 50 to 200 us: are the streams empty, and have they been for the grace period?
+//   busy, with equals         every 500 us, and while a turn is about to pass every 50 us (turns.h); one that waits for
+//                             its turn sleeps at its gate
+//   busy otherwise            every 2 ms
+//   idle                      a little longer at the fast pace (a burst seldom comes alone), then asleep until the next
+//                             burst, with a look every 500 ms whether somebody asked for a change
+//
+// And every 20 ms while busy: bury the dead, see who is there, look at our gates again. One that is idle reads nothing
+// of the others: when it goes busy it looks.
+#pragma once
+
+#include "admission/grace.h"
+#include "admission/share.h"
+#include "tenant/membership.h"
+#include "tenant/slice_choice.h"
+#include "tenant/stream_activity.h"
+#include "tenant/turns.h"
+
+namespace tenant {
+
+class Watcher {
+ public:
+    explicit Watcher(Membership& membership)
+        : membership_(membership),
+          segment_(membership.segment()),
+          slot_(membership.slot()),
+          index_(membership.index()),
+          terms_(membership.terms) {}
+
+    // Until the tenant leaves.
+    void watch();
+
+ private:
+    // When the streams were first seen empty; `on`: and they have been so since.
+    struct Pause {
+        uint64_t since_ns = 0;
+        bool on = false;
+    };
+    struct OnGpu {
+        Pause pause;
+        uint64_t accounted_ns = 0;  // up to when its time was charged
+        // As of the last look at the gate.
+        uint64_t minded_ns = 0, used_ns = 0;
+        double done_us = 0;
+        uint32_t rule = 0;
+        bool tolerant = false;
+        admission::Budgets budgets;
+    };
+
+    void take_requests(uint64_t now_ns);
+    void change_class(uint32_t wanted);
+    void look_around(uint64_t now_ns);
+    void look_at(int gpu, uint64_t now_ns);
+    void look_at_start();
+    void look_for_idleness(int gpu, uint64_t now_ns, const Seen& seen);
+    void account(int gpu, uint64_t until_ns);
+    void mind_gate(int gpu, uint64_t now_ns, const Seen& seen);
+    void mind_overlap(int gpu, uint64_t now_ns, const Seen& seen);
+    bool is_busy() const;
+    bool is_pausing() const;
+    uint64_t burst_age_ns(uint64_t now_ns) const;
+    uint64_t grace_ns() const;
+    uint64_t pace(uint64_t now_ns) const;
+    void nap(uint64_t ns);
+    void doze(uint64_t ns, uint32_t how);
+    void nap_between_looks(uint64_t ns);
+    void nap_with_an_eye_open(uint64_t ns);
+    void nap_at_gate(uint64_t ns);
+
+    Membership& membership_;
+    wire::Segment& segment_;
+    wire::Slot& slot_;
+    const int index_;
+    Terms& terms_;
+    StreamActivity activity_{membership_};
+    Turns turns_{membership_, activity_};
+    SliceChoice slices_{membership_};
+    OnGpu gpus_[wire::kGpus];
+    admission::Grace grace_;
+    uint64_t garbage_since_ns_ = 0;  // in the requests
+    uint64_t overlapped_ns_ = 0;     // when an equal was last on the GPU with us
+    bool has_others_below_ = false, has_equals_ = false;
+    bool has_above_ = true;  // somebody of a class above uses one of its GPUs
+};
+
+}  // namespace tenant
