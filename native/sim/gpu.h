@@ -8,8 +8,9 @@
 // While one tenant has the GPU to itself there is no event for each of its operations: run_alone() advances through
 // them in a loop until another event is due.
 //
-// An event costs O(log n) in the waiting tenants, and O(k) in the k that have work at that moment. No operation
-// allocates, and nothing grows with the length of a run.
+// An event costs O(log n) in the waiting tenants, and O(k) in the k that have work at that moment; a tenant that takes
+// turns and is ready again compares its key with those of all n. No operation allocates, and nothing grows with the
+// length of a run.
 #pragma once
 
 #include <cstdint>

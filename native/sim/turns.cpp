@@ -71,6 +71,7 @@ void Gpu::catch_up(Tenant& t) {
 
 // For a tenant that is ready again.
 void Gpu::claim(Tenant& t) {
+    if (!is_gated(t)) return;
     uint64_t most = 0;
     for (const Tenant& other : tenants_) {
         bool uses = other.state != State::away && other.state != State::gone && other.figures.bursts > 0;
