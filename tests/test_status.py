@@ -62,7 +62,7 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
-    ("where", "held", "gate", "busy", "state"),
+    ("where", "paused", "gate", "busy", "state"),
     [
         (Where.resident, 0, segment.GATE_OPEN, 1, "busy"),
         (Where.leaving, 0, segment.GATE_OPEN, 0, "idle"),
@@ -73,12 +73,12 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
     ],
 )
 def test_a_tenant_is_in_one_state(
-    tmp_path: Path, where: Where, held: int, gate: int, busy: int, state: str
+    tmp_path: Path, where: Where, paused: int, gate: int, busy: int, state: str
 ) -> None:
     written = Written()
     written.gpu(0, UUID)
     slot = written.tenant(0, pid=100)
-    slot.residence.where, slot.residence.held = where, held
+    slot.residence.where, slot.residence.paused = where, paused
     slot.gpus[0].gate, slot.gpus[0].busy, slot.gpus[0].figures.kernels = gate, busy, 1
     (one,) = segment.read(written.to(tmp_path / "segment")).tenants
     assert figures.state(figures.OnGpu(one, one.uses[0])) == state

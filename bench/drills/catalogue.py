@@ -100,7 +100,7 @@ EXIT_CLASSES = ("production", "opportunistic")
 
 def killed_amid_eviction(stage: Stage) -> str:
     victim = stage.opportunistic
-    segment.ask(stage.segment, victim.pid, {"hold": 1})
+    segment.ask(stage.segment, victim.pid, {"pause": 1})
 
     def is_leaving() -> bool:
         tenants = segment.read(stage.segment).tenants

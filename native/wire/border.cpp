@@ -23,12 +23,12 @@ Said raw(const Right& words) {
 Asked raw(const Slot& slot) {
     const Slot::Asked& asked = slot.asked;
     return {asked.tenant_class.load(), asked.weight.load(),        asked.slowdown.load(),
-            asked.floor.load(),        asked.time_slice_us.load(), slot.residence.asked_hold.load(),
+            asked.floor.load(),        asked.time_slice_us.load(), slot.residence.asked_pause.load(),
             slot.asked_memory.load()};
 }
 
 uint32_t check_of_requests(const Asked& asked) {
-    return check_of(asked.tenant_class, asked.weight, asked.slowdown, asked.floor, asked.time_slice_us, asked.hold,
+    return check_of(asked.tenant_class, asked.weight, asked.slowdown, asked.floor, asked.time_slice_us, asked.pause,
                     asked.memory);
 }
 
@@ -93,7 +93,7 @@ Request take_requests(Slot& slot, Asked* out) {
 
 void forget_requests(Slot& slot) {
     for (Flag* word : {&slot.asked.tenant_class, &slot.asked.weight, &slot.asked.slowdown, &slot.asked.floor,
-                       &slot.asked.time_slice_us, &slot.residence.asked_hold})
+                       &slot.asked.time_slice_us, &slot.residence.asked_pause})
         word->store(0);
     slot.asked_memory.store(0);
 }

@@ -162,7 +162,7 @@ struct OnGpu {
 struct Slot {
     Flag owner;              // see above
     Flag identity_check;     // of pid, started and pid_namespace
-    Flag asked_check;        // of all that is asked: `asked`, asked_memory and residence.asked_hold
+    Flag asked_check;        // of all that is asked: `asked`, asked_memory and residence.asked_pause
     Flag limit_check;        // of memory_limit
     uint64_t pid_namespace;  // of the owner: the number of /proc/self/ns/pid
     uint8_t unused_b[24];
@@ -192,8 +192,8 @@ struct Slot {
         Flag where;              // Where
         Flag wake;               // a futex: changes when somebody has asked it for something
         Flag wanted_hard;        // the driver itself had no room for what it waits for
-        Flag asked_hold;         // 1 + (1 to pause, 0 to go on), by hand; its owner takes it and sets 0
-        Flag held;               // by hand: it does not come back by itself
+        Flag asked_pause;        // 1 + (1 to pause, 0 to go on), by hand; its owner takes it and sets 0
+        Flag paused;             // by hand: it does not come back by itself
         Flag refusal;            // why it did not leave when it was last asked to: Refusal
         Count refused_ns;        // and when
         Count since_ns;          // when it last came or left

@@ -108,7 +108,7 @@ def class_name(tenant: segment.Tenant) -> str:
 
 def state(here: OnGpu) -> str:
     if here.tenant.where in (segment.Where.away, segment.Where.returning):
-        return "paused" if here.tenant.held else "away"
+        return "paused" if here.tenant.paused else "away"
     if here.use.gated:
         return "gated"
     return "busy" if here.use.busy else "idle"
@@ -222,7 +222,7 @@ FIGURES = (
             "Its memory: `pinned` (it does not move), `resident`, `leaving`, `away`, `returning`.",
             lambda tenant: tenant.where.name,
         ),
-        of_tenant("paused", "yes or no", "Whether it was evicted by hand.", "held"),
+        of_tenant("paused", "yes or no", "Whether it was evicted by hand."),
         of_tenant("wanted_bytes", "bytes", "GPU memory that it waits for."),
         of_tenant("saved_bytes", "bytes", "What evictions have copied to the host, ever."),
         of_tenant("dropped_bytes", "bytes", "What they did not copy, as the program had no use for it."),

@@ -388,7 +388,7 @@ def test_whoever_dies_in_its_first_leave_leaves_nothing_behind(
 ) -> None:
     one = victim(machine)
     machine.faults.arm(function, 1, manner)
-    segment.ask(machine.path, one.pid, {"hold": 1})
+    segment.ask(machine.path, one.pid, {"pause": 1})
     assert one.process.wait(timeout=60) == -signal.SIGKILL
     machine.bury(one)
     other = victim(machine)

@@ -138,11 +138,11 @@ class Walk(RuleBasedStateMachine):
     def write(self, name: str, index: int) -> None:
         self.players[name].tell(f"write {index}", "written", "nothing")
 
-    @rule(name=moving, hold=st.booleans())
-    def pause_or_resume(self, name: str, hold: bool) -> None:
-        if self.ask(name, hold=int(hold)):
+    @rule(name=moving, pause=st.booleans())
+    def pause_or_resume(self, name: str, pause: bool) -> None:
+        if self.ask(name, pause=int(pause)):
             job = self.players[name].job
-            wait_for(lambda: "hold" not in job.seen().asked)
+            wait_for(lambda: "pause" not in job.seen().asked)
 
     @rule(name=moving, limit=st.sampled_from((0, 4 * MiB, 24 * MiB)))
     def limit(self, name: str, limit: int) -> None:
@@ -221,7 +221,7 @@ class Walk(RuleBasedStateMachine):
         """With nothing in their way, everybody answers, and has all that was theirs."""
         self.machine.faults.armed = 0
         for name in ("one", "other"):
-            self.ask(name, hold=0, memory=0, tenant_class=OPPORTUNISTIC)
+            self.ask(name, pause=0, memory=0, tenant_class=OPPORTUNISTIC)
         production = self.players["production"]
         assert production.hear(60), production.waiting
         self.free_all(production)

@@ -490,7 +490,7 @@ def test_one_that_was_stopped_while_it_waits_lets_the_others_pass(
     stopped.say(f"add alloc {40 * MiB}")  # until the first one's stay is over
     wait_for(lambda: any(one.wanted_bytes == 40 * MiB for one in tenants_now()))
     assert cotenant("pause", str(behind.process.pid), env=behind.env).returncode == 0
-    segment.ask(path, behind.process.pid, {"hold": 0})
+    segment.ask(path, behind.process.pid, {"pause": 0})
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
         assert of(behind, tenants_now()).where == Where.away  # stands in line

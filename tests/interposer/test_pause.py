@@ -129,7 +129,7 @@ def test_it_stays_paused_until_it_is_resumed(job: Tenant, cotenant: Run, tenants
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
         (now,) = tenants_now()
-        assert now.where == Where.away and now.held
+        assert now.where == Where.away and now.paused
     resume(cotenant, job)
     assert job.hear() == "whole"
 

@@ -80,7 +80,7 @@ def paused(one: Tenant) -> Iterator[tuple[Callable[[], bool], Callable[[], int]]
     """It is asked to leave; whether it has, and how much was dropped by then. It is back afterwards."""
     path, pid = whereabouts(one)
     before = pausing.tenant_with(path, pid).dropped_bytes
-    pausing.ask(path, pid, hold=True)
+    pausing.ask(path, pid, pause=True)
     yield (
         lambda: pausing.tenant_with(path, pid).where == Where.away,
         lambda: pausing.tenant_with(path, pid).dropped_bytes - before,
@@ -126,8 +126,8 @@ def test_who_need_not_leave_any_more_stays(training: Tenant) -> None:
     tell(training, "training.steps_of(0.6); training.begin(); say('amid')", "amid")
     path, pid = whereabouts(training)
     left = pausing.tenant_with(path, pid).times_left
-    pausing.ask(path, pid, hold=True)
-    pausing.ask(path, pid, hold=False)
+    pausing.ask(path, pid, pause=True)
+    pausing.ask(path, pid, pause=False)
     tell(training, "training.end(); training.begin(); say('goes on')", "goes on")
     assert pausing.tenant_with(path, pid).times_left == left
 
@@ -190,11 +190,11 @@ def test_several_trainings_in_threads_go_on_and_end(tenant: Start) -> None:
         pausing.resume(path, pid, 30)
         wait_for(lambda before=before: fewest() > before + 2)  # type: ignore[misc]
     # A child has the parent's thread that waits, and no mover that would let it go.
-    pausing.ask(path, pid, hold=True)
+    pausing.ask(path, pid, pause=True)
     tell(one, "fork", "0")
     pausing.resume(path, pid, 30)
     # It ends while some are at the end of a step, and it is to leave.
-    pausing.ask(path, pid, hold=True)
+    pausing.ask(path, pid, pause=True)
     one.say("go")
     assert one.finish() == "[]\n"
 

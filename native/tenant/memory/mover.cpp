@@ -42,7 +42,7 @@ constexpr uint64_t kNoMoreForNs = 1000 * kMillisecond;     // host memory, after
 enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
 std::atomic<uint32_t> where_now{wire::resident};  // of this process's memory, for its other threads
-std::atomic<uint32_t> asked_hold{0};              // 1 + (1 to pause, 0 to go on), by the watcher
+std::atomic<uint32_t> asked_pause{0};             // 1 + (1 to pause, 0 to go on), by the watcher
 
 class Mover : private Others {
  public:
@@ -59,7 +59,7 @@ class Mover : private Others {
     bool is_pressed();
     template <class See>
     void see_crowds(See&& see);  // of the GPUs where it has memory that can be evicted
-    bool must_evict(uint64_t now) { return is_held_ || is_over_limit() || must_make_space(now); }
+    bool must_evict(uint64_t now) { return is_paused_ || is_over_limit() || must_make_space(now); }
     void evict();
     bool evict_chunks(const UnusedRanges& unused);
     bool is_partly_evicted() const;
@@ -80,7 +80,7 @@ class Mover : private Others {
     wire::Slot& slot_;
     wire::Slot::Residence& mine_;  // shown there; what counts is kept here
     wire::Where where_ = wire::resident;
-    bool is_held_ = false;  // by hand
+    bool is_paused_ = false;  // by hand
     uint64_t evicting_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to evict, and waits for a step boundary
     uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
@@ -107,7 +107,7 @@ void Mover::run() {
         bool is_idle = std::none_of(slot_.gpus, slot_.gpus + wire::kGpus, [](auto& gpu) { return gpu.busy.load(); });
         bool is_calm = is_shared || is_idle, is_soon = asked_ns_ || where_ == wire::away;
         bool is_due = !is_calm || is_soon || more || is_told || now - looked_ns > untold_ns;
-        if (is_due || asked_hold.load()) {
+        if (is_due || asked_pause.load()) {
             look(looked_ns = now);
             more = where_ == wire::resident && prepare();
             is_soon = asked_ns_ || where_ == wire::away;
@@ -122,8 +122,8 @@ void Mover::run() {
 }
 
 void Mover::take_requests() {
-    if (uint32_t hold = asked_hold.exchange(0)) {
-        is_held_ = hold > 1;
+    if (uint32_t asked = asked_pause.exchange(0)) {
+        is_paused_ = asked > 1;
         next_try_ns_ = 0;
     }
 }
@@ -315,7 +315,7 @@ void Mover::evict_the_rest() {
 }
 
 bool Mover::may_restore() {
-    if (is_held_ || is_over_limit()) return false;
+    if (is_paused_ || is_over_limit()) return false;
     wire::Segment& segment = membership_.segment();
     MovableBytes bytes = movable_bytes();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -389,10 +389,10 @@ void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
     bool is_evicted = where_ == wire::away;
-    bool will_restore = is_evicted && !is_held_ && !is_over_limit();
+    bool will_restore = is_evicted && !is_paused_ && !is_over_limit();
     // Others may have written anything there.
     if (mine_.where.load() != where_) set_where(where_);
-    mine_.held.store(is_held_);
+    mine_.paused.store(is_paused_);
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
         if (!bytes.absent[gpu] || !is_evicted) continue;
@@ -446,7 +446,7 @@ void* mover_main(void* membership) {
 void forget_in_child() {
     phase.store(not_started);
     where_now.store(wire::resident);
-    asked_hold.store(0);
+    asked_pause.store(0);
 }
 LISTEN(AtFork, ForkStep::mover, forget_in_child)
 
@@ -483,11 +483,11 @@ void stop_moving() {
 LISTEN(AtExit, MembershipStep::mover, stop_moving)
 
 void take_request(Membership& membership, const wire::Asked& asked) {
-    if (asked.hold) {
-        asked_hold.store(asked.hold);
+    if (asked.pause) {
+        asked_pause.store(asked.pause);
         start_moving(membership);
     }
-    if (asked.hold || asked.memory) wake_mover();
+    if (asked.pause || asked.memory) wake_mover();
 }
 LISTEN(AtRequest, MembershipStep::mover, take_request)
 

@@ -33,7 +33,7 @@ class Segment(ABC):
 
     @abstractmethod
     def ask(self, pid: int, wanted: Mapping[str, int]) -> bool:
-        """Writes requests into the tenant's slot (fields of Asked, "memory", "hold"); False: no tenant has this PID."""
+        """Writes requests into the tenant's slot (fields of Asked, "memory", "pause"); False: no tenant has it."""
 
     @abstractmethod
     def best_class_of(self, pid: int) -> int:

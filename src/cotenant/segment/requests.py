@@ -16,8 +16,8 @@ def write_requests(slot: Slot, wanted: Mapping[str, int]) -> None:
     for name, value in wanted.items():
         if name == "memory":
             slot.asked_memory = 1 + value
-        elif name == "hold":
-            slot.residence.asked_hold = 1 + value
+        elif name == "pause":
+            slot.residence.asked_pause = 1 + value
         else:
             setattr(slot.asked, name, 1 + value)
     seal_requests(slot)
@@ -29,8 +29,8 @@ def asked_of(slot: Slot) -> Iterator[str]:
             yield name
     if slot.asked_memory:
         yield "memory"
-    if slot.residence.asked_hold:
-        yield "hold"
+    if slot.residence.asked_pause:
+        yield "pause"
 
 
 class Claimant(Protocol):

@@ -81,7 +81,7 @@ class Tenant:
     memory_limit: int = 0  # as cotenant.units has it; 0: none
     host_bytes: int = 0  # of its GPU memory that lies in host memory now
     where: Where = Where.pinned
-    held: bool = False  # by hand: it stays away
+    paused: bool = False  # by hand: it stays away
     refusal: Refusal | None = None  # why its last eviction was refused
     refused_ns: int = 0
     waiting_since_ns: int = 0  # for room in the GPU's memory; 0: it does not wait
@@ -146,7 +146,7 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
         memory_limit=slot.memory_limit,
         host_bytes=slot.host_bytes,
         where=where_of(slot.residence),
-        held=bool(slot.residence.held),
+        paused=bool(slot.residence.paused),
         refusal=Refusal.of(slot.residence.refusal),
         refused_ns=slot.residence.refused_ns,
         waiting_since_ns=slot.residence.waiting_since_ns,

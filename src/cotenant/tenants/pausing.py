@@ -34,7 +34,7 @@ def tenants_of(path: Path) -> tuple[segment.Tenant, ...]:
         raise Problem(str(error), ELSEWHERE) from None
 
 
-def ask(path: Path, pid: int, hold: bool) -> segment.Tenant:
+def ask(path: Path, pid: int, pause: bool) -> segment.Tenant:
     """Returns as soon as the tenant has taken the request."""
     tenant = tenant_with(path, pid)
     if tenant.where == Where.pinned:
@@ -43,11 +43,11 @@ def ask(path: Path, pid: int, hold: bool) -> segment.Tenant:
             "start it as an opportunistic job, or with `cotenant run --oversubscribe`",
         )
     try:
-        segment.ask(path, pid, {"hold": int(hold)})
+        segment.ask(path, pid, {"pause": int(pause)})
     except segment.BadSegment as error:
         raise Problem(str(error), ELSEWHERE) from None
     deadline = time.monotonic() + ANSWER_SECONDS
-    while "hold" in (tenant := tenant_with(path, pid)).asked:
+    while "pause" in (tenant := tenant_with(path, pid)).asked:
         # While it moves, it takes no requests.
         if time.monotonic() > deadline and tenant.where not in (Where.leaving, Where.returning):
             raise Problem(f"tenant {pid} does not answer", "if it is stopped, it changes when it runs on")
@@ -60,13 +60,13 @@ def pause(path: Path, pid: int) -> segment.Tenant:
     Where it refuses altogether, it runs on, and the reason is a Problem.
     """
     asked_ns = segment.now_ns()
-    tenant = ask(path, pid, hold=True)
+    tenant = ask(path, pid, pause=True)
     while tenant.where != Where.away or could_still_go(tenant):
         refusal = tenant.refusal if tenant.refused_ns > asked_ns else None
         if refusal and tenant.where == Where.away:
             break
         if refusal and tenant.where == Where.resident:
-            ask(path, pid, hold=False)
+            ask(path, pid, pause=False)
             raise Problem(f"{pid} ({tenant.program}) was not paused: {refusal.text}", refusal.remedy)
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
@@ -81,7 +81,7 @@ def could_still_go(tenant: segment.Tenant) -> int:
 def resume(path: Path, pid: int, wait_seconds: float) -> segment.Tenant:
     """Its memory is restored when there is space for all of it. Returns then, or when the time is up."""
     deadline = time.monotonic() + wait_seconds
-    tenant = ask(path, pid, hold=False)
+    tenant = ask(path, pid, pause=False)
     while tenant.where != Where.resident and time.monotonic() < deadline:
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
