@@ -55,7 +55,7 @@ CUresult place_of(const Side& side, const Extent& extent, CUmemorytype type, int
         if (type == CU_MEMORYTYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
         // The caller's own memory, unless the address is a device's that is no longer, or not yet, memory.
         const bool unified = type == CU_MEMORYTYPE_UNIFIED;
-        const bool reserved = all.reservations.containing(side.base) || all.overhangs.containing(side.base);
+        const bool reserved = all.reservations.containing(side.base);
         if (unified && (reserved || !has_pages(side.base, extent.span(side)))) return CUDA_ERROR_INVALID_VALUE;
         *out = Place::pageable;
         return CUDA_SUCCESS;

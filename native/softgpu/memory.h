@@ -84,7 +84,6 @@ struct Memory {
     Allocations allocations;
     RangeTable<int> pool_blocks;             // what pools hold, used or not: the hardware can reach all of it
     RangeTable<uint64_t> reservations;       // of addresses; the value is an id
-    RangeTable<uint64_t> overhangs;          // behind them, for mappings that reach over their ends; likewise
     std::map<const Context*, Blocks> small;  // cuMemAlloc of less than a block, by context
     std::map<uint64_t, SharedPages> shared;  // by the first page
     // Plain allocations that streams have freed since the host last synchronised: cuMemFree takes them once more.

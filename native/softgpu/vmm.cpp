@@ -113,9 +113,6 @@ bool cover_with_nothing(Span pages) {
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-// The driver asks only that a mapping begins in a reservation. So that its end finds addresses that are nobody else's,
-// this much is kept behind every reservation, until a program wishes to reserve it.
-constexpr uint64_t overhang_bytes = 16 * granularity;
 constexpr int reserving = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 bool reserve_exactly(Span pages) {
@@ -127,26 +124,16 @@ bool reserve_exactly(Span pages) {
     return false;
 }
 
-// Aligned, with an overhang behind; 0 where the kernel refuses.
+// Aligned; 0 where the kernel refuses.
 uint64_t reserve_anywhere(uint64_t bytes, uint64_t alignment) {
-    const uint64_t wanted = bytes + overhang_bytes, room = wanted + alignment;
-    if (wanted < bytes || room < wanted) return 0;
+    const uint64_t room = bytes + alignment;
+    if (room < bytes) return 0;
     void* const mapped = mmap(nullptr, room, PROT_NONE, reserving, -1, 0);
     if (mapped == MAP_FAILED) return 0;
     const uint64_t start = reinterpret_cast<uint64_t>(mapped), base = round_up(start, alignment);
     if (base > start) munmap(mapped, base - start);
-    if (start + room > base + wanted) unmap_pages({base + wanted, start + room - base - wanted});
+    if (start + room > base + bytes) unmap_pages({base + bytes, start + room - base - bytes});
     return base;
-}
-
-// With the lock held: gives up what is kept behind a reservation from this address on, unless it is mapped.
-void make_way(Memory& all, uint64_t address) {
-    const auto* const behind = all.overhangs.containing(address);
-    if (!behind || all.allocations.overlaps(address, behind->end() - address)) return;
-    const Span before{behind->base, address - behind->base}, given_up{address, behind->end() - address};
-    const uint64_t id = all.overhangs.take(before.base);
-    all.overhangs.insert(before.base, before.size, id);  // inserts nothing of no size
-    unmap_pages(given_up);
 }
 
 CUresult reserve_addresses(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr wish,
@@ -157,27 +144,12 @@ CUresult reserve_addresses(CUdeviceptr* out, size_t bytes, size_t alignment, CUd
     Memory& all = memory();
     const std::unique_lock<std::shared_mutex> lock(all.mutex);
     uint64_t base = 0;
-    bool overhangs = true;
-    if (wish != 0 && is_multiple(wish, alignment)) {
-        make_way(all, wish);
-        if (reserve_exactly({wish, bytes})) {
-            base = wish;
-            overhangs = reserve_exactly({wish + bytes, overhang_bytes});
-        }
-    }
+    if (wish != 0 && is_multiple(wish, alignment) && reserve_exactly({wish, bytes})) base = wish;
     if (base == 0) base = reserve_anywhere(bytes, alignment);
     if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    const uint64_t id = ++all.last_id;
-    all.reservations.insert(base, bytes, id);
-    if (overhangs) all.overhangs.insert(base + bytes, overhang_bytes, id);
+    all.reservations.insert(base, bytes, ++all.last_id);
     *out = base;
     return CUDA_SUCCESS;
-}
-
-// With the lock held: where a mapping that begins in this reservation has to end.
-uint64_t end_for_mappings(Memory& all, const RangeTable<uint64_t>::Entry& reservation) {
-    const auto* const behind = all.overhangs.starting_at(reservation.end());
-    return behind && behind->value == reservation.value ? behind->end() : reservation.end();
 }
 
 CUresult free_addresses(CUdeviceptr base, size_t bytes) {
@@ -186,10 +158,8 @@ CUresult free_addresses(CUdeviceptr base, size_t bytes) {
     const auto* const reservation = all.reservations.starting_at(base);
     if (!reservation || reservation->size != bytes) return CUDA_ERROR_INVALID_VALUE;
     if (all.allocations.overlaps(base, bytes)) return CUDA_ERROR_INVALID_VALUE;  // something is still mapped
-    const uint64_t end = end_for_mappings(all, *reservation);  // what hangs over begins in front: none does
-    if (end > base + bytes) all.overhangs.take(base + bytes);
     all.reservations.take(base);
-    unmap_pages({base, end - base});
+    unmap_pages({base, bytes});
     return CUDA_SUCCESS;
 }
 
@@ -202,7 +172,8 @@ CUresult map(CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAllocati
     if (!physical) return CUDA_ERROR_INVALID_VALUE;
     if (offset != 0 || bytes != physical->bytes) return CUDA_ERROR_NOT_SUPPORTED;  // all of it or nothing
     const auto* const reservation = all.reservations.containing(base);
-    if (!reservation || end_for_mappings(all, *reservation) - base < bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!reservation) return CUDA_ERROR_INVALID_VALUE;
+    if (reservation->end() - base < bytes) return CUDA_ERROR_NOT_SUPPORTED;  // the driver asks for its beginning only
     if (all.allocations.overlaps(base, bytes)) return CUDA_ERROR_INVALID_VALUE;
     if (mmap(reinterpret_cast<void*>(base), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
              physical->file, 0) == MAP_FAILED) {

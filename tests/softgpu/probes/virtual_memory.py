@@ -234,12 +234,6 @@ def free_a_mapping_like_an_allocation(cuda: Any) -> int:
         return code(cuda.cuMemFree(base))
 
 
-@probe(SUCCESS)
-def map_past_the_reservation(cuda: Any) -> int:
-    with reserved(cuda, 2) as base, created(cuda, 2) as handle:
-        return try_to_map(cuda, base + PAGE, 2 * PAGE, 0, handle)
-
-
 @probe(INVALID_VALUE)
 def map_nothing(cuda: Any) -> int:
     with reserved(cuda) as base, created(cuda) as handle:
