@@ -93,8 +93,8 @@ void Watcher::take_requests(uint64_t now) {
 void Watcher::look_around(uint64_t now) {
     uint32_t tenant_class = terms_.tenant_class, rule = wire::rule_of(segment_.header);
     uint32_t lowest = wire::kClasses - 1;
-    // Whoever is kept waiting by the dead has work, and looks itself.
-    if (is_busy() && (tenant_class != wire::production || wire::is_shared(segment_))) wire::bury_the_dead(segment_);
+    // A tenant that a dead one keeps waiting has work, and reaps it.
+    if (is_busy() && (tenant_class != wire::production || wire::is_shared(segment_))) wire::reap_slots(segment_);
     has_others_below_ = has_equals_ = has_above_ = false;
     membership_.used_gpus.each([&](int gpu) {
         wire::OnGpu& here = slot_.gpus[gpu];

@@ -8,7 +8,7 @@
 //   idle                      a little longer at the fast pace (a burst seldom comes alone), then asleep until the next
 //                             burst, with a look every 500 ms whether somebody asked for a change
 //
-// And every 20 ms while busy: bury the dead, see who is there, look at our gates again. One that is idle reads nothing
+// And every 20 ms while busy: reap slots, see who is there, look at our gates again. One that is idle reads nothing
 // of the others: when it goes busy it looks.
 #pragma once
 

@@ -144,7 +144,7 @@ EXPORT int cotenant_segment_look(void* opened, uint64_t now, void* rows, void* e
             ++written;
         }
     });
-    if (lost) wire::bury_the_dead(segment);
+    if (lost) wire::reap_slots(segment);
     return written;
 }
 

@@ -203,9 +203,9 @@ void leave_slot(Segment& segment, int index) {
     leave_owner(attached(segment).hold, segment.slot(index).owner);
 }
 
-int bury_the_dead(Segment& segment) {
+int reap_slots(Segment& segment) {
     if (is_shared(segment)) return look_around(segment);
-    int buried = 0;
+    int reaped = 0;
     for (int i = 0; i < kSlots; ++i) {
         Flag& owner = segment.slot(i).owner;
         uint32_t seen = owner.load();
@@ -215,9 +215,9 @@ int bury_the_dead(Segment& segment) {
         FAULT_POINT();
         clear(segment, i);
         FAULT_POINT();
-        ++buried;
+        ++reaped;
     }
-    return buried;
+    return reaped;
 }
 
 int gpu_number(Segment& segment, const uint8_t uuid[16]) {

@@ -21,7 +21,7 @@ void leave_slot(Segment& segment, int index);
 // given to another process meanwhile, which shares it until it leaves.
 bool keep_slot(Segment& segment, int index);
 // Reaps the slots whose owners died or that are abandoned, and opens the gates that they kept closed. Returns how many.
-int bury_the_dead(Segment& segment);
+int reap_slots(Segment& segment);
 
 // The number of a GPU in this segment, entered on first use. -1: the table is full, or an administrator's without it.
 int gpu_number(Segment& segment, const uint8_t uuid[16]);

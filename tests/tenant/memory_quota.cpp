@@ -68,7 +68,7 @@ void faults(wire::Segment& segment) {
         REQUIRE(tenant::memory_used(segment, witness, 0, 0) == 100);
         REQUIRE(tenant::take_memory(segment, witness, 0, 900, kLimit));
         tenant::give_memory(witness, 0, 900);
-        if (places % 2) wire::bury_the_dead(segment);
+        if (places % 2) wire::reap_slots(segment);
     }
     REQUIRE(places > 6);
 }

@@ -274,7 +274,7 @@ void faults() {
             tenant.rest();
             wire::join_class(tenant.segment, tenant.index, wire::standard);
             tenant.work();
-            wire::bury_the_dead(tenant.segment);
+            wire::reap_slots(tenant.segment);
             wire::leave_slot(tenant.segment, tenant.index);
             _exit(0);
         }

@@ -292,13 +292,13 @@ void churn(wire::Segment& segment, int times) {
         REQUIRE(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
         REQUIRE(segment.slot(witness).gpus[0].gate.load() != wire::kGateOpen);
         REQUIRE(live(segment) == 1);
-        // Every other one is buried at once, the rest by whoever takes the slot next.
+        // Every other one is reaped at once, the rest by whoever takes the slot next.
         if (i % 2) {
-            REQUIRE(wire::bury_the_dead(segment) == 1);
+            REQUIRE(wire::reap_slots(segment) == 1);
             REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::kGateOpen);
         }
     }
-    wire::bury_the_dead(segment);
+    wire::reap_slots(segment);
     REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::kGateOpen);
     for (auto& word : segment.header.members[wire::production]) REQUIRE(word.load() == 0);
 }
@@ -313,7 +313,7 @@ void a_life(wire::Segment& segment) {
     wire::join_class(segment, slot, wire::opportunistic);
     wire::go_busy(segment, slot, 0);  // has its turn before the witness
     wire::charge(segment, slot, 0, 1000000);
-    wire::bury_the_dead(segment);
+    wire::reap_slots(segment);
     wire::leave_slot(segment, slot);
 }
 
@@ -323,7 +323,7 @@ void faults(wire::Segment& segment) {
     wire::go_busy(segment, witness, 0);
     never_stale(segment, witness);
     for (bool killed = true; killed; ++places) {
-        // A corpse to bury for the one that will be killed itself.
+        // A dead slot to reap for the one that will be killed itself.
         pid_t corpse = fork();
         if (corpse == 0) {
             int slot = wire::take_slot(segment);
@@ -341,7 +341,7 @@ void faults(wire::Segment& segment) {
         int status = 0;
         REQUIRE(waitpid(child, &status, 0) == child);
         killed = WIFSIGNALED(status);
-        wire::bury_the_dead(segment);
+        wire::reap_slots(segment);
         REQUIRE(live(segment) == 1);
         wire::refresh_gate(segment, witness, 0);  // as its watcher does every 20 ms
         REQUIRE(segment.slot(witness).gpus[0].gate.load() == wire::kGateOpen);
@@ -476,7 +476,7 @@ void garbage(wire::Segment& segment) {
             wire::refresh_gates(segment, wire::production, 0);
             wire::charge(segment, slot, 0, 1000000);
             wire::catch_up(segment, slot, 0);
-            wire::bury_the_dead(segment);
+            wire::reap_slots(segment);
             wire::go_idle(segment, slot, 0);
         }
         REQUIRE(wire::gpu_number(segment, uuid) < wire::kGpus);
@@ -514,7 +514,7 @@ void garbage(wire::Segment& segment) {
     }
     int status = 0, before = live(segment);
     REQUIRE(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
-    REQUIRE(live(segment) <= before && wire::bury_the_dead(segment) >= 1);
+    REQUIRE(live(segment) <= before && wire::reap_slots(segment) >= 1);
 }
 
 void abandoned(wire::Segment& segment) {
@@ -541,25 +541,25 @@ void abandoned(wire::Segment& segment) {
     elsewhere.pid_namespace = 1;
     // It has just shown itself; it is there, though stopped; or it is in a container, where we cannot see it.
     pretend(gone, now);
-    REQUIRE(wire::bury_the_dead(segment) == 0 && !wire::refresh_gate(segment, own, 0));
+    REQUIRE(wire::reap_slots(segment) == 0 && !wire::refresh_gate(segment, own, 0));
     pretend(self, old);
-    REQUIRE(wire::bury_the_dead(segment) == 0);
+    REQUIRE(wire::reap_slots(segment) == 0);
     pretend(elsewhere, old);
-    REQUIRE(wire::bury_the_dead(segment) == 0);
+    REQUIRE(wire::reap_slots(segment) == 0);
     // A heartbeat from the future is no sign of life, and holds nobody back.
     pretend(self, future);
     REQUIRE(!wire::has_work(segment, 9, 0) && wire::refresh_gate(segment, own, 0));
     for (uint64_t heartbeat : {old, future}) {
         pretend(gone, heartbeat);
-        REQUIRE(wire::bury_the_dead(segment) == 1 && !wire::is_live(other));
+        REQUIRE(wire::reap_slots(segment) == 1 && !wire::is_live(other));
         pretend(self, heartbeat);
         other.identity_check.fetch_add(1);  // nobody has signed this
-        REQUIRE(wire::bury_the_dead(segment) == 1 && other.owner.load() == 0);
+        REQUIRE(wire::reap_slots(segment) == 1 && other.owner.load() == 0);
     }
     wire::Identity reused = self;
     reused.started += 1;  // another process has its number now
     pretend(reused, old);
-    REQUIRE(wire::bury_the_dead(segment) == 1 && live(segment) == 1);
+    REQUIRE(wire::reap_slots(segment) == 1 && live(segment) == 1);
 }
 
 void leaving(wire::Segment& segment) {
