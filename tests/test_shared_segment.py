@@ -14,7 +14,8 @@ import pytest
 from cotenant import segment, units
 from cotenant.segment import FolderSegment, paths
 from cotenant.segment.folder import create_folder
-from cotenant.segment.rights import Right, Who, Whose, best_class, rights_in, write_rights
+from cotenant.segment.grants import Grant, Subject, best_class, grants_in, write_grants
+from cotenant.segment.wire import SubjectKind
 from tests.segments import UUID, UUID_TEXT, Written, sign
 
 if TYPE_CHECKING:
@@ -140,17 +141,17 @@ def test_without_a_gpu_there_is_nothing_to_share(
 
 
 def test_rights_change_one_by_one(cotenant: Run, folder: Path) -> None:
-    def rights(*words: str) -> list[Right]:
+    def rights(*words: str) -> list[Grant]:
         assert cotenant("segment", "rights", folder, *words).returncode == 0
-        return rights_in(FolderSegment(folder).read_header())
+        return grants_in(FolderSegment(folder).read_header())
 
     size = units.encoded_limit("30%")
-    user = Who(Whose.user, 7)
-    assert rights("--allow", "7=standard") == [Right(user, 1)]
-    assert rights("--limit", "7=30%") == [Right(user, 1, size)]
+    user = Subject(SubjectKind.user, 7)
+    assert rights("--allow", "7=standard") == [Grant(user, 1)]
+    assert rights("--limit", "7=30%") == [Grant(user, 1, size)]
     assert rights("--allow", "*=opportunistic", "--allow", "7=any") == [
-        Right(user, None, size),
-        Right(Who(Whose.everybody), 2),
+        Grant(user, None, size),
+        Grant(Subject(SubjectKind.everybody), 2),
     ]
     assert rights("--limit", "7=none", "--allow", "*=any") == []
     done = cotenant("segment", "rights", folder)
@@ -168,7 +169,7 @@ def test_where_there_is_none(cotenant: Run, tmp_path: Path, what: list[str]) -> 
 
 def test_readers_believe_the_file_not_the_slot(folder: Path) -> None:
     with FolderSegment(folder).writable_header() as header:
-        write_rights(header, [Right(Who(Whose.user, os.geteuid()), 1)])
+        write_grants(header, [Grant(Subject(SubjectKind.user, os.geteuid()), 1)])
     put_slot(folder, 3, pid=4711, tenant_class=0)
     (one,) = segment.read(folder).tenants
     assert (one.pid, one.uid, one.tenant_class) == (4711, os.geteuid(), 1)
@@ -224,11 +225,11 @@ def test_a_policy_is_chosen_in_the_header(folder: Path) -> None:
 
 @pytest.mark.parametrize(("group", "best"), [(NOBODY, 2), (NOBODY - 1, 1)])
 def test_what_is_said_most_particularly_counts(folder: Path, group: int, best: int) -> None:
-    rights = [Right(Who(Whose.everybody), 1), Right(Who(Whose.group, NOBODY), 2)]
+    rights = [Grant(Subject(SubjectKind.everybody), 1), Grant(Subject(SubjectKind.group, NOBODY), 2)]
     with FolderSegment(folder).writable_header() as header:
-        write_rights(header, rights)
+        write_grants(header, rights)
         assert best_class(header, 1000, group) == best
-        write_rights(header, [*rights, Right(Who(Whose.user, 1000), 0)])
+        write_grants(header, [*rights, Grant(Subject(SubjectKind.user, 1000), 0)])
         assert best_class(header, 1000, group) == 0
 
 

@@ -10,14 +10,16 @@ uint32_t check_of_memory_knobs(const MemoryKnobs& said) {
     return check_of(said.headroom, said.host_memory, said.stay_ms);
 }
 
-uint32_t check_of_right(const Said& said) { return check_of(said.whose, said.id, said.best_class, said.memory_limit); }
+uint32_t check_of_grant(const Granted& said) {
+    return check_of(said.subject_kind, said.subject_id, said.best_class, said.memory_limit);
+}
 
 MemoryKnobs raw(const Header::MemoryKnobs& words) {
     return {words.headroom.load(), words.host_memory.load(), words.stay_ms.load()};
 }
 
-Said raw(const Right& words) {
-    return {words.whose.load(), words.id.load(), words.best_class.load(), words.memory_limit.load()};
+Granted raw(const Grant& words) {
+    return {words.subject_kind.load(), words.subject_id.load(), words.best_class.load(), words.memory_limit.load()};
 }
 
 Asked raw(const Slot& slot) {
@@ -65,11 +67,11 @@ void set_memory_knobs(Header& header, const MemoryKnobs& knobs) {
     header.memory_knobs.check.store(check_of_memory_knobs(knobs));
 }
 
-Said said_by(const Right& right) {
+Granted granted_by(const Grant& grant) {
     for (int i = 0; i < kTries; ++i) {
-        Said said = raw(right);
-        if (said.whose == of_nobody) break;
-        if (right.check.load() != check_of_right(said)) continue;
+        Granted said = raw(grant);
+        if (said.subject_kind == nobody) break;
+        if (grant.check.load() != check_of_grant(said)) continue;
         said.best_class = std::min<uint32_t>(said.best_class, kClasses);
         return said;
     }
@@ -80,7 +82,7 @@ void seal(Header& header) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     for (int gpu = 0; gpu < kGpus; ++gpu) set_capacity(header, gpu, header.gpus[gpu].capacity.load());
     set_memory_knobs(header, raw(header.memory_knobs));
-    for (Right& right : header.rights) right.check.store(check_of_right(raw(right)));
+    for (Grant& grant : header.grants) grant.check.store(check_of_grant(raw(grant)));
 }
 
 Request take_requests(Slot& slot, Asked* out) {

@@ -44,12 +44,12 @@ struct MemoryKnobs {
 };
 MemoryKnobs memory_knobs_of(const Header& header);
 void set_memory_knobs(Header& header, const MemoryKnobs& knobs);
-// An entry that is no right has whose == of_nobody.
-struct Said {
-    uint32_t whose, id, best_class;
+// An entry that is no grant has subject_kind == nobody.
+struct Granted {
+    uint32_t subject_kind, subject_id, best_class;
     uint64_t memory_limit;
 };
-Said said_by(const Right& right);
+Granted granted_by(const Grant& grant);
 // Puts the check words to what a header says, after a tool has written it.
 void seal(Header& header);
 

@@ -255,16 +255,16 @@ bool become_slot(Segment& segment, int slots, int index, int fd, const char* unn
 
 // Of all that is said of a user what is said most particularly.
 template <class Value>
-uint64_t right_of(Segment& segment, uid_t uid, gid_t gid, Value&& value_of) {
-    uint32_t best = of_everybody + 1;
+uint64_t granted_to(Segment& segment, uid_t uid, gid_t gid, Value&& value_of) {
+    uint32_t best = everybody + 1;
     uint64_t found = 0;
-    for (const Right& right : segment.header.rights) {
-        Said entry = said_by(right);
-        bool fits = entry.whose == of_everybody || (entry.whose == of_user && entry.id == uid) ||
-                    (entry.whose == of_group && entry.id == gid);
+    for (const Grant& grant : segment.header.grants) {
+        Granted entry = granted_by(grant);
+        bool fits = entry.subject_kind == everybody || (entry.subject_kind == user && entry.subject_id == uid) ||
+                    (entry.subject_kind == group && entry.subject_id == gid);
         uint64_t value = value_of(entry);
-        if (fits && value && entry.whose < best) {
-            best = entry.whose;
+        if (fits && value && entry.subject_kind < best) {
+            best = entry.subject_kind;
             found = value;
         }
     }
@@ -455,12 +455,12 @@ bool steer_shared_slot(Segment& segment, int index, int gpu) {
 }
 
 uint32_t best_class(Segment& segment, uid_t uid, gid_t gid) {
-    uint64_t said = right_of(segment, uid, gid, [](const Said& entry) { return entry.best_class; });
+    uint64_t said = granted_to(segment, uid, gid, [](const Granted& entry) { return entry.best_class; });
     return said ? static_cast<uint32_t>(said) - 1 : production;
 }
 
 uint64_t imposed_memory_limit(Segment& segment, uid_t uid, gid_t gid) {
-    return right_of(segment, uid, gid, [](const Said& entry) { return entry.memory_limit; });
+    return granted_to(segment, uid, gid, [](const Granted& entry) { return entry.memory_limit; });
 }
 
 }  // namespace wire

@@ -77,15 +77,15 @@ struct Knobs {
 };
 
 // What the administrator of a shared segment allows a user, a group, or everybody who is not named (shared_segment.h).
-enum Whose : uint32_t { of_nobody = 0, of_user = 1, of_group = 2, of_everybody = 3 };
-struct Right {
-    Flag whose;          // of_nobody: no entry
-    Flag id;             // of the user or group
+enum SubjectKind : uint32_t { nobody = 0, user = 1, group = 2, everybody = 3 };
+struct Grant {
+    Flag subject_kind;   // nobody: no entry
+    Flag subject_id;     // of the user or group
     Flag best_class;     // 1 + the best class that its processes may have; 0: nothing is said
     Flag check;          // of the others, as check_of has it
     Count memory_limit;  // on each GPU for all processes of a user together, as in Slot; 0: nothing is said
 };
-constexpr int kRights = 32;
+constexpr int kGrants = 32;
 
 struct Header {
     char magic[8];
@@ -113,7 +113,7 @@ struct Header {
         Flag stay_ms;       // how long one that came back stays before an equal takes its place
         Flag check;         // of the other three
     } memory_knobs;
-    Right rights[kRights];
+    Grant grants[kGrants];
 };
 
 // What the owner counts, for people and for policies.

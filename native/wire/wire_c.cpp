@@ -49,7 +49,7 @@ EXPORT int cotenant_segment_create_shared_header(const char* path, char* why, si
     return done;
 }
 
-// After a tool has written capacities, memory knobs or rights, or requests into a slot: they count with their check
+// After a tool has written capacities, memory knobs or grants, or requests into a slot: they count with their check
 // words.
 EXPORT void cotenant_segment_seal(void* header) { wire::seal(*static_cast<wire::Header*>(header)); }
 EXPORT void cotenant_segment_seal_requests(void* slot) { wire::seal_requests(*static_cast<wire::Slot*>(slot)); }

@@ -14,7 +14,7 @@
 //   shared_slots FOLDER default     prints the segment that is found without being named
 // As root, for tenants of two users:
 //   shared_slots FOLDER users       another user's work is waited for; nothing of another's can be written
-//   shared_slots FOLDER rights      nobody's class is better than the administrator allows, whatever the slot says
+//   shared_slots FOLDER grants      nobody's class is better than the administrator allows, whatever the slot says
 //   shared_slots FOLDER cut         a slot that is cut short, replaced or nonsense harms nobody
 //   shared_slots FOLDER linked      a slot whose file has a second name is not steered
 //   shared_slots FOLDER unreadable  a slot that cannot be read counts as it was, but not for ever
@@ -397,31 +397,31 @@ void forked() {
     REQUIRE(waitpid(child, &status, 0) == child && status == 0);
 }
 
-wire::Right& right(wire::Segment& segment, int entry, uint32_t whose, uint32_t id, uint32_t best_class,
+wire::Grant& grant(wire::Segment& segment, int entry, uint32_t kind, uint32_t id, uint32_t best_class,
                    uint64_t memory = 0) {
-    wire::Right& right = segment.header.rights[entry];
-    right.id.store(id);
-    right.best_class.store(best_class);
-    right.memory_limit.store(memory);
-    right.whose.store(whose);
+    wire::Grant& grant = segment.header.grants[entry];
+    grant.subject_id.store(id);
+    grant.best_class.store(best_class);
+    grant.memory_limit.store(memory);
+    grant.subject_kind.store(kind);
     wire::seal(segment.header);
-    return right;
+    return grant;
 }
 
 void limits() {
     wire::Segment& segment = opened();
     REQUIRE(wire::best_class(segment, 1, 1) == wire::production && wire::imposed_memory_limit(segment, 1, 1) == 0);
-    right(segment, 0, wire::of_user, 5, 1 + wire::production);
-    right(segment, 1, wire::of_everybody, 0, 1 + wire::opportunistic, 100);
-    right(segment, 2, wire::of_group, 7, 1 + wire::standard);
-    right(segment, 3, wire::of_user, 6, 0, 300);
+    grant(segment, 0, wire::user, 5, 1 + wire::production);
+    grant(segment, 1, wire::everybody, 0, 1 + wire::opportunistic, 100);
+    grant(segment, 2, wire::group, 7, 1 + wire::standard);
+    grant(segment, 3, wire::user, 6, 0, 300);
     REQUIRE(wire::best_class(segment, 1, 1) == wire::opportunistic);
     REQUIRE(wire::best_class(segment, 1, 7) == wire::standard);
     REQUIRE(wire::best_class(segment, 5, 7) == wire::production);
     REQUIRE(wire::best_class(segment, 6, 7) == wire::standard &&
             wire::best_class(segment, 7, 1) == wire::opportunistic);
     // A class that there is none of is the lowest.
-    right(segment, 4, wire::of_user, 8, 1000);
+    grant(segment, 4, wire::user, 8, 1000);
     REQUIRE(wire::best_class(segment, 8, 1) == wire::opportunistic);
     REQUIRE(wire::imposed_memory_limit(segment, 6, 7) == 300 && wire::imposed_memory_limit(segment, 5, 7) == 100);
 }
@@ -453,9 +453,9 @@ void users() {
         if (segment.slot(i).uid == kAlice) REQUIRE(segment.slot(i).gpus[0].gate.load() == wire::kGateOpen);
 }
 
-void rights() {
-    right(opened(), 0, wire::of_user, kAlice, 1 + wire::production);
-    right(opened(), 1, wire::of_everybody, 0, 1 + wire::opportunistic);
+void grants() {
+    grant(opened(), 0, wire::user, kAlice, 1 + wire::production);
+    grant(opened(), 1, wire::everybody, 0, 1 + wire::opportunistic);
     Tenant* tenant = nullptr;
     Process bob(kBob, {[&] {
                            (tenant = new Tenant(wire::production))->work();
@@ -571,7 +571,7 @@ int main(int argc, char** argv) {
     if (what == "forked") forked();
     if (what == "limits") limits();
     if (what == "users") users();
-    if (what == "rights") rights();
+    if (what == "grants") grants();
     if (what == "cut") cut();
     if (what == "junk") junk();
     if (what == "files") no_files();

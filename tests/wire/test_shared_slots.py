@@ -63,7 +63,7 @@ def test_slots(shared_slots: Path, folder: Path, case: str) -> None:
 
 
 @NEEDS_ROOT
-@pytest.mark.parametrize("case", ["users", "rights", "cut", "linked", "unreadable"])
+@pytest.mark.parametrize("case", ["users", "grants", "cut", "linked", "unreadable"])
 def test_slots_of_two_users(shared_slots: Path, folder: Path, case: str) -> None:
     run(shared_slots, folder, case)
 

@@ -195,7 +195,7 @@ def change_policy(path: Path, name: str) -> None:
 
 def change(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
     check_against_class(path, pid, wanted)
-    check_against_rights(path, pid, wanted)
+    check_against_grants(path, pid, wanted)
     try:
         if not segment.ask(path, pid, wanted):
             raise no_tenant(path, pid)
@@ -235,7 +235,7 @@ def check_against_class(path: Path, pid: int, wanted: Mapping[str, int]) -> None
         )
 
 
-def check_against_rights(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
+def check_against_grants(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
     """An administrator's segment says who may have which class."""
     if "tenant_class" not in wanted:
         return

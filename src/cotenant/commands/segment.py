@@ -16,8 +16,9 @@ from cotenant import classes, segment, units
 from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.segment.folder import create_folder
+from cotenant.segment.grants import Grant, Subject, grants_in, merged, write_grants
 from cotenant.segment.layout import uuid_bytes
-from cotenant.segment.rights import Right, Who, Whose, merged, rights_in, write_rights
+from cotenant.segment.wire import SubjectKind
 from cotenant.terminal import console, printable, say
 
 Value = TypeVar("Value")
@@ -119,16 +120,16 @@ def create(
     """
     folder = folder.absolute()
     best = by_who(allowed, class_value)
-    if best and Who(Whose.everybody) not in best:
-        best[Who(Whose.everybody)] = classes.TenantClass.standard.value
-    rights = merged((), best, by_who(limits, units.encoded_limit))
-    check_room(rights)
+    if best and Subject(SubjectKind.everybody) not in best:
+        best[Subject(SubjectKind.everybody)] = classes.TenantClass.standard.value
+    grants = merged((), best, by_who(limits, units.encoded_limit))
+    check_room(grants)
     shared_gpus = [uuid_value(text) for text in uuids] or installed_gpus()
     if len(shared_gpus) > segment.GPUS:
         raise Problem(f"{len(shared_gpus)} GPUs are too many", f"a segment holds {segment.GPUS}", USAGE)
     group_id = None if group is None else id_of_group(group)
     try:
-        create_folder(folder, group_id, rights, shared_gpus)
+        create_folder(folder, group_id, grants, shared_gpus)
     except FileExistsError:
         hint = "`cotenant segment rights` changes it; remove the folder when no tenant runs"
         raise Problem(f"{folder} exists already", hint) from None
@@ -136,7 +137,7 @@ def create(
         raise Problem(
             f"cannot create {folder}: {error}", "check that its parent folder exists and is writable"
         ) from None
-    narrate(f"{folder}: {count(len(shared_gpus), 'GPU')}, {count(len(rights), 'right')}")
+    narrate(f"{folder}: {count(len(shared_gpus), 'GPU')}, {count(len(grants), 'right')}")
     if not segment.is_in_memory(folder):
         narrate(
             "cotenant: it is on a disk, where NVIDIA's driver maps no gates: make it on a tmpfs such as /dev/shm"
@@ -165,9 +166,9 @@ def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
     best = by_who(allowed, lambda text: None if text == "any" else class_value(text))
     most = by_who(limits, units.encoded_limit_or_none)
     with opened(folder) as there, there.writable_header() as header:
-        after = merged(rights_in(header), best, most)
+        after = merged(grants_in(header), best, most)
         check_room(after)
-        write_rights(header, after)
+        write_grants(header, after)
     narrate(f"{folder}: {count(len(after), 'right')}")
 
 
@@ -223,11 +224,11 @@ def gathered(there: segment.FolderSegment) -> dict[str, Any]:
         "gpus": [segment.uuid_text(bytes(gpu.uuid)) for gpu in header.gpus if gpu.known == segment.GPU_VALID],
         "rights": [
             {
-                "who": who_text(right.who),
-                "class": None if right.best_class is None else classes.name_of(right.best_class),
-                "memory": units.limit_written(right.memory_limit) if right.memory_limit else None,
+                "who": who_text(grant.subject),
+                "class": None if grant.best_class is None else classes.name_of(grant.best_class),
+                "memory": units.limit_written(grant.memory_limit) if grant.memory_limit else None,
             }
-            for right in rights_in(header)
+            for grant in grants_in(header)
         ],
         "slots": [
             {
@@ -280,8 +281,8 @@ def opened(folder: Path) -> Iterator[segment.FolderSegment]:
         raise Problem(str(error), "its owner and root may; `cotenant segment show` names the owner") from None
 
 
-def by_who(settings: Sequence[str], value: Callable[[str], Value]) -> dict[Who, Value]:
-    found: dict[Who, Value] = {}
+def by_who(settings: Sequence[str], value: Callable[[str], Value]) -> dict[Subject, Value]:
+    found: dict[Subject, Value] = {}
     for setting in settings:
         name, equals, said = setting.partition("=")
         if not equals:
@@ -293,15 +294,15 @@ def by_who(settings: Sequence[str], value: Callable[[str], Value]) -> dict[Who, 
     return found
 
 
-def who_value(name: str) -> Who:
+def who_value(name: str) -> Subject:
     if name == "*":
-        return Who(Whose.everybody)
+        return Subject(SubjectKind.everybody)
     if name.startswith("@"):
-        return Who(Whose.group, id_of_group(name[1:]))
+        return Subject(SubjectKind.group, id_of_group(name[1:]))
     if name.isascii() and name.isdigit():
-        return Who(Whose.user, number(name))
+        return Subject(SubjectKind.user, number(name))
     try:
-        return Who(Whose.user, pwd.getpwnam(name).pw_uid)
+        return Subject(SubjectKind.user, pwd.getpwnam(name).pw_uid)
     except KeyError:
         raise Problem(f"unknown user '{name}'", WHO_HINT, USAGE) from None
 
@@ -348,16 +349,16 @@ def installed_gpus() -> list[bytes]:
     return [uuid_value(uuid) for uuid in uuids]
 
 
-def check_room(rights: Sequence[Right]) -> None:
-    if len(rights) > segment.RIGHTS:
-        hint = f"a segment holds {segment.RIGHTS}: name groups instead of users"
-        raise Problem(f"{len(rights)} rights are too many", hint, USAGE)
+def check_room(grants: Sequence[Grant]) -> None:
+    if len(grants) > segment.GRANTS:
+        hint = f"a segment holds {segment.GRANTS}: name groups instead of users"
+        raise Problem(f"{len(grants)} rights are too many", hint, USAGE)
 
 
-def who_text(who: Who) -> str:
-    if who.whose is Whose.everybody:
+def who_text(subject: Subject) -> str:
+    if subject.kind is SubjectKind.everybody:
         return "*"
-    return user_name(who.id) if who.whose is Whose.user else "@" + group_name(who.id)
+    return user_name(subject.id) if subject.kind is SubjectKind.user else "@" + group_name(subject.id)
 
 
 def user_name(uid: int) -> str:

@@ -5,7 +5,7 @@ layout      what else is known of the bytes
 snapshot    what a segment says at one moment
 file        one user's segment
 folder      an administrator's, for several users
-rights      what the administrator allows whom
+grants      what the administrator allows whom
 refusals    why a tenant was not evicted, and what to do about it
 requests    what a tenant is asked to change to
 paths       where a segment lies
@@ -38,9 +38,9 @@ from cotenant.segment.wire import (
     GATE_OPEN,
     GPU_VALID,
     GPUS,
+    GRANTS,
     MAGIC,
     OWNER_DIED,
-    RIGHTS,
     SLOTS,
     VERSION,
     Figures,
@@ -57,11 +57,11 @@ __all__ = [
     "GATE_OPEN",
     "GPUS",
     "GPU_VALID",
+    "GRANTS",
     "LONGEST_POLICY_NAME",
     "MAGIC",
     "OWNER_DIED",
     "PAGE",
-    "RIGHTS",
     "SEGMENT_BYTES",
     "SHARED",
     "SLOTS",

@@ -18,12 +18,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotenant.segment.grants import Grant, best_class, write_grants
 from cotenant.segment.interface import Segment
 from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.library import make_shared_header
 from cotenant.segment.paths import check_owner
 from cotenant.segment.requests import with_pid, write_requests
-from cotenant.segment.rights import Right, best_class, write_rights
 from cotenant.segment.wire import GPU_VALID, SLOTS, Header, Slot
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -202,7 +202,7 @@ class FolderSegment(Segment):
 
 
 def create_folder(
-    path: Path, group: int | None, rights: Sequence[Right], gpus: Sequence[bytes], policy: str = ""
+    path: Path, group: int | None, grants: Sequence[Grant], gpus: Sequence[bytes], policy: str = ""
 ) -> None:
     """Whole or not at all. Raises FileExistsError, BadSegment, or the OSError in the way."""
     if os.path.lexists(path):
@@ -218,7 +218,7 @@ def create_folder(
             for place, uuid in zip(header.gpus, gpus, strict=False):
                 place.uuid[:] = uuid
                 place.known = GPU_VALID
-            write_rights(header, rights)
+            write_grants(header, grants)
         if group is not None:
             os.chown(slots, -1, group)
             os.chown(beside.path, -1, group)

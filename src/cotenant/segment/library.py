@@ -62,7 +62,7 @@ def make_shared_header(file: Path) -> None:
 
 
 def seal(header: Header) -> None:
-    """After a change of what counts only with its check word: capacity, memory knobs, rights."""
+    """After a change of what counts only with its check word: capacity, memory knobs, grants."""
     library = wire_library()
     library.cotenant_segment_seal.argtypes = [c_void_p]
     library.cotenant_segment_seal(ctypes.addressof(header))
