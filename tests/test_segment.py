@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
@@ -76,6 +76,26 @@ def test_a_tenant_is_shown_on_the_gpus_it_has_used(tmp_path: Path) -> None:
     assert (use.gpu, use.busy, use.gated) == (2, False, False)
     assert use.figures["kernels"] == 7
     assert use.figures["escaped"] == 1
+
+
+def test_every_field_of_a_tenant_is_read_from_its_slot() -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    written.tenant(0, pid=1)
+    memory = bytearray(written.bytes())
+    memory[segment.PAGE : segment.PAGE + ctypes.sizeof(segment.Slot)] = b"\x01" * ctypes.sizeof(segment.Slot)
+    slot = segment.Slot.from_buffer(memory, segment.PAGE)
+    slot.residence.where = segment.Where.away
+    slot.residence.refusal = 2
+    (tenant,) = snapshot_of(bytes(memory), Path("segment")).tenants
+    (use,) = tenant.uses
+    for seen in (tenant, use):
+        unread = [
+            field.name
+            for field in fields(seen)
+            if getattr(seen, field.name) in (field.default, 0, "", (), None)
+        ]
+        assert unread == ([] if seen is tenant else ["gpu"])
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cotenant.segment.layout import FIGURES, PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live, uuid_text
 from cotenant.segment.refusals import Refusal
@@ -26,7 +29,7 @@ from cotenant.terminal import printable
 
 @dataclass(frozen=True)
 class Use:
-    """What one tenant does on one GPU."""
+    """What one tenant does on one GPU. A field that has the name of a word of OnGpu or Memory (wire.h) is that word."""
 
     gpu: int
     uuid: str
@@ -59,6 +62,8 @@ class Use:
 
 @dataclass(frozen=True)
 class Tenant:
+    """One process. A field that has the name of a word of Slot or Residence (wire.h) is that word."""
+
     pid: int
     uid: int
     started: int
@@ -123,41 +128,19 @@ def snapshot_of(memory: bytes, path: Path) -> Snapshot:
 
 
 def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
-    return Tenant(
-        pid=slot.pid,
-        uid=slot.uid,
-        started=slot.started,
-        program=printable(slot.name.decode(errors="replace")),
-        run_id=bytes(slot.run_id).hex(),
-        tenant_class=slot.tenant_class,
-        unknown_functions=slot.unknown_functions,
-        export_tables=slot.export_tables,
-        ungated_graphs=slot.ungated_graphs,
-        checkpoints=slot.checkpoints,
-        time_slice_us=slot.time_slice_us,
-        time_slice_refused=bool(slot.time_slice_refused),
-        uses=tuple(uses_of(slot, gpus)),
-        weight=slot.weight,
-        slowdown=slot.slowdown,
-        floor=slot.floor,
-        grace_us=slot.grace_us,
-        heartbeat_ns=slot.heartbeat_ns,
-        asked=tuple(asked_of(slot)),
-        memory_limit=slot.memory_limit,
-        host_bytes=slot.host_bytes,
-        where=where_of(slot.residence),
-        paused=bool(slot.residence.paused),
-        refusal=Refusal.of(slot.residence.refusal),
-        refused_ns=slot.residence.refused_ns,
-        waiting_since_ns=slot.residence.waiting_since_ns,
-        wanted_bytes=slot.residence.wanted_bytes if slot.residence.waiting_since_ns else 0,
-        times_left=slot.residence.times_left,
-        transfer_ns=slot.residence.transfer_ns,
-        leaving_ns=slot.residence.leaving_ns,
-        host_pinned=slot.residence.host_pinned,
-        saved_bytes=slot.residence.saved_bytes,
-        dropped_bytes=slot.residence.dropped_bytes,
-    )
+    residence = slot.residence
+    moved = words(residence, Tenant)
+    if not residence.waiting_since_ns:
+        moved["wanted_bytes"] = 0
+    made = {
+        "program": printable(slot.name.decode(errors="replace")),
+        "run_id": bytes(slot.run_id).hex(),
+        "uses": tuple(uses_of(slot, gpus)),
+        "asked": tuple(asked_of(slot)),
+        "where": where_of(residence),
+        "refusal": Refusal.of(residence.refusal),
+    }
+    return Tenant(**(words(slot, Tenant) | moved | made))
 
 
 def where_of(residence: Residence) -> Where:
@@ -169,33 +152,29 @@ def where_of(residence: Residence) -> Where:
 
 def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
     for number, uuid in gpus.items():
-        on = slot.gpus[number]
+        on, pace = slot.gpus[number], slot.pace[number]
         figures = {name: int(getattr(on.figures, name)) for name in FIGURES}
         if on.busy or on.memory_bytes or any(figures.values()):
-            yield Use(
-                number,
-                uuid,
-                bool(on.busy),
-                on.gate != GATE_OPEN,
-                figures,
-                on.used_ns,
-                on.busy_ns,
-                on.in_flight_us,
-                bool(on.holds_turn),
-                on.shut_until_ns,
-                on.tolerant_until_ns,
-                on.rate,
-                bool(on.over_rate),
-                bool(on.below_floor),
-                on.memory_bytes,
-                slot.memory[number].driver_bytes,
-                slot.memory[number].refused,
-                slot.memory[number].movable_bytes,
-                on.waits,
-                on.waited_ns,
-                on.gap_ns,
-                slot.pace[number].now_ns,
-                slot.pace[number].alone_ns,
-                on.switch_us,
-                on.turn_us,
-            )
+            made = {
+                "gpu": number,
+                "uuid": uuid,
+                "gated": on.gate != GATE_OPEN,
+                "figures": figures,
+                "operation_ns": pace.now_ns,
+                "operation_alone_ns": pace.alone_ns,
+            }
+            yield Use(**(words(on, Use) | words(slot.memory[number], Use) | made))
+
+
+def words(structure: ctypes.Structure, into: type) -> dict[str, Any]:
+    """What a structure holds for the fields of a dataclass that have its words' names."""
+    return {
+        name: bool(getattr(structure, name)) if is_flag else getattr(structure, name)
+        for name, is_flag in words_for(type(structure), into)
+    }
+
+
+@functools.cache
+def words_for(structure: type[ctypes.Structure], into: type) -> list[tuple[str, bool]]:
+    words = {name for name, *_ in structure._fields_}
+    return [(one.name, one.type == "bool") for one in dataclasses.fields(into) if one.name in words]
