@@ -166,6 +166,8 @@ def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> N
         (["4711", "--floor", "91%"], "from 0% to 90%"),
         (["4711", "--floor", "much"], "from 0% to 90%"),
         (["4711", "--slowdown", "2000%"], "from 0.1% to 1000%"),
+        (["4711", "--class", "production", "--slowdown", "5"], "did you mean 5%?"),
+        (["4711", "--floor", "5"], "did you mean 5%?"),
         (["4711", "--slowdown", "5%"], "--class production"),
         (["4711", "--class", "production", "--floor", "5%"], "standard and opportunistic"),
         (["4711", "--time-slice", "2"], "50us or 2ms"),

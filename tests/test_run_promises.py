@@ -80,6 +80,8 @@ def test_an_inner_run_takes_over_what_fits_its_class(cotenant: Run, softgpu_env:
         (["--slowdown", "5%"], "add --class production"),
         (["--class", "production", "--floor", "5%"], "leave it out"),
         (["--class", "production", "--slowdown", "0"], "from 0.1% to 1000%"),
+        (["--class", "production", "--slowdown", "5"], "did you mean 5%?"),
+        (["--floor", "5"], "did you mean 5%?"),
         (["--class", "production", "--slowdown", "-5%"], "from 0.1% to 1000%"),
         (["--class", "production", "--slowdown", "nan"], "from 0.1% to 1000%"),
         (["--floor", "95%"], "from 0% to 90%"),
@@ -99,6 +101,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_done(
 def test_a_variable_of_the_users_own_must_fit_too(cotenant: Run, softgpu_env: dict[str, str]) -> None:
     done = cotenant("run", "--", "true", env=softgpu_env | {"COTENANT_SLOWDOWN": "5%"})
     assert done.returncode == 2
+    bare = softgpu_env | {"COTENANT_CLASS": "production", "COTENANT_SLOWDOWN": "5"}
+    done = cotenant("run", "--", "true", env=bare)
+    assert done.returncode == 2 and "did you mean 5%?" in done.stderr
 
 
 def test_a_policy_is_for_the_segment(cotenant: Run, softgpu_env: dict[str, str]) -> None:

@@ -66,6 +66,18 @@ def test_what_is_no_weight(text: str) -> None:
         units.weight(text)
 
 
+def test_a_share_without_a_sign_is_less_than_one() -> None:
+    assert (units.slowdown("0.05"), units.slowdown("0.999"), units.slowdown("150%")) == (
+        "5%",
+        "99.9%",
+        "150%",
+    )
+    for text in ("1", "5", "5.", "1.5"):
+        with pytest.raises(Problem) as caught:
+            units.slowdown(text)
+        assert f"did you mean {text}%?" in caught.value.hint
+
+
 def test_the_ends_of_promises() -> None:
     assert (units.slowdown("0.1%"), units.slowdown("1000%")) == ("0.1%", "1000%")
     assert (units.floor("0%"), units.floor("90%")) == ("0%", "90%")

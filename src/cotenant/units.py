@@ -64,9 +64,12 @@ def floor(text: str) -> str:
 
 def share(what: str, text: str, least: int, most: int) -> str:
     found = thousandths(text)
-    if found is None or not least <= found <= most:
+    # 5 would be 500 %: whoever means that writes the sign.
+    forgot_sign = found is not None and found >= 1000 and "%" not in text
+    if found is None or forgot_sign or not least <= found <= most:
         hint = f"give a share from {percent(least)} to {percent(most)}, as 5% or 0.05"
-        raise Problem(f"no {what}: '{text}'", hint, USAGE)
+        meant = f"; did you mean {text.strip()}%?" if forgot_sign else ""
+        raise Problem(f"no {what}: '{text}'", hint + meant, USAGE)
     return percent(found)
 
 
