@@ -1,12 +1,12 @@
-// Lists of who is to be told of something, without the teller knowing any of them. A room puts an entry into a section
-// of the library, and the linker makes one array of each section: a list is whole as soon as the library is loaded,
-// whatever constructors have run. Telling takes no lock and no memory.
+// Lists of listeners: a room announces an event, and other rooms listen, without being known to it. A listener puts its
+// entry into a section of the library, and the linker makes one array of each section: a list is complete as soon as
+// the library is loaded, whatever constructors have run. An announcement takes no lock and no memory.
 //
-// A list is made by an entry type and an enum of steps, which says in what order the listeners are told:
+// A list has an entry type, and an enum of steps, which is the order in which the listeners are told:
 //
 //     struct Ended { EndStep step; void (*act)(CUcontext); };
-//     LISTENERS(Ended)                                  // in the header of who tells; last step: kSteps
-//     LISTEN(Ended, EndStep::ledger, give_back_all_of)  // in the source of who listens
+//     LISTENERS(Ended)                                  // in the announcer's header; the last step is kSteps
+//     LISTEN(Ended, EndStep::ledger, give_back_all_of)  // in the listener's source
 //     tell<Ended>([&](const Ended& one) { one.act(context); });
 #pragma once
 

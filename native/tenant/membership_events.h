@@ -1,4 +1,4 @@
-// What the membership tells of (listeners.h).
+// The events that the membership announces (listeners.h).
 #pragma once
 
 #include <cstdint>

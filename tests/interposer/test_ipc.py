@@ -201,7 +201,7 @@ def test_its_importers_may_die_and_there_may_be_several(sharer: Callable[..., Sh
     one.exported("first")  # makes the exporter
     files = one("files")
     pointer, handle = one.exported("shared", 4 * MiB)
-    files_while_lent = one("files")
+    files_while_exported = one("files")
     for other in others:
         other.tenant.say(f"open {handle}")
     there = [other.tenant.hear() for other in others]
@@ -211,7 +211,7 @@ def test_its_importers_may_die_and_there_may_be_several(sharer: Callable[..., Sh
     assert others[1]("write", there[1], "SHARED") == "0"
     assert (one("read", pointer, 6), others[2]("read", there[2], 6)) == ("SHARED", "SHARED")
     # Nothing of the transfers is left, and of the allocation nothing once it is freed.
-    assert one("files") == files_while_lent
+    assert one("files") == files_while_exported
     assert one("free", pointer) == "0"
     assert one("files") == files
 

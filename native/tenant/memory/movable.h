@@ -1,5 +1,5 @@
-// What cuMemAlloc, cuMemFree and cuIpcGetMemHandle do for memory that can move (residence.h). To be called as
-// Residence's functions are.
+// cuMemAlloc, cuMemFree and cuIpcGetMemHandle for memory that can move (residence.h). To be called while a Still exists
+// (move_barrier.h).
 #pragma once
 
 #include "tenant/memory/residence.h"

@@ -1,11 +1,13 @@
 // Physical memory that the program manages by itself (cuMemCreate, cuMemMap): it is there, and counted, for as long as
 // a handle or a mapping refers to it.
 //
-// So that the memory behind a mapping can go and come back, a program whose memory moves is given numbers of ours in
-// the place of the driver's handles: the driver's changes with every return. What is mapped once, whole, and readable
-// and writable by its own device can move; what is exported, bound to a multicast object or mapped twice is pinned.
+// A program whose memory moves gets numbers of ours in place of the driver's handles, so that the memory behind a
+// mapping can be evicted and restored: the driver's handle changes with every restore. Memory that is mapped once,
+// whole, and readable and writable by its own device can move; memory that is exported, bound to a multicast object or
+// mapped twice is pinned.
 //
-// To be called as Residence's functions are. Each is for numbers of ours and for the driver's handles alike.
+// To be called while a Still exists (move_barrier.h). Each function takes numbers of ours and the driver's handles
+// alike.
 #pragma once
 
 #include "tenant/memory/reserve.h"

@@ -1,9 +1,8 @@
-// Reserving memory before the driver is called for it. What an allocation could take is charged ahead, within the
-// tenant's limit; where it does not fit, deferred frees and unused pools are given back first, and then others are
-// asked for space (space.h). After the call it is kept as what the driver took, or given back.
+// Reserves memory before the driver is called for it. A reservation charges ahead what the allocation could take,
+// within the run's limit; where that does not fit, it frees deferred frees and trims unused pools, and then asks other
+// tenants for space (space.h). After the driver's call it keeps what the driver took, or gives the charge back.
 //
-// A tenant whose memory was evicted waits before it charges anything: others could not have what it holds and does not
-// use.
+// A thread of a tenant whose memory is evicted waits before it charges anything: others could not use those bytes.
 #pragma once
 
 #include "tenant/memory/ledger.h"
