@@ -77,7 +77,7 @@ def assert_that_moves_were_seen(found: dict[str, Any]) -> None:
         part: len(all_ms) for part, all_ms in latency.items()
     }
     moves = found["moves"]
-    assert all(set(where) <= {"resident", "leaving", "away", "returning"} for *_, where in moves)
+    assert all(set(where) <= {"resident", "evicting", "evicted", "restoring"} for *_, where in moves)
     # They do not fit on it together.
     assert moves and not any(where == ["resident", "resident"] for *_, where in moves)
     looks = [at for began, ended, _ in moves for at in (began, ended)]
@@ -144,14 +144,14 @@ def looks(*seen: tuple[float, str]) -> list[Any]:
 
 def test_a_request_counts_for_every_move_that_it_meets(report: ModuleType) -> None:
     spans = looks(
-        (1.000, "resident away"),
-        (1.005, "resident away"),
-        (1.010, "leaving away"),
-        (1.015, "leaving away"),
-        (1.020, "away returning"),
-        (1.025, "away returning"),
-        (1.030, "away resident"),
-        (1.035, "away resident"),
+        (1.000, "resident evicted"),
+        (1.005, "resident evicted"),
+        (1.010, "evicting evicted"),
+        (1.015, "evicting evicted"),
+        (1.020, "evicted restoring"),
+        (1.025, "evicted restoring"),
+        (1.030, "evicted resident"),
+        (1.035, "evicted resident"),
     )
     assert [(span.began, span.ended) for span in spans] == [
         (1.000, 1.005),
@@ -185,19 +185,19 @@ def test_a_request_counts_for_every_move_that_it_meets(report: ModuleType) -> No
 
 def test_one_who_does_not_look_knows_nothing(report: ModuleType) -> None:
     # The benchmark does not look while the server grows.
-    spans = looks((1.000, "resident away"), (3.000, "resident away"), (3.005, "resident away"))
+    spans = looks((1.000, "resident evicted"), (3.000, "resident evicted"), (3.005, "resident evicted"))
     assert [(span.began, span.ended) for span in spans] == [(1.000, 1.000), (3.000, 3.005)]
     found = report.latency_while(spans, [2.0, 3.001, 2.999], [1.0, 2.0, 3.0])
     assert found == {LEAVES: [], RETURNS: [], STILL: [2.0]}
-    spans = looks((1.000, "leaving away"), (3.000, "away returning"), (3.005, "away returning"))
+    spans = looks((1.000, "evicting evicted"), (3.000, "evicted restoring"), (3.005, "evicted restoring"))
     assert not any(report.latency_while(spans, [2.0], [1.0]).values())
     # A move too quick to be seen.
-    spans = looks((1.000, "resident away"), (1.005, "away away"), (1.010, "away away"))
+    spans = looks((1.000, "resident evicted"), (1.005, "evicted evicted"), (1.010, "evicted evicted"))
     assert report.latency_while(spans, [1.002, 1.006], [1.0, 2.0])[STILL] == [2.0]
 
 
 def test_the_table_says_what_the_latency_is_while_one_moves(report: ModuleType) -> None:
-    steps = ["resident away"] * 100 + ["leaving away"] * 100 + ["away returning"] * 100
+    steps = ["resident evicted"] * 100 + ["evicting evicted"] * 100 + ["evicted restoring"] * 100
     spans = looks(*((1 + 0.005 * number, where) for number, where in enumerate(steps)))
     due = [1.0 + 0.02 * number for number in range(75)]
     latency = {"alone": [1.0] * 50, "turns": [1.0] * 25 + [2.0] * 25 + [3.0] * 25}

@@ -46,10 +46,10 @@ def test_what_it_refused_before_it_was_asked_does_not_count(looks: list[Tenant])
         earlier,
         earlier,
         earlier,
-        replace(earlier, where=Where.leaving),
-        replace(TENANT, where=Where.away),
+        replace(earlier, where=Where.evicting),
+        replace(TENANT, where=Where.evicted),
     ]
-    assert pausing.pause(Path("segment"), PID).where == Where.away
+    assert pausing.pause(Path("segment"), PID).where == Where.evicted
 
 
 def test_what_it_refuses_now_is_told(looks: list[Tenant]) -> None:

@@ -65,11 +65,11 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
     ("where", "paused", "gate", "busy", "state"),
     [
         (Where.resident, 0, segment.GATE_OPEN, 1, "busy"),
-        (Where.leaving, 0, segment.GATE_OPEN, 0, "idle"),
+        (Where.evicting, 0, segment.GATE_OPEN, 0, "idle"),
         (Where.resident, 0, 2, 1, "gated"),
-        (Where.away, 0, 2, 1, "away"),
-        (Where.returning, 0, segment.GATE_OPEN, 1, "away"),
-        (Where.away, 1, segment.GATE_OPEN, 0, "paused"),
+        (Where.evicted, 0, 2, 1, "evicted"),
+        (Where.restoring, 0, segment.GATE_OPEN, 1, "evicted"),
+        (Where.evicted, 1, segment.GATE_OPEN, 0, "paused"),
     ],
 )
 def test_a_tenant_is_in_one_state(

@@ -104,7 +104,7 @@ def killed_amid_eviction(stage: Stage) -> str:
 
     def is_leaving() -> bool:
         tenants = segment.read(stage.segment).tenants
-        return any(one.pid == victim.pid and one.where == segment.Where.leaving for one in tenants)
+        return any(one.pid == victim.pid and one.where == segment.Where.evicting for one in tenants)
 
     wait_until(is_leaving, "an eviction")
     stage.kill(victim)

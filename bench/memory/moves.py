@@ -35,7 +35,7 @@ def saw(spans: list[Span], now: float, where: list[str]) -> None:
 
 
 def states_of(where: Sequence[str]) -> frozenset[str]:
-    moving = {LEAVES for one in where if one == "leaving"} | {RETURNS for one in where if one == "returning"}
+    moving = {LEAVES for one in where if one == "evicting"} | {RETURNS for one in where if one == "restoring"}
     return frozenset(moving or {STILL})
 
 

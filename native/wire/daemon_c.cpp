@@ -52,7 +52,7 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     wire::Slot& slot = segment.slot(index);
     wire::OnGpu& here = slot.gpus[gpu];
     uint32_t where = slot.residence.where.load();
-    bool moves = where == wire::leaving || where == wire::returning;
+    bool moves = where == wire::evicting || where == wire::restoring;
     Row row = {};
     row.started = slot.started;
     row.used_ns = here.used_ns.load();

@@ -153,7 +153,7 @@ admission::Standing standing(Segment& segment, int index, int gpu) {
     return {tenant_class, is_above_busy(segment, index, gpu), has_turn(segment, index, gpu),
             holds_until(here.shut_until_ns, now_ns()), here.over_rate.load() != 0,
             // What is queued must end before its memory can go.
-            here.below_floor.load() != 0 || slot.residence.where.load() == leaving};
+            here.below_floor.load() != 0 || slot.residence.where.load() == evicting};
 }
 
 void catch_up(Segment& segment, int index, int gpu) {

@@ -51,8 +51,8 @@ constexpr int kClasses = 3;
 // before it that the gate may be open finds it changed, and cannot undo it.
 constexpr uint32_t kGateOpen = 1;
 
-// `pinned`: its memory does not move. `leaving`: it puts nothing new on the GPU, and what is there drains.
-enum Where : uint32_t { pinned = 0, resident = 1, leaving = 2, away = 3, returning = 4 };
+// `pinned`: its memory does not move. `evicting`: it puts nothing new on the GPU, and queued work drains.
+enum Where : uint32_t { pinned = 0, resident = 1, evicting = 2, evicted = 3, restoring = 4 };
 
 enum Refusal : uint32_t {
     none_refused = 0,

@@ -107,8 +107,8 @@ def class_name(tenant: segment.Tenant) -> str:
 
 
 def state(here: OnGpu) -> str:
-    if here.tenant.where in (segment.Where.away, segment.Where.returning):
-        return "paused" if here.tenant.paused else "away"
+    if here.tenant.where in (segment.Where.evicted, segment.Where.restoring):
+        return "paused" if here.tenant.paused else "evicted"
     if here.use.gated:
         return "gated"
     return "busy" if here.use.busy else "idle"
@@ -146,7 +146,7 @@ def operation_us(name: str) -> Callable[[OnGpu], float | None]:
 
 
 STATES = (
-    "`busy`; `idle`; `gated`: its gate is closed; `away`: evicted, because other tenants need the memory; "
+    "`busy`; `idle`; `gated`: its gate is closed; `evicted`: other tenants need the memory; "
     "`paused`: evicted by hand."
 )
 PROMISE = "`<5%`: it may be slowed down by 5 % at most; `>5%`: it gets at least 5 % of the GPU."
@@ -219,7 +219,7 @@ FIGURES = (
         of_tenant(
             "where",
             "",
-            "Its memory: `pinned` (it does not move), `resident`, `leaving`, `away`, `returning`.",
+            "Its memory: `pinned` (it does not move), `resident`, `evicting`, `evicted`, `restoring`.",
             lambda tenant: tenant.where.name,
         ),
         of_tenant("paused", "yes or no", "Whether it was evicted by hand."),

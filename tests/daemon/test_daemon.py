@@ -50,10 +50,10 @@ def test_a_view_says_when_memory_last_moved(attachment: Attachment) -> None:
         view = attachment.look().views[0]
         return view.tenants[1].moved_us, view.now_us
 
-    for where in (segment.Where.resident, segment.Where.away, 99):
+    for where in (segment.Where.resident, segment.Where.evicted, 99):
         residence.where = where
         assert moved_us()[0] == 5000
-    for where in (segment.Where.leaving, segment.Where.returning):
+    for where in (segment.Where.evicting, segment.Where.restoring):
         residence.where = where
         moved, now = moved_us()
         assert moved == now

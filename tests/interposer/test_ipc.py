@@ -139,7 +139,7 @@ def test_what_is_lent_stays_on_the_gpu_and_the_rest_leaves(
     done = cotenant("pause", str(one.pid), env=one.tenant.env)
     assert done.returncode == 0, done.stderr
     (about,) = [t for t in tenants_now() if t.pid == one.pid]
-    assert (about.where, about.host_bytes) == (Where.away, 6 * MiB)
+    assert (about.where, about.host_bytes) == (Where.evicted, 6 * MiB)
     assert sum(use.memory_bytes for use in about.uses) == 4 * MiB
     assert other("read", there, 5) == "stays"
     assert other("write", there, "taken") == "0"

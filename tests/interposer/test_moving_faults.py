@@ -72,7 +72,7 @@ def attending_job(machine: Machine) -> Job:
 def pause(one: Job) -> bool:
     """Whether it left."""
     try:
-        return pausing.pause(one.path, one.pid).where == Where.away
+        return pausing.pause(one.path, one.pid).where == Where.evicted
     except Problem:
         return False
 
@@ -105,7 +105,7 @@ def go_and_come(machine: Machine, one: Job) -> None:
         # It tries again and again, and stays as it is, until the driver is itself again.
         pausing.resume(one.path, one.pid, 0.02)
         wait_for(lambda: bool(faults.fired))
-        wait_for(lambda: one.seen().where in (Where.resident, Where.away) and agrees(machine, one))
+        wait_for(lambda: one.seen().where in (Where.resident, Where.evicted) and agrees(machine, one))
         faults.armed = 0
     assert pausing.resume(one.path, one.pid, 30).where == Where.resident
     wait_for(lambda: bool(faults.checks == faults.wanted_checks))
@@ -296,7 +296,7 @@ def test_production_gets_its_memory_though_a_leave_was_stopped_half_way(machine:
     above.tell(f"add alloc {200 * MiB}", "added")
     assert machine.faults.fired
     seen = below.seen()
-    assert (seen.where, seen.times_left, seen.saved_bytes) == (Where.away, 1, 192 * MiB)
+    assert (seen.where, seen.times_left, seen.saved_bytes) == (Where.evicted, 1, 192 * MiB)
     above.tell("free", "freed")
     below.tell("check", "whole")
 
@@ -338,7 +338,7 @@ def test_whoever_dies_on_the_way_leaves_nothing_behind(machine: Machine) -> None
     below = victim(machine)
     machine.faults.arm()
     above.tell(f"add alloc {10 * MiB}", "added")
-    assert below.seen().where == Where.away
+    assert below.seen().where == Where.evicted
     calls = machine.faults.called()
     above.tell("free", "freed")
     below.tell("check", "whole")

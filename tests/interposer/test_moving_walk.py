@@ -249,7 +249,7 @@ class Walk(RuleBasedStateMachine):
     def is_counted_as_it_is(self) -> bool:
         self.players["production"].job.tell("look", "looked")
         seen = segment.read(self.machine.path).tenants
-        if any(one.where in (Where.leaving, Where.returning) for one in seen):
+        if any(one.where in (Where.evicting, Where.restoring) for one in seen):
             return False
         counted = sum(use.memory_bytes for one in seen for use in one.uses)
         pinned = sum(one.host_pinned for one in seen)
@@ -258,7 +258,7 @@ class Walk(RuleBasedStateMachine):
 
 def is_away(player: Player) -> bool:
     seen = player.job.seen_if_there()
-    return seen is not None and seen.where == Where.away
+    return seen is not None and seen.where == Where.evicted
 
 
 @pytest.mark.timeout(7200 if WALKS else 300)

@@ -69,7 +69,7 @@ def test_production_gets_what_an_opportunistic_job_has(job: Start, tenants_now: 
     below, above = job("opportunistic"), job("production")
     tell(below, f"add {way} {44 * MiB}", "added")
     tell(above, f"add alloc {38 * MiB}", "added")
-    assert of(below, tenants_now()).where == Where.away
+    assert of(below, tenants_now()).where == Where.evicted
     tell(above, "check", "whole")
     below.say("check")  # waits for its memory
     tell(above, "free", "freed")
@@ -87,7 +87,7 @@ def test_production_gets_it_where_only_the_driver_knows_that_none_is_left(
     tell(below, f"add alloc {44 * MiB}", "added")
     tell(above, f"add alloc {38 * MiB}", "added")
     # Now and then it tries to come back: the driver's word is all that says that there is no room.
-    wait_for(lambda: of(below, tenants_now()).where == Where.away)
+    wait_for(lambda: of(below, tenants_now()).where == Where.evicted)
     tell(above, f"add alloc {38 * MiB}", OUT_OF_MEMORY)
     tell(above, "free", "freed")
     tell(below, "check", "whole")
@@ -122,10 +122,10 @@ def test_as_few_leave_as_are_needed_and_the_least_valuable_first(
     tell(light, f"add alloc {26 * MiB}", "added")
     tell(above, f"add alloc {32 * MiB}", "added")
     seen = tenants_now()
-    assert (of(light, seen).where, of(heavy, seen).where) == (Where.away, Where.resident)
+    assert (of(light, seen).where, of(heavy, seen).where) == (Where.evicted, Where.resident)
     tell(heavy, "check", "whole")
     tell(above, f"add alloc {26 * MiB}", "added")
-    assert of(heavy, tenants_now()).where == Where.away
+    assert of(heavy, tenants_now()).where == Where.evicted
     for _ in range(2):
         tell(above, "free", "freed")
     for one in (light, heavy):
@@ -223,9 +223,9 @@ def test_one_that_is_coming_back_turns_round_for_production(
     take = "memory.more = check(driver.cuMemAlloc({} << 20)); say(1)"
     tell(above, take.format(200), "1")
     tell(above, "check(driver.cuMemFree(memory.more)); say(1)", "1")
-    wait_for(lambda: of(below, tenants_now()).where == Where.returning)
+    wait_for(lambda: of(below, tenants_now()).where == Where.restoring)
     tell(above, take.format(200 if need == "more than there is" else 80), "1")
-    wait_for(lambda: of(below, tenants_now()).where == Where.away)
+    wait_for(lambda: of(below, tenants_now()).where == Where.evicted)
     assert of(below, tenants_now()).times_left == 1
     tell(above, "check(driver.cuMemFree(memory.more)); say(1)", "1")
     look = "there = bytearray(4); check(driver.cuMemcpyDtoH(there, memory.big + {}, 4)); say(there.hex())"
@@ -246,13 +246,13 @@ def test_production_that_breathes_does_not_keep_a_job_away(
     grow = "memory.more = check(driver.cuMemAlloc(24 << 20)); say(1)"
     shrink = "check(driver.cuMemFree(memory.more)); say(1)"
     tell(above, grow, "1")
-    wait_for(lambda: of(below, tenants_now()).where == Where.away)
+    wait_for(lambda: of(below, tenants_now()).where == Where.evicted)
     has_grown = True
 
     def has_come_back() -> bool:
         nonlocal has_grown
         where = of(below, tenants_now()).where
-        if (where == Where.returning) != has_grown:
+        if (where == Where.restoring) != has_grown:
             tell(above, shrink if has_grown else grow, "1")
             has_grown = not has_grown
         return where == Where.resident
@@ -286,7 +286,7 @@ def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(
     assert limited.process
     done = cotenant("ctl", str(limited.process.pid), "--memory", "4M", env=limited.env)
     assert done.returncode == 0, done.stderr
-    wait_for(lambda: of(limited, tenants_now()).where == Where.away)
+    wait_for(lambda: of(limited, tenants_now()).where == Where.evicted)
     tell(other, f"add alloc {40 * MiB}", "added")
     began = time.monotonic()
     wait_for(lambda: time.monotonic() - began > 0.5)  # ten stays of 50 ms
@@ -313,7 +313,7 @@ def test_memory_of_many_contexts_moves(job: Start, tenant: Start, tenants_now: T
     assert below.hear() == "ready"
     above = job("production", **size)
     tell(above, f"add alloc {200 * MiB}", "added")
-    assert of(below, tenants_now()).where == Where.away
+    assert of(below, tenants_now()).where == Where.evicted
     below.say("")
     tell(above, "free", "freed")
     assert below.hear() == "True"
@@ -328,7 +328,7 @@ def test_headroom_is_kept_for_the_classes_above(
     tell(below, f"add alloc {56 * MiB}", "added")
     tell(above, f"add alloc {4 * MiB}", "added")
     # What is left is less than the headroom: it is filled up without anybody waiting for it.
-    wait_for(lambda: of(below, tenants_now()).where == Where.away)
+    wait_for(lambda: of(below, tenants_now()).where == Where.evicted)
     tell(above, "free", "freed")
     below.say("check")
     assert above.process and above.process.stdin
@@ -343,7 +343,7 @@ def test_a_smaller_capacity_holds_for_everybody(job: Start, tenants_now: Tenants
     tell(both[0], f"add alloc {12 * MiB}", "added")
     tell(both[0], f"add alloc {26 * MiB}", OUT_OF_MEMORY)
     tell(both[1], f"add alloc {16 * MiB}", "added")
-    assert of(both[0], tenants_now()).where == Where.away
+    assert of(both[0], tenants_now()).where == Where.evicted
     tell(both[1], f"add alloc {6 * MiB}", OUT_OF_MEMORY)
     tell(both[1], "free", "freed")
     tell(both[0], "check", "whole")
@@ -355,7 +355,7 @@ def test_a_job_that_has_become_more_important_comes_back(
     one, other = job("opportunistic"), job("opportunistic")
     tell(one, f"add alloc {44 * MiB}", "added")
     tell(other, f"add alloc {44 * MiB}", "added")
-    wait_for(lambda: sum(t.where == Where.away for t in tenants_now()) == 1)
+    wait_for(lambda: sum(t.where == Where.evicted for t in tenants_now()) == 1)
     first = of(one, tenants_now())
     done = cotenant("ctl", str(first.pid), "--class", "production", env=one.env)
     assert done.returncode == 0, done.stderr
@@ -371,7 +371,7 @@ def test_a_lower_limit_sends_an_opportunistic_job_away(
     tell(one, f"add alloc {20 * MiB}", "added")
     pid = str(tenants_now()[0].pid)
     assert cotenant("ctl", pid, "--memory", "12M", env=one.env).returncode == 0
-    wait_for(lambda: tenants_now()[0].where == Where.away)
+    wait_for(lambda: tenants_now()[0].where == Where.evicted)
     assert cotenant("ctl", pid, "--memory", "26M", env=one.env).returncode == 0
     tell(one, "check", "whole")
 
@@ -493,7 +493,7 @@ def test_one_that_was_stopped_while_it_waits_lets_the_others_pass(
     segment.ask(path, behind.process.pid, {"pause": 0})
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
-        assert of(behind, tenants_now()).where == Where.away  # stands in line
+        assert of(behind, tenants_now()).where == Where.evicted  # stands in line
     stopped.process.send_signal(signal.SIGSTOP)
     set_stale_ms(path, 60)
     wait_for(lambda: of(behind, tenants_now()).where == Where.resident)

@@ -83,7 +83,7 @@ def test_every_kind_of_memory_comes_back_whole(job: Tenant, cotenant: Run, tenan
     for _ in range(3):
         assert "is paused: 26M on the host" in pause(cotenant, job)
         (now,) = tenants_now()
-        assert (now.where, now.uses[0].memory_bytes, now.host_bytes) == (Where.away, 0, before)
+        assert (now.where, now.uses[0].memory_bytes, now.host_bytes) == (Where.evicted, 0, before)
         resume(cotenant, job)
         tell(job, "check", "whole")
         (now,) = tenants_now()
@@ -129,7 +129,7 @@ def test_it_stays_paused_until_it_is_resumed(job: Tenant, cotenant: Run, tenants
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
         (now,) = tenants_now()
-        assert now.where == Where.away and now.paused
+        assert now.where == Where.evicted and now.paused
     resume(cotenant, job)
     assert job.hear() == "whole"
 
@@ -206,7 +206,7 @@ def test_what_a_graph_will_take_is_asked_for_when_its_tenant_is_back(
     # There is no room for it now: that is nothing to one that is away.
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
-        assert [about.where for about in tenants_now()] == [Where.away, Where.pinned]
+        assert [about.where for about in tenants_now()] == [Where.evicted, Where.pinned]
     tell(other, "free", "freed")
     resume(cotenant, one)
     assert one.hear() == "CUDA_SUCCESS"
@@ -349,7 +349,7 @@ def test_status_and_explain_say_so(job: Tenant, cotenant: Run) -> None:
     tell(job, f"add alloc {4 * MiB}", "added")
     pause(cotenant, job)
     about = json.loads(cotenant("status", "-o", "json", env=job.env).stdout)["tenants"][0]
-    assert (about["where"], about["paused"], about["host_bytes"]) == ("away", True, 4 * MiB)
+    assert (about["where"], about["paused"], about["host_bytes"]) == ("evicted", True, 4 * MiB)
     assert " paused " in cotenant("status", env=job.env).stdout
     words = cotenant("explain", pid_of(job), env=job.env).stdout
     assert "paused by hand: 4M of its memory are on the host" in words

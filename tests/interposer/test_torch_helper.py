@@ -82,7 +82,7 @@ def paused(one: Tenant) -> Iterator[tuple[Callable[[], bool], Callable[[], int]]
     before = pausing.tenant_with(path, pid).dropped_bytes
     pausing.ask(path, pid, pause=True)
     yield (
-        lambda: pausing.tenant_with(path, pid).where == Where.away,
+        lambda: pausing.tenant_with(path, pid).where == Where.evicted,
         lambda: pausing.tenant_with(path, pid).dropped_bytes - before,
     )
     pausing.resume(path, pid, 30)

@@ -565,9 +565,9 @@ void abandoned(wire::Segment& segment) {
 void leaving(wire::Segment& segment) {
     int high = busy_tenant(segment, wire::production), low = busy_tenant(segment, wire::opportunistic);
     REQUIRE(high >= 0 && !wire::refresh_gate(segment, low, 0));
-    for (wire::Where where : {wire::resident, wire::leaving, wire::away, wire::returning}) {
+    for (wire::Where where : {wire::resident, wire::evicting, wire::evicted, wire::restoring}) {
         segment.slot(low).residence.where.store(where);
-        REQUIRE(wire::refresh_gate(segment, low, 0) == (where == wire::leaving));
+        REQUIRE(wire::refresh_gate(segment, low, 0) == (where == wire::evicting));
     }
 }
 

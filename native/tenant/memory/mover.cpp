@@ -105,12 +105,12 @@ void Mover::run() {
         uint32_t woken = mine_.wake.load();
         uint64_t now = wire::now_ns();
         bool is_idle = std::none_of(slot_.gpus, slot_.gpus + wire::kGpus, [](auto& gpu) { return gpu.busy.load(); });
-        bool is_calm = is_shared || is_idle, is_soon = asked_ns_ || where_ == wire::away;
+        bool is_calm = is_shared || is_idle, is_soon = asked_ns_ || where_ == wire::evicted;
         bool is_due = !is_calm || is_soon || more || is_told || now - looked_ns > untold_ns;
         if (is_due || asked_pause.load()) {
             look(looked_ns = now);
             more = where_ == wire::resident && prepare();
-            is_soon = asked_ns_ || where_ == wire::away;
+            is_soon = asked_ns_ || where_ == wire::evicted;
         }
         uint64_t nap = more ? kBetweenBlocksNs : is_soon ? kSoonLookNs : is_calm ? kRequestNs : kResidentLookNs;
         if (is_shared)
@@ -131,7 +131,7 @@ void Mover::take_requests() {
 void Mover::look(uint64_t now) {
     take_requests();
     show();
-    if (where_ == wire::away) {
+    if (where_ == wire::evicted) {
         membership_.beat(now);
         if (now < next_try_ns_) return;
         if (is_partly_evicted() && must_evict(now))
@@ -227,7 +227,7 @@ bool Mover::streams_are_empty() {
 }
 
 bool Mover::make_still() {
-    set_where(wire::leaving);
+    set_where(wire::evicting);
     if (!move_barrier::raise(kEnterPatienceNs)) {
         refuse(wire::does_not_drain);
         return false;
@@ -242,7 +242,7 @@ bool Mover::make_still() {
         are_empty = are_empty || streams_are_empty();
         Drained drained = are_empty ? used_contexts::have_drained() : Drained::not_yet;
         if (drained == Drained::yes) break;
-        set_where(wire::leaving);  // a class above may have closed its gates again
+        set_where(wire::evicting);  // a class above may have closed its gates again
         bool failed = drained == Drained::driver_failed;
         if (failed || wire::now_ns() - began > kDrainPatienceNs) {
             refuse(failed ? wire::driver_failed : wire::does_not_drain);
@@ -283,7 +283,7 @@ void Mover::evict() {
     mine_.times_left.fetch_add(1);
     mine_.since_ns.store(now);
     mine_.waiting_since_ns.store(now);
-    set_where(wire::away);
+    set_where(wire::evicted);
     show();
     // A tenant that has just made space does not take it again at once.
     next_try_ns_ = now + (is_partly_evicted() ? kSoonNs : std::min(evicting_ns_, 1000 * kMillisecond));
@@ -296,21 +296,21 @@ bool Mover::evict_chunks(const UnusedRanges& unused) {
 }
 
 bool Mover::is_partly_evicted() const {
-    return where_ == wire::away && std::any_of(slot_.memory, slot_.memory + wire::kGpus,
-                                               [](auto& on_one) { return on_one.movable_bytes.load(); });
+    return where_ == wire::evicted && std::any_of(slot_.memory, slot_.memory + wire::kGpus,
+                                                  [](auto& on_one) { return on_one.movable_bytes.load(); });
 }
 
 // After a failure half-way. While the eviction gets on, tenants who wait for the space go on waiting.
 void Mover::evict_the_rest() {
     UnderWay under_way;
-    set_where(wire::leaving);
+    set_where(wire::evicting);
     uint64_t before = slot_.host_bytes.load();
     bool has_got_on = evict_chunks({}) || slot_.host_bytes.load() > before;
     uint64_t now = wire::now_ns();
     mine_.refused_ns.store(now);
     mine_.refusal.store(has_got_on ? wire::none_refused : residence.eviction.refusal());
     next_try_ns_ = now + (has_got_on ? kSoonNs : kRetryNs);
-    set_where(wire::away);
+    set_where(wire::evicted);
     show();
 }
 
@@ -353,7 +353,7 @@ bool Mover::claim() {
 void Mover::restore() {
     UnderWay under_way;
     if (!claim()) return;
-    set_where(wire::returning);
+    set_where(wire::restoring);
     uint64_t began = wire::now_ns();
     bool back = false;
     {
@@ -371,7 +371,7 @@ void Mover::restore() {
     slot_.host_bytes.store(absent);
     if (!back) {
         next_try_ns_ = wire::now_ns() + kRetryNs;
-        set_where(wire::away);
+        set_where(wire::evicted);
         show();
         return;
     }
@@ -388,7 +388,7 @@ void Mover::restore() {
 void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
-    bool is_evicted = where_ == wire::away;
+    bool is_evicted = where_ == wire::evicted;
     bool will_restore = is_evicted && !is_paused_ && !is_over_limit();
     // Others may have written anything there.
     if (mine_.where.load() != where_) set_where(where_);

@@ -2,9 +2,9 @@
 // asks for a pause, and restores it when there is space. In between the program's threads wait at the move barrier
 // (move_barrier.h). The words in the slot are wire::Where's.
 //
-//   resident ── asked, or by hand ──> leaving: barrier up, work drains, copied to the host ──> away
-//      ^                                  │ refused: in the slot stands why                     │
-//      └──────────────────────────────────┴──────────── space for all of it ── returning <───────┘
+//   resident ── asked, or by hand ──> evicting: barrier up, work drains, copied to the host ──> evicted
+//      ^                                  │ refused: in the slot stands why                       │
+//      └──────────────────────────────────┴──────────── space for all of it ── restoring <────────┘
 #pragma once
 
 #include "tenant/driver_calls.h"

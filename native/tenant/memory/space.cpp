@@ -36,12 +36,12 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     uint32_t where = residence.where.load();
     uint64_t bytes = memory_of_process(slot, gpu, total);
     uint64_t movable = slot.memory[gpu].movable_bytes.load();
-    bool is_partly_evicted = where == wire::away && movable;
-    bool here = where == wire::resident || where == wire::leaving || where == wire::returning || is_partly_evicted;
-    bool can_be_evicted =
-        where == wire::leaving || ((where == wire::resident || is_partly_evicted) && !refuses_for(slot, now, kBriefNs));
+    bool is_partly_evicted = where == wire::evicted && movable;
+    bool here = where == wire::resident || where == wire::evicting || where == wire::restoring || is_partly_evicted;
+    bool can_be_evicted = where == wire::evicting ||
+                          ((where == wire::resident || is_partly_evicted) && !refuses_for(slot, now, kBriefNs));
     // A tenant that is restoring has counted by now what it waited for. A stopped one lets the others pass.
-    bool waits_here = where != wire::returning && residence.waiting_since_ns.load() &&
+    bool waits_here = where != wire::restoring && residence.waiting_since_ns.load() &&
                       residence.wanted_gpu.load() == static_cast<uint32_t>(gpu) &&
                       !wire::is_stale(segment, slot.heartbeat_ns.load());
     uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
@@ -59,7 +59,7 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
             arbiter::stay_ns(residence.transfer_ns.load(), later,
                              std::min(wire::memory_knobs_of(segment.header).stay_ms, kLongestStayMs)),
             slot.gpus[gpu].busy.load() != 0,
-            where == wire::leaving};
+            where == wire::evicting};
 }
 
 // COTENANT_CAPACITY and COTENANT_HOST_MEMORY, where nobody has said anything else yet.
@@ -144,7 +144,7 @@ void Need::withdraw() {
     if (needed[place_.gpu].fetch_sub(bytes_) != bytes_) return;
     // While its memory is evicted, the mover says what it waits for.
     wire::Slot::Residence& residence = place_.slot().residence;
-    if (residence.where.load() != wire::away) residence.waiting_since_ns.store(0);
+    if (residence.where.load() != wire::evicted) residence.waiting_since_ns.store(0);
 }
 
 bool Need::wait(bool by_driver) {
@@ -175,7 +175,7 @@ bool Need::goes_on(bool by_driver) {
         began_ns_ = now;
         needed[place_.gpu].fetch_add(bytes_);
     }
-    if (mine.where.load() != wire::away) {
+    if (mine.where.load() != wire::evicted) {
         mine.wanted_gpu.store(static_cast<uint32_t>(place_.gpu));
         mine.wanted_bytes.store(needed[place_.gpu].load());
         mine.wanted_hard.store(by_driver);

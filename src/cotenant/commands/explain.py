@@ -144,7 +144,7 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
 
 def memory_in_words(about: dict[str, Any]) -> Iterator[str]:
     size = units.size_shown
-    if about["where"] in ("away", "returning"):
+    if about["where"] in ("evicted", "restoring"):
         why = "paused by hand" if about["paused"] else "evicted: other tenants need the space"
         yield f"{why}: {size(about['host_bytes'])} of its memory are on the host"
         if about["paused"]:

@@ -49,7 +49,7 @@ def ask(path: Path, pid: int, pause: bool) -> segment.Tenant:
     deadline = time.monotonic() + ANSWER_SECONDS
     while "pause" in (tenant := tenant_with(path, pid)).asked:
         # While it moves, it takes no requests.
-        if time.monotonic() > deadline and tenant.where not in (Where.leaving, Where.returning):
+        if time.monotonic() > deadline and tenant.where not in (Where.evicting, Where.restoring):
             raise Problem(f"tenant {pid} does not answer", "if it is stopped, it changes when it runs on")
         time.sleep(0.005)
     return tenant
@@ -61,9 +61,9 @@ def pause(path: Path, pid: int) -> segment.Tenant:
     """
     asked_ns = segment.now_ns()
     tenant = ask(path, pid, pause=True)
-    while tenant.where != Where.away or could_still_go(tenant):
+    while tenant.where != Where.evicted or could_still_go(tenant):
         refusal = tenant.refusal if tenant.refused_ns > asked_ns else None
-        if refusal and tenant.where == Where.away:
+        if refusal and tenant.where == Where.evicted:
             break
         if refusal and tenant.where == Where.resident:
             ask(path, pid, pause=False)
