@@ -85,7 +85,7 @@ def test_every_field_of_a_tenant_is_read_from_its_slot() -> None:
     memory = bytearray(written.bytes())
     memory[segment.PAGE : segment.PAGE + ctypes.sizeof(segment.Slot)] = b"\x01" * ctypes.sizeof(segment.Slot)
     slot = segment.Slot.from_buffer(memory, segment.PAGE)
-    slot.residence.where = segment.Where.away
+    slot.residence.where = segment.Where.evicted
     slot.residence.refusal = 2
     (tenant,) = snapshot_of(bytes(memory), Path("segment")).tenants
     (use,) = tenant.uses
