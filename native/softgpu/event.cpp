@@ -8,6 +8,11 @@ Registry<Event, CUevent>& events() {
     return registry;
 }
 
+// Of an event that is gone the driver says that its context is, even where that lives.
+CUresult unknown_event(CUevent handle) {
+    return events().was_issued(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
+}
+
 }  // namespace
 
 EventRef make_event(const ContextRef& context, unsigned flags) {
@@ -20,11 +25,6 @@ EventRef make_event(const ContextRef& context, unsigned flags) {
 }
 
 EventRef event_from(CUevent handle) { return events().find(handle); }
-
-// Of an event that is gone the driver says that its context is, even where that lives.
-static CUresult unknown_event(CUevent handle) {
-    return events().was_issued(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
-}
 
 CUresult find_event(CUevent handle, EventRef* event) {
     *event = event_from(handle);

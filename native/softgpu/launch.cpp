@@ -35,24 +35,6 @@ CUresult from_pointers(const KernelText& kernel, void** pointers, std::vector<un
     return CUDA_SUCCESS;
 }
 
-CUresult from_buffer(void** extra, std::vector<unsigned char>* bytes) {
-    const void* buffer = nullptr;
-    size_t size = 0;
-    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-            buffer = extra[1];
-        } else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) {
-            if (!extra[1]) return CUDA_ERROR_INVALID_VALUE;
-            size = *static_cast<size_t*>(extra[1]);
-        } else {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    if (!buffer || size < bytes->size()) return CUDA_ERROR_INVALID_VALUE;
-    std::memcpy(bytes->data(), buffer, bytes->size());
-    return CUDA_SUCCESS;
-}
-
 uint64_t blocks_of(const unsigned grid[3]) { return static_cast<uint64_t>(grid[0]) * grid[1] * grid[2]; }
 
 CUresult launch(const LaunchRequest& request, CUstream stream_handle, DefaultStream which) {
@@ -147,14 +129,13 @@ CUresult make_launch(const LaunchRequest& request, LaunchRef* out) {
     if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     TRY(check_shape(request, context->device));
     const KernelText& kernel = *function->text;
-    if (request.parameters && request.extra) return CUDA_ERROR_INVALID_VALUE;
+    if (request.extra) return request.parameters ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
 
     auto launch = std::make_shared<Launch>();
     std::vector<unsigned char> bytes(kernel.parameter_bytes());
     if (!kernel.parameters.empty()) {
-        if (!request.parameters && !request.extra) return CUDA_ERROR_INVALID_VALUE;
-        if (request.parameters) TRY(from_pointers(kernel, request.parameters, &bytes));
-        if (request.extra) TRY(from_buffer(request.extra, &bytes));
+        if (!request.parameters) return CUDA_ERROR_INVALID_VALUE;
+        TRY(from_pointers(kernel, request.parameters, &bytes));
     }
     const unsigned threads = request.block[0] * request.block[1] * request.block[2];
     const int most_shared = device_attribute(context->device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);

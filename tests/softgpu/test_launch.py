@@ -56,19 +56,6 @@ def test_parameters_are_read_at_the_call(
     assert download(cuda, buffer, 4) == floats(1.0)
 
 
-def test_parameters_may_come_in_one_buffer(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
-    packed = ctypes.create_string_buffer(struct.pack("Qf4xQ", int(buffer), 6.0, 2))
-    size = ctypes.c_size_t(len(packed))
-    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(packed), 2, ctypes.addressof(size), 0)
-    fill = kernels("fill")
-    value(cuda.cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, 0, ctypes.addressof(extra)))
-    assert download(cuda, buffer, 8) == floats(6.0, 6.0)
-    size.value = 8
-    assert (
-        code(cuda.cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, 0, 0, ctypes.addressof(extra))) == INVALID_VALUE
-    )
-
-
 def test_a_launch_with_attributes(cuda: Any, kernels: Callable[[str], Any], buffer: Any) -> None:
     config = cuda.CUlaunchConfig()
     config.gridDimX = config.gridDimY = config.gridDimZ = 1
