@@ -36,14 +36,28 @@ def test_what_is_said_stands_in_the_segment_and_the_rest_stays(
         "2G of it are kept free for the higher classes; the tenants pin up to 64G on the host; "
         "a restored tenant stays for 1500 ms\n"
     )
-    assert cotenant("ctl", "--headroom", "none", env=plain_env).returncode == 0
+    assert cotenant("ctl", "--headroom", "0", env=plain_env).returncode == 0
     now = header(path).memory_knobs
     # 0 means that nothing was said, so no headroom is 1.
     assert (now.headroom, now.host_memory, now.stay_ms) == (1, 64 << 30, 1500)
-    for options in (("--host-memory", "none"), ("--stay", "default")):
-        assert cotenant("ctl", *options, env=plain_env).returncode == 0
+
+
+def test_default_takes_back_what_was_said(path: Path, cotenant: Run, plain_env: dict[str, str]) -> None:
+    options = ("--headroom", "--host-memory", "--stay")
+    for option, amount in zip(options, ("2G", "64G", "1s"), strict=True):
+        assert cotenant("ctl", option, amount, env=plain_env).returncode == 0
+    words = [word for option in options for word in (option, "default")]
+    assert cotenant("ctl", *words, env=plain_env).returncode == 0
     now = header(path).memory_knobs
-    assert (now.host_memory, now.stay_ms) == (0, 0)
+    assert (now.headroom, now.host_memory, now.stay_ms) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("option", ["--capacity", "--headroom", "--host-memory", "--stay"])
+def test_none_is_no_amount_of_all_tenants(
+    path: Path, cotenant: Run, plain_env: dict[str, str], option: str
+) -> None:
+    done = cotenant("ctl", option, "none", env=plain_env)
+    assert done.returncode == 2 and "default" in done.stderr
 
 
 def test_a_capacity_is_for_gpus_that_are_known(path: Path) -> None:
@@ -64,7 +78,9 @@ def test_a_capacity_is_for_gpus_that_are_known(path: Path) -> None:
         (("4711", "--capacity", "24G"), "capacity, headroom, host memory and stay are for all tenants"),
         (("--capacity", "30%"), "no size: '30%'"),
         (("--stay", "5"), "no length of a stay: '5'"),
-        (("--headroom", "much"), "no memory limit: 'much'"),
+        (("--headroom", "much"), "no size: 'much'"),
+        (("--headroom", "5"), "did you forget the unit?"),
+        (("--host-memory", "0"), "no size: '0'"),
     ],
 )
 def test_what_makes_no_sense_changes_nothing(

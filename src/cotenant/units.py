@@ -62,6 +62,10 @@ def floor(text: str) -> str:
     return share("floor", text, 0, MOST_FLOOR)
 
 
+def floor_or_none(text: str) -> str:
+    return "0%" if text == "none" else floor(text)
+
+
 def share(what: str, text: str, least: int, most: int) -> str:
     found = thousandths(text)
     # 5 would be 500 %: whoever means that writes the sign.
@@ -137,12 +141,20 @@ def encoded_limit_or_none(text: str) -> int:
     return 0 if text == "none" else encoded_limit(text)
 
 
-def size_or_none(text: str) -> int:
-    """In bytes; no shares. 0: none."""
-    value = encoded_limit_or_none(text)
-    if value & SHARE_OF_GPU:
-        raise Problem(f"no size: '{text}'", "give it as 20G or 512M, or none", USAGE)
-    return value
+def size_or_default(text: str) -> int:
+    """In bytes; no shares. 0: the default."""
+    if text == "default":
+        return 0
+    size = bytes_in(text)
+    if size < LEAST_LIMIT:
+        forgot = "the least is 1M; did you forget the unit? " if size else ""
+        raise Problem(f"no size: '{text}'", forgot + "give it as 20G or 512M, or default", USAGE)
+    return size
+
+
+def headroom_or_default(text: str) -> int:
+    """1 + bytes, as it stands in shared memory. 0: the default."""
+    return 1 if text == "0" else (size := size_or_default(text)) and 1 + size
 
 
 def limit_written(value: int) -> str:

@@ -63,8 +63,8 @@ Examples:
 )
 @click.option(
     "--floor",
-    type=units.floor,
-    metavar="SHARE",
+    type=units.floor_or_none,
+    metavar="SHARE|none",
     envvar="COTENANT_CTL_FLOOR",
     show_envvar=True,
     help="The share of the GPU that it gets whatever the higher classes do.",
@@ -95,27 +95,27 @@ Examples:
 )
 @click.option(
     "--capacity",
-    type=units.size_or_none,
-    metavar="SIZE|none",
+    type=units.size_or_default,
+    metavar="SIZE|default",
     envvar="COTENANT_CTL_CAPACITY",
     show_envvar=True,
-    help="Without PID: how much of each GPU's memory all tenants share, if not all of it.",
+    help="Without PID: how much of each GPU's memory all tenants share; default: all of it.",
 )
 @click.option(
     "--headroom",
-    type=units.size_or_none,
-    metavar="SIZE|none",
+    type=units.headroom_or_default,
+    metavar="SIZE|default",
     envvar="COTENANT_CTL_HEADROOM",
     show_envvar=True,
-    help="Without PID: how much of each GPU's memory is kept free for the higher classes.",
+    help="Without PID: how much of each GPU's memory is kept free for the higher classes; default: 5 %, at most 1G.",
 )
 @click.option(
     "--host-memory",
-    type=units.size_or_none,
-    metavar="SIZE|none",
+    type=units.size_or_default,
+    metavar="SIZE|default",
     envvar="COTENANT_CTL_HOST_MEMORY",
     show_envvar=True,
-    help="Without PID: how much host memory all tenants may pin; none: a quarter of the machine's.",
+    help="Without PID: how much host memory all tenants may pin; default: a quarter of the machine's.",
 )
 @click.option(
     "--stay",
@@ -145,6 +145,8 @@ def command(
     """Change the tenant with process number PID while it runs, or the policy and the memory knobs of all tenants.
 
     Work that the tenant has queued keeps its order and its results; the change counts from its next launch on.
+    "none" takes back a promise or a limit, "default" goes back to what holds where nothing was set. With the class go
+    the promises that the new class cannot have: --slowdown is for production, --floor for the other classes.
     """
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     wanted = {
@@ -177,6 +179,7 @@ def command(
     if not wanted:
         hint = "give one of --class, --weight, --slowdown, --floor, --memory, --time-slice"
         raise Problem("nothing to change", hint, USAGE)
+    wanted = wanted | promises_taken_back(path, pid, wanted)
     change(path, pid, wanted)
     narrate(f"tenant {pid}: {', '.join(in_words(name, value) for name, value in wanted.items())}")
 
@@ -194,7 +197,6 @@ def change_policy(path: Path, name: str) -> None:
 
 
 def change(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
-    check_against_class(path, pid, wanted)
     check_against_grants(path, pid, wanted)
     try:
         if not segment.ask(path, pid, wanted):
@@ -219,10 +221,11 @@ def change(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
         time.sleep(0.01)
 
 
-def check_against_class(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
-    """Promises are to production, floors to those that yield to it."""
-    if not (wanted.get("slowdown") or wanted.get("floor")):
-        return
+def promises_taken_back(path: Path, pid: int, wanted: Mapping[str, int]) -> dict[str, int]:
+    """A slowdown is promised to production, a floor to the lower classes: what its new class cannot have goes with the
+    old one. Raises Problem where it was asked for."""
+    if not wanted.keys() & {"tenant_class", "slowdown", "floor"}:
+        return {}
     tenant = tenant_of(path, pid)
     if tenant is None:
         raise no_tenant(path, pid)
@@ -233,6 +236,8 @@ def check_against_class(path: Path, pid: int, wanted: Mapping[str, int]) -> None
         raise Problem(
             "a production job needs no floor", "--floor is for standard and opportunistic jobs", USAGE
         )
+    name = "floor" if is_production else "slowdown"
+    return {name: 0} if getattr(tenant, name) else {}
 
 
 def check_against_grants(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
@@ -289,4 +294,4 @@ def in_words(name: str, value: int) -> str:
         return f"memory up to {units.limit_written(value)}" if value else "no memory limit"
     if name == "time_slice_us":
         return f"time slice {value} us" if value else "time slice of its class"
-    return f"{name} {units.percent(value)}" if value or name == "floor" else f"no {name} promised"
+    return f"{name} {units.percent(value)}" if value else f"no {name} promised"

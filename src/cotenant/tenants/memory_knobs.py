@@ -15,7 +15,7 @@ from cotenant.errors import Problem
 
 @dataclass(frozen=True)
 class Change:
-    """None: as it is. 0 of capacity, host memory and stay: the default."""
+    """None: as it is. 0: the default. Headroom is 1 + bytes."""
 
     capacity: int | None = None
     headroom: int | None = None
@@ -45,7 +45,8 @@ def in_words(wanted: Change) -> Iterator[str]:
     if wanted.capacity is not None:
         yield f"the tenants share {size_shown(wanted.capacity) if wanted.capacity else 'all'} of each GPU's memory"
     if wanted.headroom is not None:
-        yield f"{size_shown(wanted.headroom)} of it are kept free for the higher classes"
+        kept = size_shown(wanted.headroom - 1) if wanted.headroom else "5 % and at most 1G"
+        yield f"{kept} of it are kept free for the higher classes"
     if wanted.host_memory is not None:
         most = size_shown(wanted.host_memory) if wanted.host_memory else "a quarter of the machine's memory"
         yield f"the tenants pin up to {most} on the host"
@@ -64,7 +65,7 @@ def apply(header: segment.Header, wanted: Change) -> None:
         for gpu in known:
             gpu.capacity = wanted.capacity
     if wanted.headroom is not None:
-        header.memory_knobs.headroom = 1 + wanted.headroom
+        header.memory_knobs.headroom = wanted.headroom
     if wanted.host_memory is not None:
         header.memory_knobs.host_memory = wanted.host_memory
     if wanted.stay_ms is not None:
