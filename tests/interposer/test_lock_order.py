@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import TREE
+from tests.conftest import TREE, package_folder
 
 if TYPE_CHECKING:
     from tests.conftest import Run
     from tests.interposer.conftest import Tenant
+
+OBJECTION = b"cotenant: lock order:"
 
 # What takes more than one lock: memory of every kind, graphs with gates, captures, contexts that end, forks.
 PROGRAM = """
@@ -83,10 +85,19 @@ def checking(native: Path, tmp_path: Path) -> Path:
     subprocess.run(
         ["make", "--silent", "lint-warnings"], cwd=TREE, env=env, check=True, stdout=subprocess.DEVNULL
     )
+    library = TREE / "build" / "lint" / "native" / "shim" / "lib" / "libcuda.so.1"
+    assert OBJECTION in library.read_bytes()
     folder = tmp_path / "native"
     shutil.copytree(native, folder)
-    shutil.copy(TREE / "build" / "lint" / "native" / "shim" / "lib" / "libcuda.so.1", folder / "shim")
+    shutil.copy(library, folder / "shim")
     return folder
+
+
+def test_what_is_installed_checks_nothing() -> None:
+    library = package_folder() / "native" / "shim" / "libcuda.so.1"
+    if not library.exists():
+        pytest.skip("the native part is not built")
+    assert OBJECTION not in library.read_bytes()
 
 
 # In one test: two of them side by side would build at once.
