@@ -59,8 +59,8 @@ enum Refusal : uint32_t {
     in_capture = 1,      // a graph was being captured
     does_not_drain = 2,  // its work did not end in time
     host_budget = 3,     // the host memory budget is used up
-    host_memory = 4,     // the host memory could not be had
-    driver_failed = 5,   // a call of the driver failed
+    host_memory = 4,     // the host memory could not be allocated
+    driver_failed = 5,   // a driver call failed
 };
 
 using Flag = std::atomic<uint32_t>;
@@ -72,18 +72,18 @@ struct Knobs {
     Flag gate_every_us;  // how much work may be queued between two gates
     Flag stale_ms;       // how old the heartbeat of a tenant may be before its busy flag counts for nothing
     Flag in_flight_us;   // how much gated work may be queued before a launch waits
-    Flag turn_us;        // how much one of several equals executes in a turn; 0: by what a switch costs (turns.h)
-    Flag patience_ms;    // how long a launch waits for room at most; then it goes on, its gate in front
+    Flag turn_us;        // how much a tenant executes in a turn among equals; 0: by the cost of a switch (turns.h)
+    Flag patience_ms;    // how long a launch waits without progress; then it goes on, behind a gate
 };
 
-// What the administrator of a shared segment allows a user, a group, or everybody who is not named (shared_segment.h).
+// What the administrator of a shared segment grants a user, a group, or everybody who is not named (shared_segment.h).
 enum SubjectKind : uint32_t { nobody = 0, user = 1, group = 2, everybody = 3 };
 struct Grant {
     Flag subject_kind;   // nobody: no entry
     Flag subject_id;     // of the user or group
-    Flag best_class;     // 1 + the best class that its processes may have; 0: nothing is said
+    Flag best_class;     // 1 + the highest class that the subject's jobs may have; 0: not set
     Flag check;          // of the others, as check_of has it
-    Count memory_limit;  // on each GPU for all processes of a user together, as in Slot; 0: nothing is said
+    Count memory_limit;  // on each GPU for all processes of a user together, as in Slot; 0: not set
 };
 constexpr int kGrants = 32;
 
@@ -94,12 +94,12 @@ struct Header {
     uint32_t slot_bytes;
     uint32_t slots;
     Knobs knobs;
-    Flag bell;     // a futex that never changes, for who cannot write here either: whoever waits for space wakes its
-                   // waiters
+    Flag bell;     // a futex that never changes, so that tenants who cannot write here can use it: a tenant that
+                   // waits for space wakes its waiters
     Flag choices;  // counts how often `policy` was named, so that the same name can be named again
     uint8_t unused_a[4];
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
-    char policy[512];                     // whose controller shall turn the knobs: a name or a path; empty: the default
+    char policy[512];  // the policy whose controller sets the knobs: a name or a path; empty: the default
     struct Gpu {
         Flag known;  // 0 free, 1 being written, kGpuValid
         Flag capacity_check;
@@ -108,9 +108,9 @@ struct Header {
     } gpus[kGpus];
     // Where memory is short (native/admission/arbiter.h); 0: the default.
     struct MemoryKnobs {
-        Count headroom;     // bytes of each GPU kept free for the classes above
+        Count headroom;     // bytes of each GPU kept free for the higher classes
         Count host_memory;  // bytes of pinned host memory for all tenants together
-        Flag stay_ms;       // how long one that came back stays before an equal takes its place
+        Flag stay_ms;       // how long a restored tenant stays before an equal takes its place
         Flag check;         // of the other three
     } memory_knobs;
     Grant grants[kGrants];
@@ -129,34 +129,34 @@ struct Figures {
 };
 
 struct OnGpu {
-    alignas(64) Flag gate;  // written by others too; a futex: whoever waits for a turn sleeps here
+    alignas(64) Flag gate;  // other tenants write it too; a futex: a tenant that waits for its turn sleeps here
     Flag over_rate;         // it has used more than `rate`
     Flag below_floor;       // it has got less than `floor`
-    // Where the time of one that passes no gates goes (tenant/breakdown.h).
+    // Where the time of a tenant that passes no gates goes (tenant/breakdown.h).
     Flag waits;       // bursts whose start was timed
     Count waited_ns;  // how long these waited for the GPU in all
     Count gap_ns;     // of busy_ns, its streams were empty: it waited for itself
-    // Where it stands among its equals (admission/turns.h), for one that passes gates.
+    // The standing among equals (admission/turns.h) of a tenant that passes gates.
     Flag ready;       // it has work: its streams are not empty
     Flag on;          // what it has started may be on the GPU, or its gate is open and it is ready
-    Flag switch_us;   // what a switch to it was measured to cost
+    Flag switch_us;   // the measured cost of a switch to it
     Flag turn_us;     // how much it may execute in a turn
     Count stop_ns;    // since when it should have stopped and has not; 0: it may run, or it has stopped
-    Count switch_ns;  // when the turn came to it: when its predecessor was last seen running
+    Count switch_ns;  // when it got the turn: when its predecessor was last seen running
     alignas(64) Flag busy;
-    Flag holds_turn;  // it was given the turn among its equals, and the turn has not ended
+    Flag holds_turn;  // it has the turn among its equals, and the turn has not ended
     Figures figures;
-    // GPU time charged. Of one that passes gates: executed, its streams not empty and nobody above at work; of
+    // GPU time charged. Of a tenant that passes gates: executed, its streams not empty and no higher class at work; of
     // production under `strict`: it had work.
     Count used_ns;
     Count busy_ns;  // it had work, whether the gate was open or not
     Count memory_bytes;
     // Written by a policy's controller.
     Count shut_until_ns;      // its gate stays closed until then
-    Count tolerant_until_ns;  // until then it keeps nobody below it waiting
+    Count tolerant_until_ns;  // until then lower classes do not wait for it
     Flag rate;                // thousandths of the GPU's time that it may use; 0: no limit
     Flag in_flight_us;        // written by the owner: work queued behind gates and not known to be done
-    Count turn_key;           // used_ns divided by weight, never far from its equals': who waits with the least is next
+    Count turn_key;  // used_ns divided by weight, never far from its equals': the waiting tenant with the least is next
 };
 
 struct Slot {
@@ -175,31 +175,31 @@ struct Slot {
     uint8_t run_id[16];       // of the `cotenant run` that it belongs to
     char name[64];            // of the program, zero-terminated
     Count heartbeat_ns;       // CLOCK_MONOTONIC; a busy owner that is stopped lets it go stale
-    Flag time_slice_us;       // that the hardware gives it; 0: not known
-    Flag time_slice_refused;  // the driver did not take the one of its class
-    Flag grace_us;            // that it has learned
-    Flag slowdown;            // thousandths that it may be slowed down by; 0: nothing was promised
-    Flag floor;               // thousandths of the GPU's time that it gets whatever the classes above do
-    // 1 + what somebody asks it to change to; its owner takes it and sets 0.
+    Flag time_slice_us;       // of its kernels; 0: not known
+    Flag time_slice_refused;  // the driver refused the slice of its class
+    Flag grace_us;            // the grace period that it has learned
+    Flag slowdown;            // thousandths that it may slow down by; 0: no promise
+    Flag floor;               // thousandths of the GPU's time that it gets whatever the higher classes do
+    // 1 + the value that a command asks for; the owner takes it and sets 0.
     struct Asked {
         Flag tenant_class, weight, slowdown, floor, time_slice_us;
     } asked;
     Count memory_limit;  // on each GPU for all processes of its run together (tenant/memory/quota.h); 0: none
-    Count host_bytes;    // of its GPU memory that lies in host memory now
-    Count asked_memory;  // 1 + the limit that somebody asks it to take; its owner takes it and sets 0
-    // Whether its memory is on the GPU, for one whose memory can move (native/tenant/memory/mover.h).
+    Count host_bytes;    // of its GPU memory, what is evicted to the host now
+    Count asked_memory;  // 1 + the limit that a command asks for; the owner takes it and sets 0
+    // Whether its memory is on the GPU, for a tenant whose memory can move (native/tenant/memory/mover.h).
     struct Residence {
         Flag where;              // Where
-        Flag wake;               // a futex: changes when somebody has asked it for something
-        Flag wanted_hard;        // the driver itself had no room for what it waits for
-        Flag asked_pause;        // 1 + (1 to pause, 0 to go on), by hand; its owner takes it and sets 0
-        Flag paused;             // by hand: it does not come back by itself
-        Flag refusal;            // why it did not leave when it was last asked to: Refusal
+        Flag wake;               // a futex: changes when another process wants the mover to look
+        Flag wanted_hard;        // the driver itself had no space for what it waits for
+        Flag asked_pause;        // 1 + (1 to pause, 0 to resume), by hand; the owner takes it and sets 0
+        Flag paused;             // by hand: it is not restored by itself
+        Flag refusal;            // why its last eviction was refused: Refusal
         Count refused_ns;        // and when
-        Count since_ns;          // when it last came or left
-        Count transfer_ns;       // its last leaving and return together
-        Count leaving_ns;        // and of that the leaving
-        Count waiting_since_ns;  // for room, to come back or to grow; 0: it does not wait
+        Count since_ns;          // when it was last evicted or restored
+        Count transfer_ns;       // its last eviction and restore together
+        Count leaving_ns;        // and of that the eviction
+        Count waiting_since_ns;  // for space, to be restored or to grow; 0: it does not wait
         Count wanted_bytes;      // that it waits for
         Flag wanted_gpu;
         Flag times_left;
@@ -207,7 +207,7 @@ struct Slot {
         Count saved_bytes;    // copied to the host, ever
         Count dropped_bytes;  // and not copied, as the program had no use for them
     } residence;
-    // What the owner did that nobody holds back (native/tenant/uncovered.h), beside `unknown_functions`.
+    // What the owner did that the interposer cannot hold back (native/tenant/uncovered.h), beside `unknown_functions`.
     Count export_tables;
     Count ungated_graphs;
     Count checkpoints;
@@ -216,12 +216,12 @@ struct Slot {
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself
         Count refused;        // allocations that the limit did not allow
-        Count movable_bytes;  // of memory_bytes: can go to host memory and come back
+        Count movable_bytes;  // of memory_bytes: can be evicted
     } memory[kGpus];
-    // GPU time that an operation takes, of one that passes no gates; 0: not known.
+    // GPU time that an operation takes, of a tenant that passes no gates; 0: not known.
     struct Pace {
         Flag now_ns;    // lately
-        Flag alone_ns;  // when nobody else was last at work on the GPU
+        Flag alone_ns;  // when no other tenant was last at work on the GPU
     } pace[kGpus];
 };
 
