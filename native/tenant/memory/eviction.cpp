@@ -111,7 +111,7 @@ void release(Chunk& chunk) {
 bool map(Chunk& chunk) {
     if (chunk.mapped) return true;
     chunk.mapped = driver.cuMemMap(chunk.address, chunk.bytes, 0, chunk.handle, 0) == CUDA_SUCCESS;
-    // One that failed may have been done all the same: then the next would find the addresses taken.
+    // A call that failed may have taken effect all the same: then the next would find the addresses taken.
     if (!chunk.mapped) driver.cuMemUnmap(chunk.address, chunk.bytes);
     return chunk.mapped;
 }

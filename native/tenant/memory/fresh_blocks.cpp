@@ -41,7 +41,7 @@ char* FreshBlocks::make() const {
     // A fork would part the pages that the GPU writes from those that we know.
     madvise(block, block_bytes_, MADV_DONTFORK);
     madvise(block, block_bytes_, MADV_DONTDUMP);
-    // One by one: to populate many at once keeps everybody who maps memory waiting, the other helpers too.
+    // One by one: populating many at once keeps every thread that maps memory waiting, the other helpers too.
     for (uint64_t at = 0; at < block_bytes_; at += 4096) static_cast<volatile char*>(block)[at] = 0;
     return block;
 }

@@ -56,7 +56,8 @@ void wait_for(CUcontext context) {
     if (there.is_there()) driver.cuCtxSynchronize();
 }
 
-// What was closed, once what is queued cannot use it any more. During a capture nobody may wait: then it is for later.
+// Unmaps what was closed, once queued work cannot use it any more. During a capture no thread may wait: then it is done
+// later.
 void unmap_closed() {
     if (capture_is_open()) return;
     for (;;) {

@@ -18,7 +18,7 @@ namespace tenant {
 namespace {
 
 constexpr int kBacklog = 128;
-constexpr int kQuestionPatienceMs = 500;  // one that has connected asks at once
+constexpr int kQuestionPatienceMs = 500;  // a peer that has connected asks at once
 constexpr int kAnswerPatienceMs = 10000;  // there may be others before us
 constexpr uint64_t kQuestion = 0xc07e10a200000001u;
 

@@ -16,7 +16,8 @@ struct ExportedRange {
 
 // The exporter's end: a listening socket, or -1.
 int listen_for_importers(const uint8_t (&exporter)[16]);
-// Who asks next, and for which export; the caller answers and closes the connection. -1: nobody after all.
+// The next request, and for which export it is; the caller answers and closes the connection. -1: there is none after
+// all.
 int next_importer(int listening, uint64_t* key);
 // `file` -1: there is no such export (any more).
 void answer_importer(int connection, const ExportedRange& range, int file);

@@ -170,7 +170,7 @@ void count(const Place& place, uint64_t bytes) {
 }
 
 void give(const Place& place, uint64_t bytes) {
-    // Once the slot has been left, it may be somebody else's.
+    // Once the slot has been left, another process may have it.
     if (place.membership && Membership::current_if_joined() == place.membership)
         give_memory(place.slot(), place.gpu, bytes);
 }

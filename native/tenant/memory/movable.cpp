@@ -162,7 +162,7 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
         if (*result != CUDA_SUCCESS) return Freed::now;
         free_deferred_until(so_far, range.context);
     }
-    // The context has been waited for: whoever asks next how much is free is told of all of it.
+    // The context has been waited for: the next query of free memory includes all of it.
     free_deferred();
     return give_back_movable(pointer) ? Freed::now : Freed::not_ours;
 }

@@ -52,10 +52,10 @@ class Outside {
 
 namespace move_barrier {
 
-// Raises it. False: somebody was still inside after `patience_ns`, and it is down again.
+// Raises it. False: a thread was still inside after `patience_ns`, and it is down again.
 bool raise(uint64_t patience_ns);
 void lower();
-// For good: whoever waits goes on, and is too late.
+// For good: waiting threads go on, and are too late.
 void lower_at_exit();
 
 }  // namespace move_barrier

@@ -87,8 +87,9 @@ class Mover : private Others {
     uint64_t needed_ns_ = 0;  // when all its host memory last was
     MovableBytes before_evicting_;
     uint64_t claimed_[wire::kGpus] = {};
-    uint64_t above_[wire::kGpus] = {};  // while it restores: what the classes above had when it began
-    bool has_turned_ = false;           // last time: then only those who really wait turn it round again
+    uint64_t above_[wire::kGpus] = {};  // while it restores: what the higher classes had when it began
+    bool has_turned_ =
+        false;  // the last restore was abandoned: then only tenants that really wait make it abandon again
 };
 
 void Mover::run() {
@@ -242,7 +243,7 @@ bool Mover::make_still() {
         are_empty = are_empty || streams_are_empty();
         Drained drained = are_empty ? used_contexts::have_drained() : Drained::not_yet;
         if (drained == Drained::yes) break;
-        set_where(wire::evicting);  // a class above may have closed its gates again
+        set_where(wire::evicting);  // a higher class may have closed its gates again
         bool failed = drained == Drained::driver_failed;
         if (failed || wire::now_ns() - began > kDrainPatienceNs) {
             refuse(failed ? wire::driver_failed : wire::does_not_drain);
@@ -425,7 +426,7 @@ bool Mover::prepare() {
     if (!crowded_ns_ || now - crowded_ns_ > kCrowdedForNs || residence.pool.bytes() >= all) return false;
     if (now < prepare_from_ns_) return false;
     prepare_from_ns_ = now + kNoMoreForNs;
-    // A part of it would help nobody.
+    // A part of it would help no tenant.
     if (!residence.pool.fits(all)) return false;
     residence.pool.touch_block();
     // The lock is for the context, which must not end meanwhile.

@@ -82,7 +82,7 @@ uint64_t memory_used(wire::Segment& segment, const uint8_t run_id[16], int gpu, 
 
 uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total) {
     uint64_t used = bytes_of(slot, gpu, total);
-    // Whoever was not started by `run` is a tenant by itself.
+    // A process that was not started by `run` is a run by itself.
     if (is_no_run(slot.run_id)) return used;
     for_each_process(segment, slot.run_id, [&](wire::Slot& other) {
         if (&other != &slot) used += bytes_of(other, gpu, total);

@@ -35,7 +35,7 @@ bool take(const Place& place, uint64_t bytes) {
         if (bytes == 0 || is_within_capacity(place)) return true;
         give(place, bytes);
         if (free_deferred() || need.wait(false)) continue;
-        // What other slots count may be garbage: where nobody has set a limit, the driver has the last word.
+        // What other slots count may be garbage: where no limit is set, the driver has the last word.
         if (place.is_limited()) return false;
         count(place, bytes);
         return true;

@@ -31,7 +31,7 @@ LISTEN(AtFork, ForkStep::residence, forget_in_child)
 
 void remove(Chunk* chunk) {
     residence.chunks.remove(chunk);
-    // Once the slot has been left, it may be somebody else's.
+    // Once the slot has been left, another process may have it.
     if (Membership::current_if_joined()) set_pinned(*chunk, true);
     discard_chunk(chunk);
 }

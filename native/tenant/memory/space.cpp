@@ -13,7 +13,8 @@ namespace tenant {
 namespace {
 
 constexpr uint64_t kMillisecond = 1000000;
-// With one that was asked and does not answer (it has been stopped, say), and with one that is on its way.
+// With a tenant that was asked and does not answer (it may have been stopped), and with one whose eviction is under
+// way.
 constexpr uint64_t kPatienceNs = 10000 * kMillisecond, kLongPatienceNs = 60000 * kMillisecond;
 constexpr uint64_t kDoubtNs = 100 * kMillisecond;
 // A refusal counts for so long. A capture ends soon; a lack of host memory does not.
@@ -62,7 +63,7 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
             where == wire::evicting};
 }
 
-// COTENANT_CAPACITY and COTENANT_HOST_MEMORY, where nobody has said anything else yet.
+// COTENANT_CAPACITY and COTENANT_HOST_MEMORY, where `ctl` has not set the knob.
 void begin(Membership& membership, int gpu) {
     wire::Segment& segment = membership.segment();
     if (wire::is_shared(segment)) return;  // the administrator's to say
@@ -96,7 +97,7 @@ Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
             wire::Slot& slot = segment.slot(static_cast<int>(number));
             if (!wire::is_live(slot)) continue;
             arbiter::Tenant one = describe(segment, number, gpu_number, total, now);
-            // Who neither has nor wants any is not there.
+            // A tenant that neither has nor wants any does not count.
             if (one.bytes || one.wanted || slot.gpus[gpu_number].figures.bursts.load()) tenants[count++] = one;
         }
     }
@@ -198,7 +199,7 @@ bool Need::goes_on(bool by_driver) {
     bool is_worth_it = is_evicting || crowd.has_hope(*self);
     if (is_worth_it) hopeless_since_ns_ = 0;
     if (!is_worth_it && others_move) {
-        // What somebody has counted may be on its way to become memory that can move, or to be given back.
+        // Counted bytes may be about to become memory that can move, or to be given back.
         if (!hopeless_since_ns_) hopeless_since_ns_ = now;
         is_worth_it = now - hopeless_since_ns_ < kDoubtNs;
     }

@@ -64,7 +64,7 @@ void begin_step() {
 }  // namespace step_boundary
 
 extern "C" void cotenant_step_ended() {
-    // A step that is being captured ends whenever the graph is launched, and nobody says so then.
+    // A step that is being captured ends whenever the graph is launched, and nothing reports it then.
     if (!Still::memory_moves.load(std::memory_order_relaxed) || capture_is_open()) return;
     uint64_t now = wire::now_ns();
     if (uint64_t began = began_ns.exchange(now)) lengths_ns[steps.fetch_add(1) % kRemembered].store(now - began);
