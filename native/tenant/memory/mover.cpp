@@ -88,8 +88,7 @@ class Mover : private Others {
     MovableBytes before_evicting_;
     uint64_t claimed_[wire::kGpus] = {};
     uint64_t above_[wire::kGpus] = {};  // while it restores: what the higher classes had when it began
-    bool has_turned_ =
-        false;  // the last restore was abandoned: then only tenants that really wait make it abandon again
+    bool has_turned_ = false;           // it abandoned its last restore: only tenants that wait make it do so again
 };
 
 void Mover::run() {
