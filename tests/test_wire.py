@@ -49,14 +49,6 @@ def test_a_new_segment_has_the_default_knobs(native: Path, tmp_path: Path) -> No
     assert knobs.rule == wire.Rule.strict
 
 
-def test_the_pages_give_the_knobs_their_defaults() -> None:
-    knobs = [name for name, *_ in wire.Knobs._fields_[1:]]
-    said = re.compile(rf"`({'|'.join(knobs)})` \((\d+)")
-    pages = [*TREE.glob("*.md"), *TREE.glob("docs/*.md")]
-    found = {match.groups() for page in pages for match in said.finditer(page.read_text())}
-    assert found and found <= {(name, str(getattr(wire, f"DEFAULT_{name.upper()}"))) for name in knobs}
-
-
 def test_a_check_word_is_the_compilers(native: Path) -> None:
     header = segment.Header()
     header.gpus[3].capacity = 5 << 30
