@@ -36,11 +36,6 @@ def test_a_process_that_is_no_tenant(cotenant: Run, env: dict[str, str], pid: st
     assert done.stderr == f"error: no tenant has the process number {pid}\nhint: there are 4711 (finetune)\n"
 
 
-def test_no_segment(cotenant: Run, plain_env: dict[str, str]) -> None:
-    done = cotenant("ctl", "1", "--class", "standard", env=plain_env)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are no tenants")
-
-
 def test_a_foreign_segment_is_left_alone(cotenant: Run, plain_env: dict[str, str]) -> None:
     path = Path(plain_env["COTENANT_SEGMENT"])
     path.write_bytes(b"something else" * 100)

@@ -177,6 +177,7 @@ def test_a_damaged_report_is_none(scene: Scene, content: bytes) -> None:
 
 
 def test_a_process_that_is_no_tenant(cotenant: Run, plain_env: dict[str, str], scene: Scene) -> None:
+    scene.written.to(scene.path)
     done = cotenant("explain", "1", env=plain_env)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are no tenants")
     scene.waiting()

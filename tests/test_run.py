@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from cotenant import segment
 from cotenant.launch import driver
 
 if TYPE_CHECKING:
-    from tests.conftest import Run
+    from tests.conftest import Run, RunPython
 
 SETTINGS = {"COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_RUN_ID", "LD_PRELOAD"}
 Obstacle = Callable[[dict[str, str], Path], dict[str, str]]
@@ -414,3 +415,31 @@ def test_what_keeps_the_daemon_away_is_said_and_stops_nothing(
     look_after(path, "fair", no_daemon=True)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"cotenant: no daemon runs for {path}, the rules go on without it: ")
+
+
+AS_SOMEBODY_ELSE = """
+import os, sys
+from cotenant import segment
+from cotenant.cli import main
+from cotenant.commands import run, status
+segment.wire_library()  # it may lie where that user does not come in
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_segment_that_may_not_be_read_stops_no_command(
+    softgpu_env: dict[str, str], run_python: RunPython
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="cotenant-test-") as beside:
+        Path(beside).chmod(0o755)
+        path = Path(beside) / "segment"
+        path.touch(mode=0o000)
+        env = softgpu_env | {"COTENANT_SEGMENT": str(path)}
+        done = run_python(AS_SOMEBODY_ELSE, env, "run", "echo", "ran")
+        assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+        (line,) = done.stderr.splitlines()
+        assert str(path) in line and "running without sharing" in line
+        done = run_python(AS_SOMEBODY_ELSE, env, "status")
+        assert done.returncode == 1 and f"{path} cannot be read" in done.stderr

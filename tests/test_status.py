@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import figures, segment
-from cotenant.segment import Where
+from cotenant.cli import main
+from cotenant.segment import Where, paths
 from tests.segments import UUID, UUID_TEXT, Written
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def test_tables_are_whole_and_uncoloured_in_a_pipe(
     assert (UUID_TEXT in rows[0]) == (form == "wide")
 
 
-def test_without_a_segment_there_are_no_tenants(cotenant: Run, plain_env: dict[str, str]) -> None:
+def test_an_empty_segment_has_no_tenants(cotenant: Run, plain_env: dict[str, str]) -> None:
+    Written().to(Path(plain_env["COTENANT_SEGMENT"]))
     for form in ("table", "wide", "json", "csv"):
         done = cotenant("status", "-o", form, env=plain_env)
         assert (done.returncode, done.stderr) == (0, "no tenants\n")
@@ -119,6 +121,33 @@ def test_without_a_segment_there_are_no_tenants(cotenant: Run, plain_env: dict[s
             assert done.stdout.startswith("gpu,pid,")
         else:
             assert done.stdout == ""
+
+
+def test_the_default_segment_need_not_be_there_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COTENANT_SEGMENT", raising=False)
+    monkeypatch.setattr(paths, "administrators", lambda: None)
+    monkeypatch.setattr(paths, "own_default", lambda: tmp_path / "segment")
+    assert main(["status"]) == 0
+    assert capsys.readouterr().err == "no tenants\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["status"], ["explain", "1"], ["pause", "1"], ["resume", "1"], ["ctl", "1", "--weight", "2"]]
+)
+def test_a_segment_that_was_named_must_be_there(
+    cotenant: Run, plain_env: dict[str, str], words: list[str]
+) -> None:
+    named_by_variable = cotenant(*words, env=plain_env)
+    named_by_option = cotenant(*words, "--segment", "/dev/null/mistyped", env=plain_env)
+    for done, name in (
+        (named_by_variable, plain_env["COTENANT_SEGMENT"]),
+        (named_by_option, "/dev/null/mistyped"),
+    ):
+        assert (done.returncode, done.stdout) == (1, "")
+        error, hint = done.stderr.splitlines()
+        assert error == f"error: there is no segment {name}" and "--segment" in hint
 
 
 def test_a_program_name_is_only_text(cotenant: Run, plain_env: dict[str, str]) -> None:

@@ -68,7 +68,8 @@ segment_option = click.option(
     "segment_file",
     envvar="COTENANT_SEGMENT",
     show_envvar=True,
-    type=click.Path(path_type=Path),
+    # Whether it can be used is the command's to say: `run` goes on without one that it may not read.
+    type=click.Path(readable=False, path_type=Path),
     help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.vN]",
 )
 

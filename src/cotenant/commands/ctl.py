@@ -5,7 +5,6 @@ A request is written into the tenant's slot; the interposer inside the job takes
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -148,7 +147,7 @@ def command(
     "none" takes back a promise or a limit, "default" goes back to what holds where nothing was set. With the class go
     the promises that the new class cannot have: --slowdown is for production, --floor for the other classes.
     """
-    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    path = segment.path_to_read(segment_file)
     wanted = {
         name: value
         for name, value in {

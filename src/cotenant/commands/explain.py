@@ -32,7 +32,7 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
     """Say whether the tenant with process number PID waits on each GPU and why, where its memory is, and what the
     policy last decided about it.
     """
-    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    path = segment.path_to_read(segment_file)
     try:
         seen = segment.read(path)
     except FileNotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -31,7 +30,7 @@ def command(pid: int, segment_file: Path | None) -> None:
     from cotenant import segment, units
     from cotenant.tenants import pausing
 
-    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    path = segment.path_to_read(segment_file)
     tenant = pausing.pause(path, pid)
     stuck = pausing.could_still_go(tenant)
     left = sum(use.memory_bytes for use in tenant.uses) - stuck

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -39,7 +38,7 @@ def command(pid: int, wait_seconds: float, segment_file: Path | None) -> None:
     from cotenant import segment, units
     from cotenant.tenants import pausing
 
-    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    path = segment.path_to_read(segment_file)
     tenant = pausing.resume(path, pid, wait_seconds)
     if tenant.where == segment.Where.resident:
         narrate(f"{pid} ({tenant.program}) runs on")

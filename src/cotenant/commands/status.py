@@ -42,7 +42,7 @@ Examples:
 @output_option("status", ("table", "wide", "json", "csv"))
 @segment_option
 def command(output: str, segment_file: Path | None) -> None:
-    path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
+    path = segment.path_to_read(segment_file)
     try:
         seen = segment.read(path)
     except FileNotFoundError:

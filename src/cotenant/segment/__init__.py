@@ -30,7 +30,7 @@ from cotenant.segment.layout import (
     uuid_text,
 )
 from cotenant.segment.library import ensure, is_in_memory, now_ns, seal, wire_library
-from cotenant.segment.paths import SHARED, is_folder, is_trusted, path_for
+from cotenant.segment.paths import SHARED, is_folder, is_trusted, path_for, path_to_read
 from cotenant.segment.refusals import Refusal
 from cotenant.segment.requests import with_pid
 from cotenant.segment.snapshot import Snapshot, Tenant, Use
@@ -90,6 +90,7 @@ __all__ = [
     "now_ns",
     "open",
     "path_for",
+    "path_to_read",
     "read",
     "seal",
     "uuid_text",

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from cotenant.errors import Problem
 from cotenant.segment.layout import BadSegment
 from cotenant.segment.wire import VERSION
 
@@ -18,6 +19,22 @@ def path_for(environment: Mapping[str, str]) -> Path:
     if given:
         return Path(given).absolute()
     return administrators() or own_default()
+
+
+def path_to_read(named: Path | None) -> Path:
+    """Of a command that looks at tenants: a segment that was named must be there; the default one may be yet to come.
+    Raises Problem."""
+    if named is None:
+        return path_for({})
+    path = named.absolute()
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        hint = "check --segment and COTENANT_SEGMENT; the first `cotenant run` with this name creates it"
+        raise Problem(f"there is no segment {path}", hint) from None
+    except OSError:
+        pass  # reading it says more
+    return path
 
 
 def own_default() -> Path:
