@@ -48,8 +48,31 @@ def test_without_a_driver_it_fails_and_says_what_to_do(cotenant: Run, plain_env:
     by_name = {check["name"]: check for check in report["checks"]}
     assert by_name["driver"]["verdict"] == "fail"
     assert "/no/such/libcuda.so.1" in by_name["driver"]["cause"]
-    assert all(check["fix"] for check in report["checks"] if check["verdict"] != "ok")
+    assert all(check["fix"] for check in report["checks"] if check["verdict"] in ("fail", "warn"))
     assert all(check["cause"] for check in report["checks"])
+
+
+def test_what_needs_the_driver_is_skipped_without_one(cotenant: Run, plain_env: dict[str, str]) -> None:
+    done = cotenant("doctor", "-o", "json", env=plain_env | {"COTENANT_DRIVER": "/no/such/libcuda.so.1"})
+    by_verdict: dict[str, list[str]] = {}
+    for check in json.loads(done.stdout)["checks"]:
+        by_verdict.setdefault(check["verdict"], []).append(check["name"])
+    assert by_verdict["fail"] == ["driver"]
+    assert by_verdict["skip"] == ["gpu", "symbols", "self-test", "time-slices"]
+    assert done.stderr.endswith("4 skipped\n")
+
+
+def test_the_segment_is_the_one_that_was_named(
+    cotenant: Run, plain_env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "other").write_bytes(b"somebody's file")
+    env = plain_env | {"COTENANT_DRIVER": "/no/such/libcuda.so.1"}
+    for words, variable in (
+        (["--segment", str(tmp_path / "other")], {}),
+        ([], {"COTENANT_SEGMENT": str(tmp_path / "other")}),
+    ):
+        done = cotenant("doctor", *words, env=env | variable)
+        assert f"{tmp_path / 'other'} is not a Cotenant segment" in done.stdout
 
 
 def test_the_table_has_a_fix_below_each_failure(cotenant: Run, plain_env: dict[str, str]) -> None:
@@ -227,7 +250,7 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(machine: Machine) -> Finding:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(checks, "CHECKS", (broken, devices.mig))
+    monkeypatch.setattr(checks, "CHECKS", {"broken": (broken, ()), "mig": (devices.mig, ())})
     first, second = checks.all_findings(machine())
     assert (first.verdict, first.name) == ("fail", "broken")
     assert "unforeseen" in first.cause

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cotenant.cli import output_option
+from cotenant.cli import output_option, segment_option
 from cotenant.errors import FAILED, narrate
 from cotenant.terminal import say
 
@@ -27,25 +28,28 @@ Examples:
   cotenant softgpu -- cotenant doctor""",
 )
 @output_option("doctor")
-def command(output: str) -> int:
+@segment_option
+def command(output: str, segment_file: Path | None) -> int:
     """Check whether this machine can share its GPUs, and name cause and fix of each problem.
 
     The doctor checks the package, the driver, GPUs, MPS, MIG, preloads, shared memory and symbols, and launches
-    kernels through the interposer to measure what that costs. The exit status is 1 when a check fails.
+    kernels through the interposer to measure what that costs. A check that needs what has failed is skipped. The
+    exit status is 1 when a check fails.
     """
     from cotenant.doctor.checks import all_findings
     from cotenant.doctor.finding import Machine
 
     findings = []
-    for finding in all_findings(Machine.look(os.environ)):
+    named = {} if segment_file is None else {"COTENANT_SEGMENT": str(segment_file)}
+    for finding in all_findings(Machine.look(dict(os.environ) | named)):
         findings.append(finding)
         if output == "table":
             print_finding(finding)
     if output == "json":
         print_json(findings)
     verdicts = [finding.verdict for finding in findings]
-    failed, warned = verdicts.count("fail"), verdicts.count("warn")
-    narrate(f"{len(verdicts)} checks: {failed} failed, {warned} with a warning")
+    failed, warned, skipped = (verdicts.count(verdict) for verdict in ("fail", "warn", "skip"))
+    narrate(f"{len(verdicts)} checks: {failed} failed, {warned} with a warning, {skipped} skipped")
     return FAILED if failed else 0
 
 
@@ -57,7 +61,7 @@ def print_json(findings: Sequence[Finding]) -> None:
 
 
 def print_finding(finding: Finding) -> None:
-    colour = {"ok": "green", "warn": "yellow", "fail": "red"}[finding.verdict]
+    colour = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}[finding.verdict]
     plain = not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR"))
     verdict = f"{finding.verdict:<5}" if plain else click.style(f"{finding.verdict:<5}", fg=colour, bold=True)
     say(f" {finding.name:<14} {finding.cause}", styled=verdict)

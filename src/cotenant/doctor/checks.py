@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from cotenant.doctor import devices, installed, probing, shared_memory
 from cotenant.doctor.finding import Finding, Machine
 
-CHECKS: tuple[Callable[[Machine], Finding], ...] = (
-    installed.package,
-    installed.driver_library,
-    devices.gpu_list,
-    devices.mps,
-    devices.mig,
-    installed.preloads,
-    shared_memory.shared_memory,
-    installed.symbols,
-    probing.self_test,
-    probing.time_slices,
-)
+# Each with the checks that it needs: where one of them failed, its own failure would say nothing new.
+CHECKS: dict[str, tuple[Callable[[Machine], Finding], Sequence[str]]] = {
+    "package": (installed.package, ()),
+    "driver": (installed.driver_library, ()),
+    "gpu": (devices.gpu_list, ("driver",)),
+    "mps": (devices.mps, ()),
+    "mig": (devices.mig, ()),
+    "preload": (installed.preloads, ()),
+    "shared-memory": (shared_memory.shared_memory, ()),
+    "symbols": (installed.symbols, ("package", "driver")),
+    "self-test": (probing.self_test, ("package", "driver", "gpu")),
+    "time-slices": (probing.time_slices, ("self-test",)),
+}
 
 
 def all_findings(machine: Machine) -> Iterator[Finding]:
-    for check in CHECKS:
+    found: dict[str, Finding] = {}
+    for name, (check, needs) in CHECKS.items():
+        missing = next((need for need in needs if found[need].verdict in ("fail", "skip")), None)
         try:
-            yield check(machine)
+            if missing is None:
+                found[name] = check(machine)
+            else:
+                found[name] = Finding(name, "skip", f"needs what {missing} checks")
         except Exception as error:  # one broken check must not hide what the others find
-            name = check.__name__.replace("_", "-")
-            yield Finding(name, "fail", f"the check itself failed: {error!r}", "report it as a bug")
+            found[name] = Finding(name, "fail", f"the check itself failed: {error!r}", "report it as a bug")
+        yield found[name]

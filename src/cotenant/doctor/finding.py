@@ -1,6 +1,7 @@
 """What a check gets, and what it returns.
 
-ok: as it should be. warn: sharing works, with a restriction. fail: sharing does not work.
+ok: as it should be. warn: sharing works, with a restriction. fail: sharing does not work. skip: not checked,
+because a check that it needs has failed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from cotenant.gpus import nvml
 from cotenant.launch import driver, native_files
 
-Verdict = Literal["ok", "warn", "fail"]
+Verdict = Literal["ok", "warn", "fail", "skip"]
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,6 @@ from cotenant.launch import environment, native_files
 
 
 def self_test(machine: Machine) -> Finding:
-    if not can_probe(machine):
-        return Finding("self-test", "fail", "needs the driver, the interposer and the probe", "see above")
     try:
         with private_tenancy(machine) as (plain, shared):
             alone, why_alone = run_probe(plain)
@@ -49,8 +47,6 @@ def self_test(machine: Machine) -> Finding:
 
 def time_slices(machine: Machine) -> Finding:
     """The hardware's time slices: whether the driver takes those of the classes."""
-    if not can_probe(machine):
-        return Finding("time-slices", "fail", "needs the driver, the interposer and the probe", "see above")
     if machine.soft:
         return Finding("time-slices", "ok", "not used on the software GPU", facts={"software": True})
     facts: dict[str, Any] = {}
@@ -88,12 +84,6 @@ def judged_slices(facts: dict[str, Any]) -> Finding:
         )
     granted = ", ".join(f"{name} {slice_['granted_us']} us" for name, slice_ in facts.items())
     return Finding("time-slices", "ok", f"granted: {granted}", facts=facts)
-
-
-def can_probe(machine: Machine) -> bool:
-    return (
-        machine.driver_file is not None and native_files.probe().is_file() and native_files.shim().is_file()
-    )
 
 
 @contextmanager
