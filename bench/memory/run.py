@@ -114,7 +114,7 @@ def together(
         if gone := next((job for job in trainings if job.pid not in tenants), None):
             raise gone.problem("has ended")
         saw(found["moves"], now, [tenants[job.pid].where.name for job in trainings])
-        left = [tenants[job.pid].times_left for job in trainings]
+        left = [tenants[job.pid].evictions for job in trainings]
         bytes_now = sum(use.memory_bytes for one in tenants.values() for use in one.uses)
         found["seconds"], found["evictions"] = now - began, left
         found["most_bytes_at_once"] = max(found.get("most_bytes_at_once", 0), bytes_now)

@@ -202,10 +202,10 @@ struct Slot {
         Count waiting_since_ns;  // for space, to be restored or to grow; 0: it does not wait
         Count wanted_bytes;      // that it waits for
         Flag wanted_gpu;
-        Flag times_left;
-        Count host_pinned;    // host memory that it has pinned, in use or not
-        Count saved_bytes;    // copied to the host, ever
-        Count dropped_bytes;  // and not copied, as the program had no use for them
+        Flag evictions;
+        Count host_pinned_bytes;  // host memory that it has pinned, in use or not
+        Count saved_bytes;        // copied to the host, ever
+        Count dropped_bytes;      // and not copied, as the program had no use for them
     } residence;
     // What the owner did that the interposer cannot hold back (native/tenant/uncovered.h), beside `unknown_functions`.
     Count export_tables;

@@ -208,7 +208,7 @@ FIGURES = (
             "refused",
             heading="refused",
         ),
-        of_tenant("evictions", "count", "How often its memory was evicted.", "times_left"),
+        of_tenant("evictions", "count", "How often its memory was evicted."),
     ),
     *at(
         Width.data,
@@ -226,7 +226,7 @@ FIGURES = (
         of_tenant("wanted_bytes", "bytes", "GPU memory that it waits for."),
         of_tenant("saved_bytes", "bytes", "What evictions have copied to the host, ever."),
         of_tenant("dropped_bytes", "bytes", "What they did not copy, as the program had no use for it."),
-        of_tenant("host_pinned_bytes", "bytes", "Host memory that it has pinned for them.", "host_pinned"),
+        of_tenant("host_pinned_bytes", "bytes", "Host memory that it has pinned for them."),
         of_tenant("transfer_seconds", "seconds", "Its last eviction and restore, together.", "transfer_ns"),
         of_tenant("refusal", "", "Why it was not evicted when it last should have been.", refusal),
         on_gpu("has_work", "yes or no", "Whether it has work now.", "busy"),

@@ -84,7 +84,7 @@ def bytes_on_gpu(one: segment.Tenant) -> int:
 def agrees(machine: Machine, one: Job) -> bool:
     """Whether what is counted is what the software GPU and the driver have given out."""
     seen = one.seen()
-    return (bytes_on_gpu(seen), seen.host_pinned) == (machine.faults.used, machine.faults.pinned())
+    return (bytes_on_gpu(seen), seen.host_pinned_bytes) == (machine.faults.used, machine.faults.pinned())
 
 
 def leave_and_return(machine: Machine, one: Job) -> None:
@@ -296,7 +296,7 @@ def test_production_gets_its_memory_though_a_leave_was_stopped_half_way(machine:
     above.tell(f"add alloc {200 * MiB}", "added")
     assert machine.faults.fired
     seen = below.seen()
-    assert (seen.where, seen.times_left, seen.saved_bytes) == (Where.evicted, 1, 192 * MiB)
+    assert (seen.where, seen.evictions, seen.saved_bytes) == (Where.evicted, 1, 192 * MiB)
     above.tell("free", "freed")
     below.tell("check", "whole")
 

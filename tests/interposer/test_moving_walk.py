@@ -252,7 +252,7 @@ class Walk(RuleBasedStateMachine):
         if any(one.where in (Where.evicting, Where.restoring) for one in seen):
             return False
         counted = sum(use.memory_bytes for one in seen for use in one.uses)
-        pinned = sum(one.host_pinned for one in seen)
+        pinned = sum(one.host_pinned_bytes for one in seen)
         return (counted, pinned) == (self.machine.faults.used, self.machine.faults.pinned())
 
 

@@ -74,7 +74,7 @@ def test_production_gets_what_an_opportunistic_job_has(job: Start, tenants_now: 
     below.say("check")  # waits for its memory
     tell(above, "free", "freed")
     assert below.hear() == "whole"
-    assert of(below, tenants_now()).times_left == 1
+    assert of(below, tenants_now()).evictions == 1
 
 
 def test_production_gets_it_where_only_the_driver_knows_that_none_is_left(
@@ -153,7 +153,7 @@ def test_without_room_on_the_host_nobody_leaves(
     tell(above, f"add alloc {38 * MiB}", OUT_OF_MEMORY)
     about = of(below, tenants_now())
     assert (about.where, about.host_bytes) == (Where.resident, 0)
-    assert about.host_pinned <= 32 * MiB
+    assert about.host_pinned_bytes <= 32 * MiB
     words = cotenant("explain", str(about.pid), env=below.env).stdout
     assert "the host memory budget is used up" in words
     tell(below, "check", "whole")
@@ -188,7 +188,7 @@ def test_jobs_that_do_not_fit_together_take_turns(job: Start, tenants_now: Tenan
         for one in jobs:
             one.say("check")
         assert [one.hear() for one in jobs] == ["whole"] * 3
-    assert sum(t.times_left for t in tenants_now()) >= 3
+    assert sum(t.evictions for t in tenants_now()) >= 3
 
 
 def test_production_grows_while_others_come_and_go(job: Start) -> None:
@@ -226,7 +226,7 @@ def test_one_that_is_coming_back_turns_round_for_production(
     wait_for(lambda: of(below, tenants_now()).where == Where.restoring)
     tell(above, take.format(200 if need == "more than there is" else 80), "1")
     wait_for(lambda: of(below, tenants_now()).where == Where.evicted)
-    assert of(below, tenants_now()).times_left == 1
+    assert of(below, tenants_now()).evictions == 1
     tell(above, "check(driver.cuMemFree(memory.more)); say(1)", "1")
     look = "there = bytearray(4); check(driver.cuMemcpyDtoH(there, memory.big + {}, 4)); say(there.hex())"
     for at in (0, 150 * MiB + 5, 300 * MiB - 4):
@@ -275,7 +275,7 @@ def test_one_that_comes_back_has_counted_what_it_waited_for(
         assert one.process
         done = cotenant(command, str(one.process.pid), env=one.env)
         assert done.returncode == 0, done.stderr
-    assert [of(each, tenants_now()).times_left for each in (one, other)] == [1, 0]
+    assert [of(each, tenants_now()).evictions for each in (one, other)] == [1, 0]
 
 
 def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(
@@ -290,7 +290,7 @@ def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(
     tell(other, f"add alloc {40 * MiB}", "added")
     began = time.monotonic()
     wait_for(lambda: time.monotonic() - began > 0.5)  # ten stays of 50 ms
-    assert of(other, tenants_now()).times_left == 0
+    assert of(other, tenants_now()).evictions == 0
     tell(other, "check", "whole")
 
 

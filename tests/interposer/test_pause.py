@@ -88,7 +88,7 @@ def test_every_kind_of_memory_comes_back_whole(job: Tenant, cotenant: Run, tenan
         tell(job, "check", "whole")
         (now,) = tenants_now()
         assert (now.where, now.uses[0].memory_bytes, now.host_bytes) == (Where.resident, before, 0)
-    assert now.times_left == 3
+    assert now.evictions == 3
 
 
 def test_policies_are_told_when_memory_left_and_when_it_came_back(job: Tenant, cotenant: Run) -> None:
@@ -365,9 +365,9 @@ def test_host_memory_is_pinned_ahead_only_where_the_gpu_is_crowded(
         tell(job, f"add alloc {8 * MiB}", "added")
     deadline = time.monotonic() + 0.3
     while time.monotonic() < deadline:
-        assert not any(about.host_pinned for about in tenants_now())
+        assert not any(about.host_pinned_bytes for about in tenants_now())
     tell(other, f"add alloc {40 * MiB}", "added")
-    wait_for(lambda: any(about.host_pinned for about in tenants_now()))
+    wait_for(lambda: any(about.host_pinned_bytes for about in tenants_now()))
 
 
 def test_one_too_large_for_the_budget_leaves_it_to_those_for_whom_it_is_enough(
@@ -380,7 +380,7 @@ def test_one_too_large_for_the_budget_leaves_it_to_those_for_whom_it_is_enough(
         tell(job, f"add alloc {size}", "added")
 
     def pinned() -> dict[str, int]:
-        return {str(about.pid): about.host_pinned for about in tenants_now()}
+        return {str(about.pid): about.host_pinned_bytes for about in tenants_now()}
 
     wait_for(lambda: pinned() == {pid_of(large): 0, pid_of(small): 64 * MiB})
 
@@ -392,9 +392,9 @@ def test_host_memory_that_is_not_needed_any_more_is_given_back(
         tell(job, f"add alloc {size}", "added")
     pause(cotenant, job)
     resume(cotenant, job)
-    assert tenants_now()[0].host_pinned == 128 * MiB
+    assert tenants_now()[0].host_pinned_bytes == 128 * MiB
     tell(job, "free", "freed")
-    wait_for(lambda: tenants_now()[0].host_pinned == 32 * MiB)
+    wait_for(lambda: tenants_now()[0].host_pinned_bytes == 32 * MiB)
     pause(cotenant, job)
     resume(cotenant, job)
     tell(job, "check", "whole")

@@ -125,11 +125,11 @@ def test_one_that_does_not_come_to_an_end_leaves_amid_its_step(training: Tenant)
 def test_who_need_not_leave_any_more_stays(training: Tenant) -> None:
     tell(training, "training.steps_of(0.6); training.begin(); say('amid')", "amid")
     path, pid = whereabouts(training)
-    left = pausing.tenant_with(path, pid).times_left
+    left = pausing.tenant_with(path, pid).evictions
     pausing.ask(path, pid, pause=True)
     pausing.ask(path, pid, pause=False)
     tell(training, "training.end(); training.begin(); say('goes on')", "goes on")
-    assert pausing.tenant_with(path, pid).times_left == left
+    assert pausing.tenant_with(path, pid).evictions == left
 
 
 def test_a_capture_is_not_held_up(training: Tenant) -> None:
@@ -232,7 +232,7 @@ def test_blocks_that_the_program_holds_free_are_not_copied(
     listening(one)
     (about,) = tenants_now()
     assert about.dropped_bytes == 8 * MiB
-    assert about.saved_bytes == about.times_left * 32 * MiB - 8 * MiB
+    assert about.saved_bytes == about.evictions * 32 * MiB - 8 * MiB
     one.say("")
     assert one.finish() == "[1, 0, 1, 0, 1, 0, 1, 0] True\n"
 

@@ -237,7 +237,7 @@ void faults(wire::Segment& segment, Kind kind, long length) {
         bool reached = calls > at;
         fail_from = -1;
         job.agrees_with_driver();
-        REQUIRE(segment.slot(0).residence.host_pinned.load() == job.pool.bytes());
+        REQUIRE(segment.slot(0).residence.host_pinned_bytes.load() == job.pool.bytes());
         if (kind < restoring && done) {
             REQUIRE(job.eviction.is_evicted() && physical_bytes() == job.pinned);
         } else if (!job.eviction.is_evicted()) {
@@ -354,7 +354,7 @@ void host_memory(wire::Segment& segment) {
         REQUIRE(!job.eviction.is_evicted() && copies == 0 && physical_bytes() == job.bytes);
     }
     // What was claimed and not had is given back once, also when the next one claims nothing.
-    REQUIRE(!job.pool.prepare(0) && segment.slot(0).residence.host_pinned.load() == job.pool.bytes());
+    REQUIRE(!job.pool.prepare(0) && segment.slot(0).residence.host_pinned_bytes.load() == job.pool.bytes());
     most_pinned = 1000;
     REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
     job.is_whole_on_gpu();
@@ -364,7 +364,7 @@ void budget(wire::Segment& segment) {
     Job job(segment, 3);
     uint64_t all = wire::memory_knobs_of(segment.header).host_memory;
     REQUIRE(job.pool.fits(all) && !job.pool.fits(all + 1));
-    wire::Count& pinned = segment.slot(0).residence.host_pinned;
+    wire::Count& pinned = segment.slot(0).residence.host_pinned_bytes;
     wire::set_memory_knobs(segment.header, {0, tenant::HostPool::kBlock, 0});
     REQUIRE(!job.eviction.evict(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
     REQUIRE(pinned.load() == 0 && job.pool.bytes() == 0);

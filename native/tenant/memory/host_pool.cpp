@@ -16,7 +16,7 @@ uint64_t pinned_by_all(wire::Segment& segment) {
     uint64_t sum = 0;
     if (wire::is_shared(segment)) wire::look_around(segment);
     for (int i = 0; i < wire::kSlots; ++i)
-        if (uint64_t bytes = segment.slot(i).residence.host_pinned.load(); wire::is_live(segment.slot(i)))
+        if (uint64_t bytes = segment.slot(i).residence.host_pinned_bytes.load(); wire::is_live(segment.slot(i)))
             sum += bytes < kMostCredible ? bytes : 0;
     return sum;
 }
@@ -35,11 +35,11 @@ uint64_t host_budget(const wire::Segment& segment) {
 }
 
 bool HostPool::fits(uint64_t bytes) const {
-    return pinned_by_all(*segment_) - slot_->residence.host_pinned.load() + bytes <= host_budget(*segment_);
+    return pinned_by_all(*segment_) - slot_->residence.host_pinned_bytes.load() + bytes <= host_budget(*segment_);
 }
 
 bool HostPool::take_from_budget(uint64_t blocks) {
-    wire::Count& pinned = slot_->residence.host_pinned;
+    wire::Count& pinned = slot_->residence.host_pinned_bytes;
     pinned.fetch_add(blocks * kBlock);
     if (pinned_by_all(*segment_) <= host_budget(*segment_)) return true;
     pinned.fetch_sub(blocks * kBlock);
@@ -82,7 +82,7 @@ bool HostPool::have(uint64_t bytes) {
 
 void HostPool::settle() {
     fresh_.end();
-    slot_->residence.host_pinned.fetch_sub(claimed_ * kBlock);
+    slot_->residence.host_pinned_bytes.fetch_sub(claimed_ * kBlock);
     claimed_ = 0;
 }
 
@@ -109,7 +109,7 @@ void HostPool::shrink_to(uint64_t bytes) {
         if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) return;
         fresh_.give_up(block);
         blocks_.remove(count - 1);
-        slot_->residence.host_pinned.fetch_sub(kBlock);
+        slot_->residence.host_pinned_bytes.fetch_sub(kBlock);
     }
 }
 

@@ -280,7 +280,7 @@ void Mover::evict() {
     mine_.refusal.store(wire::none_refused);
     mine_.saved_bytes.fetch_add(residence.eviction.saved_bytes());
     mine_.dropped_bytes.fetch_add(residence.eviction.dropped_bytes());
-    mine_.times_left.fetch_add(1);
+    mine_.evictions.fetch_add(1);
     mine_.since_ns.store(now);
     mine_.waiting_since_ns.store(now);
     set_where(wire::evicted);

@@ -91,10 +91,10 @@ class Tenant:
     refused_ns: int = 0
     waiting_since_ns: int = 0  # for room in the GPU's memory; 0: it does not wait
     wanted_bytes: int = 0
-    times_left: int = 0
+    evictions: int = 0
     transfer_ns: int = 0  # its last leaving and return together
     leaving_ns: int = 0  # and of that the leaving
-    host_pinned: int = 0  # host memory that it has pinned for leaving
+    host_pinned_bytes: int = 0  # host memory that it has pinned for leaving
     saved_bytes: int = 0  # copied to the host, ever
     dropped_bytes: int = 0  # and not copied, as the program had no use for them
 
