@@ -333,6 +333,35 @@ def test_show_says_in_a_table_that_there_is_nobody(cotenant: Run, folder: Path) 
     assert done.stdout.splitlines()[1:] == [f"GPU 0: {UUID_TEXT}", "no rights given", "no tenants"]
 
 
+def test_show_follows_the_option_and_its_variable(
+    cotenant: Run, folder: Path, plain_env: dict[str, str]
+) -> None:
+    by_argument = cotenant("segment", "show", folder, env=plain_env)
+    by_option = cotenant("segment", "show", "--segment", folder, env=plain_env)
+    by_variable = cotenant("segment", "show", env=plain_env | {"COTENANT_SEGMENT": str(folder)})
+    assert by_argument.stdout.startswith(f"{folder}, of ")
+    assert by_option.stdout == by_variable.stdout == by_argument.stdout
+    own = Written().to(Path(plain_env["COTENANT_SEGMENT"]))
+    done = cotenant("segment", "show", env=plain_env)
+    assert done.returncode == 2 and f"{own} is no administrator's segment" in done.stderr
+
+
+def test_run_says_that_the_administrator_grants_a_lower_class(
+    cotenant: Run, folder: Path, softgpu_env: dict[str, str]
+) -> None:
+    env = softgpu_env | {"COTENANT_SEGMENT": str(folder)}
+    me = str(os.geteuid())
+    assert cotenant("segment", "rights", folder, "--allow", f"{me}=standard").returncode == 0
+    done = cotenant("run", "--class", "production", "echo", "ran", env=env)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    (line,) = done.stderr.splitlines()
+    assert "grants you standard at most: running as standard, not as production" in line
+    for granted in ("standard", "opportunistic"):
+        assert cotenant("run", "--class", granted, "true", env=env).stderr == ""
+    assert cotenant("segment", "rights", folder, "--allow", f"{me}=production").returncode == 0
+    assert cotenant("run", "--class", "production", "true", env=env).stderr == ""
+
+
 @NEEDS_ROOT
 def test_other_users_see_whether_a_daemon_runs(
     folder: Path, plain_env: dict[str, str], run_python: RunPython

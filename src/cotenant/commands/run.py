@@ -160,7 +160,9 @@ def command(
         show(before, after, words)
         return
     if "COTENANT_SEGMENT" in after:
-        look_after(Path(after["COTENANT_SEGMENT"]), policy, no_daemon)
+        path = Path(after["COTENANT_SEGMENT"])
+        tell_granted_class(path, tenant_class)
+        look_after(path, policy, no_daemon)
     execute.become(program, words, after)
 
 
@@ -184,6 +186,20 @@ def only_for_its_class(
     slowdown = fits("slowdown", slowdown, is_production, "--slowdown is for production jobs", hint)
     problem, hint = "--floor is for standard and opportunistic jobs", "leave it out for a production job"
     return slowdown, fits("floor", floor, not is_production, problem, hint)
+
+
+def tell_granted_class(path: Path, wanted: str) -> None:
+    """An administrator's segment may grant this user a lower class than the one that was asked for."""
+    try:
+        best = segment.open(path).best_class_here()
+    except (OSError, segment.BadSegment):
+        return  # the interposer finds out by itself
+    if classes.TenantClass[wanted] < best:
+        granted = classes.name_of(best)
+        hint = "an administrator can grant more: cotenant segment rights --allow USER=CLASS"
+        narrate(
+            f"cotenant: {path} grants you {granted} at most: running as {granted}, not as {wanted}; hint: {hint}"
+        )
 
 
 def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:

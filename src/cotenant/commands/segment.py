@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import grp
 import os
 import pwd
@@ -24,11 +25,27 @@ from cotenant.terminal import console, printable, say
 Value = TypeVar("Value")
 
 WHO_HINT = "WHO is a user's name or number, @ and a group's, or * for everybody who is not named"
-NAMED_SEGMENT_HINT = "`cotenant segment create` creates one"
+NAMED_SEGMENT_HINT = "`cotenant segment create` creates a segment for several users"
 
-folder_argument = click.argument(
-    "folder", metavar="[FOLDER]", type=click.Path(path_type=Path), default=segment.SHARED
-)
+
+def of_a_folder(function: Callable[..., None]) -> Callable[..., None]:
+    """FOLDER, or what --segment and its variable name, as for the other commands."""
+
+    @click.argument("folder", metavar="[FOLDER]", type=click.Path(path_type=Path), required=False)
+    @click.option(
+        "--segment",
+        "named",
+        metavar="FOLDER",
+        envvar="COTENANT_SEGMENT",
+        show_envvar=True,
+        type=click.Path(readable=False, path_type=Path),
+        help=f"The same as FOLDER.  [default: {segment.SHARED}]",
+    )
+    @functools.wraps(function)
+    def with_folder(folder: Path | None, named: Path | None, **others: Any) -> None:
+        function((folder or named or segment.SHARED).absolute(), **others)
+
+    return with_folder
 
 
 class Subjects(click.Group):
@@ -78,8 +95,8 @@ Examples:
 def command() -> None:
     """Create, show and clean an administrator's segment, in which the tenants of several users share GPUs.
 
-    Without one, each user has a segment of their own. FOLDER is /dev/shm/cotenant.shared by default: if that folder
-    belongs to root, all users' jobs use it.
+    Without one, each user has a segment of their own. FOLDER is COTENANT_SEGMENT or /dev/shm/cotenant.shared: if the
+    latter belongs to root, all users' jobs use it.
     """
 
 
@@ -92,7 +109,7 @@ Examples:
   sudo cotenant segment create --group gpu-users --allow @serving=production --allow '*=opportunistic'
   cotenant segment create /dev/shm/team --gpu GPU-4c8f63a1-9d0e-4b2b-8f06-2f3a5b1f7c11""",
 )
-@folder_argument
+@of_a_folder
 @click.option(
     "--group",
     metavar="GROUP",
@@ -118,7 +135,6 @@ def create(
 
     Once --allow names a subject, everybody who is not named is standard at most; --allow '*=CLASS' changes that.
     """
-    folder = folder.absolute()
     best = by_who(allowed, class_value)
     if best and Subject(SubjectKind.everybody) not in best:
         best[Subject(SubjectKind.everybody)] = classes.TenantClass.standard.value
@@ -152,7 +168,7 @@ Examples:
   sudo cotenant segment rights --allow bob=standard --limit bob=40G
   sudo cotenant segment rights --limit bob=none --allow '*=any'""",
 )
-@folder_argument
+@of_a_folder
 @allow_option
 @limit_option
 def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
@@ -160,7 +176,6 @@ def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
 
     The change also applies to tenants that run already.
     """
-    folder = folder.absolute()
     if not (allowed or limits):
         raise Problem("nothing to change", "give --allow WHO=CLASS or --limit WHO=SIZE", USAGE)
     best = by_who(allowed, lambda text: None if text == "any" else class_value(text))
@@ -180,13 +195,13 @@ Examples:
   sudo cotenant segment clean
   cotenant segment clean /dev/shm/team""",
 )
-@folder_argument
+@of_a_folder
 def clean(folder: Path) -> None:
     """Remove the slots of processes that have ended, and files that are no slots.
 
     Tenants do that for their own user; this command does it for all users whose files the caller may remove.
     """
-    with opened(folder := folder.absolute()) as there:
+    with opened(folder) as there:
         removed, kept = there.clean()
     narrate(f"{folder}: removed {count(len(removed), 'file')}")
     if kept:
@@ -201,11 +216,11 @@ Examples:
   cotenant segment show
   cotenant segment show -o json /dev/shm/team | jq .slots""",
 )
-@folder_argument
+@of_a_folder
 @output_option("segment")
 def show(folder: Path, output: str) -> None:
     """Show the grants, the GPUs and the slots of a segment."""
-    with opened(folder.absolute()) as there:
+    with opened(folder) as there:
         about = gathered(there)
     if output == "json":
         import json
@@ -273,7 +288,8 @@ def opened(folder: Path) -> Iterator[segment.FolderSegment]:
         there = segment.open(folder)
         if not isinstance(there, segment.FolderSegment):
             folder.lstat()
-            raise Problem(f"{folder} is no administrator's segment", NAMED_SEGMENT_HINT, USAGE)
+            hint = f"`cotenant status` shows its tenants; {NAMED_SEGMENT_HINT}"
+            raise Problem(f"{folder} is no administrator's segment", hint, USAGE)
         yield there
     except FileNotFoundError:
         raise Problem(f"there is no segment {folder}", NAMED_SEGMENT_HINT) from None

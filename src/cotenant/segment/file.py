@@ -58,6 +58,9 @@ class FileSegment(Segment):
     def best_class_of(self, pid: int) -> int:
         return 0
 
+    def best_class_here(self) -> int:
+        return 0
+
     def may_have_daemon(self) -> bool:
         return True
 

@@ -177,6 +177,9 @@ class FolderSegment(Segment):
         found = self.tenant_file(header, pid)
         return best_class(header, found.uid, found.gid) if found else 0
 
+    def best_class_here(self) -> int:
+        return best_class(self.read_header(), os.geteuid(), os.getegid())
+
     def may_have_daemon(self) -> bool:
         """The administrator's daemon serves it, or none."""
         return os.access(self.header_file, os.W_OK)

@@ -40,6 +40,10 @@ class Segment(ABC):
         """The best class that the tenant with this PID may have."""
 
     @abstractmethod
+    def best_class_here(self) -> int:
+        """The best class that a tenant which this process becomes may have."""
+
+    @abstractmethod
     def may_have_daemon(self) -> bool:
         """Whether a daemon of this user may look after it."""
 
