@@ -50,7 +50,7 @@ def knobs(softgpu_env: dict[str, str], tenant: Start, cotenant: Run) -> Callable
         done = cotenant("ctl", *options, env=softgpu_env)
         assert done.returncode == 0, done.stderr
 
-    change("--headroom", "none", "--stay", "50ms")
+    change("--headroom", "0", "--stay", "50ms")
     return change
 
 

@@ -32,5 +32,5 @@ def knobs(softgpu_env: dict[str, str], cotenant: Run) -> Callable[..., None]:  #
         done = cotenant("ctl", *options, env=softgpu_env)
         assert done.returncode == 0, done.stderr
 
-    change("--capacity", "64M", "--headroom", "none", "--stay", "50ms")
+    change("--capacity", "64M", "--headroom", "0", "--stay", "50ms")
     return change
