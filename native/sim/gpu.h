@@ -23,6 +23,7 @@
 #include "admission/grace.h"
 #include "admission/moment.h"
 #include "admission/share.h"
+#include "admission/turn_keys.h"
 #include "admission/turns.h"
 #include "sim/histogram.h"
 #include "sim/job.h"
@@ -158,6 +159,7 @@ class Gpu {
         double ready_us = never, idle_us = never, empty_us = 0;
         double arrived_us = 0, service_us = 0, next_arrival_us = never;
         double charged_us = 0;
+        admission::TurnCharge turn_charge;
         uint64_t turn_key_ns = 0, keyed_ns = 0;  // the latter: executed, as far as the key knows
         double charged_executed_us = 0, copied_us = 0, charged_copied_us = 0;
         double turn_us = 0;   // executed in its present turn

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "admission/turn_keys.h"
 #include "sim/gpu.h"
 
 namespace sim {
@@ -44,7 +43,7 @@ void Gpu::charge(Tenant& t) {
     t.floor_work_us = t.figures.work_us;
     t.figures.used_us += used;
     uint64_t executed_ns = ns(t.figures.executed_us);
-    t.turn_key_ns += admission::charged_ns(executed_ns - t.keyed_ns, weight_of(*t.job));
+    t.turn_key_ns += admission::charged_ns(t.turn_charge.owed_ns(executed_ns - t.keyed_ns), weight_of(*t.job));
     t.keyed_ns = executed_ns;
     t.turn_us += executed;
     if (t.holds_turn || !t.seen_on)
@@ -181,6 +180,7 @@ void Gpu::take_turn(Tenant& t) {
     if (t.holds_turn) return;
     t.holds_turn = true;
     t.turn_us = 0;
+    t.turn_key_ns += admission::charged_ns(t.turn_charge.begin(ns(switch_us())), weight_of(*t.job));
 }
 
 // When something about turns may change because of this tenant, though nothing happens.

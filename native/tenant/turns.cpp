@@ -33,7 +33,7 @@ void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen) {
     }
     turns.looked_ns = now;
     if (seen.running) turns.ran_ns = now;
-    wire::charge(segment_, index_, gpu, executed);
+    wire::charge(segment_, index_, gpu, executed, turns.charge.owed_ns(executed));
     turns.executed_ns += executed;
 }
 
@@ -55,6 +55,7 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
     if (holds && !turns.held) {
         turns.executed_ns = 0;
         turns.switched_ns = here.switch_ns.load();
+        wire::charge(segment_, index_, gpu, 0, turns.charge.begin(switch_ns(gpu)));
     }
     // A thread in the driver with a synchronous copy waits at its gate: the operation counts as issued only afterwards.
     bool has_work = seen.unfinished || seen.called;

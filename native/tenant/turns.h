@@ -2,6 +2,7 @@
 // is its turn over?
 #pragma once
 
+#include "admission/turn_keys.h"
 #include "tenant/stream_activity.h"
 
 namespace tenant {
@@ -30,10 +31,11 @@ class Turns {
         uint64_t ran_ns = 0;          // when our streams were last seen running
         uint64_t empty_since_ns = 0;  // 0: they are not empty
         uint64_t executed_ns = 0;     // in this turn
-        uint64_t switched_ns = 0;     // when the turn came to us, if the switch is being measured
-        float switch_us = 0;          // what it costs; 0: not measured yet
-        bool held = false;            // we had the turn at the last look
-        bool draining = false;        // our gate is closed, and our work is still there
+        admission::TurnCharge charge;
+        uint64_t switched_ns = 0;  // when the turn came to us, if the switch is being measured
+        float switch_us = 0;       // what it costs; 0: not measured yet
+        bool held = false;         // we had the turn at the last look
+        bool draining = false;     // our gate is closed, and our work is still there
         bool others_are_ready = false;
     };
 

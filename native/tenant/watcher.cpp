@@ -202,7 +202,7 @@ void Watcher::account(int gpu, uint64_t until) {
     gpus_[gpu].accounted_ns = until;
     here.busy_ns.fetch_add(until - since, std::memory_order_relaxed);
     if (!admission::is_gated(wire::rule_of(segment_.header), terms_.tenant_class))
-        wire::charge(segment_, index_, gpu, until - since);
+        wire::charge(segment_, index_, gpu, until - since, until - since);
 }
 
 void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {

@@ -304,12 +304,12 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
     return goes;
 }
 
-void charge(Segment& segment, int index, int gpu, uint64_t ns) {
+void charge(Segment& segment, int index, int gpu, uint64_t used_ns, uint64_t owed_ns) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
-    here.used_ns.fetch_add(ns, std::memory_order_relaxed);
+    here.used_ns.fetch_add(used_ns, std::memory_order_relaxed);
     if (admission::is_gated(rule_of(segment), class_of(slot)))
-        here.turn_key.fetch_add(admission::charged_ns(ns, weight_of(slot)), std::memory_order_relaxed);
+        here.turn_key.fetch_add(admission::charged_ns(owed_ns, weight_of(slot)), std::memory_order_relaxed);
 }
 
 }  // namespace wire

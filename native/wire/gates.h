@@ -53,7 +53,7 @@ bool is_equal_on(Segment& segment, int index, int gpu);
 uint32_t ready_equals(Segment& segment, int index, int gpu);
 // Brings a tenant's turn key to those of its equals that have work (admission/turn_keys.h).
 void catch_up(Segment& segment, int index, int gpu);
-// Charges GPU time to a tenant, for its turn among equals.
-void charge(Segment& segment, int index, int gpu, uint64_t ns);
+// Charges GPU time to a tenant, and to its turn key what it owes for that.
+void charge(Segment& segment, int index, int gpu, uint64_t used_ns, uint64_t owed_ns);
 
 }  // namespace wire

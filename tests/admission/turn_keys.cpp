@@ -35,6 +35,17 @@ void runs_empty() {
     REQUIRE(key_when_empty(5, 5) == 6 && key_when_empty(5, 9) == 10);
 }
 
+// A turn costs at least what makes it worth its switch; what is executed beyond that is owed as it comes.
+void takes_turn() {
+    TurnCharge turn;
+    REQUIRE(turn.owed_ns(3 * kMs) == 3 * kMs);  // before its first
+    REQUIRE(turn.begin(kMs / 5) == kMs);
+    REQUIRE(turn.owed_ns(kMs / 4) == 0 && turn.owed_ns(kMs) == kMs / 4 && turn.owed_ns(kMs) == kMs);
+    // What one turn has not used is not the next one's.
+    turn.begin(kMs / 5);
+    REQUIRE(turn.begin(kMs / 10) == kMs / 2 && turn.owed_ns(kMs) == kMs / 2);
+}
+
 // Whatever stands in the segment: a key is lowered only by getting work, and then not below the others'.
 void garbage() {
     std::mt19937_64 random(1);
@@ -51,6 +62,7 @@ void garbage() {
 
 int main() {
     charged();
+    takes_turn();
     gets_work();
     is_ready();
     runs_empty();

@@ -21,7 +21,7 @@ from tests.simulator.small import OPPORTUNISTIC, PRODUCTION
 OURS = ("strict", "guard", "fair")
 SEEDS = range(16)
 SECONDS = 3.0
-LEAST_IN_ONE, LEAST_IN_BOTH = 0.96, 0.55  # where some wait for their CPU, of what time slicing has
+LEAST_IN_ONE, LEAST_IN_BOTH = 0.96, 0.8  # where some wait for their CPU, of what time slicing has
 LEAST_ALONE = (
     0.9  # of one after the other: each short kernel launched while the gate is closed has its own gate
 )

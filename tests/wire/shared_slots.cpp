@@ -208,7 +208,7 @@ void turns() {
                 if (here.on.load()) wire::leave_gpu(tenant->segment, tenant->index, 0, here.gate.load(), 0);
                 return;
             }
-            wire::charge(tenant->segment, tenant->index, 0, 1000000);
+            wire::charge(tenant->segment, tenant->index, 0, 1000000, 1000000);
             if (++used[which] % 20 == 0) here.holds_turn.store(0);
         };
     };

@@ -80,7 +80,7 @@ void pass_a_millisecond(wire::Segment& segment, const std::vector<int>& slots) {
     for (int slot : slots) {
         wire::OnGpu& here = segment.slot(slot).gpus[0];
         if (is_open(segment, slot) && here.busy.load()) {
-            wire::charge(segment, slot, 0, 1000000);
+            wire::charge(segment, slot, 0, 1000000, 1000000);
             if (++executed_ms[slot] % kTurnMs == 0 && wire::ready_equals(segment, slot, 0)) here.holds_turn.store(0);
         } else if (!is_open(segment, slot) && here.on.load()) {
             wire::leave_gpu(segment, slot, 0, here.gate.load(), 0);
@@ -312,7 +312,7 @@ void a_life(wire::Segment& segment) {
     wire::go_busy(segment, slot, 0);
     wire::join_class(segment, slot, wire::opportunistic);
     wire::go_busy(segment, slot, 0);  // has its turn before the witness
-    wire::charge(segment, slot, 0, 1000000);
+    wire::charge(segment, slot, 0, 1000000, 1000000);
     wire::reap_slots(segment);
     wire::leave_slot(segment, slot);
 }
@@ -474,7 +474,7 @@ void garbage(wire::Segment& segment) {
         for (int slot : {high, low}) {
             wire::go_busy(segment, slot, 0);
             wire::refresh_gates(segment, wire::production, 0);
-            wire::charge(segment, slot, 0, 1000000);
+            wire::charge(segment, slot, 0, 1000000, 1000000);
             wire::catch_up(segment, slot, 0);
             wire::reap_slots(segment);
             wire::go_idle(segment, slot, 0);
