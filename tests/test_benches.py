@@ -24,3 +24,13 @@ def test_it_has_a_help_with_examples(script: Path, softgpu_env: dict[str, str]) 
     done = subprocess.run(command, check=False, env=softgpu_env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert f"python {script.relative_to(TREE)}" in done.stdout or script.name != "run.py"
+
+
+@pytest.mark.parametrize("name", ["coverage", "daemon", "drills", "launch", "memory", "scale"])
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(
+    name: str, softgpu_env: dict[str, str]
+) -> None:
+    command = [sys.executable, str(TREE / "bench" / name / "run.py"), "--output", "/proc/out.json"]
+    done = subprocess.run(command, check=False, env=softgpu_env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "/proc cannot be written" in done.stderr

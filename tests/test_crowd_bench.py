@@ -315,7 +315,7 @@ def test_a_job_that_does_not_answer_is_a_problem_that_says_what_each_tenant_wait
     [
         (["--crowds", "gtp*2"], "did you mean 'gpt'?"),
         (["--modes", "timeslices"], "did you mean 'timeslice'?"),
-        (["--output", "/nowhere/crowd.json"], "no place for the results"),
+        (["--output", "/nowhere/crowd.json"], "there is no folder /nowhere"),
         (["--markdown", "/nowhere/page.md"], "no place for the tables"),
     ],
 )

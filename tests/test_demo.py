@@ -278,6 +278,13 @@ class TestCommand:
         assert done.stderr.startswith("error: ")
         assert not (tmp_path / "report").exists()
 
+    def test_a_report_without_a_place_is_refused_before_anything_is_measured(self, cotenant: Run) -> None:
+        for place, folder in (("/proc/a/report", "/proc"), ("/dev/null/report", "/dev/null")):
+            done = cotenant("demo", "--software-gpu", "--seconds", "1000", "--output", place)
+            assert (done.returncode, done.stdout) == (2, "")
+            error, _ = done.stderr.splitlines()
+            assert folder in error
+
     def test_a_job_that_fails_is_one_error_and_no_report(self, cotenant: Run, tmp_path: Path) -> None:
         env = clean_environment() | {"COTENANT_NATIVE": str(tmp_path / "nothing here")}
         done = cotenant("demo", "--software-gpu", "--seconds", "2", "--output", tmp_path / "report", env=env)

@@ -31,6 +31,8 @@ from typing import Any
 import evidence
 from comparison import CLASSES, Outcome, Row, as_json, as_markdown, sum_counts, verdict, with_table
 
+from cotenant import output_files
+
 HERE = Path(__file__).resolve().parent
 # These take longest to start, so they go first.
 SLOW_FIRST = ("torch_compile", "dataloader_spawn", "static_cudart", "jax_training")
@@ -182,7 +184,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="this program (repeatable)"
     )
-    parser.add_argument("--output", type=Path, help="write the table: .json with every detail, or .md")
+    parser.add_argument(
+        "--output", type=output_files.argument, help="write the table: .json with every detail, or .md"
+    )
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the table in this page")
     parser.add_argument("--jobs", type=int, default=4, help="programs at a time (default 4)")
     parser.add_argument("--limit", type=float, default=150.0, help="seconds one run may take (default 150)")

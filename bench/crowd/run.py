@@ -54,6 +54,7 @@ try:
     from standing import Row, Standing, Target, targets
     from windows import Seen, measure
 
+    from cotenant import output_files
     from cotenant.cli import INTERRUPTED
     from cotenant.errors import Problem, narrate
 except ImportError as missing:
@@ -240,8 +241,7 @@ def as_json(seen: Seen) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> int:
-    if not options.output.absolute().parent.is_dir():
-        raise Problem(f"no place for the results: {options.output}", "see --output")
+    output_files.check(options.output)
     if options.markdown:
         try:
             report.with_table(options.markdown.read_text(), options.what, "")

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cotenant import segment
+from cotenant import output_files, segment
 from cotenant.classes import TenantClass
 from cotenant.daemon import report
 
@@ -102,7 +102,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each is measured")
     parser.add_argument("--policy", default="guard")
     parser.add_argument("--tenants", type=int, nargs="+", default=[0, 2, 20, 255])
-    parser.add_argument("-o", "--output", type=Path, help="all figures as JSON")
+    parser.add_argument("-o", "--output", type=output_files.argument, help="all figures as JSON")
     options = parser.parse_args(words)
     figures, missed = [], 0
     print(f"{'TENANTS':>7} {'ARE':<5} {'OF A CORE':>10} {'AT MOST':>8}")

@@ -16,12 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 try:
     from catalogue import DRILLS
     from staging import HERE, Fate, Shape, perform
 
+    from cotenant import output_files
     from cotenant.demo.rounds import private_folder, worker_environment
     from cotenant.demo.workers import Worker
     from cotenant.errors import Problem, narrate, unknown
@@ -44,7 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--mib", type=int, default=0, help="of the opportunistic job; default 8192, on the software GPU 64"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE.json")
+    parser.add_argument("--output", type=output_files.argument, metavar="FILE.json")
     options = parser.parse_args()
     for name in options.only or ():
         if name not in DRILLS:

@@ -24,7 +24,7 @@ from typing import Any
 
 import steps
 
-from cotenant import segment
+from cotenant import output_files, segment
 from cotenant.launch import driver, native_files
 
 HERE = Path(__file__).resolve().parent
@@ -112,7 +112,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON here")
+    parser.add_argument("-o", "--output", type=output_files.argument, help="write the figures as JSON here")
     parser.add_argument("--class", dest="only", choices=CLASSES, help="measure this one only")
     options = parser.parse_args()
     classes = [options.only] if options.only else CLASSES

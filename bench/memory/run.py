@@ -27,7 +27,7 @@ try:
     from moves import saw
     from report import PROMISE, as_markdown, into_page, promise_broken
 
-    from cotenant import segment
+    from cotenant import output_files, segment
     from cotenant.errors import Problem, narrate
     from cotenant.tenants import memory_knobs, pausing
 except ImportError as missing:
@@ -58,7 +58,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=150, help="of the trainings alone; default 150")
     parser.add_argument("--pauses", type=int, default=5, help="of each by hand; default 5")
     parser.add_argument("--toy", action="store_true", help="on the software GPU")
-    parser.add_argument("--output", type=Path, default=Path("memory.json"), help="default memory.json")
+    parser.add_argument(
+        "--output", type=output_files.argument, default="memory.json", help="default memory.json"
+    )
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the table in this page")
     return parser.parse_args()
 

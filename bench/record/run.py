@@ -25,6 +25,7 @@ from intervals import of_ratios  # noqa: E402
 from pace import MEASURED  # noqa: E402
 from rounds import Window, run_window  # noqa: E402
 
+from cotenant import output_files  # noqa: E402
 from cotenant.errors import Problem, narrate, unknown  # noqa: E402
 from cotenant.traces import Trace, read  # noqa: E402
 from cotenant.traces.writer import part, write  # noqa: E402
@@ -164,7 +165,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each window; default 2")
     parser.add_argument("--rounds", type=int, default=8, help="of overhead; default 8")
     parser.add_argument("--output", type=Path, default=Path("examples/traces"), help="where the traces go")
-    parser.add_argument("--json", type=Path, help="write the overhead's figures here too")
+    parser.add_argument("--json", type=output_files.argument, help="write the overhead's figures here too")
     parser.add_argument("--python", default=shlex.quote(sys.executable), help="the interpreter with PyTorch")
     parser.add_argument("--cotenant", default=shlex.join([sys.executable, "-m", "cotenant"]))
     options = parser.parse_args()

@@ -15,8 +15,9 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
+
+from cotenant import output_files
 
 PARTS = ("idle", "calls")
 
@@ -30,7 +31,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--tenants", type=int, nargs="+", default=[1, 16, 64, 256])
     parser.add_argument("--streams", type=int, default=10_000, help="made and destroyed; default 10000")
     parser.add_argument("--allocations", type=int, default=1_000_000, help="default 1000000")
-    parser.add_argument("-o", "--output", type=Path, help="all figures as JSON")
+    parser.add_argument("-o", "--output", type=output_files.argument, help="all figures as JSON")
     options = parser.parse_args(words)
     figures: dict[str, Any] = {}
     missed = 0

@@ -452,9 +452,9 @@ def test_mistakes_are_told_before_the_program_starts(
     program = ["--", "sh", "-c", "echo started"]
     for arguments, problem in (
         (["-o", there], f"{there} exists"),
-        (["-o", tmp_path / "none" / "job.trace"], "no such file or directory"),
+        (["-o", tmp_path / "none" / "job.trace"], "there is no folder"),
         (["-o", tmp_path], "is a folder"),
-        (["-o", "/proc/job.trace"], "cannot record into"),
+        (["-o", "/proc/job.trace"], "/proc cannot be written"),
         ([], "no file for the trace"),
         (["-o", tmp_path / "new", "--limit", "much"], "no size: 'much'"),
         (["-o", tmp_path / "new", "--seconds", "-1"], "no number of seconds: '-1'"),

@@ -197,6 +197,8 @@ def test_a_mistake_in_a_workload_is_one_line(cotenant: Run, tmp_path: Path, cont
         (("serve-and-train", "--seconds", "1e9"), "1e+09 seconds cannot be simulated"),
         (("serve-and-train", "--plot", "out.txt"), "'out.txt' is no picture"),
         (("serve-and-train", "--trace", "/nosuch/out.json"), "there is no folder /nosuch"),
+        (("serve-and-train", "--seconds", "1e7", "--trace", "/proc/out.json"), "/proc cannot be written"),
+        (("serve-and-train", "--seconds", "1e7", "--plot", "/proc/out.png"), "/proc cannot be written"),
         (("./nosuch.trace",), "nosuch.trace"),
         (("serve-and-train", "tgs"), "cannot share a GPU with the others"),
     ],

@@ -129,3 +129,17 @@ def test_an_unwritable_target_leaves_nothing(cotenant: Run, file: Path, tmp_path
     done = cotenant("trace", "export", file, "-o", tmp_path / "no such folder" / "out")
     assert done.returncode == 2
     assert "there is no folder" in done.stderr
+    for what in ("export", "cut"):
+        done = cotenant("trace", what, file, "-o", "/proc/out")
+        assert (done.returncode, "/proc cannot be written" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["perfetto", "chrome", "csv"])
+def test_a_dash_is_stdout(cotenant: Run, file: Path, tmp_path: Path, form: str) -> None:
+    out = tmp_path / "out"
+    assert cotenant("trace", "export", file, "--format", form, "-o", out).returncode == 0
+    done = cotenant("trace", "export", file, "--format", form, "-o", "-")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", out.read_text())
+    assert not Path("-").exists()
+    done = cotenant("trace", "cut", file, "-o", "-")
+    assert (done.returncode, done.stdout) == (2, "") and not Path("-").exists()

@@ -65,8 +65,10 @@ def command(output: Path, seconds: float, software_gpu: bool) -> None:
         if not _installed(module):
             raise Problem(f"the demo needs {package}, which is not installed", "pip install 'cotenant[demo]'")
 
-    from cotenant.demo.report import doubts, headline, leave, table
+    from cotenant.demo.report import check_place, doubts, headline, leave, table
     from cotenant.demo.rounds import measure
+
+    check_place(output)
 
     with _narration(seconds) as narrate:
         measurement = measure(seconds, True if software_gpu else None, narrate)

@@ -8,12 +8,11 @@ the environment records as well.
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import click
 
-from cotenant import classes, units
+from cotenant import classes, output_files, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem
 from cotenant.launch import environment, execute
@@ -134,17 +133,7 @@ def command(
 
 def make_room(path: Path, force: bool) -> None:
     """The interposer makes the file itself, and only where none is; here we see that it will be able to."""
-    if path.is_dir():
-        raise Problem(f"{path} is a folder", "name a file with -o", USAGE)
-    if path.exists() and not force:
+    if path.exists() and not path.is_dir() and not force:
         raise Problem(f"{path} exists", "name another file, or add --force", USAGE)
-    trial = path.with_name(f".{path.name[:200]}.{os.getpid()}")
-    try:
-        trial.touch(exist_ok=False)
-        trial.unlink()
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        reason = (error.strerror or "it cannot be written").lower()
-        raise Problem(
-            f"cannot record into {path}: {reason}", "name a file in a folder of yours", USAGE
-        ) from None
+    output_files.check(path)
+    path.unlink(missing_ok=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cotenant import output_files
 from cotenant.cli import output_option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.terminal import say
@@ -129,8 +128,7 @@ def command(
             raise Problem(f"'{plot}' is no picture", f"its name ends in {', '.join(pictures.FORMATS)}", USAGE)
         pictures.require_matplotlib()
     for target in filter(None, (plot, trace)):
-        if not target.absolute().parent.is_dir():
-            raise Problem(f"there is no folder {target.parent}", "create it, or choose another", USAGE)
+        output_files.check(target)
     spans = MOST_SPANS // len(wanted) if trace else 0
     recording = Recording(TIMELINE_PLACES if plot else 0, TIMELINE_S, spans)
     study = Study(from_items(workload), gpu, seconds, seed, recording)
@@ -145,7 +143,7 @@ def command(
     else:
         tables.print_table(outcomes)
     if plot is not None:
-        with replaced(plot) as beside:
+        with output_files.replaced(plot) as beside:
             pictures.draw(outcomes, beside)
         narrate(f"{plot} drawn")
     if trace is not None:
@@ -176,35 +174,12 @@ def policy_names(text: str) -> list[str]:
 def write_trace(outcomes: Sequence[Outcome], path: Path) -> None:
     from cotenant.simulator import perfetto
 
-    with replaced(path) as beside, beside.open("w") as file:
+    with output_files.replaced(path) as beside, beside.open("w") as file:
         perfetto.write(outcomes, file)
     left_out = sum(outcome.spans_left_out for outcome in outcomes)
     if left_out:
         kept = MOST_SPANS // len(outcomes)
         narrate(f"{path} has the first {kept} operations of each policy; {left_out} are left out")
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A file to write beside `path`, which takes its place only when all went well."""
-    try:
-        handle, name = tempfile.mkstemp(
-            prefix=f".{path.stem}.", suffix=path.suffix, dir=path.absolute().parent
-        )
-        os.close(handle)
-    except OSError as error:
-        raise Problem(f"{path} cannot be written: {error.strerror}", "choose another place") from None
-    beside = Path(name)
-    try:
-        yield beside
-        mask = os.umask(0)
-        os.umask(mask)
-        beside.chmod(0o666 & ~mask)  # as any other program would have made it
-        beside.replace(path)
-    except OSError as error:
-        raise Problem(f"{path} cannot be written: {error.strerror}", "choose another place") from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager

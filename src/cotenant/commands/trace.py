@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cotenant import output_files
 from cotenant.cli import OneOf, output_option
-from cotenant.errors import FAILED, USAGE, Problem, narrate, unknown
-from cotenant.terminal import console, say
+from cotenant.errors import USAGE, Problem, narrate, unknown
+from cotenant.terminal import Stdout, console, say
 
 if TYPE_CHECKING:
     from cotenant.traces import Trace
 
 FORMATS = ("perfetto", "chrome", "csv")
+STDOUT = Path("-")
 
 
 class Subjects(click.Group):
@@ -100,7 +99,7 @@ def info(file: Path, output: str, top: int) -> None:
     epilog="""\b
 Examples:
   cotenant trace export job.trace --format perfetto -o job.json
-  cotenant trace export job.trace --format csv -o job.csv""",
+  cotenant trace export job.trace --format csv -o - | head""",
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
@@ -116,16 +115,16 @@ Examples:
 @file_option
 @force_option
 def export(file: Path, form: str, output: Path | None, force: bool) -> None:
-    """Convert a trace into a file that other programs read."""
+    """Convert a trace into a file that other programs read; `-o -` writes to stdout."""
     target = new_file(output, force)
     trace = load(file)
     from cotenant.traces.export import FORMATS as WRITERS
 
-    def write(beside: Path) -> None:
-        with beside.open("x", newline="") as out:
-            WRITERS[form](trace, out)
-
-    put(target, write)
+    if target == STDOUT:
+        WRITERS[form](trace, Stdout())
+        return
+    with output_files.replaced(target) as beside, beside.open("x", newline="") as out:
+        WRITERS[form](trace, out)
     narrate(f"{target}: {len(trace.operations)} operations")
 
 
@@ -162,6 +161,8 @@ Examples:
 def cut(file: Path, begin: float, end: float | None, output: Path | None, force: bool) -> None:
     """Write the part of a trace between two moments into a trace of its own: for example a job without its start."""
     target = new_file(output, force)
+    if target == STDOUT:
+        raise Problem("a trace is no text for stdout", "name a file with -o", USAGE)
     trace = load(file)
     from cotenant.traces.writer import part, write
 
@@ -170,37 +171,20 @@ def cut(file: Path, begin: float, end: float | None, output: Path | None, force:
     if not ((trace.operations.time_us >= begin_us) & (trace.operations.time_us < end_us)).any():
         raise Problem(f"nothing of {file} is there", f"it is {trace.seconds:.3f} s long", USAGE)
     kept = part(trace, begin_us, end_us)
-    put(target, lambda beside: write(kept, beside))
+    with output_files.replaced(target) as beside:
+        write(kept, beside)
     narrate(f"{target}: {len(kept.operations)} operations")
 
 
 def new_file(output: Path | None, force: bool) -> Path:
     if output is None:
         raise Problem("no file to write given", "add -o FILE", USAGE)
-    if output.is_dir():
-        raise Problem(f"{output} is a folder", "name a file with -o", USAGE)
-    if output.exists() and not force:
+    if output == STDOUT:
+        return output
+    if output.exists() and not output.is_dir() and not force:
         raise Problem(f"{output} exists", "name another file, or add --force", USAGE)
-    if not output.absolute().parent.is_dir():
-        raise Problem(f"there is no folder {output.parent}", "create it, or choose another", USAGE)
+    output_files.check(output)
     return output
-
-
-def put(target: Path, write: Callable[[Path], None]) -> None:
-    """Written beside, then renamed: whatever goes wrong, no half of a file is left, and none is lost."""
-    beside = target.with_name(f".{target.name[:200]}.{os.getpid()}")
-    try:
-        try:
-            write(beside)
-            beside.replace(target)
-        finally:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-    except OSError as error:
-        reason = (error.strerror or "it cannot be written").lower()
-        raise Problem(
-            f"cannot write {target}: {reason}", "check the free space and the folder's permissions", FAILED
-        ) from None
 
 
 def load(file: Path) -> Trace:

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cotenant import output_files
 from cotenant.demo.figures import PHASES, Measurement
 from cotenant.errors import Problem
 
@@ -106,6 +107,12 @@ def doubts(measurement: Measurement) -> str:
         f"this machine stood still now and then ({times} times, for up to {longest:.0f} ms): its slowest requests "
         "may be no more than that; run it again"
     )
+
+
+def check_place(folder: Path) -> None:
+    """Before anything is measured: the report must have a place to go."""
+    above = (folder.absolute(), *folder.absolute().parents)
+    output_files.check_folder(next(one for one in above if one.exists()))
 
 
 def leave(measurement: Measurement, folder: Path) -> None:

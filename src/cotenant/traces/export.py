@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cotenant.traces.trace import GPU_KINDS, Direction, Kind, Shape, Trace
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 Event = dict[str, Any]
 
@@ -77,7 +80,7 @@ def rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def write_csv(trace: Trace, out: IO[str]) -> None:
+def write_csv(trace: Trace, out: SupportsWrite[str]) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(rows(trace))
@@ -136,7 +139,7 @@ def named(what: str, name: str, process: int, thread: int = 0) -> Event:
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def write_chrome(trace: Trace, out: IO[str]) -> None:
+def write_chrome(trace: Trace, out: SupportsWrite[str]) -> None:
     about = {**trace.facts, "lost": str(trace.lost), "damage": trace.damage}
     out.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": [')
     separator = "\n"
@@ -147,7 +150,7 @@ def write_chrome(trace: Trace, out: IO[str]) -> None:
 
 
 # Perfetto's viewer reads Chrome's form.
-FORMATS: dict[str, Callable[[Trace, IO[str]], None]] = {
+FORMATS: dict[str, Callable[[Trace, SupportsWrite[str]], None]] = {
     "perfetto": write_chrome,
     "chrome": write_chrome,
     "csv": write_csv,
