@@ -1,5 +1,5 @@
 // What this tenant says of itself in its slot, kept in the process: the watcher, which alone changes it, writes it
-// again where somebody has overwritten it.
+// again where it was overwritten.
 #pragma once
 
 #include "wire/segment.h"
