@@ -1,15 +1,15 @@
-// The watcher: the thread that owns a tenant's slot for as long as its process lives. It looks when the streams have
+// The watcher: the thread that owns a tenant's slot for as long as its process lives. It checks when the streams have
 // run empty, whether the gates are as they should be, and whose turn it is:
 //
-//   busy, with others below   every 50 to 200 us: are the streams empty, and have they been for the grace period?
-//   busy, with equals         every 500 us, and while a turn is about to pass every 50 us (turns.h); one that waits for
-//                             its turn sleeps at its gate
+//   busy, with lower classes  every 50 to 200 us: are the streams empty, and have they been for the grace period?
+//   busy, with equals         every 500 us, and while a turn is about to pass every 50 us (turns.h); a tenant that
+//                             waits for its turn sleeps at its gate
 //   busy otherwise            every 2 ms
 //   idle                      a little longer at the fast pace (a burst seldom comes alone), then asleep until the next
-//                             burst, with a look every 500 ms whether somebody asked for a change
+//                             burst, with a look for requests every 500 ms
 //
-// And every 20 ms while busy: reap slots, see who is there, look at our gates again. One that is idle reads nothing
-// of the others: when it goes busy it looks.
+// And every 20 ms while busy it reaps slots, sees which tenants are there, and recomputes its gates. An idle tenant
+// reads nothing of the others: it looks when it becomes busy.
 #pragma once
 
 #include "admission/grace.h"
