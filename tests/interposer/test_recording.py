@@ -466,12 +466,19 @@ def test_mistakes_are_told_before_the_program_starts(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_program_without_a_gpu_leaves_no_file(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:
+def test_a_program_without_work_on_a_gpu_leaves_no_file_and_is_told(
+    cotenant: Run, env: dict[str, str], tmp_path: Path
+) -> None:
     path = tmp_path / "job.trace"
     path.write_text("an old one")
     done = cotenant("record", "-o", path, "--force", "--", "sh", "-c", "echo started; exit 3", env=env)
     assert (done.returncode, done.stdout) == (3, "started\n")
     assert not path.exists()
+    (line,) = done.stderr.splitlines()
+    assert "nothing was recorded" in line and str(path) in line
+    # Who tells is no child of the command's.
+    done = cotenant("record", "-o", path, "--", sys.executable, "-c", "import os; os.wait()", env=env)
+    assert "ChildProcessError" in done.stderr
 
 
 def test_the_trace_says_where_the_time_of_the_bursts_went(

@@ -8,13 +8,16 @@ the environment records as well.
 from __future__ import annotations
 
 import math
+import os
+import select
+import signal
 from pathlib import Path
 
 import click
 
 from cotenant import classes, output_files, units
 from cotenant.cli import OneOf, gpu_option, segment_option
-from cotenant.errors import USAGE, Problem
+from cotenant.errors import USAGE, Problem, narrate
 from cotenant.launch import environment, execute
 
 SMALLEST_LIMIT = 4096
@@ -106,7 +109,7 @@ def command(
 
     COMMAND replaces this process, as under `run`. The trace begins with its first work on a GPU. It is written
     about once a second, so it can be read after a crash too. Each further process of COMMAND that uses a
-    GPU gets a file of its own: FILE.PID.
+    GPU gets a file of its own: FILE.PID. Where no process put work on a GPU, one line on stderr says so.
     """
     usage = "cotenant record -o FILE [options] [--] command..."
     if not words:
@@ -128,7 +131,35 @@ def command(
         after.pop(f"COTENANT_RECORD_{name}", None)
         if value is not None:
             after[f"COTENANT_RECORD_{name}"] = f"{value:.15g}"
+    tell_afterwards_if_nothing_was_recorded(path)
     execute.become(program, words, after)
+
+
+def tell_afterwards_if_nothing_was_recorded(path: Path) -> None:
+    """The command takes this process, so another one looks when it has ended; it is not the command's child."""
+    try:
+        ended = os.pidfd_open(os.getpid())
+    except OSError:
+        return  # an old kernel: nobody tells
+    if child := os.fork():
+        os.close(ended)
+        os.waitpid(child, 0)
+        return
+    if os.fork():
+        os._exit(0)
+    try:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)  # whoever reads the command's output does not wait for us
+        select.select([ended], [], [])
+        if not path.exists():
+            narrate(
+                f"cotenant: nothing was recorded: the command put no work on a GPU, {path} was not written"
+            )
+    finally:
+        os._exit(0)
 
 
 def make_room(path: Path, force: bool) -> None:
