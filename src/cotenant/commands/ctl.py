@@ -180,7 +180,18 @@ def command(
         raise Problem("nothing to change", hint, USAGE)
     wanted = wanted | promises_taken_back(path, pid, wanted)
     change(path, pid, wanted)
-    narrate(f"tenant {pid}: {', '.join(in_words(name, value) for name, value in wanted.items())}")
+    narrate(
+        f"tenant {pid}: {', '.join(in_words(name, value) for name, value in wanted.items())}{stays(path, pid, wanted)}"
+    )
+
+
+def stays(path: Path, pid: int, wanted: Mapping[str, int]) -> str:
+    """Whether a tenant's memory can move is settled when it starts."""
+    becomes_opportunistic = wanted.get("tenant_class") == classes.TenantClass.opportunistic
+    tenant = tenant_of(path, pid) if becomes_opportunistic else None
+    if tenant is None or tenant.where != segment.Where.pinned:
+        return ""
+    return "; its memory stays on the GPU, as it was started without --oversubscribe"
 
 
 def change_policy(path: Path, name: str) -> None:

@@ -24,8 +24,9 @@ def command(pid: int, segment_file: Path | None) -> None:
     """Pause the tenant with process number PID: the work that it has queued on the GPU ends, its memory is evicted to
     the host, and its next launch waits. After `cotenant resume PID` it runs on where it was.
 
-    Its memory must be able to move: that of opportunistic tenants can, that of other tenants only with
-    `cotenant run --oversubscribe`. Memory that cannot move stays on the GPU; `cotenant explain PID` shows how much.
+    Its memory must be able to move, which is settled when it starts: that of tenants started as opportunistic can,
+    that of other tenants only with `cotenant run --oversubscribe`. Memory that cannot move stays on the GPU;
+    `cotenant explain PID` shows how much.
     """
     from cotenant import segment, units
     from cotenant.tenants import pausing

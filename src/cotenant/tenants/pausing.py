@@ -39,8 +39,8 @@ def ask(path: Path, pid: int, pause: bool) -> segment.Tenant:
     tenant = tenant_with(path, pid)
     if tenant.where == Where.pinned:
         raise Problem(
-            f"the memory of {pid} ({tenant.program}) does not move",
-            "start it as an opportunistic job, or with `cotenant run --oversubscribe`",
+            f"{pid} ({tenant.program}) cannot be paused: it was not started so that its memory can move",
+            "start it with `cotenant run --class opportunistic` or `--oversubscribe`; a change of class does not do it",
         )
     try:
         segment.ask(path, pid, {"pause": int(pause)})
