@@ -75,7 +75,7 @@ def printing_calls(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", ["commands", "simulator", "traces", "daemon", "policies", "."])
+@pytest.mark.parametrize("folder", ["commands", "simulator", "traces", "daemon", "policies", "top", "."])
 def test_nothing_else_prints(folder: str) -> None:
     files = [file for file in (package_folder() / folder).glob("*.py") if file.name != "terminal.py"]
     assert files

@@ -1,0 +1,57 @@
+"""`cotenant top`: who is on which GPU and what they do there, live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cotenant.cli import segment_option
+
+
+@click.command(
+    "top",
+    short_help="Watch the GPUs and their tenants.",
+    epilog="""\b
+Examples:
+  cotenant top
+  cotenant top --once
+  cotenant top --interval 5 | cat""",
+)
+@click.option(
+    "--once",
+    is_flag=True,
+    envvar="COTENANT_TOP_ONCE",
+    show_envvar=True,
+    help="Print one frame and stop, as without a terminal.",
+)
+@click.option(
+    "--interval",
+    "interval_seconds",
+    type=click.FloatRange(0.1, 60),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    envvar="COTENANT_TOP_INTERVAL",
+    show_envvar=True,
+    help="From one look to the next: what is shown is what happened in between.",
+)
+@segment_option
+def command(once: bool, interval_seconds: float, segment_file: Path | None) -> None:
+    """Show each GPU with what each class used of it, its clock and power, and its tenants.
+
+    \b
+    GPU%      GPU time charged to it since the last look
+    PROMISE   what it was promised, and whether it was kept of late
+    SHARE     among the tenants of its class that have work: what it got, and what it should get by its weight
+    MEMORY    what it has allocated, and its run's limit
+    HOST      of its memory, what is evicted to the host
+    EVI       how often its memory was evicted
+    ESC       work that reached the GPU without the gate that it should have passed
+    """
+    from cotenant import segment
+    from cotenant.terminal import say
+    from cotenant.top import frame, looking
+
+    path = segment.path_to_read(segment_file)
+    say(frame.frame(looking.twice(path, interval_seconds), frame.width_of_stdout()))
