@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -52,6 +54,19 @@ def command(once: bool, interval_seconds: float, segment_file: Path | None) -> N
     from cotenant import segment
     from cotenant.terminal import say
     from cotenant.top import frame, looking
+    from cotenant.top.model import Model
 
     path = segment.path_to_read(segment_file)
-    say(frame.frame(looking.twice(path, interval_seconds), frame.width_of_stdout()))
+    if once or not is_on_terminal():
+        say(frame.frame(looking.twice(path, interval_seconds), frame.width_of_stdout()))
+        return
+    from cotenant.top.screen import Top
+
+    looking.look(Model(), path)  # what is no segment is an error before there is a screen
+    Top(path, interval_seconds).run()
+
+
+def is_on_terminal() -> bool:
+    """textual reads from stdin and draws on stderr."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(one is not None and one.isatty() for one in streams) and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,156 @@
+"""The live screen: the lines of `frame`, a look after the other, and keys to sort, filter and group them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from cotenant import segment
+from cotenant.errors import Problem
+from cotenant.tenants import wait_reasons
+from cotenant.top import frame, looking
+from cotenant.top.model import SORTS, Model, Picture, Row
+
+Chosen = tuple[object, ...]
+
+
+class Top(App[None]):
+    """Texts come from guests: no widget takes markup from them."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #title { text-style: bold; }
+    #gpus { height: auto; max-height: 50%; }
+    #heading { text-style: reverse; height: 1; }
+    #tenants { height: 1fr; border: none; padding: 0; scrollbar-size-vertical: 1; }
+    #about { height: auto; max-height: 2; color: $text-muted; }
+    #filter { display: none; height: 1; border: none; padding: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),
+        Binding("s", "sort", "sort"),
+        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("escape", "unfilter", show=False),
+        Binding("t", "tree", "tree"),
+    ]
+
+    def __init__(self, path: Path, interval_seconds: float) -> None:
+        super().__init__()
+        self.path = path
+        self.interval_seconds = interval_seconds
+        self.model = Model()
+        self.picture: Picture | None = None
+        self.sort = next(iter(SORTS))
+        self.wanted = ""
+        self.is_tree = False
+        self.lines: list[frame.Line] = []
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title", markup=False)
+        with VerticalScroll(id="gpus", can_focus=False):
+            yield Static(id="gpu-lines", markup=False)
+        yield Static(id="heading", markup=False)
+        yield OptionList(id="tenants", markup=False)
+        yield Static(id="about", markup=False)
+        yield Input(id="filter", placeholder="program, PID, class, state or run")
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#tenants").focus()
+        self.look()
+        self.set_interval(self.interval_seconds, self.look)
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def look(self) -> None:
+        try:
+            self.picture = looking.look(self.model, self.path)
+        except Problem as problem:  # somebody has replaced the segment: it may come back
+            self.query_one("#title", Static).update(f"{problem.message}: {problem.hint}")
+            return
+        self.draw()
+
+    def draw(self) -> None:
+        if self.picture is None:
+            return
+        chosen = self.chosen()
+        width = self.size.width - 1  # the table has a scroll bar
+        self.lines = frame.lines_of(self.picture, self.sort, self.wanted, self.is_tree)
+        heading, *texts = frame.table(self.lines, width)
+        how = f", sorted by {self.sort}" + (f", with '{self.wanted}'" if self.wanted else "")
+        tenants = self.query_one("#tenants", OptionList)
+        with self.batch_update():
+            self.query_one("#title", Static).update((frame.title(self.picture) + how)[: self.size.width])
+            self.query_one("#gpu-lines", Static).update(
+                "\n".join(frame.gpu_lines(self.picture.gpus, self.size.width))
+            )
+            self.query_one("#heading", Static).update(heading)
+            tenants.set_options(Option(text) for text in texts)
+            names = [name_of(line) for line in self.lines]
+            if names:
+                tenants.highlighted = names.index(chosen) if chosen in names else 0
+            self.tell()
+
+    def chosen_line(self) -> frame.Line | None:
+        at = self.query_one("#tenants", OptionList).highlighted
+        return self.lines[at] if at is not None and at < len(self.lines) else None
+
+    def chosen(self) -> Chosen | None:
+        line = self.chosen_line()
+        return name_of(line) if line else None
+
+    def on_option_list_option_highlighted(self) -> None:
+        self.tell()
+
+    def tell(self) -> None:
+        """More about the chosen line, and who delays it."""
+        line = self.chosen_line()
+        about = about_row(self.picture.seen, line.rows[0]) if self.picture and line else "no tenants"
+        self.query_one("#about", Static).update(about)
+
+    def action_sort(self) -> None:
+        names = list(SORTS)
+        self.sort = names[(names.index(self.sort) + 1) % len(names)]
+        self.draw()
+
+    def action_tree(self) -> None:
+        self.is_tree = not self.is_tree
+        self.draw()
+
+    def action_filter(self) -> None:
+        line = self.query_one("#filter", Input)
+        line.display = True
+        line.focus()
+
+    def action_unfilter(self) -> None:
+        line = self.query_one("#filter", Input)
+        line.value = ""
+        self.on_input_submitted()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.wanted = event.value.strip()
+        self.draw()
+
+    def on_input_submitted(self) -> None:
+        self.query_one("#filter").display = False
+        self.query_one("#tenants").focus()
+
+
+def name_of(line: frame.Line) -> Chosen:
+    """The same from look to look."""
+    return tuple(row.key for row in line.rows)
+
+
+def about_row(seen: segment.Snapshot, row: Row) -> str:
+    tenant, use = row.tenant, row.here.use
+    run = f", run {tenant.run_id[:8]}" if row.is_of_a_run else ""
+    head = f"{tenant.pid} ({tenant.program}) of user {tenant.uid}{run}"
+    why = list(wait_reasons.reasons(seen, tenant, use, segment.now_ns()))
+    return f"{head} waits: {'; '.join(why)}" if why and use.busy else head
