@@ -135,7 +135,15 @@ def test_the_default_segment_need_not_be_there_yet(
 
 @pytest.mark.parametrize(
     "words",
-    [["status"], ["top"], ["explain", "1"], ["pause", "1"], ["resume", "1"], ["ctl", "1", "--weight", "2"]],
+    [
+        ["status"],
+        ["top"],
+        ["metrics"],
+        ["explain", "1"],
+        ["pause", "1"],
+        ["resume", "1"],
+        ["ctl", "1", "--weight", "2"],
+    ],
 )
 def test_a_segment_that_was_named_must_be_there(
     cotenant: Run, plain_env: dict[str, str], words: list[str]

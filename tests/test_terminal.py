@@ -75,7 +75,9 @@ def printing_calls(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", ["commands", "simulator", "traces", "daemon", "policies", "top", "."])
+@pytest.mark.parametrize(
+    "folder", ["commands", "simulator", "traces", "daemon", "policies", "top", "metrics", "."]
+)
 def test_nothing_else_prints(folder: str) -> None:
     files = [file for file in (package_folder() / folder).glob("*.py") if file.name != "terminal.py"]
     assert files

@@ -1,7 +1,8 @@
 """Every figure that a command shows of a tenant, of a tenant on one GPU and of a GPU: declared here, once.
 
-`status` prints its tables, JSON and CSV from FIGURES, `explain` its JSON; docs/figures.md is FIGURES as a page (`make
-figures`). A figure is added by a row here. Its name ends in its unit where it has one, and is the same everywhere.
+`status` prints its tables, JSON and CSV from FIGURES, `explain` its JSON, `metrics` its families; docs/figures.md is
+FIGURES as a page (`make figures`). A figure is added by a row here. Its name ends in its unit where it has one, and is
+the same everywhere.
 """
 
 from __future__ import annotations
@@ -35,6 +36,16 @@ class Width(Enum):
     data = "JSON, CSV"
 
 
+class Kind(Enum):
+    """What a figure is to Prometheus (cotenant.metrics)."""
+
+    counter = "counter"  # it only grows while its tenant lives
+    gauge = "gauge"
+    label = "label"  # of every series of what it belongs to
+    text = "text"  # it changes: a gauge that is 1, with the text as a label
+    unserved = "unserved"
+
+
 class OnGpu(NamedTuple):
     tenant: segment.Tenant
     use: segment.Use
@@ -53,6 +64,7 @@ class Figure:
     heading: str = ""  # in a table, where it is not the name
     in_data: bool = True  # False: it only sums up others for a table
     width: Width = Width.data
+    kind: Kind = Kind.gauge
 
     @property
     def is_number(self) -> bool:
@@ -80,13 +92,13 @@ def on_gpu(name: str, unit: str, help: str, read: Read = "", **more: Any) -> Fig
     return Figure(Of.on_gpu, name, unit, help, reader(read or name, lambda here: here.use), **more)
 
 
-def of_gpu(name: str, unit: str, help: str) -> Figure:
-    return Figure(Of.gpu, name, unit, help, lambda state: state[name])
+def of_gpu(name: str, unit: str, help: str, **more: Any) -> Figure:
+    return Figure(Of.gpu, name, unit, help, lambda state: state[name], **more)
 
 
 def counted(name: str, help: str) -> Figure:
     """By the interposer, at each call."""
-    return on_gpu(name, "count", help, lambda here: here.use.figures[name])
+    return on_gpu(name, "count", help, lambda here: here.use.figures[name], kind=Kind.counter)
 
 
 def reader(read: Read, holder: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -161,15 +173,22 @@ NVML_BYTES = (
 FIGURES = (
     *at(
         Width.table,
-        on_gpu("gpu", "number", "The GPU's number in the segment.", number_of_gpu),
-        of_tenant("pid", "number", "The process, as its own PID namespace numbers it."),
-        of_tenant("program", "", "The program's name."),
-        of_tenant("class", "", "`production`, `standard` or `opportunistic`.", class_name),
-        on_gpu("state", "", STATES, state),
-        of_tenant("weight", "ratio", "Its weight among its equals.", thousandths("weight")),
-        of_tenant("promise", "", PROMISE, promise, in_data=False),
-        on_gpu("used_seconds", "seconds", "GPU time charged to it.", "used_ns", heading="used_s"),
-        on_gpu("memory", "bytes", MEMORY, memory, in_data=False),
+        on_gpu("gpu", "number", "The GPU's number in the segment.", number_of_gpu, kind=Kind.label),
+        of_tenant("pid", "number", "The process, as its own PID namespace numbers it.", kind=Kind.label),
+        of_tenant("program", "", "The program's name.", kind=Kind.label),
+        of_tenant("class", "", "`production`, `standard` or `opportunistic`.", class_name, kind=Kind.label),
+        on_gpu("state", "", STATES, state, kind=Kind.text),
+        of_tenant("weight", "number", "Its weight among its equals.", thousandths("weight")),
+        of_tenant("promise", "", PROMISE, promise, in_data=False, kind=Kind.unserved),
+        on_gpu(
+            "used_seconds",
+            "seconds",
+            "GPU time charged to it.",
+            "used_ns",
+            heading="used_s",
+            kind=Kind.counter,
+        ),
+        on_gpu("memory", "bytes", MEMORY, memory, in_data=False, kind=Kind.unserved),
         counted("kernels", "Kernels that it has launched."),
         counted("graphs", "Graphs that it has launched."),
         counted("copies", "Copies that it has launched."),
@@ -180,23 +199,37 @@ FIGURES = (
             "count",
             "Driver functions that the program looked up and that Cotenant does not know.",
             heading="unknown",
+            kind=Kind.counter,
         ),
     ),
     *at(
         Width.wide,
-        on_gpu("uuid", "", "The GPU's UUID."),
-        of_tenant("run_id", "", "Its `cotenant run`: the same for all processes of one."),
-        of_tenant("uid", "number", "Its user."),
+        on_gpu("uuid", "", "The GPU's UUID.", kind=Kind.label),
+        of_tenant("run_id", "", "Its `cotenant run`: the same for all processes of one.", kind=Kind.label),
+        of_tenant("uid", "number", "Its user.", kind=Kind.label),
         of_tenant("time_slice_us", "us", "Its slice of the hardware; 0: not known.", heading="slice_us"),
         on_gpu("in_flight_us", "us", "Work that is queued behind its gates and not known to be done."),
         counted("memory_ops", "Memsets and other operations on memory that it has launched."),
         counted("host_calls", "Host functions that it has put into streams."),
         counted("bursts", "How often it went from having no work to having some."),
-        of_tenant("export_tables", "count", "Tables of private driver functions that the program got."),
-        of_tenant("ungated_graphs", "count", "Long graphs that could not be given gates inside."),
-        of_tenant("checkpoints", "count", "Calls of the driver's checkpointing."),
+        of_tenant(
+            "export_tables",
+            "count",
+            "Tables of private driver functions that the program got.",
+            kind=Kind.counter,
+        ),
+        of_tenant(
+            "ungated_graphs", "count", "Long graphs that could not be given gates inside.", kind=Kind.counter
+        ),
+        of_tenant("checkpoints", "count", "Calls of the driver's checkpointing.", kind=Kind.counter),
         on_gpu("memory_bytes", "bytes", "What it has allocated of the GPU's memory."),
-        of_tenant("memory_limit", "", "The most that its run may allocate of each GPU: `20G`.", memory_limit),
+        of_tenant(
+            "memory_limit",
+            "",
+            "The most that its run may allocate of each GPU: `20G`.",
+            memory_limit,
+            kind=Kind.text,
+        ),
         on_gpu("driver_bytes", "bytes", DRIVER_BYTES),
         on_gpu("movable_bytes", "bytes", "Of `memory_bytes`, what can be evicted."),
         of_tenant("host_bytes", "bytes", "What is evicted to the host now, of all GPUs."),
@@ -207,8 +240,9 @@ FIGURES = (
             "What the memory limit did not allow.",
             "refused",
             heading="refused",
+            kind=Kind.counter,
         ),
-        of_tenant("evictions", "count", "How often its memory was evicted."),
+        of_tenant("evictions", "count", "How often its memory was evicted.", kind=Kind.counter),
     ),
     *at(
         Width.data,
@@ -221,23 +255,45 @@ FIGURES = (
             "",
             "Its memory: `pinned` (it does not move), `resident`, `evicting`, `evicted`, `restoring`.",
             lambda tenant: tenant.where.name,
+            kind=Kind.text,
         ),
         of_tenant("paused", "yes or no", "Whether it was evicted by hand."),
         of_tenant("wanted_bytes", "bytes", "GPU memory that it waits for."),
-        of_tenant("saved_bytes", "bytes", "What evictions have copied to the host, ever."),
-        of_tenant("dropped_bytes", "bytes", "What they did not copy, as the program had no use for it."),
+        of_tenant("saved_bytes", "bytes", "What evictions have copied to the host, ever.", kind=Kind.counter),
+        of_tenant(
+            "dropped_bytes",
+            "bytes",
+            "What they did not copy, as the program had no use for it.",
+            kind=Kind.counter,
+        ),
         of_tenant("host_pinned_bytes", "bytes", "Host memory that it has pinned for them."),
         of_tenant("transfer_seconds", "seconds", "Its last eviction and restore, together.", "transfer_ns"),
-        of_tenant("refusal", "", "Why it was not evicted when it last should have been.", refusal),
+        of_tenant(
+            "refusal", "", "Why it was not evicted when it last should have been.", refusal, kind=Kind.text
+        ),
         on_gpu("has_work", "yes or no", "Whether it has work now.", "busy"),
         on_gpu("gated", "yes or no", "Whether its gate is closed."),
         on_gpu("below_floor", "yes or no", "Whether it has got less than its floor."),
-        on_gpu("busy_seconds", "seconds", "How long it had work, also behind a closed gate.", "busy_ns"),
+        on_gpu(
+            "busy_seconds",
+            "seconds",
+            "How long it had work, also behind a closed gate.",
+            "busy_ns",
+            kind=Kind.counter,
+        ),
         on_gpu("turn_us", "us", "How much it executes in a turn among equals; 0: it has taken none."),
         on_gpu("switch_us", "us", "What a switch to it from an equal costs; 0: none was measured."),
-        on_gpu("timed_bursts", "count", "Bursts whose wait for the GPU was timed.", "waits"),
-        on_gpu("waited_seconds", "seconds", "The waits of these, together.", "waited_ns"),
-        on_gpu("gap_seconds", "seconds", "How long its streams were empty inside bursts.", "gap_ns"),
+        on_gpu(
+            "timed_bursts", "count", "Bursts whose wait for the GPU was timed.", "waits", kind=Kind.counter
+        ),
+        on_gpu("waited_seconds", "seconds", "The waits of these, together.", "waited_ns", kind=Kind.counter),
+        on_gpu(
+            "gap_seconds",
+            "seconds",
+            "How long its streams were empty inside bursts.",
+            "gap_ns",
+            kind=Kind.counter,
+        ),
         on_gpu("operation_us", "us", "GPU time of one operation, lately.", operation_us("operation_ns")),
         on_gpu(
             "operation_alone_us",
@@ -250,9 +306,9 @@ FIGURES = (
         of_gpu("power_w", "W", "What it draws."),
         of_gpu("power_limit_w", "W", "What it may draw."),
         of_gpu("throttled", "yes or no", "Whether something keeps its clock down."),
-        of_gpu("slowed_by", "", "What does: a list, as `power limit`."),
-        of_gpu("seconds_ago", "seconds", "When the daemon asked."),
-        of_gpu("in_words", "", "All that in a sentence, or why it is not known."),
+        of_gpu("slowed_by", "", "What does: a list, as `power limit`.", kind=Kind.text),
+        of_gpu("seconds_ago", "seconds", "When the daemon asked.", kind=Kind.unserved),
+        of_gpu("in_words", "", "All that in a sentence, or why it is not known.", kind=Kind.unserved),
     ),
 )
 

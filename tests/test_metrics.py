@@ -1,0 +1,445 @@
+"""`cotenant metrics`: every figure as Prometheus has it, of the tenants that are there at a scrape and of no other."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cotenant import segment
+from cotenant.daemon import lock, report
+from cotenant.daemon.clocks import Reading
+from cotenant.figures import FIGURES, Kind
+from cotenant.policies.interface import GpuState
+from tests.compiling import TREE
+from tests.segments import UUID, UUID_TEXT, Written
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from cotenant.metrics import containers, page
+from cotenant.metrics.families import SERVED, family_name, series_name
+
+DASHBOARD = TREE / "deploy" / "grafana" / "cotenant.json"
+ALERTS = TREE / "deploy" / "prometheus" / "alerts.yml"
+COTENANT = [sys.executable, "-m", "cotenant"]
+POD_UID = "11112222-3333-4444-5555-666677778888"
+CONTAINER_ID = "0123456789abcdef" * 4
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus"
+)
+
+Series = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def series_in(exposition: str) -> Series:
+    found: Series = {}
+    for family in text_string_to_metric_families(exposition):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def families_in(exposition: str) -> dict[str, str]:
+    """Name and kind, of families without series too."""
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", exposition, re.MULTILINE))
+
+
+def scene() -> Written:
+    written = Written()
+    written.gpu(0, UUID)
+    serve = written.tenant(0, pid=100, name=b"serve.py", tenant_class=0)
+    serve.uid = 0
+    here = serve.gpus[0]
+    here.busy, here.used_ns, here.in_flight_us = 1, 2_500_000_000, 1500
+    here.figures.kernels, here.figures.escaped = 5, 3
+    serve.slowdown, serve.memory_limit = 50, 20 << 30
+    train = written.tenant(1, pid=200, name=b"train.py", tenant_class=2)
+    train.gpus[0].figures.kernels = 7
+    return written
+
+
+@pytest.fixture
+def path(plain_env: dict[str, str]) -> Path:
+    return scene().to(Path(plain_env["COTENANT_SEGMENT"]))
+
+
+def test_a_figure_is_served_in_base_units_with_the_labels_people_know(
+    cotenant: Run, plain_env: dict[str, str], path: Path
+) -> None:
+    done = cotenant("metrics", env=plain_env)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = series_in(done.stdout)
+    (labels, used), _ = found["cotenant_tenant_used_seconds_total"]
+    of_tenant = {
+        "Hostname": socket.gethostname(),
+        "job": "serve.py",
+        "user": "root",
+        "class": "production",
+        "pid": "100",
+        "run_id": "0" * 32,
+    }
+    assert labels == of_tenant | {"gpu": "0", "UUID": UUID_TEXT}
+    assert used == 2.5
+    assert found["cotenant_tenant_in_flight_seconds"][0][1] == pytest.approx(0.0015)
+    assert found["cotenant_tenant_slowdown_ratio"] == [(of_tenant, 0.05)]
+    assert found["cotenant_tenant_has_work"][0][1] == 1
+    assert found["cotenant_tenant_memory_limit"] == [(of_tenant | {"memory_limit": "20G"}, 1)]
+    assert [labels["state"] for labels, _ in found["cotenant_tenant_state"]] == ["busy", "idle"]
+    assert [value for _, value in found["cotenant_tenant_kernels_total"]] == [5, 7]
+
+
+def test_every_figure_is_a_family_a_label_or_left_out_on_purpose(
+    cotenant: Run, plain_env: dict[str, str], path: Path
+) -> None:
+    families = families_in(cotenant("metrics", env=plain_env).stdout)
+    assert families == {
+        series_name(one): "counter" if one.kind is Kind.counter else "gauge" for one in SERVED
+    }
+    assert len({family_name(one) for one in SERVED}) == len(SERVED)
+    assert {one.name for one in FIGURES if one.kind is Kind.unserved} == {
+        "promise",
+        "memory",
+        "seconds_ago",
+        "in_words",
+    }
+
+
+@pytest.mark.parametrize("figure", SERVED, ids=series_name)
+def test_names_follow_prometheus_conventions(figure: Any) -> None:
+    name = series_name(figure)
+    assert re.fullmatch(r"cotenant_(tenant|gpu)_[a-z_]+", name)
+    assert not re.search(r"_(us|ms|ns|mhz|w|percent)(_|$)", name)
+    assert name.endswith("_total") == (figure.kind is Kind.counter)
+    if figure.unit == "":
+        assert figure.kind is Kind.text
+
+
+@needs_promtool
+def test_promtool_finds_nothing_to_say(cotenant: Run, plain_env: dict[str, str], path: Path) -> None:
+    text = cotenant("metrics", env=plain_env).stdout
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_tenants_that_claim_one_process_are_one_series(cotenant: Run, plain_env: dict[str, str]) -> None:
+    written = scene()
+    written.slots[2] = written.slots[0]
+    written.to(Path(plain_env["COTENANT_SEGMENT"]))
+    found = series_in(cotenant("metrics", env=plain_env).stdout)
+    assert len(found["cotenant_tenant_kernels_total"]) == 2
+
+
+def test_a_gpu_has_what_the_daemon_saw_of_late(cotenant: Run, plain_env: dict[str, str], path: Path) -> None:
+    held = lock.acquire(path)
+    assert held is not None
+    try:
+        for seconds_ago, is_shown in ((0, True), (60, False)):
+            at_us = segment.now_ns() / 1000 - seconds_ago * 1e6
+            state = GpuState(at_us, 1455.0, 1980.0, 698.0, 700.0, ("power limit", "temperature"))
+            report.Report(path).show("guard", "", {}, {0: Reading(state)})
+            found = series_in(cotenant("metrics", env=plain_env).stdout)
+            if not is_shown:
+                assert not [name for name in found if name.startswith("cotenant_gpu_")]
+                continue
+            of_gpu = {"Hostname": socket.gethostname(), "gpu": "0", "UUID": UUID_TEXT}
+            assert found["cotenant_gpu_clock_hertz"] == [(of_gpu, 1.455e9)]
+            assert found["cotenant_gpu_power_watts"] == [(of_gpu, 698.0)]
+            assert found["cotenant_gpu_throttled"] == [(of_gpu, 1.0)]
+            reasons = [labels["slowed_by"] for labels, _ in found["cotenant_gpu_slowed_by"]]
+            assert reasons == ["power limit", "temperature"]
+    finally:
+        os.close(held)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "environ", "labels"),
+    [
+        ("0::/user.slice/user-1000.slice/session-1.scope\n", "HOSTNAME=here", {}),
+        (f"0::/system.slice/docker-{CONTAINER_ID}.scope\n", "", {"container": CONTAINER_ID[:12]}),
+        (f"12:cpu:/docker/{CONTAINER_ID}\n0::/\n", "HOSTNAME=here", {"container": CONTAINER_ID[:12]}),
+        (
+            f"0::/kubepods.slice/kubepods-burstable-pod{POD_UID.replace('-', '_')}.slice"
+            f"/cri-containerd-{CONTAINER_ID}.scope\n",
+            "",
+            {"pod": POD_UID, "container": CONTAINER_ID[:12]},
+        ),
+        (
+            f"0::/kubepods/burstable/pod{POD_UID}/{CONTAINER_ID}\n",
+            "KUBERNETES_SERVICE_HOST=10.0.0.1\0HOSTNAME=serve-0\0POD_NAMESPACE=ml\0",
+            {"pod": "serve-0", "namespace": "ml", "container": CONTAINER_ID[:12]},
+        ),
+        (
+            "0::/\n",
+            "POD_NAME=a\x1b[31m\0POD_NAMESPACE=ml\0CONTAINER_NAME=main\0nonsense",
+            {"pod": "a?[31m", "namespace": "ml", "container": "main"},
+        ),
+    ],
+)
+def test_a_process_is_labelled_with_its_pod_and_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, environ: str, labels: dict[str, str]
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(cgroup)
+    (tmp_path / "7" / "environ").write_text(environ)
+    monkeypatch.setattr(containers, "PROC", tmp_path)
+    assert containers.of_process(7) == labels
+    assert containers.of_process(8) == {}
+
+
+def test_only_the_process_that_the_tenant_is_is_asked_for_its_pod(
+    plain_env: dict[str, str], cotenant: Run
+) -> None:
+    """Its number may be another process's here: that one's environment is not its own."""
+    env = plain_env | {"POD_NAME": "serve-0"}
+    with subprocess.Popen(["sleep", "60"], env=env) as child:
+        try:
+            stat = Path(f"/proc/{child.pid}/stat").read_text()
+            for started, pods in ((int(stat.rpartition(")")[2].split()[19]), ["serve-0"]), (1, [None])):
+                written = Written()
+                slot = written.tenant(0, pid=child.pid)
+                slot.uid, slot.started = os.getuid(), started
+                written.to(Path(plain_env["COTENANT_SEGMENT"]))
+                found = series_in(cotenant("metrics", env=plain_env).stdout)
+                assert [labels.get("pod") for labels, _ in found["cotenant_tenant_weight"]] == pods
+        finally:
+            child.kill()
+
+
+@contextmanager
+def serving(env: dict[str, str]) -> Iterator[int]:
+    """The port that it serves at."""
+    command = [*COTENANT, "metrics", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stderr is not None
+            said = child.stderr.readline()
+            match = re.fullmatch(r"serving http://127\.0\.0\.1:(\d+)/metrics\n", said)
+            assert match, said
+            yield int(match.group(1))
+        finally:
+            child.terminate()
+
+
+def get(port: int, path: str = "/metrics") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_series_vanish_with_their_tenant_and_a_bad_segment_is_said(
+    plain_env: dict[str, str], path: Path
+) -> None:
+    def pids(text: str) -> set[str]:
+        return {
+            labels["pid"] for several in series_in(text).values() for labels, _ in several if "pid" in labels
+        }
+
+    with serving(plain_env) as port:
+        status, text = get(port)
+        assert (status, pids(text)) == (200, {"100", "200"})
+        assert get(port, "/")[0] == 404
+        written = scene()
+        del written.slots[1]
+        written.to(path)
+        assert pids(get(port)[1]) == {"100"}
+        path.write_bytes(b"somebody's file")
+        status, text = get(port)
+        assert status == 503 and "is not a Cotenant segment" in text
+        path.unlink()
+        status, text = get(port)
+        assert (status, series_in(text)) == (200, {})
+        scene().to(path)
+        assert pids(get(port)[1]) == {"100", "200"}
+
+
+@pytest.mark.parametrize(
+    ("listen", "error", "hint"),
+    [
+        ("0.0.0.0:0", "0.0.0.0 is not a loopback address", "--public"),
+        ("[::]:0", ":: is not a loopback address", "--public"),
+        ("127.0.0.1:http", "'127.0.0.1:http' is no address", "127.0.0.1:9835"),
+        ("127.0.0.1:65536", "'127.0.0.1:65536' is no address", "127.0.0.1:9835"),
+        ("no.such.name.invalid:1", "no address is known for 'no.such.name.invalid'", "127.0.0.1:9835"),
+    ],
+)
+def test_a_bad_address_is_refused(
+    cotenant: Run, plain_env: dict[str, str], path: Path, listen: str, error: str, hint: str
+) -> None:
+    done = cotenant("metrics", "--listen", listen, env=plain_env)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"error: {error}") and second.startswith("hint: ") and hint in second
+
+
+def test_a_port_that_is_taken_is_refused(cotenant: Run, plain_env: dict[str, str], path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = cotenant("metrics", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", env=plain_env)
+    assert (done.returncode, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert "Address already in use" in error and "another port" in hint
+
+
+def test_without_prometheus_client_the_remedy_is_said(
+    cotenant: Run, plain_env: dict[str, str], path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prometheus_client.py").write_text("raise ImportError")
+    hidden = plain_env | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{plain_env['PYTHONPATH']}"}
+    done = cotenant("metrics", env=hidden)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[1] == "hint: pip install 'cotenant[metrics]'"
+
+
+def test_the_page_has_what_is_declared() -> None:
+    text = (TREE / "docs" / "metrics.md").read_text()
+    assert text.endswith(page.table()), "run 'make figures'"
+
+
+@pytest.mark.parametrize("file", [DASHBOARD, ALERTS], ids=lambda file: file.name)
+def test_metrics_that_dashboard_and_alerts_name_are_served(
+    cotenant: Run, plain_env: dict[str, str], path: Path, file: Path
+) -> None:
+    named = set(re.findall(r"\bcotenant_[a-z_]+", file.read_text()))
+    assert len(named) > 5
+    assert named - families_in(cotenant("metrics", env=plain_env).stdout).keys() == set()
+
+
+def test_the_dashboard_is_one() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(target["expr"] for panel in panels for target in panel["targets"])
+
+
+RULES_TEST = """
+rule_files: [{alerts}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {{series: 'cotenant_tenant_slowdown_ratio{{pid="1",run_id="a"}}', values: '0.05x30'}}
+      - {{series: 'cotenant_tenant_busy_seconds_total{{pid="1",run_id="a",gpu="0"}}', values: '0+10x30'}}
+      - {{series: 'cotenant_tenant_bursts_total{{pid="1",run_id="a",gpu="0"}}', values: '0+100x30'}}
+      - {{series: 'cotenant_tenant_timed_bursts_total{{pid="1",run_id="a",gpu="0"}}', values: '0+10x30'}}
+      - {{series: 'cotenant_tenant_waited_seconds_total{{pid="1",run_id="a",gpu="0"}}', values: '0+{waited}x30'}}
+      - {{series: 'cotenant_tenant_below_floor{{pid="2",gpu="0"}}', values: '{below}x30'}}
+      - {{series: 'cotenant_tenant_has_work{{pid="2",gpu="0"}}', values: '1x30'}}
+      - {{series: 'cotenant_tenant_escaped_total{{pid="3",gpu="0"}}', values: '{escaped}'}}
+      - {{series: 'cotenant_tenant_evictions_total{{pid="4"}}', values: '0+{evictions}x30'}}
+      - {{series: 'cotenant_tenant_transfer_seconds{{pid="4"}}', values: '10x30'}}
+    alert_rule_test:
+"""
+FIRING = """\
+      - eval_time: 25m
+        alertname: {name}
+        exp_alerts: [{{exp_labels: {{severity: {severity}, {labels}}}}}]
+"""
+QUIET = "      - {{eval_time: 25m, alertname: {name}, exp_alerts: []}}\n"
+ALERT_NAMES = {
+    "CotenantSlowdownPromiseBroken": ("critical", 'pid: "1", run_id: a, gpu: "0"'),
+    "CotenantFloorPromiseBroken": ("critical", 'pid: "2", gpu: "0"'),
+    "CotenantWorkEscapes": ("warning", 'pid: "3", gpu: "0"'),
+    "CotenantEvictionStorm": ("warning", 'pid: "4"'),
+}
+
+
+@needs_promtool
+@pytest.mark.parametrize("is_bad", [True, False], ids=["bad", "good"])
+def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path, is_bad: bool) -> None:
+    """A burst of 0.1 s that waited 10 ms is 11 % slower than promised 5 %; one that waited 1 ms is not."""
+    rules = tmp_path / "alerts.yml"
+    text = ALERTS.read_text()
+    # What the annotations say is for people: the test is about when.
+    rules.write_text(re.sub(r"^ +annotations:\n( {10}.*\n)+", "", text, flags=re.MULTILINE))
+    how = {
+        "waited": "0.1" if is_bad else "0.01",
+        "below": "1" if is_bad else "0",
+        "escaped": "0x20 3x10" if is_bad else "0x30",
+        "evictions": "5" if is_bad else "0",
+    }
+    test = RULES_TEST.format(alerts=rules, **how)
+    for name, (severity, labels) in ALERT_NAMES.items():
+        test += (FIRING if is_bad else QUIET).format(name=name, severity=severity, labels=labels)
+    (tmp_path / "test.yml").write_text(test)
+    for arguments in (["check", "rules", str(ALERTS)], ["test", "rules", str(tmp_path / "test.yml")]):
+        done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+CONFIGURATION = """
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [{alerts}]
+scrape_configs:
+  - job_name: cotenant
+    honor_labels: true
+    static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="prometheus is not installed: apt-get install prometheus"
+)
+def test_a_real_prometheus_scrapes_it(plain_env: dict[str, str], path: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        own = free.getsockname()[1]
+
+    def ask(query: str) -> list[dict[str, Any]]:
+        url = f"http://127.0.0.1:{own}/api/v1/query?query={urllib.parse.quote(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+                return found
+        except OSError:
+            return []  # it is still starting
+
+    with serving(plain_env) as port:
+        configuration = tmp_path / "prometheus.yml"
+        configuration.write_text(CONFIGURATION.format(alerts=ALERTS, port=port))
+        command = [
+            "prometheus",
+            f"--config.file={configuration}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{own}",
+        ]
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=(tmp_path / "prometheus.log").open("w")
+        ) as child:
+            try:
+                wait_for(lambda: bool(ask('cotenant_tenant_kernels_total{job="train.py"}')), seconds=60)
+                (kernels,) = ask('cotenant_tenant_kernels_total{job="train.py"}')
+                assert kernels["value"][1] == "7" and kernels["metric"]["UUID"] == UUID_TEXT
+                assert [one["value"][1] for one in ask('up{job="cotenant"}')] == ["1"]
+                wait_for(
+                    lambda: bool(ask('ALERTS{alertname="CotenantWorkEscapes",job="serve.py"}')), seconds=60
+                )
+                written = scene()
+                del written.slots[1]
+                written.to(path)
+                wait_for(lambda: not ask('cotenant_tenant_kernels_total{job="train.py"}'), seconds=60)
+                assert ask('cotenant_tenant_kernels_total{job="serve.py"}')
+            finally:
+                child.terminate()
