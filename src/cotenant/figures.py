@@ -226,7 +226,7 @@ FIGURES = (
         of_tenant(
             "memory_limit",
             "",
-            "The most that its run may allocate of each GPU: `20G`.",
+            "The most that it may allocate of each GPU: `20G`; of its run's limit and its user's the smaller.",
             memory_limit,
             kind=Kind.text,
         ),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import segment
+from cotenant import segment, units
 from tests.compiling import compile_program
 
 # The claims of other files, here with `softgpu_env` below.
@@ -174,6 +174,48 @@ def test_a_users_jobs_share_the_memory_limit_that_the_administrator_set(
     assert order(other, "160") == "got it"
 
 
+TELLS = """
+import sys
+from soft import Gpu, check, driver
+check(driver.cuInit(0)); early = check(driver.cuDeviceTotalMem(0)) >> 20
+gpu = Gpu(); check(driver.cuMemAlloc(10 << 20))
+print('ready', flush=True)
+for line in sys.stdin:
+    free, total = check(driver.cuMemGetInfo())
+    print(early, check(driver.cuDeviceTotalMem(0)) >> 20, total >> 20, free >> 20, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit_of_run", "limit_of_user", "total"),
+    [("250M", "300M", 250), ("900M", "300M", 300), ("50%", "40%", 409)],
+)
+def test_of_two_limits_everybody_tells_the_smaller_one(
+    tenant: Start,
+    tenants_now: TenantsNow,
+    folder: Path,
+    cotenant: Run,
+    limit_of_run: str,
+    limit_of_user: str,
+    total: int,
+) -> None:
+    """Also where the other one leaves less: another job of the user's has taken memory."""
+    assert cotenant("segment", "rights", folder, "--limit", f"{os.geteuid()}={limit_of_user}").returncode == 0
+    one = ready(tenant("standard", [sys.executable, "-u", "-c", TELLS], COTENANT_MEMORY=limit_of_run))
+    before = order(one, "?").split()
+    other = ready(tenant("standard", [sys.executable, "-u", "-c", ALLOCATES]))
+    assert order(other, "100") == "got it"
+    after = order(one, "?").split()
+    assert before[:3] == after[:3] == [str(total)] * 3
+    assert int(after[3]) < int(before[3])
+    smaller = limit_of_run if limit_of_run == "250M" else limit_of_user
+    assert one.process and other.process
+    assert {seen.pid: seen.memory_limit for seen in tenants_now()} == {
+        one.process.pid: units.encoded_limit(smaller),
+        other.process.pid: units.encoded_limit(limit_of_user),
+    }
+
+
 def test_a_gpu_that_the_administrator_did_not_enter_is_passed_through(
     softgpu_env: dict[str, str], tenant: Start, folder: Path
 ) -> None:
@@ -193,8 +235,8 @@ def test_a_gpu_that_the_administrator_did_not_enter_is_passed_through(
 IN_ANOTHER_PLACE = """
 set -e
 mount -t tmpfs none /dev/shm
-"$1" -m cotenant segment create > /dev/null 2>&1
 unset COTENANT_SEGMENT
+"$1" -m cotenant segment create > /dev/null 2>&1
 exec "$@"
 """
 LAUNCHES_WITHOUT_THE_VARIABLE = """

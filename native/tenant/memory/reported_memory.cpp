@@ -39,25 +39,32 @@ struct Allowance {
     uint64_t left() const { return limit - std::min(limit, used); }
 };
 
+// Of two limits: the smaller one, and what both of them leave. `used` of a user includes the run's.
+Allowance both(const Allowance& run, const Allowance& user) {
+    uint64_t limit = std::min(run.limit, user.limit);
+    return {limit, std::max(run.used, limit - std::min(run.left(), user.left()))};
+}
+
+Allowance allowance(wire::Segment& segment, const wire::Slot& slot, const uint8_t uuid[16], uint64_t total) {
+    int gpu = known_gpu(segment, uuid);
+    return both({memory_limit(slot, total), gpu < 0 ? 0 : memory_used(segment, slot, gpu, total)},
+                {users_memory_limit(segment, total), gpu < 0 ? 0 : memory_used_by_user(segment, gpu, total)});
+}
+
 Allowance allowance(const uint8_t uuid[16], uint64_t total) {
     if (Membership* membership = Membership::current_if_joined()) {
-        wire::Slot& slot = membership->slot();
-        if (!has_memory_limit(membership->segment(), slot)) return {};
+        if (!has_memory_limit(membership->segment(), membership->slot())) return {};
         settle_pools(*membership);
-        int gpu = known_gpu(membership->segment(), uuid);
-        Allowance run{memory_limit(slot, total), gpu < 0 ? 0 : memory_used(membership->segment(), slot, gpu, total)};
-        Allowance user{users_memory_limit(membership->segment(), total),
-                       gpu < 0 ? 0 : memory_used_by_user(membership->segment(), gpu, total)};
-        return run.left() <= user.left() ? run : user;
+        return allowance(membership->segment(), membership->slot(), uuid, total);
     }
-    uint64_t said = parse_memory_limit(getenv("COTENANT_MEMORY"));
+    Allowance run{limit_in_bytes(parse_memory_limit(getenv("COTENANT_MEMORY")), total), 0};
     wire::Segment* segment = segment_of_others();
+    if (!segment) return run;
     uint8_t run_id[16] = {};
     run_id_from_environment(run_id);
-    wire::Slot* process = segment ? process_of(*segment, run_id, nullptr) : nullptr;
-    if (!process) return {limit_in_bytes(said, total), 0};
+    if (wire::Slot* process = process_of(*segment, run_id, nullptr)) return allowance(*segment, *process, uuid, total);
     int gpu = known_gpu(*segment, uuid);
-    return {memory_limit(*process, total), gpu < 0 ? 0 : memory_used(*segment, run_id, gpu, total)};
+    return both(run, {users_memory_limit(*segment, total), gpu < 0 ? 0 : memory_used_by_user(*segment, gpu, total)});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotenant.segment.grants import Grant, best_class, write_grants
+from cotenant.segment.grants import Grant, best_class, smaller_limit, write_grants
 from cotenant.segment.interface import Segment
 from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.library import make_shared_header
@@ -248,6 +248,7 @@ def slot_in(descriptor: int, path: Path, header: Header) -> SlotFile | None:
     slot = Slot.from_buffer_copy(page)
     slot.uid = about.st_uid
     slot.tenant_class = max(slot.tenant_class, best_class(header, about.st_uid, about.st_gid))
+    slot.memory_limit = smaller_limit(slot.memory_limit, header, about.st_uid, about.st_gid)
     return SlotFile(int(path.name), path, about.st_uid, about.st_gid, slot)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cotenant.segment.library import seal
 from cotenant.segment.wire import Header, SubjectKind
+from cotenant.units import SHARE_OF_GPU
 
 
 @dataclass(frozen=True, order=True)
@@ -64,12 +65,26 @@ def merged(
 
 
 def best_class(header: Header, uid: int, gid: int) -> int:
-    """What is granted most particularly; as wire::best_class."""
+    """As wire::best_class."""
+    return granted_to(header, uid, gid, lambda grant: grant.best_class) or 0
+
+
+def smaller_limit(limit: int, header: Header, uid: int, gid: int) -> int:
+    """Of a run's own memory limit and the one that the administrator has set for its user. Where one is a size and the
+    other a share of a GPU that is not at hand, the run's own."""
+    imposed = granted_to(header, uid, gid, lambda grant: grant.memory_limit or None) or 0
+    if not (limit and imposed):
+        return limit or imposed
+    return min(limit, imposed) if (limit ^ imposed) & SHARE_OF_GPU == 0 else limit
+
+
+def granted_to(header: Header, uid: int, gid: int, value_of: Callable[[Grant], int | None]) -> int | None:
+    """What is granted most particularly: to the user, to the group, to everybody."""
     subjects = (Subject(SubjectKind.user, uid), Subject(SubjectKind.group, gid))
     fitting = [
         grant
         for grant in grants_in(header)
-        if grant.subject in subjects or grant.subject.kind is SubjectKind.everybody
+        if (grant.subject in subjects or grant.subject.kind is SubjectKind.everybody)
+        and value_of(grant) is not None
     ]
-    said = [grant for grant in fitting if grant.best_class is not None]
-    return min(said, key=lambda grant: grant.subject.kind).best_class or 0 if said else 0
+    return value_of(min(fitting, key=lambda grant: grant.subject.kind)) if fitting else None
