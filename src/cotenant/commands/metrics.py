@@ -20,7 +20,7 @@ Examples:
   cotenant metrics
   cotenant metrics --listen 127.0.0.1:9835
   cotenant metrics --listen 0.0.0.0:9835 --public
-  cotenant metrics > /var/lib/prometheus/node-exporter/cotenant.prom""",
+  cotenant metrics | sponge /var/lib/prometheus/node-exporter/cotenant.prom""",
 )
 @click.option(
     "--listen",

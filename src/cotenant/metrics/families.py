@@ -25,6 +25,7 @@ ENDINGS = ("_seconds", "_us", "_bytes", "_mhz", "_w")
 PREFIXES = {Of.tenant: "cotenant_tenant_", Of.on_gpu: "cotenant_tenant_", Of.gpu: "cotenant_gpu_"}
 LABELS = {"uuid": "UUID", "program": "job", "uid": "user"}  # as DCGM and Prometheus' users call them
 LONGEST_LABEL = 200
+DIGITS = 9  # a nanosecond; 100 us are 0.0001 s and not 0.00009999999999999999
 
 Labels = Mapping[str, str]
 
@@ -66,7 +67,7 @@ class Families:
                 for text in (value,) if isinstance(value, str) else value:
                     self.add_series(figure, 1.0, {**labels, label_name(figure): text})
             else:
-                self.add_series(figure, value * UNITS.get(figure.unit, ("", 1.0))[1], labels)
+                self.add_series(figure, round(value * UNITS.get(figure.unit, ("", 1.0))[1], DIGITS), labels)
 
     def add_series(self, figure: Figure, value: float, labels: Labels) -> None:
         """Of two tenants that claim one process the first counts: Prometheus refuses a series that is there twice."""
