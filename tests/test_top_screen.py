@@ -37,9 +37,9 @@ def tenants(app: Top) -> list[str]:
     return [str(option.prompt) for option in app.query_one("#tenants").options]  # type: ignore[attr-defined]
 
 
-def on_screen(path: Path, do: Doing, size: tuple[int, int] = SIZE) -> None:
+def on_screen(path: Path, do: Doing, size: tuple[int, int] = SIZE, readonly: bool = False) -> None:
     async def run() -> None:
-        app = Top(path, SELDOM)
+        app = Top(path, SELDOM, readonly)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await do(pilot, app)

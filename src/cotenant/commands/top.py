@@ -17,6 +17,7 @@ from cotenant.cli import segment_option
     epilog="""\b
 Examples:
   cotenant top
+  cotenant top --readonly
   cotenant top --once
   cotenant top --interval 5 | cat""",
 )
@@ -26,6 +27,13 @@ Examples:
     envvar="COTENANT_TOP_ONCE",
     show_envvar=True,
     help="Print one frame and stop, as without a terminal.",
+)
+@click.option(
+    "--readonly",
+    is_flag=True,
+    envvar="COTENANT_TOP_READONLY",
+    show_envvar=True,
+    help="Leave out the keys that change, pause, resume or kill tenants.",
 )
 @click.option(
     "--interval",
@@ -39,8 +47,9 @@ Examples:
     help="From one look to the next: what is shown is what happened in between.",
 )
 @segment_option
-def command(once: bool, interval_seconds: float, segment_file: Path | None) -> None:
-    """Show each GPU with what each class used of it, its clock and power, and its tenants.
+def command(once: bool, readonly: bool, interval_seconds: float, segment_file: Path | None) -> None:
+    """Show each GPU with what each class used of it, its clock and power, and its tenants. In a terminal it goes
+    on until q, and its keys sort, filter and steer the tenants.
 
     \b
     GPU%      GPU time charged to it since the last look
@@ -63,7 +72,7 @@ def command(once: bool, interval_seconds: float, segment_file: Path | None) -> N
     from cotenant.top.screen import Top
 
     looking.look(Model(), path)  # what is no segment is an error before there is a screen
-    Top(path, interval_seconds).run()
+    Top(path, interval_seconds, readonly).run()
 
 
 def is_on_terminal() -> bool:

@@ -4,4 +4,5 @@ looking     reads the segment, and what its daemon saw
 model       two snapshots in, rows and histories out
 frame       these as lines of text, for the screen and for a pipe
 screen      the screen, in a terminal
+actions     what its keys do to tenants
 """

@@ -1,23 +1,53 @@
-"""The live screen: the lines of `frame`, a look after the other, and keys to sort, filter and group them."""
+"""The live screen: the lines of `frame`, a look after the other, and keys to sort, filter and group them and to steer
+tenants. A key acts on the tenant of the chosen line; where the line is a run, on all tenants of the run.
+"""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.events import Key
+from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from cotenant import segment
+from cotenant import classes, segment
 from cotenant.errors import Problem
 from cotenant.tenants import wait_reasons
-from cotenant.top import frame, looking
+from cotenant.top import actions, frame, looking
 from cotenant.top.model import SORTS, Model, Picture, Row
 
 Chosen = tuple[object, ...]
+Act = Callable[[segment.Tenant], Awaitable[str]]
+
+STEERING = ("change_class", "pause", "resume", "end")
+
+
+class Ask(ModalScreen[str]):
+    """A question with a key for each answer. Every other key is no answer: the empty text."""
+
+    CSS = """
+    Ask { align: center middle; }
+    Ask Static { width: auto; max-width: 90%; height: auto; padding: 1 2; border: round $warning; }
+    """
+
+    def __init__(self, question: str, answers: Mapping[str, str]) -> None:
+        super().__init__()
+        self.answers = answers
+        self.text = "\n".join([question, "", *(f"{key}  {what}" for key, what in answers.items())])
+
+    def compose(self) -> ComposeResult:
+        yield Static(f"{self.text}\nany other key: nothing", markup=False)
+
+    def on_key(self, event: Key) -> None:
+        event.stop()
+        self.dismiss(event.key if event.key in self.answers else "")
 
 
 class Top(App[None]):
@@ -30,6 +60,7 @@ class Top(App[None]):
     #heading { text-style: reverse; height: 1; }
     #tenants { height: 1fr; border: none; padding: 0; scrollbar-size-vertical: 1; }
     #about { height: auto; max-height: 2; color: $text-muted; }
+    #answer { display: none; height: auto; max-height: 3; text-style: bold; }
     #filter { display: none; height: 1; border: none; padding: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -38,10 +69,15 @@ class Top(App[None]):
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("escape", "unfilter", show=False),
         Binding("t", "tree", "tree"),
+        Binding("c", "change_class", "class"),
+        Binding("p", "pause", "pause"),
+        Binding("r", "resume", "resume"),
+        Binding("k", "end", "kill"),
     ]
 
-    def __init__(self, path: Path, interval_seconds: float) -> None:
+    def __init__(self, path: Path, interval_seconds: float, readonly: bool = False) -> None:
         super().__init__()
+        self.readonly = readonly
         self.path = path
         self.interval_seconds = interval_seconds
         self.model = Model()
@@ -58,6 +94,7 @@ class Top(App[None]):
         yield Static(id="heading", markup=False)
         yield OptionList(id="tenants", markup=False)
         yield Static(id="about", markup=False)
+        yield Static(id="answer", markup=False)
         yield Input(id="filter", placeholder="program, PID, class, state or run")
         yield Footer(show_command_palette=False, compact=True)
 
@@ -141,6 +178,65 @@ class Top(App[None]):
     def on_input_submitted(self) -> None:
         self.query_one("#filter").display = False
         self.query_one("#tenants").focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not (self.readonly and action in STEERING)
+
+    def action_change_class(self) -> None:
+        async def change(one: segment.Tenant, key: str) -> str:
+            return await actions.command(self.path, "ctl", str(one.pid), "--class", keys[key])
+
+        keys = {name[0]: name for name in classes.NAMES}
+        self.ask("Change the class of", keys, change)
+
+    def action_pause(self) -> None:
+        self.steer(self.chosen_tenants(), lambda one: actions.command(self.path, "pause", str(one.pid)))
+
+    def action_resume(self) -> None:
+        self.steer(self.chosen_tenants(), lambda one: actions.command(self.path, "resume", str(one.pid)))
+
+    def action_end(self) -> None:
+        async def end(one: segment.Tenant, key: str) -> str:
+            return actions.end(self.path, one, signal.SIGTERM if key == "y" else signal.SIGKILL)
+
+        self.ask("Kill", {"y": "yes: send SIGTERM", "9": "send SIGKILL"}, end)
+
+    def chosen_tenants(self) -> list[segment.Tenant]:
+        line = self.chosen_line()
+        return list({row.tenant.pid: row.tenant for row in line.rows}.values()) if line else []
+
+    def ask(
+        self, what: str, answers: Mapping[str, str], act: Callable[[segment.Tenant, str], Awaitable[str]]
+    ) -> None:
+        """About the tenants that are chosen now, whatever is chosen when the answer comes."""
+        tenants = self.chosen_tenants()
+
+        def answered(key: str | None) -> None:
+            if key:
+                self.steer(tenants, lambda one: act(one, key))
+
+        if tenants:
+            names = ", ".join(f"{one.pid} ({one.program})" for one in tenants)
+            self.push_screen(Ask(f"{what} {names}?", answers), answered)
+
+    def steer(self, tenants: Iterable[segment.Tenant], act: Act) -> None:
+        """The screen lives on meanwhile: a tenant whose memory moves takes a while to answer."""
+
+        async def one_by_one() -> None:
+            for one in tenants:
+                try:
+                    self.answer(await act(one))
+                except (Problem, OSError) as problem:
+                    self.answer(f"error: {problem}")
+            self.look()
+
+        self.run_worker(one_by_one())
+
+    def answer(self, text: str) -> None:
+        """Stays until the next."""
+        line = self.query_one("#answer", Static)
+        line.update("; ".join(text.splitlines()))
+        line.display = True
 
 
 def name_of(line: frame.Line) -> Chosen:

@@ -1,0 +1,168 @@
+"""What the keys of `cotenant top` do to a real tenant on the software GPU, and to whom they do nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from cotenant import segment
+from cotenant.classes import TenantClass
+from cotenant.errors import Problem
+from cotenant.segment import Where
+from cotenant.top import actions
+from cotenant.top.screen import Top
+from tests.segments import UUID, Written
+from tests.test_top_screen import on_screen, shown
+
+JOB = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from soft import Gpu
+gpu = Gpu(); gpu.launch(gpu.kernel('empty')); gpu.synchronize()
+print('ready', flush=True); input()
+"""
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def job(softgpu_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+    """A real tenant whose memory moves, at rest."""
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    for name, value in softgpu_env.items():  # for the commands that the screen starts
+        monkeypatch.setenv(name, value)
+    programs = Path(__file__).parent / "interposer" / "programs"
+    command = [sys.executable, "-m", "cotenant", "run", "--require", "--class", "opportunistic"]
+    with subprocess.Popen(
+        [*command, "--oversubscribe", "--", sys.executable, "-c", JOB, str(programs)],
+        env=softgpu_env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def path(softgpu_env: dict[str, str]) -> Path:
+    return Path(softgpu_env["COTENANT_SEGMENT"])
+
+
+def the_tenant(path: Path) -> segment.Tenant:
+    (only,) = segment.read(path).tenants
+    return only
+
+
+async def shows(pilot: Pilot[None], app: Top, text: str) -> None:
+    """Lets the screen go on until it shows the text."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while text not in (seen := " ".join(" ".join(shown(app)).split())):
+        assert time.monotonic() < deadline, seen
+        await pilot.pause(0.02)
+
+
+def test_keys_change_pause_and_resume_a_tenant(job: subprocess.Popen[str], path: Path) -> None:
+    async def do(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("c")
+        await shows(pilot, app, f"Change the class of {job.pid}")
+        await pilot.press("s")
+        await shows(pilot, app, f"tenant {job.pid}: class standard")
+        assert the_tenant(path).tenant_class == TenantClass.standard
+        await shows(pilot, app, " std ")
+        await pilot.press("p")
+        await shows(pilot, app, "is paused")
+        assert (the_tenant(path).where, the_tenant(path).paused) == (Where.evicted, True)
+        await pilot.press("r")
+        await shows(pilot, app, "runs on")
+        assert (the_tenant(path).where, the_tenant(path).paused) == (Where.resident, False)
+
+    on_screen(path, do)
+
+
+def test_a_tenant_is_killed_only_after_yes(job: subprocess.Popen[str], path: Path) -> None:
+    async def do(pilot: Pilot[None], app: Top) -> None:
+        for key in ("escape", "n", "k"):
+            await pilot.press("k")
+            app.look()  # the table goes on behind the question
+            await shows(pilot, app, f"Kill {job.pid}")
+            await pilot.press(key)
+            await pilot.pause()
+        assert job.poll() is None and not app.workers
+        await pilot.press("k", "y")
+        await shows(pilot, app, "SIGTERM sent")
+
+    on_screen(path, do)
+    assert job.wait(PATIENCE_SECONDS) == -signal.SIGTERM
+
+
+def test_on_the_line_of_a_run_all_its_tenants_are_meant(job: subprocess.Popen[str], path: Path) -> None:
+    async def do(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("t", "k", "9")
+        await shows(pilot, app, "SIGKILL sent")
+
+    on_screen(path, do)
+    assert job.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+
+
+def test_readonly_has_no_keys_that_steer(job: subprocess.Popen[str], path: Path) -> None:
+    async def do(pilot: Pilot[None], app: Top) -> None:
+        assert "quit" in shown(app)[-1]
+        assert not any(word in shown(app)[-1] for word in ("kill", "pause", "resume", "class"))
+        for key in "cpk":
+            await pilot.press(key)
+            await pilot.pause()
+            assert len(app.screen_stack) == 1 and not app.workers
+        await pilot.press("y")
+
+    on_screen(path, do, readonly=True)
+    assert job.poll() is None and not the_tenant(path).paused
+
+
+def test_what_cannot_be_done_is_shown(tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    written.tenant(0, pid=4711, name=b"[b]pinned", tenant_class=0).gpus[0].busy = 1
+    path = written.to(tmp_path / "segment")
+
+    async def do(pilot: Pilot[None], app: Top) -> None:
+        await pilot.press("p")
+        await shows(pilot, app, "error: 4711 ([b]pinned) cannot be paused")
+
+    on_screen(path, do)
+
+
+def test_a_slot_that_names_somebody_elses_process_ends_nobody(tmp_path: Path) -> None:
+    """Root may run `top`: what a tenant writes into its own slot must not turn that against others."""
+    written = Written()
+    started = int(Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19])
+    liar = written.tenant(0, pid=os.getpid(), name=b"liar")
+    liar.uid, liar.started = os.getuid(), started
+    path = written.to(tmp_path / "segment")
+    with pytest.raises(Problem, match="is not the tenant"):
+        actions.end(path, the_tenant(path), signal.SIGCONT)  # one that this process would survive
+
+
+def test_a_number_that_another_process_has_now_ends_nobody(job: subprocess.Popen[str], path: Path) -> None:
+    from dataclasses import replace
+
+    later = replace(the_tenant(path), started=the_tenant(path).started + 1)
+    with pytest.raises(Problem, match="is not the tenant"):
+        actions.end(path, later, signal.SIGKILL)
+    assert job.poll() is None
+
+
+def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:
+    written = Written()
+    written.tenant(0, pid=2**22 + 1, name=b"gone")
+    path = written.to(tmp_path / "segment")
+    with pytest.raises(Problem, match=r"\(gone\) has ended"):
+        actions.end(path, the_tenant(path), signal.SIGTERM)
