@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -430,3 +434,57 @@ def test_a_program_that_ends_while_it_is_paused_touches_nothing_that_is_not_ther
     one.say("")
     used = 4 if is_paused else 0  # CUDA_ERROR_DEINITIALIZED
     assert one.finish() == f"thread {used} copy {used} launch {used} free 0 in order 0 synchronize 0\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "on_terminal", "lines"),
+    [((), True, ["this job is paused", "runs on"]), (("--quiet",), True, []), ((), False, [])],
+)
+def test_ctrl_c_ends_a_paused_python_job_and_its_terminal_tells_of_the_pause(
+    softgpu_env: dict[str, str], cotenant: Run, options: tuple[str, ...], on_terminal: bool, lines: list[str]
+) -> None:
+    ours, theirs = os.openpty() if on_terminal else os.pipe()
+    env = softgpu_env | {"PYTHONPATH": f"{Path(JOB[-1]).parent}:{softgpu_env['PYTHONPATH']}"}
+    command = [
+        sys.executable,
+        "-m",
+        "cotenant",
+        "run",
+        "--require",
+        "--class",
+        "opportunistic",
+        *options,
+        *JOB,
+    ]
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, text=True
+    ) as process:
+        os.close(theirs)
+        assert process.stdin and process.stdout
+
+        def order(line: str) -> str:
+            assert process.stdin and process.stdout
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        try:
+            assert process.stdout.readline() == "ready\n"
+            assert order(f"add alloc {4 * MiB}") == "added"
+            done = cotenant("pause", str(process.pid), env=env)
+            assert done.returncode == 0, done.stderr
+            assert order("say('calls'); memory.is_whole()") == "calls"
+            state = Path(f"/proc/{process.pid}/task/{process.pid}/stat")
+            wait_for(lambda: state.read_text().rpartition(")")[2].split()[0] == "S")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == -signal.SIGINT
+        finally:
+            process.kill()
+    said = ""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 4096):
+            said += part.decode()
+    os.close(ours)
+    assert "KeyboardInterrupt" in said
+    told = [line for line in said.splitlines() if line.startswith("cotenant: ")]
+    assert len(told) == len(lines) and all(part in line for part, line in zip(lines, told, strict=True))

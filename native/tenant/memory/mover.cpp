@@ -8,6 +8,7 @@
 #include "tenant/membership_events.h"
 #include "tenant/memory/deferred_free.h"
 #include "tenant/memory/move_barrier.h"
+#include "tenant/memory/pause_notice.h"
 #include "tenant/memory/quota.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/space.h"
@@ -122,10 +123,14 @@ void Mover::run() {
 }
 
 void Mover::take_requests() {
-    if (uint32_t asked = asked_pause.exchange(0)) {
-        is_paused_ = asked > 1;
-        next_try_ns_ = 0;
-    }
+    uint32_t asked = asked_pause.exchange(0);
+    if (!asked && is_paused_ && pause_notice::is_interrupted()) asked = 1;
+    if (!asked) return;
+    bool was_paused = is_paused_;
+    is_paused_ = asked > 1;
+    next_try_ns_ = 0;
+    if (is_paused_ && !was_paused) pause_notice::begin();
+    if (was_paused && !is_paused_) pause_notice::end();
 }
 
 void Mover::look(uint64_t now) {

@@ -99,6 +99,13 @@ Examples:
     help="Fail where sharing is not possible, instead of running the command without it.",
 )
 @click.option(
+    "--quiet",
+    is_flag=True,
+    envvar="COTENANT_QUIET",
+    show_envvar=True,
+    help="Print no line on the command's terminal when it is paused and resumed.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     envvar="COTENANT_DRY_RUN",
@@ -118,6 +125,7 @@ def command(
     policy: str | None,
     no_daemon: bool,
     require: bool,
+    quiet: bool,
     dry_run: bool,
     words: tuple[str, ...],
 ) -> None:
@@ -144,6 +152,9 @@ def command(
             after.pop(name, None)
             if value:
                 after[name] = value
+        after.pop("COTENANT_QUIET", None)
+        if quiet:
+            after["COTENANT_QUIET"] = "1"
         is_opportunistic = tenant_class == classes.TenantClass.opportunistic.name
         if is_opportunistic if oversubscribe is None else oversubscribe:
             python_path.add_helper(after)
