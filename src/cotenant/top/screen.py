@@ -87,19 +87,28 @@ class Top(App[None]):
         self.is_tree = False
         self.lines: list[frame.Line] = []
 
+        # By name: a message may still come when the screen is closing, and a query would find nothing.
+        self.top_line = Static(id="title", markup=False)
+        self.gpu_lines = Static(markup=False)
+        self.heading = Static(id="heading", markup=False)
+        self.table = OptionList(id="tenants", markup=False)
+        self.about = Static(id="about", markup=False)
+        self.answer_line = Static(id="answer", markup=False)
+        self.filter_line = Input(id="filter", placeholder="program, PID, class, state or run")
+
     def compose(self) -> ComposeResult:
-        yield Static(id="title", markup=False)
+        yield self.top_line
         with VerticalScroll(id="gpus", can_focus=False):
-            yield Static(id="gpu-lines", markup=False)
-        yield Static(id="heading", markup=False)
-        yield OptionList(id="tenants", markup=False)
-        yield Static(id="about", markup=False)
-        yield Static(id="answer", markup=False)
-        yield Input(id="filter", placeholder="program, PID, class, state or run")
+            yield self.gpu_lines
+        yield self.heading
+        yield self.table
+        yield self.about
+        yield self.answer_line
+        yield self.filter_line
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self.query_one("#tenants").focus()
+        self.table.focus()
         self.look()
         self.set_interval(self.interval_seconds, self.look)
 
@@ -110,7 +119,7 @@ class Top(App[None]):
         try:
             self.picture = looking.look(self.model, self.path)
         except Problem as problem:  # somebody has replaced the segment: it may come back
-            self.query_one("#title", Static).update(f"{problem.message}: {problem.hint}")
+            self.top_line.update(f"{problem.message}: {problem.hint}")
             return
         self.draw()
 
@@ -122,21 +131,18 @@ class Top(App[None]):
         self.lines = frame.lines_of(self.picture, self.sort, self.wanted, self.is_tree)
         heading, *texts = frame.table(self.lines, width)
         how = f", sorted by {self.sort}" + (f", with '{self.wanted}'" if self.wanted else "")
-        tenants = self.query_one("#tenants", OptionList)
         with self.batch_update():
-            self.query_one("#title", Static).update((frame.title(self.picture) + how)[: self.size.width])
-            self.query_one("#gpu-lines", Static).update(
-                "\n".join(frame.gpu_lines(self.picture.gpus, self.size.width))
-            )
-            self.query_one("#heading", Static).update(heading)
-            tenants.set_options(Option(text) for text in texts)
+            self.top_line.update((frame.title(self.picture) + how)[: self.size.width])
+            self.gpu_lines.update("\n".join(frame.gpu_lines(self.picture.gpus, self.size.width)))
+            self.heading.update(heading)
+            self.table.set_options(Option(text) for text in texts)
             names = [name_of(line) for line in self.lines]
             if names:
-                tenants.highlighted = names.index(chosen) if chosen in names else 0
+                self.table.highlighted = names.index(chosen) if chosen in names else 0
             self.tell()
 
     def chosen_line(self) -> frame.Line | None:
-        at = self.query_one("#tenants", OptionList).highlighted
+        at = self.table.highlighted
         return self.lines[at] if at is not None and at < len(self.lines) else None
 
     def chosen(self) -> Chosen | None:
@@ -149,8 +155,9 @@ class Top(App[None]):
     def tell(self) -> None:
         """More about the chosen line, and who delays it."""
         line = self.chosen_line()
-        about = about_row(self.picture.seen, line.rows[0]) if self.picture and line else "no tenants"
-        self.query_one("#about", Static).update(about)
+        self.about.update(
+            about_row(self.picture.seen, line.rows[0]) if self.picture and line else "no tenants"
+        )
 
     def action_sort(self) -> None:
         names = list(SORTS)
@@ -162,13 +169,11 @@ class Top(App[None]):
         self.draw()
 
     def action_filter(self) -> None:
-        line = self.query_one("#filter", Input)
-        line.display = True
-        line.focus()
+        self.filter_line.display = True
+        self.filter_line.focus()
 
     def action_unfilter(self) -> None:
-        line = self.query_one("#filter", Input)
-        line.value = ""
+        self.filter_line.value = ""
         self.on_input_submitted()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -176,8 +181,8 @@ class Top(App[None]):
         self.draw()
 
     def on_input_submitted(self) -> None:
-        self.query_one("#filter").display = False
-        self.query_one("#tenants").focus()
+        self.filter_line.display = False
+        self.table.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return not (self.readonly and action in STEERING)
@@ -234,9 +239,8 @@ class Top(App[None]):
 
     def answer(self, text: str) -> None:
         """Stays until the next."""
-        line = self.query_one("#answer", Static)
-        line.update("; ".join(text.splitlines()))
-        line.display = True
+        self.answer_line.update("; ".join(text.splitlines()))
+        self.answer_line.display = True
 
 
 def name_of(line: frame.Line) -> Chosen:
