@@ -6,15 +6,16 @@ import csv
 import io
 import json
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cotenant.cli import main
 from cotenant.policies import registry
-from cotenant.simulator import find_workload, shipped
+from cotenant.simulator import Outcome, find_workload, pictures, shipped
 from tests.compiling import TREE
 
 PAIR = """
@@ -115,6 +116,42 @@ def test_a_picture_is_drawn(cotenant: Run, pair: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob(".out*")) == []
+
+
+def test_every_policy_has_a_timeline_and_no_panel_is_blank(
+    monkeypatch: pytest.MonkeyPatch, cotenant: Run, pair: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    compose = pictures.composed
+
+    def composed(outcomes: Sequence[Outcome]) -> Any:
+        drawn.append(compose(outcomes))
+        return drawn[-1]
+
+    monkeypatch.setattr(pictures, "composed", composed)
+    policies = "timeslice,mps,strict,guard,fair,none"
+    cotenant("simulate", pair, "--policy", policies, "--plot", tmp_path / "six.svg")
+    assert [axis.get_ylabel() for axis in drawn[0].axes[2:]] == [
+        f"SMs\n{name}" for name in policies.split(",")
+    ]
+    assert all(axis.lines or axis.collections or axis.texts for axis in drawn[0].axes)
+    alone = tmp_path / "alone.toml"
+    alone.write_text(PAIR[: PAIR.rindex("[[job]]")])
+    cotenant("simulate", alone, "--policy", "strict", "--plot", tmp_path / "alone.svg")
+    assert "nothing to compare" in drawn[1].axes[1].texts[0].get_text()
+
+
+def test_a_policy_that_has_not_learnt_yet_is_told(cotenant: Run, pair: Path) -> None:
+    (line,) = cotenant("simulate", pair, "--policy", "tgs,strict").stderr.splitlines()
+    assert "tgs keeps the others shut for its first 25 s, of 0.5 s simulated: give --seconds 100" in line
+
+
+def test_a_trace_of_another_gpu_is_told(cotenant: Run) -> None:
+    words = ("simulate", TREE / "examples/traces/encoder.trace", "--policy", "strict", "--seconds", "0.02")
+    assert cotenant(*words, "--gpu", "h200").stderr == ""
+    (line,) = cotenant(*words, "--gpu", "a100").stderr.splitlines()
+    assert "encoder was recorded on NVIDIA H200 (132 SMs): its times are not scaled to a100" in line
 
 
 def test_every_shipped_workload_can_be_simulated(cotenant: Run) -> None:

@@ -16,11 +16,12 @@ from cotenant.errors import USAGE, Problem, narrate
 from cotenant.terminal import say
 
 if TYPE_CHECKING:
-    from cotenant.simulator import Outcome
+    from cotenant.simulator import Outcome, Study
 
 # Of the picture: a few requests, in which a kernel of 1 ms can be seen.
 TIMELINE_PLACES, TIMELINE_S = 800, 0.4
 MOST_SPANS = 400_000  # of all policies together: what Perfetto still opens with ease
+ENOUGH = 4  # times as long as a policy learns
 DEFAULT_POLICIES = "timeslice,mps,strict,guard"
 
 
@@ -119,7 +120,8 @@ def command(
         raise Problem(
             f"{seconds:g} seconds cannot be simulated", "give a number from 0.000001 to 10000000", USAGE
         )
-    from cotenant.simulator import Recording, Study, pictures, tables
+    from cotenant.simulator import Recording, pictures, tables
+    from cotenant.simulator import Study as NewStudy
     from cotenant.simulator.workload_file import from_items
 
     wanted = policy_names(policies)
@@ -131,7 +133,8 @@ def command(
         output_files.check(target)
     spans = MOST_SPANS // len(wanted) if trace else 0
     recording = Recording(TIMELINE_PLACES if plot else 0, TIMELINE_S, spans)
-    study = Study(from_items(workload), gpu, seconds, seed, recording)
+    study = NewStudy(from_items(workload), gpu, seconds, seed, recording)
+    tell_what_to_doubt(study, wanted)
     outcomes: list[Outcome] = []
     with progress_of(wanted) as tell:
         for number, name in enumerate(wanted):
@@ -148,6 +151,26 @@ def command(
         narrate(f"{plot} drawn")
     if trace is not None:
         write_trace(outcomes, trace)
+
+
+def tell_what_to_doubt(study: Study, policies: Sequence[str]) -> None:
+    """What the figures do not show by themselves."""
+    from cotenant.policies import registry
+
+    for job in study.workload.jobs:
+        name, sms = job.recorded_on or ("", 0)
+        if sms and sms != study.gpu.sms:
+            here = f"{study.gpu.name} ({study.gpu.sms} SMs)"
+            narrate(
+                f"note: {job.name} was recorded on {name} ({sms} SMs): its times are not scaled to {here}"
+            )
+    for policy in policies:
+        learns_s = getattr(registry.find(policy), "learns_s", 0.0)
+        if study.seconds < ENOUGH * learns_s:
+            narrate(
+                f"note: {policy} keeps the others shut for its first {learns_s:g} s, of {study.seconds:g} s simulated: "
+                f"give --seconds {ENOUGH * learns_s:g} or more"
+            )
 
 
 def print_workloads() -> None:

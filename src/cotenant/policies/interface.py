@@ -150,6 +150,7 @@ class Policy:
     # For the simulator.
     sharing: ClassVar[str] = "timeslice"  # or "together": contexts run at once, as under MPS
     priorities: ClassVar[bool] = False  # together: streams of production are more urgent
+    learns_s: ClassVar[float] = 0  # for how long it keeps the lower classes shut before it lets them in
     runs_live: ClassVar[bool] = True  # False: it needs what only the simulator knows
 
     def tick(self, view: View) -> Knobs:

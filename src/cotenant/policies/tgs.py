@@ -48,6 +48,7 @@ FALL = 0.08
 class Tgs(Policy):
     name = "tgs"
     title = "TGS: a rate limit on the others, by feedback from production's launch rate"
+    learns_s = LEARNING_WINDOWS * WINDOW_MS / 1000
 
     def __init__(self, window_ms: float = WINDOW_MS) -> None:
         self.window_us = window_ms * 1000

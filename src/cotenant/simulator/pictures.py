@@ -11,7 +11,7 @@ from cotenant.errors import Problem
 from cotenant.simulator.results import Outcome, TenantOutcome, worst
 
 FORMATS = (".png", ".pdf", ".svg")
-MOST_TIMELINES, MOST_LAYERS = 4, 6
+MOST_LAYERS = 6
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
 DASHES = ("-", "--", ":", "-.")
 
@@ -30,17 +30,35 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown = outcomes[:MOST_TIMELINES]
     with pyplot.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = pyplot.figure(figsize=(16, 4.8), layout="constrained")
-        grid = figure.add_gridspec(len(shown), 3, width_ratios=(1, 1, 1.15))
-        draw_latencies(figure.add_subplot(grid[:, 0]), outcomes)
-        draw_harvest(figure.add_subplot(grid[:, 1]), outcomes)
-        draw_timelines([figure.add_subplot(grid[row, 2]) for row in range(len(shown))], shown)
-        first = outcomes[0]
-        figure.suptitle(f"{first.workload} on {first.gpu}, {first.seconds:g} s simulated")
+        figure = composed(outcomes)
         figure.savefig(path, dpi=150)
         pyplot.close(figure)
+
+
+def composed(outcomes: Sequence[Outcome]) -> Any:
+    """The figure: two panels over all policies, and a timeline for each."""
+    from matplotlib import pyplot
+
+    rows = len(outcomes)
+    is_tall = rows > 8  # the two panels then lie one above the other
+    figure = pyplot.figure(figsize=(12 if is_tall else 16, max(4.8, 1.0 + 0.95 * rows)), layout="constrained")
+    if is_tall:
+        grid = figure.add_gridspec(rows, 2, width_ratios=(1, 1.15))
+        places = grid[: rows // 2, 0], grid[rows // 2 :, 0]
+    else:
+        grid = figure.add_gridspec(rows, 3, width_ratios=(1, 1, 1.15))
+        places = grid[:, 0], grid[:, 1]
+    draw_latencies(figure.add_subplot(places[0]), outcomes)
+    draw_harvest(figure.add_subplot(places[1]), outcomes)
+    draw_timelines([figure.add_subplot(grid[row, -1]) for row in range(rows)], outcomes)
+    first = outcomes[0]
+    figure.suptitle(f"{first.workload} on {first.gpu}, {first.seconds:g} s simulated")
+    return figure
+
+
+def say_why_blank(axis: Any, why: str) -> None:
+    axis.text(0.5, 0.5, why, transform=axis.transAxes, ha="center", va="center", color="gray")
 
 
 def look(number: int) -> dict[str, Any]:
@@ -60,6 +78,8 @@ def draw_latencies(axis: Any, outcomes: Sequence[Outcome]) -> None:
         draw_steps(axis, measured_tenant(outcome).latency.cdf(), label=outcome.policy, **look(number))
     first = measured_tenant(outcomes[0])
     draw_steps(axis, first.alone.latency.cdf(), label="alone", color="black", linestyle="--")
+    if not any(measured_tenant(outcome).latency.cdf() for outcome in outcomes):
+        say_why_blank(axis, f"{first.name} answered no request in this time")
     axis.set_xscale("log")
     label_plainly(axis.xaxis)
     axis.set_ylim(0, 1.02)
@@ -100,6 +120,10 @@ def draw_harvest(axis: Any, outcomes: Sequence[Outcome]) -> None:
             continue
         axis.plot(share, slowdown, "o", color=look(number)["color"])
         points.append((outcome.policy, share, slowdown))
+    if not points:
+        say_why_blank(
+            axis, "nothing to compare: this needs answers of a production job,\nand other jobs beside it"
+        )
     axis.set_xlim(-0.03, max([1.0, *(share for _, share, _ in points)]) + 0.03)
     least, most = axis.get_ylim()
     axis.set_ylim(min(least, 0.9), max(most * 1.2, 2))  # equal outcomes shall look equal
@@ -153,6 +177,8 @@ def draw_timelines(axes: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
             axis.stackplot(
                 moments, *(line for _, line in layers), labels=names, colors=colours, step="post", lw=0
             )
+        if not any(map(any, (line for _, line in layers))):
+            say_why_blank(axis, "nothing ran here at that time")
         axis.set_xlim(begin, begin + length)
         axis.set_ylabel(f"SMs\n{outcome.policy}", fontsize=8)
         axis.tick_params(labelbottom=axis is axes[-1], labelsize=7)

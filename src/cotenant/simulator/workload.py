@@ -94,6 +94,7 @@ class Job:
     ops: tuple[Op, ...] = ()
     layers: int = 1  # how often `ops` follow each other in one request
     program: Program | None = None  # instead of ops
+    recorded_on: tuple[str, int] | None = None  # the GPU of a recorded program: its name and SMs
     arrivals: Arrivals = field(default_factory=Arrivals)
     requests: int = 0  # 0: no end
     think_ms: tuple[float, float] = (0.0, 0.0)  # CPU time before each request: least and most

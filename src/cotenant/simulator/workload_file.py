@@ -66,7 +66,14 @@ def trace_job(path: Path, name: str, tenant_class: TenantClass) -> Job:
     from cotenant.traces.summary import peak_memory
 
     trace = read_whole(path)
-    return Job(name, tenant_class, program=program_from(trace), memory_bytes=peak_memory(trace))
+    recorded_on = (trace.gpus[0].name, trace.gpus[0].sms) if trace.gpus else None
+    return Job(
+        name,
+        tenant_class,
+        program=program_from(trace),
+        recorded_on=recorded_on,
+        memory_bytes=peak_memory(trace),
+    )
 
 
 def read_workload(path: Path) -> Workload:
