@@ -47,7 +47,7 @@ def command(name: str) -> click.Command:
         (["run"], "no command given", "cotenant run [options] [--] command..."),
         (["run", "--"], "no command given", "cotenant run [options] [--] command..."),
         (["status", "-o", "jsn"], "unknown output 'jsn'", "did you mean 'json'?"),
-        (["status", "extra"], "unexpected extra argument", "see cotenant status --help"),
+        (["policies", "extra"], "unexpected extra argument", "see cotenant policies --help"),
         (["doctor", "-o", "csv"], "unknown output 'csv'", "known: json, table"),
         (["softgpu"], "no command given", "cotenant softgpu [options] [--] command..."),
         (["softgpu", "--sharing", "timeslices", "true"], "unknown sharing", "did you mean 'timeslice'?"),

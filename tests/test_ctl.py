@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from cotenant.commands import ctl
 from tests.segments import Written
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def env(plain_env: dict[str, str]) -> dict[str, str]:
 def test_a_process_that_is_no_tenant(cotenant: Run, env: dict[str, str], pid: str) -> None:
     done = cotenant("ctl", pid, "--class", "standard", env=env)
     assert done.returncode == 1
-    assert done.stderr == f"error: no tenant has the process number {pid}\nhint: there are 4711 (finetune)\n"
+    assert done.stderr == f"error: no job has the name, id or PID '{pid}'\nhint: there are finetune (4711)\n"
 
 
 def test_a_foreign_segment_is_left_alone(cotenant: Run, plain_env: dict[str, str]) -> None:
@@ -47,15 +46,6 @@ def test_a_foreign_segment_is_left_alone(cotenant: Run, plain_env: dict[str, str
 def test_a_tenant_that_does_not_answer(cotenant: Run, env: dict[str, str]) -> None:
     done = cotenant("ctl", "4711", "--class", "production", env=env)
     assert done.returncode == 1 and "does not answer" in done.stderr
-
-
-def test_only_the_processes_of_one_run_share_a_limit(tmp_path: Path) -> None:
-    written = Written()
-    # The first two were not started by `run`: each is by itself.
-    for pid, run in ((1, 0), (2, 0), (3, 7), (4, 7), (5, 8)):
-        written.tenant(pid, pid=pid).run_id[:] = bytes([run] * 16)
-    path = written.to(tmp_path / "segment")
-    assert [ctl.others_of_its_run(path, pid) for pid in range(1, 7)] == [[], [], [4], [3], [], []]
 
 
 JOB = """
@@ -110,7 +100,7 @@ def test_a_running_tenant_takes_all_that_it_is_asked(
     # What `run` was told has arrived.
     assert (seen().weight, seen().floor, seen().slowdown) == (2000, 100, 0)
     line = change("--weight", "0.5", "--floor", "5%", "--time-slice", "2ms")
-    assert line == f"tenant {job.pid}: weight 0.5, floor 5%, time slice 2000 us\n"
+    assert line == f"python-code ({job.pid}): weight 0.5, floor 5%, time slice 2000 us\n"
     assert (seen().weight, seen().floor, seen().asked) == (500, 50, ())
     # A promise that `run` forbids in the new class is taken back with the old class.
     line = change("--class", "production", "--slowdown", "0.02", "--time-slice", "default")
@@ -156,10 +146,10 @@ def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> N
     [
         (["4711"], "give one of --class"),
         (["4711", "--class", "prodution"], "did you mean 'production'?"),
-        (["--class", "standard"], "PID"),
-        (["finetune", "--class", "standard"], ""),
-        ([], "cotenant ctl PID"),
-        (["4711", "--policy", "fair"], "leave the process number out"),
+        (["--class", "standard"], "cotenant ctl JOB"),
+        (["finetune"], "give one of --class"),
+        ([], "cotenant ctl JOB"),
+        (["4711", "--policy", "fair"], "leave the job out"),
         (["4711", "--weight", "0"], "0.1 to 100"),
         (["4711", "--weight", "5%"], "0.1 to 100"),
         (["4711", "--weight", "101"], "0.1 to 100"),

@@ -151,7 +151,7 @@ def test_the_policys_decisions_about_it(
         text = explained()
         assert re.search(r"policy mine, daemon \d+\n  it failed once\n  \d\d:\d\d:\d\d Newer\.\n", text)
         assert "Older?." in text and "former" not in text
-        about = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)
+        (about,) = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)["tenants"]
         assert [one["text"] for one in about["policy"]["decisions"]] == ["Newer.", "Older\x1b."]
     finally:
         lock.release(scene.path, held)
@@ -162,7 +162,7 @@ def test_json_has_it_all(scene: Scene, cotenant: Run, plain_env: dict[str, str])
     slot.floor = 50
     scene.tenant(10, "serve", TenantClass.production, busy=1)
     scene.written.to(scene.path)
-    about = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)
+    (about,) = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)["tenants"]
     assert (about["class"], about["floor"], about["slowdown"]) == ("opportunistic", 0.05, None)
     (gpu,) = about["gpus"]
     assert (gpu["has_work"], gpu["gated"], gpu["used_seconds"], gpu["busy_seconds"]) == (True, True, 1, 3)
@@ -183,7 +183,7 @@ def test_a_process_that_is_no_tenant(cotenant: Run, plain_env: dict[str, str], s
     scene.waiting()
     scene.written.to(scene.path)
     done = cotenant("explain", "1", env=plain_env)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are 20 (train)")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are train (20)")
 
 
 def test_what_cannot_leave_the_gpu_is_all_but_what_can_move(explained: Any, scene: Scene) -> None:

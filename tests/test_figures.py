@@ -88,7 +88,7 @@ def test_json_csv_and_tables_agree(cotenant: Run, one_tenant: dict[str, str]) ->
 
 def test_explain_has_the_same_figures(cotenant: Run, one_tenant: dict[str, str]) -> None:
     status = json.loads(cotenant("status", "-o", "json", env=one_tenant).stdout)
-    about = json.loads(cotenant("explain", "100", "-o", "json", env=one_tenant).stdout)
+    (about,) = json.loads(cotenant("explain", "100", "-o", "json", env=one_tenant).stdout)["tenants"]
     (here,), (of_status,) = about.pop("gpus"), status["tenants"][0].pop("gpus")
     assert about | status["tenants"][0] == about
     assert here | of_status == here

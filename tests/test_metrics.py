@@ -121,6 +121,10 @@ def test_every_figure_is_a_family_a_label_or_left_out_on_purpose(
     }
     assert len({family_name(one) for one in SERVED}) == len(SERVED)
     assert {one.name for one in FIGURES if one.kind is Kind.unserved} == {
+        "began_at",
+        "command",
+        "program",
+        "user",
         "promise",
         "memory",
         "seconds_ago",

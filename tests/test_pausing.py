@@ -11,7 +11,7 @@ import pytest
 from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.segment import Refusal, Tenant, Where, wire
-from cotenant.tenants import pausing
+from cotenant.tenants import jobs, pausing
 
 PID = 4711
 NOW_NS = 1_000_000
@@ -19,7 +19,8 @@ TENANT = Tenant(
     pid=PID,
     uid=1000,
     started=1,
-    program="finetune",
+    program="python",
+    job="finetune.py",
     run_id="",
     tenant_class=2,
     unknown_functions=0,
@@ -36,7 +37,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tenant]]:
     found: list[Tenant] = []
     monkeypatch.setattr(segment, "ask", lambda path, pid, wanted: True)
     monkeypatch.setattr(segment, "now_ns", lambda: NOW_NS)
-    monkeypatch.setattr(pausing, "tenants_of", lambda path: (found.pop(0) if len(found) > 1 else found[0],))
+    monkeypatch.setattr(jobs, "read", lambda path: (found.pop(0) if len(found) > 1 else found[0],))
     yield found
 
 
@@ -57,6 +58,29 @@ def test_what_it_refuses_now_is_told(looks: list[Tenant]) -> None:
     with pytest.raises(Problem, match="its work on the GPU did not end in time") as told:
         pausing.pause(Path("segment"), PID)
     assert told.value.hint == Refusal.does_not_drain.remedy
+
+
+def test_where_one_refuses_all_run_on_that_ran_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, refuses = TENANT, replace(TENANT, pid=PID + 1)
+    tenants = {
+        one.pid: one for one in (ran, refuses, replace(TENANT, pid=PID + 2, where=Where.evicted, paused=True))
+    }
+
+    def take(path: Path, pid: int, wanted: dict[str, int]) -> bool:
+        if "pause" in wanted:
+            paused = bool(wanted["pause"])
+            tenants[pid] = replace(
+                tenants[pid], paused=paused, where=Where.evicted if paused else Where.resident
+            )
+        tenants[refuses.pid] = replace(refuses, refusal=Refusal.does_not_drain, refused_ns=NOW_NS + 1)
+        return True
+
+    monkeypatch.setattr(segment, "ask", take)
+    monkeypatch.setattr(segment, "now_ns", lambda: NOW_NS)
+    monkeypatch.setattr(jobs, "read", lambda path: tuple(tenants.values()))
+    with pytest.raises(Problem, match=f"{PID + 1} .finetune.py. was not paused"):
+        pausing.pause_all(Path("segment"), list(tenants))
+    assert [one.paused for one in tenants.values()] == [False, False, True]
 
 
 @pytest.mark.parametrize("word", wire.Refusal)

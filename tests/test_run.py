@@ -21,7 +21,14 @@ from cotenant.launch import driver
 if TYPE_CHECKING:
     from tests.conftest import Run, RunPython
 
-SETTINGS = {"COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_RUN_ID", "LD_PRELOAD"}
+SETTINGS = {
+    "COTENANT_DRIVER",
+    "COTENANT_SEGMENT",
+    "COTENANT_CLASS",
+    "COTENANT_RUN_ID",
+    "COTENANT_NAME",
+    "LD_PRELOAD",
+}
 Obstacle = Callable[[dict[str, str], Path], dict[str, str]]
 COTENANT = [sys.executable, "-m", "cotenant"]
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_tables_are_whole_and_uncoloured_in_a_pipe(
     cotenant: Run, two_tenants: dict[str, str], form: str
 ) -> None:
     head, *rows = cotenant("status", "-o", form, env=two_tenants).stdout.splitlines()
-    assert head.split()[:5] == ["GPU", "PID", "PROGRAM", "CLASS", "STATE"]
+    assert head.split()[:5] == ["GPU", "PID", "JOB", "CLASS", "STATE"]
     assert [row.split()[:5] for row in rows] == [
         ["0", "100", "serve.py", "production", "busy"],
         ["0", "200", "train.py", "opportunistic", "gated"],
@@ -205,7 +206,8 @@ def test_a_running_tenant_is_shown_until_it_ends(cotenant: Run, softgpu_env: dic
     assert child.returncode == 0
     (tenant,) = during["tenants"]
     assert (tenant["pid"], tenant["class"]) == (child.pid, "production")
-    assert tenant["program"].startswith("python")
+    assert tenant["program"].startswith("python") and tenant["job"] == "python-code"
+    assert tenant["command"].endswith(shlex.quote(TENANT)) and tenant["began_at"]
     assert re.fullmatch("[0-9a-f]{32}", tenant["run_id"])
     (on_gpu,) = tenant["gpus"]
     assert on_gpu["copies"] == 3

@@ -65,7 +65,7 @@ def test_keys_change_pause_and_resume_a_tenant(job: subprocess.Popen[str], path:
         await pilot.press("c")
         await shows(pilot, app, f"Change the class of {job.pid}")
         await pilot.press("s")
-        await shows(pilot, app, f"tenant {job.pid}: class standard")
+        await shows(pilot, app, f"({job.pid}): class standard")
         assert the_tenant(path).tenant_class == TenantClass.standard
         await shows(pilot, app, " std ")
         await pilot.press("p")

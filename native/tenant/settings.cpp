@@ -49,4 +49,9 @@ void run_id_from_environment(uint8_t out[16]) {
     }
 }
 
+void job_from_environment(char* out, size_t room) {
+    const char* text = getenv("COTENANT_NAME");
+    snprintf(out, room, "%s", text ? text : "");
+}
+
 }  // namespace tenant

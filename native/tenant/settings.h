@@ -23,4 +23,7 @@ const char* segment_from_environment();
 // COTENANT_RUN_ID: 32 hexadecimal digits. Left as it is where it says nothing.
 void run_id_from_environment(uint8_t out[16]);
 
+// COTENANT_NAME, zero-terminated and cut to the room that there is; nothing where it says nothing.
+void job_from_environment(char* out, size_t room);
+
 }  // namespace tenant

@@ -29,11 +29,13 @@ void Terms::introduce(wire::Slot& slot) {
     floor = thousandths_from_environment("COTENANT_FLOOR", 0);
     run_id_from_environment(run_id);
     read_program_name(name, sizeof name);
+    job_from_environment(job, sizeof job);
     slot.weight.store(weight);
     slot.slowdown.store(slowdown);
     slot.floor.store(floor);
     memcpy(slot.run_id, run_id, sizeof run_id);
     memcpy(slot.name, name, sizeof name);
+    memcpy(slot.job, job, sizeof job);
 }
 
 void Terms::mend(wire::Segment& segment, int index) const {
@@ -46,6 +48,7 @@ void Terms::mend(wire::Segment& segment, int index) const {
     put(slot.floor, floor);
     if (memcmp(slot.run_id, run_id, sizeof run_id) != 0) memcpy(slot.run_id, run_id, sizeof run_id);
     if (memcmp(slot.name, name, sizeof name) != 0) memcpy(slot.name, name, sizeof name);
+    if (memcmp(slot.job, job, sizeof job) != 0) memcpy(slot.job, job, sizeof job);
     if (slot.tenant_class.load() != tenant_class)
         wire::join_class(segment, index, static_cast<wire::Class>(tenant_class));
 }

@@ -10,6 +10,7 @@ struct Terms {
     uint32_t tenant_class = wire::standard, weight = 1000, slowdown = 0, floor = 0;
     uint8_t run_id[16] = {};
     char name[sizeof wire::Slot::name] = {};
+    char job[sizeof wire::Slot::job] = {};
 
     // From the environment; all but the class, which others see once the rest of the slot is there.
     void introduce(wire::Slot& slot);

@@ -211,7 +211,8 @@ struct Slot {
     Count export_tables;
     Count ungated_graphs;
     Count checkpoints;
-    uint8_t unused[152];
+    char job[64];  // the name of its run, zero-terminated; empty: none was given
+    uint8_t unused[88];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself

@@ -63,6 +63,24 @@ gpu_option = click.option(
     help="The GPUs that the command sees: index, UUID or PCI id.",
 )
 
+
+def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names and ids; nothing where the segment cannot be read."""
+    from cotenant import segment
+    from cotenant.tenants import jobs
+
+    try:
+        known = list(jobs.words_for_completion(segment.path_to_read(ctx.params.get("segment_file"))))
+    except Problem:
+        return []
+    return [word for word in known if word.startswith(incomplete)]
+
+
+def jobs_argument(required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Which jobs the command is about (tenants/jobs.py)."""
+    return click.argument("words", metavar="JOB...", nargs=-1, required=required, shell_complete=complete_job)
+
+
 segment_option = click.option(
     "--segment",
     "segment_file",

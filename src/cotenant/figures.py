@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from cotenant import classes, segment, units
+from cotenant.tenants import jobs
 from cotenant.terminal import say
 
 Read = Callable[[Any], Any] | str
@@ -161,6 +162,7 @@ STATES = (
     "`busy`; `idle`; `gated`: its gate is closed; `evicted`: other tenants need the memory; "
     "`paused`: evicted by hand."
 )
+JOB = "The name of its `cotenant run`: `--name`, else its script or program."
 PROMISE = "`<5%`: it may be slowed down by 5 % at most; `>5%`: it gets at least 5 % of the GPU."
 MEMORY = "What it has allocated of the GPU's memory and, after the slash, what all processes of its run may allocate."
 DRIVER_BYTES = (
@@ -175,7 +177,7 @@ FIGURES = (
         Width.table,
         on_gpu("gpu", "number", "The GPU's number in the segment.", number_of_gpu, kind=Kind.label),
         of_tenant("pid", "number", "The process, as its own PID namespace numbers it.", kind=Kind.label),
-        of_tenant("program", "", "The program's name.", kind=Kind.label),
+        of_tenant("job", "", JOB, kind=Kind.label),
         of_tenant("class", "", "`production`, `standard` or `opportunistic`.", class_name, kind=Kind.label),
         on_gpu("state", "", STATES, state, kind=Kind.text),
         of_tenant("weight", "number", "Its weight among its equals.", thousandths("weight")),
@@ -205,7 +207,8 @@ FIGURES = (
     *at(
         Width.wide,
         on_gpu("uuid", "", "The GPU's UUID.", kind=Kind.label),
-        of_tenant("run_id", "", "Its `cotenant run`: the same for all processes of one.", kind=Kind.label),
+        of_tenant("run_id", "", "The job's id: the same for all its processes.", kind=Kind.label),
+        of_tenant("program", "", "The program's name.", kind=Kind.unserved),
         of_tenant("uid", "number", "Its user.", kind=Kind.label),
         of_tenant("time_slice_us", "us", "Its slice of the hardware; 0: not known.", heading="slice_us"),
         on_gpu("in_flight_us", "us", "Work that is queued behind its gates and not known to be done."),
@@ -246,6 +249,19 @@ FIGURES = (
     ),
     *at(
         Width.data,
+        of_tenant(
+            "user", "", "The user's name.", lambda tenant: jobs.user_name(tenant.uid), kind=Kind.unserved
+        ),
+        of_tenant(
+            "command",
+            "",
+            "The job's command line, where it can be seen.",
+            jobs.command_line,
+            kind=Kind.unserved,
+        ),
+        of_tenant(
+            "began_at", "", "When the job began, as ISO 8601 has it.", jobs.began_at, kind=Kind.unserved
+        ),
         of_tenant("slowdown", "ratio", "By how much it may be slowed down: 0.05 is 5 %.", slowdown),
         of_tenant("floor", "ratio", "The share of the GPU that it gets at least.", thousandths("floor")),
         of_tenant("time_slice_refused", "yes or no", "Whether the driver refused its time slice."),

@@ -372,7 +372,7 @@ def test_a_clock_that_falls_is_seen_by_everybody_who_asks(cotenant: Run, env: di
 
             def at_work() -> dict[str, Any]:
                 about = json.loads(cotenant("explain", str(job.pid), "-o", "json", env=env).stdout)
-                return dict(about["gpus"][0]["at_work"])
+                return dict(about["tenants"][0]["gpus"][0]["at_work"])
 
             wait_for(lambda: at_work()["clock_mhz"] < 1940)
             assert "its kernels take up to" in at_work()["in_words"]

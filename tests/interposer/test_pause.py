@@ -317,7 +317,7 @@ def test_who_cannot_be_paused(tenant: Start, cotenant: Run, tenants_now: Tenants
     assert "cannot be paused" in error and "a change of class" in hint and "--oversubscribe" in hint
     for command in ("pause", "resume"):
         done = cotenant(command, "1", env=one.env)
-        assert (done.returncode, "no tenant has the process number 1" in done.stderr) == (1, True)
+        assert (done.returncode, "no job has the name, id or PID '1'" in done.stderr) == (1, True)
     with_option = tenant("standard", JOB, COTENANT_OVERSUBSCRIBE="1")
     assert with_option.hear() == "ready"
     tell(with_option, f"add alloc {MiB}", "added")

@@ -1,6 +1,6 @@
-"""`cotenant ctl`: changes a tenant while it runs, or the policy and the memory knobs of all tenants.
+"""`cotenant ctl`: changes jobs while they run, or the policy and the memory knobs of all tenants.
 
-A request is written into the tenant's slot; the interposer inside the job takes it and puts it into effect.
+A request is written into the slot of each process of a job; the interposer inside takes it and puts it into effect.
 """
 
 from __future__ import annotations
@@ -12,30 +12,29 @@ from pathlib import Path
 import click
 
 from cotenant import classes, segment, units
-from cotenant.cli import OneOf, segment_option
+from cotenant.cli import OneOf, jobs_argument, segment_option
 from cotenant.errors import USAGE, Problem, narrate
-from cotenant.tenants import memory_knobs
+from cotenant.tenants import jobs, memory_knobs
 
 PATIENCE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 # What a tenant shows of what it was asked for; a time slice is the driver's to grant.
 SHOWN = ("tenant_class", "weight", "slowdown", "floor")
-NO_RUN = bytes(16).hex()
 
 
 @click.command(
     "ctl",
-    short_help="Change a tenant while it runs.",
+    short_help="Change a job while it runs.",
     epilog="""\b
 Examples:
-  cotenant ctl 4711 --class opportunistic
-  cotenant ctl 4711 --slowdown 2% --time-slice 2ms
+  cotenant ctl train.py --class opportunistic
+  cotenant ctl serve.py --slowdown 2% --time-slice 2ms
   cotenant ctl 4711 --memory 10G
-  cotenant ctl $(pgrep -f finetune.py) --weight 3 --floor 5%
+  cotenant ctl train.py finetune.py --weight 3 --floor 5%
   cotenant ctl --policy strict
   cotenant ctl --capacity 24G --headroom 1G --host-memory 64G""",
 )
-@click.argument("pid", type=int, required=False)
+@jobs_argument(required=False)
 @click.option(
     "--class",
     "tenant_class",
@@ -90,7 +89,7 @@ Examples:
     metavar="NAME",
     envvar="COTENANT_CTL_POLICY",
     show_envvar=True,
-    help="Without PID: the policy for all tenants of the segment.",
+    help="Without JOB: the policy for all tenants of the segment.",
 )
 @click.option(
     "--capacity",
@@ -98,7 +97,7 @@ Examples:
     metavar="SIZE|default",
     envvar="COTENANT_CTL_CAPACITY",
     show_envvar=True,
-    help="Without PID: how much of each GPU's memory all tenants share; default: all of it.",
+    help="Without JOB: how much of each GPU's memory all tenants share; default: all of it.",
 )
 @click.option(
     "--headroom",
@@ -106,7 +105,7 @@ Examples:
     metavar="SIZE|default",
     envvar="COTENANT_CTL_HEADROOM",
     show_envvar=True,
-    help="Without PID: how much of each GPU's memory is kept free for the higher classes; default: 5 %, at most 1G.",
+    help="Without JOB: how much of each GPU's memory is kept free for the higher classes; default: 5 %, at most 1G.",
 )
 @click.option(
     "--host-memory",
@@ -114,7 +113,7 @@ Examples:
     metavar="SIZE|default",
     envvar="COTENANT_CTL_HOST_MEMORY",
     show_envvar=True,
-    help="Without PID: how much host memory all tenants may pin; default: a quarter of the machine's.",
+    help="Without JOB: how much host memory all tenants may pin; default: a quarter of the machine's.",
 )
 @click.option(
     "--stay",
@@ -123,11 +122,11 @@ Examples:
     metavar="TIME|default",
     envvar="COTENANT_CTL_STAY",
     show_envvar=True,
-    help="Without PID: how long a restored tenant stays before an equal takes its place.",
+    help="Without JOB: how long a restored tenant stays before an equal takes its place.",
 )
 @segment_option
 def command(
-    pid: int | None,
+    words: tuple[str, ...],
     tenant_class: str | None,
     weight: str | None,
     slowdown: str | None,
@@ -141,9 +140,10 @@ def command(
     stay_us: int | None,
     segment_file: Path | None,
 ) -> None:
-    """Change the tenant with process number PID while it runs, or the policy and the memory knobs of all tenants.
+    """Change all processes of JOB while they run, or the policy and the memory knobs of all tenants. JOB is a job's
+    name, its id or the beginning of that, or a PID of one of its processes or of its launcher.
 
-    Work that the tenant has queued keeps its order and its results; the change counts from its next launch on.
+    Work that they have queued keeps its order and its results; the change counts from their next launch on.
     "none" takes back a promise or a limit, "default" goes back to what holds where nothing was set. With the class go
     the promises that the new class cannot have: --slowdown is for production, --floor for the other classes.
     """
@@ -162,34 +162,35 @@ def command(
     }
     stay_ms = None if stay_us is None else -(-stay_us // 1000)
     knobs = memory_knobs.Change(capacity, headroom, host_memory, stay_ms)
-    if pid is None and (policy is not None or knobs) and not wanted:
+    if not words and (policy is not None or knobs) and not wanted:
         if policy is not None:
             change_policy(path, policy)
         if knobs:
             memory_knobs.change(path, knobs)
             narrate("; ".join(memory_knobs.in_words(knobs)))
         return
-    if pid is None:
-        hint = "cotenant ctl PID --class ... for a tenant, cotenant ctl --policy NAME for all"
-        raise Problem("no process number given", hint, USAGE)
+    if not words:
+        hint = "cotenant ctl JOB --class ... for a job, cotenant ctl --policy NAME for all"
+        raise Problem("no job given", hint, USAGE)
     if policy is not None or knobs:
         what = "a policy is" if policy is not None else "capacity, headroom, host memory and stay are"
-        raise Problem(f"{what} for all tenants", "leave the process number out", USAGE)
+        raise Problem(f"{what} for all tenants", "leave the job out", USAGE)
     if not wanted:
         hint = "give one of --class, --weight, --slowdown, --floor, --memory, --time-slice"
         raise Problem("nothing to change", hint, USAGE)
-    wanted = wanted | promises_taken_back(path, pid, wanted)
-    change(path, pid, wanted)
-    narrate(
-        f"tenant {pid}: {', '.join(in_words(name, value) for name, value in wanted.items())}{stays(path, pid, wanted)}"
-    )
+    chosen = jobs.select(words, jobs.read(path))
+    requests = {one.pid: wanted | promises_taken_back(one, wanted) for job in chosen for one in job.tenants}
+    change(path, requests)
+    for job in chosen:
+        changed = {name: value for pid in job.pids for name, value in requests[pid].items()}
+        said = ", ".join(in_words(name, value) for name, value in changed.items())
+        narrate(f"{job}: {said}{stays(job, wanted)}")
 
 
-def stays(path: Path, pid: int, wanted: Mapping[str, int]) -> str:
-    """Whether a tenant's memory can move is settled when it starts."""
+def stays(job: jobs.Job, wanted: Mapping[str, int]) -> str:
+    """Whether a job's memory can move is settled when it starts."""
     becomes_opportunistic = wanted.get("tenant_class") == classes.TenantClass.opportunistic
-    tenant = tenant_of(path, pid) if becomes_opportunistic else None
-    if tenant is None or tenant.where != segment.Where.pinned:
+    if not becomes_opportunistic or all(one.where != segment.Where.pinned for one in job.tenants):
         return ""
     return "; its memory stays on the GPU, as it was started without --oversubscribe"
 
@@ -206,42 +207,46 @@ def change_policy(path: Path, name: str) -> None:
     narrate(f"the policy is {name} now")
 
 
-def change(path: Path, pid: int, wanted: Mapping[str, int]) -> None:
-    check_against_grants(path, pid, wanted)
-    try:
-        if not segment.ask(path, pid, wanted):
-            raise no_tenant(path, pid)
-        if "memory" in wanted:
-            # A limit is the whole run's: each of its processes keeps to the one in its own slot.
-            for other in others_of_its_run(path, pid):
-                segment.ask(path, other, {"memory": wanted["memory"]})
-    except FileNotFoundError:
-        raise no_tenant(path, pid) from None
-    except segment.BadSegment as error:
-        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+def change(path: Path, requests: Mapping[int, Mapping[str, int]]) -> None:
+    """By PID. Returns when all have taken theirs; those that end meanwhile are left out, unless they are all."""
+    for pid, wanted in requests.items():
+        check_against_grants(path, pid, wanted)
+    jobs.ask(path, requests)
     deadline = time.monotonic() + PATIENCE_SECONDS
     again = time.monotonic() + AGAIN_SECONDS
-    while not has_taken(tenant_of(path, pid), pid, wanted):
+    while waiting := {pid: requests[pid] for pid in those_waiting(path, requests)}:
         if time.monotonic() > again:
             # Two who ask at once may spoil each other's check word.
             again += AGAIN_SECONDS
-            segment.ask(path, pid, wanted)
+            jobs.ask(path, waiting)
         if time.monotonic() > deadline:
-            raise Problem(f"tenant {pid} does not answer", "if it is stopped, it changes when it runs on")
+            named = f"tenant {', '.join(map(str, waiting))}"
+            rest = (
+                f"; the other {len(requests) - len(waiting)} have changed"
+                if len(requests) > len(waiting)
+                else ""
+            )
+            hint = "if it is stopped, it changes when it runs on"
+            raise Problem(f"{named} {'does' if len(waiting) == 1 else 'do'} not answer{rest}", hint)
         time.sleep(0.01)
 
 
-def promises_taken_back(path: Path, pid: int, wanted: Mapping[str, int]) -> dict[str, int]:
+def those_waiting(path: Path, requests: Mapping[int, Mapping[str, int]]) -> list[int]:
+    tenants = jobs.read(path)
+    found = {pid: jobs.with_pid(pid, tenants) for pid in requests}
+    if not any(found.values()):
+        raise Problem(f"tenant {', '.join(map(str, requests))} has ended")
+    return [pid for pid, tenant in found.items() if tenant and not has_taken(tenant, requests[pid])]
+
+
+def promises_taken_back(tenant: segment.Tenant, wanted: Mapping[str, int]) -> dict[str, int]:
     """A slowdown is promised to production, a floor to the lower classes: what its new class cannot have goes with the
     old one. Raises Problem where it was asked for."""
     if not wanted.keys() & {"tenant_class", "slowdown", "floor"}:
         return {}
-    tenant = tenant_of(path, pid)
-    if tenant is None:
-        raise no_tenant(path, pid)
     is_production = wanted.get("tenant_class", tenant.tenant_class) == classes.TenantClass.production
     if wanted.get("slowdown") and not is_production:
-        raise Problem("only a production job has a slowdown", "cotenant ctl PID --class production", USAGE)
+        raise Problem("only a production job has a slowdown", "add --class production", USAGE)
     if wanted.get("floor") and is_production:
         raise Problem(
             "a production job needs no floor", "--floor is for standard and opportunistic jobs", USAGE
@@ -263,36 +268,9 @@ def check_against_grants(path: Path, pid: int, wanted: Mapping[str, int]) -> Non
         raise Problem(f"tenant {pid} may be {classes.NAMES[best]} at most", hint)
 
 
-def has_taken(tenant: segment.Tenant | None, pid: int, wanted: Mapping[str, int]) -> bool:
-    if tenant is None:
-        raise Problem(f"tenant {pid} has ended")
+def has_taken(tenant: segment.Tenant, wanted: Mapping[str, int]) -> bool:
     shown = all(getattr(tenant, name) == value for name, value in wanted.items() if name in SHOWN)
     return shown and not set(tenant.asked) & set(wanted)
-
-
-def others_of_its_run(path: Path, pid: int) -> list[int]:
-    tenants = segment.read(path).tenants
-    own = segment.with_pid(pid, tenants)
-    run = own.run_id if own else NO_RUN
-    return [one.pid for one in tenants if one.run_id == run != NO_RUN and one.pid != pid]
-
-
-def tenant_of(path: Path, pid: int) -> segment.Tenant | None:
-    try:
-        return segment.with_pid(pid, segment.read(path).tenants)
-    except FileNotFoundError:
-        return None
-    except segment.BadSegment as error:
-        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
-
-
-def no_tenant(path: Path, pid: int) -> Problem:
-    try:
-        tenants = segment.read(path).tenants
-    except (FileNotFoundError, segment.BadSegment):
-        tenants = ()
-    known = ", ".join(f"{tenant.pid} ({tenant.program})" for tenant in tenants) or "no tenants"
-    return Problem(f"no tenant has the process number {pid}", f"there are {known}")
 
 
 def in_words(name: str, value: int) -> str:

@@ -12,8 +12,9 @@ import click
 
 from cotenant import figures, segment, units
 from cotenant.classes import TenantClass
-from cotenant.cli import output_option, segment_option
+from cotenant.cli import jobs_argument, output_option, segment_option
 from cotenant.errors import Problem
+from cotenant.tenants import jobs
 from cotenant.terminal import printable, say
 
 
@@ -22,15 +23,15 @@ from cotenant.terminal import printable, say
     short_help="Say why a tenant waits, and what the policy decided.",
     epilog="""\b
 Examples:
-  cotenant explain 4711
-  cotenant explain $(pgrep -f finetune.py) -o json""",
+  cotenant explain finetune.py
+  cotenant explain 4711 -o json""",
 )
-@click.argument("pid", type=int)
+@jobs_argument()
 @output_option("explain", ("text", "json"))
 @segment_option
-def command(pid: int, output: str, segment_file: Path | None) -> None:
-    """Say whether the tenant with process number PID waits on each GPU and why, where its memory is, and what the
-    policy last decided about it.
+def command(words: tuple[str, ...], output: str, segment_file: Path | None) -> None:
+    """Say whether each process of JOB waits on each GPU and why, where its memory is, and what the policy last decided
+    about it. JOB is a job's name, its id or the beginning of that, or a PID of one of its processes or of its launcher.
     """
     path = segment.path_to_read(segment_file)
     try:
@@ -39,20 +40,18 @@ def command(pid: int, output: str, segment_file: Path | None) -> None:
         seen = segment.Snapshot({}, (), 0)
     except segment.BadSegment as error:
         raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
-    tenant = segment.with_pid(pid, seen.tenants)
-    if tenant is None:
-        known = ", ".join(f"{one.pid} ({one.program})" for one in seen.tenants) or "no tenants"
-        raise Problem(f"no tenant has the process number {pid}", f"there are {known}")
+    tenants = [one for job in jobs.select(words, seen.tenants) for one in job.tenants]
     if output == "json":
         import json
 
         from cotenant.gpus import process_memory
 
-        about = gather(seen, tenant, path, process_memory.by_process(os.environ))
-        say(json.dumps(about, indent=2))
+        nvml = process_memory.by_process(os.environ)
+        say(json.dumps({"tenants": [gather(seen, one, path, nvml) for one in tenants]}, indent=2))
     else:
-        for line in in_words(gather(seen, tenant, path, {})):
-            say(printable(line))
+        for one in tenants:
+            for line in in_words(gather(seen, one, path, {})):
+                say(printable(line))
 
 
 def gather(
@@ -112,7 +111,7 @@ def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> 
 
 
 def in_words(about: dict[str, Any]) -> Iterator[str]:
-    yield f"{about['program']} ({about['pid']}): {', '.join(standing(about))}"
+    yield f"{about['job']} ({about['pid']}): {', '.join(standing(about))}"
     yield from memory_in_words(about)
     for gpu in about["gpus"]:
         yield f"GPU {gpu['gpu']}: {on_gpu(gpu)}"

@@ -18,7 +18,7 @@ import click
 from cotenant import classes, output_files, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
-from cotenant.launch import environment, execute
+from cotenant.launch import environment, execute, job_name
 
 SMALLEST_LIMIT = 4096
 
@@ -119,7 +119,7 @@ def command(
     before = execute.inherited()
     program = execute.find_program(words[0], before)
     try:
-        after = environment.of_command(before, tenant_class, segment_file)
+        after = environment.of_command(before, tenant_class, segment_file, job_name.of_command(words))
     except environment.NotShared as reason:
         raise Problem(f"nothing can be recorded: {reason.message}", reason.hint) from None
     if gpu:

@@ -1,4 +1,4 @@
-"""`cotenant resume`: restores a paused tenant."""
+"""`cotenant resume`: restores paused jobs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import segment_option
+from cotenant.cli import jobs_argument, segment_option
 from cotenant.errors import narrate
 
 
 @click.command(
     "resume",
-    short_help="Restore a paused tenant's GPU memory, and let it run on.",
+    short_help="Restore a paused job's GPU memory, and let it run on.",
     epilog="""\b
 Examples:
-  cotenant resume 4711
+  cotenant resume finetune.py
   cotenant resume 4711 --wait 60""",
 )
-@click.argument("pid", type=int)
+@jobs_argument()
 @click.option(
     "--wait",
     "wait_seconds",
@@ -31,17 +31,19 @@ Examples:
     help="How long to wait until its memory is restored.",
 )
 @segment_option
-def command(pid: int, wait_seconds: float, segment_file: Path | None) -> None:
-    """Resume the tenant with process number PID: its memory is restored at the same addresses as soon as there is
-    space for all of it, and then its threads run on.
+def command(words: tuple[str, ...], wait_seconds: float, segment_file: Path | None) -> None:
+    """Resume all processes of JOB: the memory of each is restored at the same addresses as soon as there is space for
+    all of it, and then its threads run on. JOB is a job's name, its id or the beginning of that, or a PID of one of its
+    processes or of its launcher.
     """
     from cotenant import segment, units
-    from cotenant.tenants import pausing
+    from cotenant.tenants import jobs, pausing
 
     path = segment.path_to_read(segment_file)
-    tenant = pausing.resume(path, pid, wait_seconds)
-    if tenant.where == segment.Where.resident:
-        narrate(f"{pid} ({tenant.program}) runs on")
-    else:
-        need = units.size_shown(tenant.host_bytes)
-        narrate(f"{pid} ({tenant.program}) is restored when {need} of the GPU's memory are free")
+    pids = [pid for job in jobs.select(words, jobs.read(path)) for pid in job.pids]
+    for tenant in pausing.resume_all(path, pids, wait_seconds):
+        if tenant.where == segment.Where.resident:
+            narrate(f"{tenant.pid} ({tenant.job}) runs on")
+        else:
+            need = units.size_shown(tenant.host_bytes)
+            narrate(f"{tenant.pid} ({tenant.job}) is restored when {need} of the GPU's memory are free")

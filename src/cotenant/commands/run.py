@@ -12,7 +12,7 @@ import click
 from cotenant import classes, segment, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
-from cotenant.launch import environment, execute, python_path
+from cotenant.launch import environment, execute, job_name, python_path
 
 
 @click.command(
@@ -23,6 +23,7 @@ from cotenant.launch import environment, execute, python_path
 Examples:
   cotenant run --class production --slowdown 5% -- python serve.py
   cotenant run --class opportunistic --memory 20G --gpu 1 python finetune.py --epochs 3
+  cotenant run --name nightly -- torchrun --nproc-per-node 2 train.py
   cotenant run --dry-run -- python train.py""",
 )
 @click.option(
@@ -34,6 +35,13 @@ Examples:
     envvar="COTENANT_CLASS",
     show_envvar=True,
     help="How much the command matters: a class waits while a higher class has work on the GPU.",
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    envvar="COTENANT_NAME",
+    show_envvar=True,
+    help="What `status`, `ctl`, `pause`, `resume` and `explain` call the job.  [default: its script or program]",
 )
 @click.option(
     "--weight",
@@ -115,6 +123,7 @@ Examples:
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(
     tenant_class: str,
+    name: str | None,
     weight: str | None,
     slowdown: str | None,
     floor: str | None,
@@ -137,6 +146,7 @@ def command(
     """
     if not words:
         raise Problem("no command given", "cotenant run [options] [--] command...", USAGE)
+    name = job_name.checked(name) if name is not None and not is_from_outer_run("name") else None
     slowdown, floor = only_for_its_class(tenant_class, slowdown, floor)
     if policy:
         from cotenant.daemon import choice
@@ -147,11 +157,15 @@ def command(
     # A dry run shows what would be set, also for a program that is not here.
     program = words[0] if dry_run else execute.find_program(words[0], before)
     try:
-        after = environment.of_command(before, tenant_class, segment_file, create=not dry_run)
-        for name, value in zip(environment.PROMISES, (weight, slowdown, floor, memory, moves), strict=True):
-            after.pop(name, None)
+        after = environment.of_command(
+            before, tenant_class, segment_file, name or job_name.of_command(words), create=not dry_run
+        )
+        for variable, value in zip(
+            environment.PROMISES, (weight, slowdown, floor, memory, moves), strict=True
+        ):
+            after.pop(variable, None)
             if value:
-                after[name] = value
+                after[variable] = value
         after.pop("COTENANT_QUIET", None)
         if quiet:
             after["COTENANT_QUIET"] = "1"
@@ -181,14 +195,11 @@ def only_for_its_class(
     tenant_class: str, slowdown: str | None, floor: str | None
 ) -> tuple[str | None, str | None]:
     """What an outer run has left in the environment does not count for another class; what was typed must fit."""
-    context = click.get_current_context()
 
     def fits(option: str, value: str | None, allowed: bool, problem: str, hint: str) -> str | None:
         if value is None or allowed:
             return value
-        if context.get_parameter_source(option) is click.core.ParameterSource.ENVIRONMENT and (
-            "COTENANT_RUN_ID" in os.environ
-        ):
+        if is_from_outer_run(option):
             return None
         raise Problem(problem, hint, USAGE)
 
@@ -197,6 +208,11 @@ def only_for_its_class(
     slowdown = fits("slowdown", slowdown, is_production, "--slowdown is for production jobs", hint)
     problem, hint = "--floor is for standard and opportunistic jobs", "leave it out for a production job"
     return slowdown, fits("floor", floor, not is_production, problem, hint)
+
+
+def is_from_outer_run(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.ENVIRONMENT and "COTENANT_RUN_ID" in os.environ
 
 
 def tell_granted_class(path: Path, wanted: str) -> None:

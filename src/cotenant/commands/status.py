@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from cotenant import figures, segment
-from cotenant.cli import output_option, segment_option
+from cotenant.cli import jobs_argument, output_option, segment_option
 from cotenant.errors import Problem, narrate
 from cotenant.figures import Of, Width
 from cotenant.terminal import Stdout, console, say
@@ -19,7 +20,8 @@ def help_text() -> str:
     import textwrap
 
     lines = [
-        "Show the tenants of each GPU: their class, what they launched, and what escaped control.",
+        "Show the tenants of each GPU: their class, what they launched, and what escaped control; with JOB only those",
+        "of this job: its name, its id or the beginning of that, or a PID of one of its processes or of its launcher.",
         "",
         "\b",
     ]
@@ -37,11 +39,13 @@ def help_text() -> str:
 Examples:
   cotenant status
   cotenant status -o wide
+  cotenant status train.py
   cotenant status -o json | jq '.tenants[] | select(.class == "production")'""",
 )
+@jobs_argument(required=False)
 @output_option("status", ("table", "wide", "json", "csv"))
 @segment_option
-def command(output: str, segment_file: Path | None) -> None:
+def command(words: tuple[str, ...], output: str, segment_file: Path | None) -> None:
     path = segment.path_to_read(segment_file)
     try:
         seen = segment.read(path)
@@ -49,6 +53,11 @@ def command(output: str, segment_file: Path | None) -> None:
         seen = segment.Snapshot({}, (), 0)
     except segment.BadSegment as error:
         raise Problem(str(error), "remove it when no tenant runs, or name another with --segment") from None
+    if words:
+        from cotenant.tenants import jobs
+
+        chosen = {id(one) for job in jobs.select(words, seen.tenants) for one in job.tenants}
+        seen = replace(seen, tenants=tuple(one for one in seen.tenants if id(one) in chosen))
     if not seen.tenants:
         narrate("no tenants")
     nvml = nvml_bytes() if seen.tenants and output != "table" else {}

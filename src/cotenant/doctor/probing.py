@@ -102,7 +102,7 @@ def private_tenancy(machine: Machine) -> Iterator[tuple[dict[str, str], dict[str
         except segment.BadSegment as error:
             raise Problem(f"no segment: {error}") from None
         assert machine.driver_file is not None
-        yield plain, environment.of_tenant(plain, machine.driver_file, path, "production")
+        yield plain, environment.of_tenant(plain, machine.driver_file, path, "production", "doctor")
 
 
 def library_path(machine: Machine) -> str:

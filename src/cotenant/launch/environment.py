@@ -3,7 +3,8 @@
 COTENANT_DRIVER         the real driver's file
 COTENANT_SEGMENT        where the tenants meet
 COTENANT_CLASS
-COTENANT_RUN_ID         names the run: new for each, the same for all its processes
+COTENANT_RUN_ID         the run's: new for each, the same for all its processes
+COTENANT_NAME           what people call it
 COTENANT_WEIGHT, COTENANT_SLOWDOWN, COTENANT_FLOOR, COTENANT_MEMORY, COTENANT_OVERSUBSCRIBE    where they were given
 LD_PRELOAD              the interposer first
 PYTHONPATH              begins with a folder of ours where its memory can move (python_path.py)
@@ -26,7 +27,14 @@ PROMISES = (
     "COTENANT_MEMORY",
     "COTENANT_OVERSUBSCRIBE",
 )
-SETTINGS = ("COTENANT_DRIVER", "COTENANT_SEGMENT", "COTENANT_CLASS", "COTENANT_RUN_ID", *PROMISES)
+SETTINGS = (
+    "COTENANT_DRIVER",
+    "COTENANT_SEGMENT",
+    "COTENANT_CLASS",
+    "COTENANT_RUN_ID",
+    "COTENANT_NAME",
+    *PROMISES,
+)
 
 
 class NotShared(Exception):
@@ -39,7 +47,11 @@ class NotShared(Exception):
 
 
 def of_command(
-    inherited: Mapping[str, str], tenant_class: str, segment_file: Path | None, create: bool = True
+    inherited: Mapping[str, str],
+    tenant_class: str,
+    segment_file: Path | None,
+    name: str,
+    create: bool = True,
 ) -> dict[str, str]:
     """Of one that is started here, in the segment that is given or found. Raises NotShared."""
     try:
@@ -61,17 +73,18 @@ def of_command(
             raise NotShared(str(error), "`cotenant doctor` says more; --segment names another file") from None
         if not native_files.is_softgpu(driver_file) and not segment.is_in_memory(path):
             raise NotShared(f"{path} is on a disk", "name a file on a tmpfs such as /dev/shm with --segment")
-    return of_tenant(inherited, driver_file, path, tenant_class)
+    return of_tenant(inherited, driver_file, path, tenant_class, name)
 
 
 def of_tenant(
-    inherited: Mapping[str, str], driver_file: Path, path: Path, tenant_class: str
+    inherited: Mapping[str, str], driver_file: Path, path: Path, tenant_class: str, name: str
 ) -> dict[str, str]:
     return dict(inherited) | {
         "COTENANT_DRIVER": str(driver_file),
         "COTENANT_SEGMENT": str(path),
         "COTENANT_CLASS": tenant_class,
         "COTENANT_RUN_ID": os.urandom(16).hex(),
+        "COTENANT_NAME": name,
         "LD_PRELOAD": preload.with_shim(inherited.get("LD_PRELOAD"), native_files.shim()),
     }
 

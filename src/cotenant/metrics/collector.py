@@ -4,7 +4,6 @@ series vanish with it."""
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from cotenant.launch import driver
 from cotenant.metrics import containers
 from cotenant.metrics.families import Families, identity
 from cotenant.segment.requests import is_process
+from cotenant.tenants import jobs
 
 OLD_SECONDS = 10.0  # what the daemon saw longer ago is not shown
 SCRAPE_SECONDS = 10.0  # that a scrape waits for the one before it
@@ -78,7 +78,7 @@ class TenantsCollector(Collector):
 
     def of_tenant(self, tenant: segment.Tenant) -> dict[str, str]:
         labels = identity(Of.tenant, tenant)
-        return labels | {"user": user_name(tenant.uid)} | self.containers.get(process(tenant), {})
+        return labels | {"user": jobs.user_name(tenant.uid)} | self.containers.get(process(tenant), {})
 
     def look_into_containers(self, seen: segment.Snapshot) -> None:
         """A process stays in its container: each is looked at once. In a PID namespace of its own it has another number
@@ -123,13 +123,6 @@ def read(path: Path) -> segment.Snapshot:
 
 def process(tenant: segment.Tenant) -> Process:
     return (tenant.pid, tenant.started)
-
-
-def user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return str(uid)
 
 
 def models() -> dict[str, str]:

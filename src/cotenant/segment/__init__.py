@@ -32,7 +32,7 @@ from cotenant.segment.layout import (
 from cotenant.segment.library import ensure, is_in_memory, now_ns, seal, wire_library
 from cotenant.segment.paths import SHARED, is_folder, is_trusted, path_for, path_to_read
 from cotenant.segment.refusals import Refusal
-from cotenant.segment.requests import with_pid
+from cotenant.segment.requests import is_process, with_pid
 from cotenant.segment.snapshot import Snapshot, Tenant, Use
 from cotenant.segment.wire import (
     GATE_OPEN,
@@ -86,6 +86,7 @@ __all__ = [
     "ensure",
     "is_in_memory",
     "is_live",
+    "is_process",
     "is_trusted",
     "now_ns",
     "open",

@@ -80,6 +80,7 @@ class Tenant:
     export_tables: int = 0  # of private driver functions, handed out uncounted
     ungated_graphs: int = 0  # long ones that could not be given gates inside
     checkpoints: int = 0
+    job: str = ""  # the name of its run; the program's where none was given
     grace_us: int = 0
     heartbeat_ns: int = 0
     asked: tuple[str, ...] = ()  # what it shall change and has not yet
@@ -132,8 +133,10 @@ def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
     moved = words(residence, Tenant)
     if not residence.waiting_since_ns:
         moved["wanted_bytes"] = 0
+    program = printable(slot.name.decode(errors="replace"))
     made = {
-        "program": printable(slot.name.decode(errors="replace")),
+        "program": program,
+        "job": printable(slot.job.decode(errors="replace")) or program,
         "run_id": bytes(slot.run_id).hex(),
         "uses": tuple(uses_of(slot, gpus)),
         "asked": tuple(asked_of(slot)),

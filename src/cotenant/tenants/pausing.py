@@ -1,51 +1,55 @@
-"""Pauses a tenant by hand: its memory is evicted and its threads wait until it is resumed."""
+"""Pauses tenants by hand: their memory is evicted and their threads wait until they are resumed."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.segment import Where
+from cotenant.tenants import jobs
 
 ANSWER_SECONDS = 5.0
-ELSEWHERE = "`cotenant doctor` says more; --segment names another file"
+
+
+class Ended(Problem):
+    pass
+
+
+class Refused(Problem):
+    pass
 
 
 def tenant_with(path: Path, pid: int) -> segment.Tenant:
-    tenants = tenants_of(path)
-    try:
-        found = segment.with_pid(pid, tenants)
-    except segment.BadSegment as error:
-        raise Problem(str(error), "one of them lies: `cotenant segment show` names their users") from None
+    found = jobs.with_pid(pid, jobs.read(path))
     if found is None:
-        known = ", ".join(f"{one.pid} ({one.program})" for one in tenants) or "no tenants"
-        raise Problem(f"no tenant has the process number {pid}", f"there are {known}")
+        raise Ended(f"tenant {pid} has ended")
     return found
-
-
-def tenants_of(path: Path) -> tuple[segment.Tenant, ...]:
-    try:
-        return segment.read(path).tenants
-    except FileNotFoundError:
-        return ()
-    except segment.BadSegment as error:
-        raise Problem(str(error), ELSEWHERE) from None
 
 
 def ask(path: Path, pid: int, pause: bool) -> segment.Tenant:
     """Returns as soon as the tenant has taken the request."""
-    tenant = tenant_with(path, pid)
-    if tenant.where == Where.pinned:
-        raise Problem(
-            f"{pid} ({tenant.program}) cannot be paused: it was not started so that its memory can move",
-            "start it with `cotenant run --class opportunistic` or `--oversubscribe`; a change of class does not do it",
-        )
-    try:
-        segment.ask(path, pid, {"pause": int(pause)})
-    except segment.BadSegment as error:
-        raise Problem(str(error), ELSEWHERE) from None
+    write(path, [pid], pause)
+    return taken(path, pid)
+
+
+def write(path: Path, pids: Sequence[int], pause: bool) -> list[segment.Tenant]:
+    """Asks none of them where one cannot be asked. Returns how they were before."""
+    before = [tenant_with(path, pid) for pid in pids]
+    for tenant in before:
+        if tenant.where == Where.pinned:
+            raise Problem(
+                f"{tenant.pid} ({tenant.job}) cannot be paused: it was not started so that its memory can move",
+                "start it with `cotenant run --class opportunistic` or `--oversubscribe`; a change of class does not do"
+                " it",
+            )
+    jobs.ask(path, {pid: {"pause": int(pause)} for pid in pids})
+    return before
+
+
+def taken(path: Path, pid: int) -> segment.Tenant:
     deadline = time.monotonic() + ANSWER_SECONDS
     while "pause" in (tenant := tenant_with(path, pid)).asked:
         # While it moves, it takes no requests.
@@ -56,21 +60,46 @@ def ask(path: Path, pid: int, pause: bool) -> segment.Tenant:
 
 
 def pause(path: Path, pid: int) -> segment.Tenant:
-    """Returns when the tenant's memory is on the host, or as much of it as would go; the reason is then its refusal.
-    Where it refuses altogether, it runs on, and the reason is a Problem.
+    return pause_all(path, [pid])[0]
+
+
+def pause_all(path: Path, pids: Sequence[int]) -> list[segment.Tenant]:
+    """Returns when the tenants' memory is on the host, or as much of it as would go; the reason is then a tenant's
+    refusal. Where one refuses altogether, all run on that ran before, and the reason is a Problem. One that ends
+    meanwhile is left out, unless it is the last.
     """
     asked_ns = segment.now_ns()
-    tenant = ask(path, pid, pause=True)
+    before = write(path, pids, pause=True)
+    try:
+        return of_those_left(pids, lambda pid: gone(path, pid, asked_ns))
+    except Refused:
+        alive = {one.pid for one in jobs.read(path)}
+        jobs.ask(path, {one.pid: {"pause": 0} for one in before if not one.paused and one.pid in alive})
+        raise
+
+
+def gone(path: Path, pid: int, asked_ns: int) -> segment.Tenant:
+    tenant = taken(path, pid)
     while tenant.where != Where.evicted or could_still_go(tenant):
         refusal = tenant.refusal if tenant.refused_ns > asked_ns else None
         if refusal and tenant.where == Where.evicted:
             break
         if refusal and tenant.where == Where.resident:
-            ask(path, pid, pause=False)
-            raise Problem(f"{pid} ({tenant.program}) was not paused: {refusal.text}", refusal.remedy)
+            raise Refused(f"{pid} ({tenant.job}) was not paused: {refusal.text}", refusal.remedy)
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
     return tenant
+
+
+def of_those_left(pids: Sequence[int], wait: Callable[[int], segment.Tenant]) -> list[segment.Tenant]:
+    left = []
+    for pid in pids:
+        try:
+            left.append(wait(pid))
+        except Ended:
+            if pid == pids[-1] and not left:
+                raise
+    return left
 
 
 def could_still_go(tenant: segment.Tenant) -> int:
@@ -79,10 +108,19 @@ def could_still_go(tenant: segment.Tenant) -> int:
 
 
 def resume(path: Path, pid: int, wait_seconds: float) -> segment.Tenant:
-    """Its memory is restored when there is space for all of it. Returns then, or when the time is up."""
+    return resume_all(path, [pid], wait_seconds)[0]
+
+
+def resume_all(path: Path, pids: Sequence[int], wait_seconds: float) -> list[segment.Tenant]:
+    """Each one's memory is restored when there is space for all of it. Returns then, or when the time is up."""
     deadline = time.monotonic() + wait_seconds
-    tenant = ask(path, pid, pause=False)
-    while tenant.where != Where.resident and time.monotonic() < deadline:
-        time.sleep(0.005)
-        tenant = tenant_with(path, pid)
-    return tenant
+
+    def back(pid: int) -> segment.Tenant:
+        tenant = taken(path, pid)
+        while tenant.where != Where.resident and time.monotonic() < deadline:
+            time.sleep(0.005)
+            tenant = tenant_with(path, pid)
+        return tenant
+
+    write(path, pids, pause=False)
+    return of_those_left(pids, back)

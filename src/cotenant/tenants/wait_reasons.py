@@ -16,7 +16,7 @@ def reasons(seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, no
         for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
             if other.tenant_class < tenant.tenant_class and there.tolerant_until_ns <= now_ns:
                 name = classes.name_of(other.tenant_class)
-                yield f"{name} {other.pid} ({other.program}) is of a higher class and has work"
+                yield f"{name} {other.pid} ({other.job}) is of a higher class and has work"
     if use.shut_until_ns > now_ns:
         left_ms = (use.shut_until_ns - now_ns) / 1e6
         yield f"the policy keeps it shut, for another {left_ms:.0f} ms unless it is renewed"
@@ -25,7 +25,7 @@ def reasons(seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, no
     for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
         is_equal = seen.rule == Rule.fair or other.tenant_class == tenant.tenant_class
         if is_equal and there.holds_turn:
-            yield f"the turn belongs to {other.pid} ({other.program}), its equal"
+            yield f"the turn belongs to {other.pid} ({other.job}), its equal"
 
 
 def others_with_work(
