@@ -217,8 +217,8 @@ def test_a_limit_is_changed_while_the_tenant_runs(
         wait_for(lambda: all(t.asked == () for t in tenants_now()))
         return done.stderr
 
-    # Asked of one process, it holds for all of them.
-    assert change(pids[0], "200M") == f"tenant {pids[0]}: memory up to 200M\n"
+    # By the PID of one process the job is meant, and all its processes.
+    assert change(pids[0], "200M") == f"python-code ({pids[0]}, {pids[1]}): memory up to 200M\n"
     assert len({t.memory_limit for t in tenants_now()}) == 1
     one.say("100")
     assert one.hear() == "0"
