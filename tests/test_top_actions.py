@@ -98,7 +98,10 @@ def test_a_tenant_is_killed_only_after_yes(job: subprocess.Popen[str], path: Pat
 
 def test_on_the_line_of_a_run_all_its_tenants_are_meant(job: subprocess.Popen[str], path: Path) -> None:
     async def do(pilot: Pilot[None], app: Top) -> None:
-        await pilot.press("t", "k")
+        await pilot.press("t", "up")
+        line = app.chosen_line()
+        assert line is not None and line.is_run
+        await pilot.press("k")
         await shows(pilot, app, f"Kill {job.pid}")
         await pilot.press("9")
         await shows(pilot, app, "SIGKILL sent")

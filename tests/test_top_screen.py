@@ -153,6 +153,10 @@ def test_the_tree_has_each_run_with_its_processes(path: Path) -> None:
         found = [line for line in tenants(app) if "run " in line]
         assert ["run 01010101" in found[0], "run 02020202" in found[1]] == [True, True]
         assert ["403M" in found[1], len(tenants(app))] == [True, 5]
+        for key, at in (("up", 0), ("down", 1)):  # the first run, and its only process
+            await pilot.press(key)
+            app.look()
+            assert app.table.highlighted == at
         await pilot.press("t")
         assert len(tenants(app)) == 3
 

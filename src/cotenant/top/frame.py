@@ -21,6 +21,7 @@ class Line:
 
     cells: tuple[str, ...]
     rows: tuple[Row, ...]
+    is_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def run_line(run: Sequence[Row]) -> Line:
         "EVI": str(sum(tenant.evictions for tenant in tenants)),
         "ESC": str(sum(row.here.use.figures["escaped"] for row in run)),
     }
-    return Line(tuple(sums.get(column.heading, "") for column in COLUMNS), tuple(run))
+    return Line(tuple(sums.get(column.heading, "") for column in COLUMNS), tuple(run), is_run=True)
 
 
 def table(lines: Sequence[Line], width: int) -> list[str]:

@@ -245,7 +245,7 @@ class Top(App[None]):
 
 def name_of(line: frame.Line) -> Chosen:
     """The same from look to look."""
-    return tuple(row.key for row in line.rows)
+    return line.is_run, *(row.key for row in line.rows)
 
 
 def about_row(seen: segment.Snapshot, row: Row) -> str:
