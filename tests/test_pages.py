@@ -12,7 +12,7 @@ PAGES = [TREE / "README.md", TREE / "CHANGELOG.md", *sorted((TREE / "docs").glob
 
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
-PATH = re.compile(r"(?<![\w./-])(?:src|native|tests|bench|docs|examples|packaging)(?:/[\w.+-]+)+/?")
+PATH = re.compile(r"(?<![\w./-])(?:src|native|tests|bench|docs|deploy|examples|packaging)(?:/[\w.+-]+)+/?")
 TARGET = re.compile(r"(?:^    |`)make ([a-z][a-z0-9-]*)\b", re.MULTILINE)
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
