@@ -14,6 +14,7 @@ from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.daemon import lock, report
 from cotenant.policies.interface import Rule
+from cotenant.segment import Where
 from tests.segments import UUID, Written
 
 if TYPE_CHECKING:
@@ -184,6 +185,15 @@ def test_a_process_that_is_no_tenant(cotenant: Run, plain_env: dict[str, str], s
     scene.written.to(scene.path)
     done = cotenant("explain", "1", env=plain_env)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "hint: there are train (20)")
+
+
+@pytest.mark.parametrize(
+    ("where", "words"), [(Where.evicting, "evicted to the host"), (Where.restoring, "restored")]
+)
+def test_memory_that_moves_is_said_to(explained: Any, scene: Scene, where: Where, words: str) -> None:
+    slot = scene.waiting()
+    slot.residence.where, slot.host_bytes = where, 10 << 20
+    assert f"its memory is being {words}: 10M are on the host now" in explained()
 
 
 def test_what_cannot_leave_the_gpu_is_all_but_what_can_move(explained: Any, scene: Scene) -> None:

@@ -67,10 +67,10 @@ def test_json_has_every_live_tenant(cotenant: Run, two_tenants: dict[str, str]) 
     ("where", "paused", "gate", "busy", "state"),
     [
         (Where.resident, 0, segment.GATE_OPEN, 1, "busy"),
-        (Where.evicting, 0, segment.GATE_OPEN, 0, "idle"),
+        (Where.evicting, 0, segment.GATE_OPEN, 0, "evicting"),
         (Where.resident, 0, 2, 1, "gated"),
         (Where.evicted, 0, 2, 1, "evicted"),
-        (Where.restoring, 0, segment.GATE_OPEN, 1, "evicted"),
+        (Where.restoring, 0, segment.GATE_OPEN, 1, "restoring"),
         (Where.evicted, 1, segment.GATE_OPEN, 0, "paused"),
     ],
 )

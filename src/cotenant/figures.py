@@ -120,7 +120,10 @@ def class_name(tenant: segment.Tenant) -> str:
 
 
 def state(here: OnGpu) -> str:
-    if here.tenant.where in (segment.Where.evicted, segment.Where.restoring):
+    where = here.tenant.where
+    if where in (segment.Where.evicting, segment.Where.restoring):
+        return where.name
+    if where == segment.Where.evicted:
         return "paused" if here.tenant.paused else "evicted"
     if here.use.gated:
         return "gated"
@@ -160,7 +163,7 @@ def operation_us(name: str) -> Callable[[OnGpu], float | None]:
 
 STATES = (
     "`busy`; `idle`; `gated`: its gate is closed; `evicted`: other tenants need the memory; "
-    "`paused`: evicted by hand."
+    "`paused`: evicted by hand; `evicting`, `restoring`: its memory is moving."
 )
 JOB = "The name of its `cotenant run`: `--name`, else its script or program."
 PROMISE = "`<5%`: it may be slowed down by 5 % at most; `>5%`: it gets at least 5 % of the GPU."

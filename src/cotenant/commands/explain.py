@@ -143,7 +143,10 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
 
 def memory_in_words(about: dict[str, Any]) -> Iterator[str]:
     size = units.size_shown
-    if about["where"] in ("evicted", "restoring"):
+    if about["where"] in ("evicting", "restoring"):
+        how = "evicted to the host" if about["where"] == "evicting" else "restored"
+        yield f"its memory is being {how}: {size(about['host_bytes'])} are on the host now"
+    elif about["where"] == "evicted":
         why = "paused by hand" if about["paused"] else "evicted: other tenants need the space"
         yield f"{why}: {size(about['host_bytes'])} of its memory are on the host"
         if about["paused"]:
