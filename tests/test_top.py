@@ -200,7 +200,7 @@ def test_a_line_is_not_wider_than_the_terminal(two: Two, width: int) -> None:
     lines = frame.frame(picture, width).splitlines()
     assert max(map(len, lines)) <= width
     head = next(line.split() for line in lines if line.lstrip().startswith("GPU PID"))
-    assert {"PID", "PROGRAM", "CLASS", "STATE", "GPU%", "MEMORY"} <= set(head)
+    assert {"PID", "JOB", "CLASS", "STATE", "GPU%", "MEMORY"} <= set(head)
     assert ("EVI" in head) == (width >= 80)
 
 
@@ -236,7 +236,7 @@ def test_the_processes_of_a_run_are_together(two: Two) -> None:
     together = runs(ordered(picture.rows, "gpu %"))
     assert [[row.tenant.pid for row in run] for run in together] == [[201, 202], [100], [300]]
     lines = frame.table(frame.lines_of(picture, tree=True), 80)
-    (at,) = (number for number, line in enumerate(lines) if "run 07070707" in line)
+    (at,) = (number for number, line in enumerate(lines) if "2 of train.py" in line)
     assert "50%" in lines[at] and lines[at].split()[0] == "2"
     assert ["  train.py" in line for line in lines[at + 1 : at + 3]] == [True, True]
 

@@ -90,7 +90,7 @@ def test_gpus_tenants_and_keys_fit_a_small_terminal(path: Path) -> None:
         lines = shown(app)
         assert lines[0].startswith("cotenant: 3 tenants on 1 GPU, policy guard")
         assert [line.split()[0] for line in lines[2:5]] == ["production", "standard", "opportunistic"]
-        assert lines[5].split()[:5] == ["GPU", "PID", "PROGRAM", "CLASS", "STATE"]
+        assert lines[5].split()[:5] == ["GPU", "PID", "JOB", "CLASS", "STATE"]
         assert [line.split()[1] for line in lines[6:9]] == ["100", "201", "202"]
         assert "100 (serve.py)" in "".join(lines[-3:])
         assert "quit" in lines[-1] and "filter" in lines[-1] and "tree" in lines[-1]
@@ -150,8 +150,8 @@ def test_letters_in_the_filter_are_no_keys(path: Path) -> None:
 def test_the_tree_has_each_run_with_its_processes(path: Path) -> None:
     async def do(pilot: Pilot[None], app: Top) -> None:
         await pilot.press("t")
-        found = [line for line in tenants(app) if "run " in line]
-        assert ["run 01010101" in found[0], "run 02020202" in found[1]] == [True, True]
+        found = [line for line in tenants(app) if " of " in line]
+        assert ["1 of serve.py" in found[0], "2 of train.py" in found[1]] == [True, True]
         assert ["403M" in found[1], len(tenants(app))] == [True, 5]
         for key, at in (("up", 0), ("down", 1)):  # the first run, and its only process
             await pilot.press(key)

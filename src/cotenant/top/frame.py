@@ -11,7 +11,7 @@ from cotenant.top.model import GpuRow, Picture, Row, ordered, runs
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_IN_FULL = 2  # GPUs that get a line for each class; more of them get one line each
-LEAST_PROGRAM = 8
+LEAST_NAME = 8
 SHORT = {"production": "prod", "standard": "std", "opportunistic": "opp"}
 
 
@@ -60,7 +60,7 @@ def class_of(row: Row) -> str:
 COLUMNS = (
     Column("GPU", lambda row: "" if row.here.use is figures.NO_USE else str(row.here.use.gpu), True),
     Column("PID", lambda row: str(row.tenant.pid), True),
-    Column("PROGRAM", lambda row: row.tenant.program),
+    Column("JOB", lambda row: row.tenant.job),
     Column("CLASS", class_of),
     Column("STATE", lambda row: figures.state(row.here)),
     Column("GPU%", lambda row: percent(row.gpu_share), True),
@@ -71,7 +71,7 @@ COLUMNS = (
     Column("EVI", lambda row: str(row.tenant.evictions), True, goes=5),
     Column("ESC", lambda row: str(row.here.use.figures["escaped"]), True, goes=2),
 )
-PROGRAM = 2
+NAME = 2
 
 
 WHOLE = 1000  # into a pipe or file nothing is cut off
@@ -150,25 +150,25 @@ def lines_of(picture: Picture, sort: str = "gpu", wanted: str = "", tree: bool =
     lines = []
     for run in runs(rows):
         if run[0].is_of_a_run:
-            lines += [run_line(run), *(line_of(row, "  ") for row in run)]
+            lines += [run_line(run), *(line_of(row, f"  {row.tenant.program}") for row in run)]
         else:
             lines += [line_of(row) for row in run]
     return lines
 
 
-def line_of(row: Row, indent: str = "") -> Line:
+def line_of(row: Row, name: str = "") -> Line:
     cells = [column.cell(row) for column in COLUMNS]
-    cells[PROGRAM] = indent + cells[PROGRAM]
+    cells[NAME] = name or cells[NAME]
     return Line(tuple(cells), (row,))
 
 
 def run_line(run: Sequence[Row]) -> Line:
-    """Of a run as a whole: its first program, and the sums."""
+    """Of a run as a whole: the sums."""
     shares = [row.gpu_share for row in run if row.gpu_share is not None]
     tenants = {row.tenant.pid: row.tenant for row in run}.values()
     sums = {
         "PID": f"{len(tenants)} of",
-        "PROGRAM": f"run {run[0].tenant.run_id[:8]}",
+        "JOB": run[0].tenant.job,
         "CLASS": class_of(run[0]) if len({row.tenant.tenant_class for row in run}) == 1 else "",
         "GPU%": percent(sum(shares) if shares else None),
         "MEMORY": units.size_shown(sum(row.here.use.memory_bytes for row in run)),
@@ -188,12 +188,12 @@ def table(lines: Sequence[Line], width: int) -> list[str]:
     ]
     while True:
         spare = width - sum(widths[at] for at in shown) - (len(shown) - 1)
-        program = min(widths[PROGRAM], max(LEAST_PROGRAM, widths[PROGRAM] + min(spare, 0)))
+        name = min(widths[NAME], max(LEAST_NAME, widths[NAME] + min(spare, 0)))
         unneeded = max(shown, key=lambda at: COLUMNS[at].goes)
-        if spare + widths[PROGRAM] - program >= 0 or not COLUMNS[unneeded].goes:
+        if spare + widths[NAME] - name >= 0 or not COLUMNS[unneeded].goes:
             break
         shown.remove(unneeded)
-    widths[PROGRAM] = program
+    widths[NAME] = name
     heads = [column.heading for column in COLUMNS]
     return [text(cells, shown, widths) for cells in (heads, *(line.cells for line in lines))]
 

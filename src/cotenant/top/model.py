@@ -204,20 +204,20 @@ SORTS: dict[str, Callable[[Row], Any]] = {
     "gpu %": lambda row: -(row.gpu_share or 0.0),
     "memory": lambda row: -(row.here.use.memory_bytes + row.tenant.host_bytes),
     "class": lambda row: row.tenant.tenant_class,
-    "program": lambda row: row.tenant.program,
+    "job": lambda row: row.tenant.job,
     "pid": lambda row: row.tenant.pid,
 }
 
 
 def ordered(rows: Iterable[Row], sort: str = "gpu", wanted: str = "") -> list[Row]:
-    """The rows that have the wanted text in their PID, program, class, state, or at the start of their run's id."""
+    """The rows with the wanted text in their PID, job, program, class, state, or at the start of their run's id."""
     found = [row for row in rows if matches(row, wanted.casefold())]
     return sorted(sorted(found, key=SORTS["gpu"]), key=SORTS[sort])
 
 
 def matches(row: Row, wanted: str) -> bool:
     tenant = row.tenant
-    texts = (str(tenant.pid), tenant.program, figures.class_name(tenant), figures.state(row.here))
+    texts = (str(tenant.pid), tenant.job, tenant.program, figures.class_name(tenant), figures.state(row.here))
     return any(wanted in text.casefold() for text in texts) or tenant.run_id.startswith(wanted)
 
 

@@ -1,11 +1,12 @@
 """The live screen: the lines of `frame`, a look after the other, and keys to sort, filter and group them and to steer
-tenants. A key acts on the tenant of the chosen line; where the line is a run, on all tenants of the run.
+tenants. Class, pause and resume are the whole run's, as those commands have it; a signal goes to the tenant of the
+chosen line or, where that is a run, to all tenants of the run.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -94,7 +95,7 @@ class Top(App[None]):
         self.table = OptionList(id="tenants", markup=False)
         self.about = Static(id="about", markup=False)
         self.answer_line = Static(id="answer", markup=False)
-        self.filter_line = Input(id="filter", placeholder="program, PID, class, state or run")
+        self.filter_line = Input(id="filter", placeholder="job, program, PID, class, state or run")
 
     def compose(self) -> ComposeResult:
         yield self.top_line
@@ -192,29 +193,31 @@ class Top(App[None]):
             return await actions.command(self.path, "ctl", str(one.pid), "--class", keys[key])
 
         keys = {name[0]: name for name in classes.NAMES}
-        self.ask("Change the class of", keys, change)
+        self.ask("Change the class of", self.chosen_tenants()[:1], keys, change)
 
     def action_pause(self) -> None:
-        self.steer(self.chosen_tenants(), lambda one: actions.command(self.path, "pause", str(one.pid)))
+        self.steer(self.chosen_tenants()[:1], lambda one: actions.command(self.path, "pause", str(one.pid)))
 
     def action_resume(self) -> None:
-        self.steer(self.chosen_tenants(), lambda one: actions.command(self.path, "resume", str(one.pid)))
+        self.steer(self.chosen_tenants()[:1], lambda one: actions.command(self.path, "resume", str(one.pid)))
 
     def action_end(self) -> None:
         async def end(one: segment.Tenant, key: str) -> str:
             return actions.end(self.path, one, signal.SIGTERM if key == "y" else signal.SIGKILL)
 
-        self.ask("Kill", {"y": "yes: send SIGTERM", "9": "send SIGKILL"}, end)
+        self.ask("Kill", self.chosen_tenants(), {"y": "yes: send SIGTERM", "9": "send SIGKILL"}, end)
 
     def chosen_tenants(self) -> list[segment.Tenant]:
         line = self.chosen_line()
         return list({row.tenant.pid: row.tenant for row in line.rows}.values()) if line else []
 
     def ask(
-        self, what: str, answers: Mapping[str, str], act: Callable[[segment.Tenant, str], Awaitable[str]]
+        self,
+        what: str,
+        tenants: Sequence[segment.Tenant],
+        answers: Mapping[str, str],
+        act: Callable[[segment.Tenant, str], Awaitable[str]],
     ) -> None:
-        """About the tenants that are chosen now, whatever is chosen when the answer comes."""
-        tenants = self.chosen_tenants()
 
         def answered(key: str | None) -> None:
             if key:
