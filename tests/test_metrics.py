@@ -124,7 +124,7 @@ def test_every_figure_is_a_family_a_label_or_left_out_on_purpose(
         "began_at",
         "command",
         "program",
-        "user",
+        "uid",
         "promise",
         "memory",
         "seconds_ago",

@@ -212,7 +212,7 @@ FIGURES = (
         on_gpu("uuid", "", "The GPU's UUID.", kind=Kind.label),
         of_tenant("run_id", "", "The job's id: the same for all its processes.", kind=Kind.label),
         of_tenant("program", "", "The program's name.", kind=Kind.unserved),
-        of_tenant("uid", "number", "Its user.", kind=Kind.label),
+        of_tenant("uid", "number", "Its user.", kind=Kind.unserved),
         of_tenant("time_slice_us", "us", "Its slice of the hardware; 0: not known.", heading="slice_us"),
         on_gpu("in_flight_us", "us", "Work that is queued behind its gates and not known to be done."),
         counted("memory_ops", "Memsets and other operations on memory that it has launched."),
@@ -252,9 +252,7 @@ FIGURES = (
     ),
     *at(
         Width.data,
-        of_tenant(
-            "user", "", "The user's name.", lambda tenant: jobs.user_name(tenant.uid), kind=Kind.unserved
-        ),
+        of_tenant("user", "", "The user's name.", lambda tenant: jobs.user_name(tenant.uid), kind=Kind.label),
         of_tenant(
             "command",
             "",

@@ -20,7 +20,6 @@ from cotenant.launch import driver
 from cotenant.metrics import containers
 from cotenant.metrics.families import Families, identity
 from cotenant.segment.requests import is_process
-from cotenant.tenants import jobs
 
 OLD_SECONDS = 10.0  # what the daemon saw longer ago is not shown
 SCRAPE_SECONDS = 10.0  # that a scrape waits for the one before it
@@ -77,8 +76,7 @@ class TenantsCollector(Collector):
         return {"modelName": model} if model else {}
 
     def of_tenant(self, tenant: segment.Tenant) -> dict[str, str]:
-        labels = identity(Of.tenant, tenant)
-        return labels | {"user": jobs.user_name(tenant.uid)} | self.containers.get(process(tenant), {})
+        return identity(Of.tenant, tenant) | self.containers.get(process(tenant), {})
 
     def look_into_containers(self, seen: segment.Snapshot) -> None:
         """A process stays in its container: each is looked at once. In a PID namespace of its own it has another number

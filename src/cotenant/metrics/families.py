@@ -23,7 +23,7 @@ UNITS = {
 }
 ENDINGS = ("_seconds", "_us", "_bytes", "_mhz", "_w")
 PREFIXES = {Of.tenant: "cotenant_tenant_", Of.on_gpu: "cotenant_tenant_", Of.gpu: "cotenant_gpu_"}
-LABELS = {"uuid": "UUID", "uid": "user"}  # as DCGM and Prometheus' users call them
+LABELS = {"uuid": "UUID"}  # as DCGM calls them
 LONGEST_LABEL = 200
 DIGITS = 9  # a nanosecond; 100 us are 0.0001 s and not 0.00009999999999999999
 
