@@ -29,24 +29,28 @@ from soft import Gpu, check, driver
 from memory_ways import WAYS
 gpu = Gpu()
 kernel = gpu.kernel('empty')
+# While a thread captures, CUDA forbids the others to allocate, to free and to wait.
+capturing = threading.Lock()
 
 def work():
     gpu.use()
     stream = gpu.stream()
     for way in WAYS.values():
-        give_back = way(3 << 20)
-        gpu.launch(kernel, stream)
-        give_back()
+        with capturing:
+            give_back = way(3 << 20)
+            gpu.launch(kernel, stream)
+            give_back()
     check(driver.cuStreamDestroy(stream))
 
 def graphs():
     gpu.use()
     stream = gpu.stream()
     for _ in range(2):
-        check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
-        for _ in range(200):
-            gpu.launch(kernel, stream)
-        graph = check(driver.cuStreamEndCapture(stream))
+        with capturing:
+            check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+            for _ in range(200):
+                gpu.launch(kernel, stream)
+            graph = check(driver.cuStreamEndCapture(stream))
         executable = check(driver.cuGraphInstantiate(graph, 0))
         check(driver.cuGraphExecUpdate(executable, graph))
         check(driver.cuGraphLaunch(executable, stream))
@@ -55,14 +59,18 @@ def graphs():
 
 def contexts():
     for _ in range(3):
-        context = check(driver.cuCtxCreate(None, 0, gpu.device))
-        check(driver.cuMemAlloc(1 << 20))
-        check(driver.cuMemsetD8(check(driver.cuMemAlloc(3 << 20)), 1, 3 << 20))
-        check(driver.cuCtxDestroy(context))
+        with capturing:
+            context = check(driver.cuCtxCreate(None, 0, gpu.device))
+            check(driver.cuMemAlloc(1 << 20))
+            check(driver.cuMemsetD8(check(driver.cuMemAlloc(3 << 20)), 1, 3 << 20))
+            check(driver.cuCtxDestroy(context))
 
+failed = []
+threading.excepthook = failed.append
 threads = [threading.Thread(target=act) for act in (work, graphs, contexts)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
+assert not failed, failed
 gpu.use()
 kept = check(driver.cuMemAlloc(3 << 20))
 check(driver.cuIpcGetMemHandle(kept))

@@ -92,14 +92,14 @@ def stands_still(tenants_now: TenantsNow, one: Tenant) -> None:
 
 def test_equals_divide_the_gpu_by_weight(tenant: Start, tenants_now: TenantsNow) -> None:
     # So long that a job whose process has to wait for a processor does not run empty: then it has no claim.
-    heavy = busy(tenant, "opportunistic", 5000, COTENANT_WEIGHT="3")
-    light = busy(tenant, "opportunistic", 5000)
+    heavy = busy(tenant, "opportunistic", 20_000, COTENANT_WEIGHT="3")
+    light = busy(tenant, "opportunistic", 20_000)
 
     def used_ms(one: Tenant) -> float:
         return use(tenants_now(), one).used_ns / 1e6
 
     heavy_before, light_before = used_ms(heavy), used_ms(light)
-    wait_for(lambda: used_ms(light) > light_before + 250)
+    wait_for(lambda: used_ms(light) > light_before + 500)
     share = (used_ms(heavy) - heavy_before) / (used_ms(light) - light_before)
     assert 2 < share < 4.5
 

@@ -92,7 +92,8 @@ def paused(one: Tenant) -> Iterator[tuple[Callable[[], bool], Callable[[], int]]
 
 
 def test_a_training_leaves_at_the_end_of_its_step(training: Tenant) -> None:
-    tell(training, "training.steps_of(0.6); training.begin(); say('amid')", "amid")
+    # A step and a half last longer than an idle tenant takes to see two requests: half a second each.
+    tell(training, "training.steps_of(0.9); training.begin(); say('amid')", "amid")
     with paused(training) as (is_away, dropped):
         # Not in the middle, where the activations are in use.
         assert not is_away()
@@ -123,7 +124,7 @@ def test_one_that_does_not_come_to_an_end_leaves_amid_its_step(training: Tenant)
 
 
 def test_who_need_not_leave_any_more_stays(training: Tenant) -> None:
-    tell(training, "training.steps_of(0.6); training.begin(); say('amid')", "amid")
+    tell(training, "training.steps_of(0.9); training.begin(); say('amid')", "amid")
     path, pid = whereabouts(training)
     left = pausing.tenant_with(path, pid).evictions
     pausing.ask(path, pid, pause=True)
