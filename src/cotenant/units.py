@@ -84,28 +84,25 @@ def microseconds(text: str) -> int:
     return round(us) if math.isfinite(us) else 0
 
 
-def time_slice_us(text: str) -> int:
-    """0: that of its class."""
-    if text == "default":
-        return 0
-    us = microseconds(text)
-    if not 1 <= us <= LONGEST_SLICE_US:
-        raise Problem(
-            f"no time slice: '{text}'", "give a length up to 10s, as 50us or 2ms, or default", USAGE
-        )
-    return us
-
-
-def stay_us(text: str) -> int:
+def length_us(text: str, least_us: int, most_us: int, what: str, hint: str) -> int:
     """0: the default."""
     if text == "default":
         return 0
     us = microseconds(text)
-    if not 1000 <= us <= LONGEST_STAY_US:
-        raise Problem(
-            f"no length of a stay: '{text}'", "give it as 200ms or 30s, up to 3600s, or default", USAGE
-        )
+    if not least_us <= us <= most_us:
+        raise Problem(f"no {what}: '{text}'", hint, USAGE)
     return us
+
+
+def time_slice_us(text: str) -> int:
+    """0: that of its class."""
+    hint = "give a length up to 10s, as 50us or 2ms, or default"
+    return length_us(text, 1, LONGEST_SLICE_US, "time slice", hint)
+
+
+def stay_us(text: str) -> int:
+    hint = "give it as 200ms or 30s, up to 3600s, or default"
+    return length_us(text, 1000, LONGEST_STAY_US, "length of a stay", hint)
 
 
 def bytes_in(text: str) -> int:
