@@ -67,12 +67,19 @@ CUresult wait(CUstream stream_handle, CUevent handle, unsigned flags, DefaultStr
     return CUDA_SUCCESS;
 }
 
-CUresult query(CUevent handle) {
+// Null: there is none.
+CUresult find_recording(CUevent handle, std::shared_ptr<Recording>* out) {
     EventRef event;
     TRY(find_event(handle, &event));
     TRY(forbid_captured(*event));
     TRY(unsafe_during_capture());
-    const auto recording = recording_of(*event);
+    *out = recording_of(*event);
+    return CUDA_SUCCESS;
+}
+
+CUresult query(CUevent handle) {
+    std::shared_ptr<Recording> recording;
+    TRY(find_recording(handle, &recording));
     if (!recording) return CUDA_SUCCESS;
     const bool done = recording->done();
     TRY(check_context(*recording->context));
@@ -80,11 +87,8 @@ CUresult query(CUevent handle) {
 }
 
 CUresult wait_here(CUevent handle) {
-    EventRef event;
-    TRY(find_event(handle, &event));
-    TRY(forbid_captured(*event));
-    TRY(unsafe_during_capture());
-    const auto recording = recording_of(*event);
+    std::shared_ptr<Recording> recording;
+    TRY(find_recording(handle, &recording));
     if (!recording) return CUDA_SUCCESS;
     recording->context->engine->wait(recording->op);
     trim_pools(*recording->context);
