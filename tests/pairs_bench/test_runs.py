@@ -1,0 +1,258 @@
+"""bench/pairs: whole runs, with jobs that only sleep, and on the software GPU."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import TREE, clean_environment
+from tests.pairs_bench.loading import BENCH, load
+
+catalogue = load("catalogue")
+
+
+# Whole runs, with jobs that sleep
+
+# Does what the benchmark expects of `cotenant run --require --class CLASS -- COMMAND...` and of `cotenant explain PID`.
+STAND_IN = """
+import os, sys
+if sys.argv[1] == "explain":
+    os.kill(int(sys.argv[2]), 0)
+    print("It does as it is told.")
+    sys.exit(0)
+assert sys.argv[1:4] == ["run", "--require", "--class"] and sys.argv[5] == "--", sys.argv
+with open(os.environ["STAND_IN_LOG"], "a") as log:
+    log.write(sys.argv[4] + "\\n")
+os.execv(sys.argv[6], sys.argv[6:])
+"""
+# As much of nvidia-cuda-mps-control as the benchmark uses.
+MPS_CONTROL = """#!/bin/sh
+[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && [ -d "$CUDA_MPS_LOG_DIRECTORY" ] || exit 3
+if [ "$1" = -d ]; then
+    echo started >>"$MPS_LOG"
+    [ -z "$MPS_BROKEN" ] || { echo "no MPS today" >&2; exit 1; }
+else
+    cat >>"$MPS_LOG"
+fi
+"""
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        self.output = folder / "pairs.json"
+        self.page = folder / "page.md"
+        self.page.write_text((TREE / "docs" / "benchmarks.md").read_text())
+        self.mps_log = folder / "mps.log"
+        self.classes = folder / "classes.log"
+        (folder / "stand_in.py").write_text(STAND_IN)
+        programs = folder / "bin"
+        programs.mkdir()
+        control = programs / "nvidia-cuda-mps-control"
+        control.write_text(MPS_CONTROL)
+        control.chmod(control.stat().st_mode | stat.S_IXUSR)
+        self.env = clean_environment() | {
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "MPS_LOG": str(self.mps_log),
+            "STAND_IN_LOG": str(self.classes),
+        }
+        self.command = [sys.executable, str(BENCH / "run.py"), "--output", str(self.output), "--rounds", "1"]
+        self.command += ["--hurry"]
+        self.command += ["--cotenant", f"{sys.executable} {folder / 'stand_in.py'}"]
+
+    def run(self, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command, *options],
+            env=self.env | env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def section(self, name: str) -> Any:
+        return json.loads(self.output.read_text())[name]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_pair_that_fails_or_is_skipped_does_not_stop_the_others(bench: Bench) -> None:
+    done = bench.run(
+        "--pairs",
+        "toy-service+toy-missing,toy-service+toy-dying,toy-service+toy-work",
+        *("--modes", "mps-priority,cotenant", "--seconds", "0.4", "--markdown", str(bench.page)),
+    )
+    assert done.returncode == 1, done.stderr
+    missing, dying, work = bench.section("pairs")["pairs"]
+    assert "a_library_that_does_not_exist" in missing["skipped"]
+    assert "toy-dying" in dying["failed"] and "died on purpose" in dying["failed"]
+    modes = work["figures"]["modes"]
+    assert list(modes) == ["alone", "mps-priority", "cotenant"]
+    for mode in modes.values():
+        assert mode["production_results"] == "same" and mode["requests"] == modes["alone"]["requests"] > 0
+    for mode in ("mps-priority", "cotenant"):
+        assert (
+            modes[mode]["opportunistic_share"]["value"] > 0 and modes[mode]["opportunistic_results"] == "same"
+        )
+    assert len(work["samples"]["alone"][0]["latencies_ms"]) == modes["alone"]["requests"]
+    assert bench.mps_log.read_text().split() == ["started", "quit"]
+    assert {"production", "opportunistic"} == set(bench.classes.read_text().split())
+    assert work["explained"] == {
+        "toy-service (production)": ["It does as it is told."],
+        "toy-work (opportunistic)": ["It does as it is told."],
+    }
+    assert "**toy-service+toy-work**" in done.stdout
+    assert "**toy-service+toy-work**" in bench.page.read_text()
+    assert "error: toy-service+toy-dying" in done.stderr and "died on purpose" in done.stderr
+
+
+def test_without_mps_its_modes_are_skipped_with_the_reason(bench: Bench) -> None:
+    options = ("--pairs", "toy-training+toy-work", "--modes", "mps,timeslice", "--seconds", "0.3")
+    done = bench.run(*options, MPS_BROKEN="1")
+    assert done.returncode == 0, done.stderr
+    section = bench.section("pairs")
+    assert "no MPS today" in section["skipped_modes"]["mps"]
+    assert list(section["pairs"][0]["figures"]["modes"]) == ["alone", "timeslice"]
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_stops_mps(bench: Bench) -> None:
+    command = [*bench.command, "--seconds", "0.3", "--modes", "mps"]
+    command += ["--pairs", "toy-service+toy-work,toy-training+toy-work"]
+    with subprocess.Popen(
+        command, env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        told = list(
+            itertools.takewhile(lambda line: "toy-training+toy-work: round 1" not in line, running.stderr)
+        )
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, (told, out, err)
+    assert "Traceback" not in err
+    (entry,) = bench.section("pairs")["pairs"]
+    assert entry["pair"] == "toy-service+toy-work" and "figures" in entry
+    assert bench.mps_log.read_text().split() == ["started", "quit"]
+
+
+def test_overhead_is_told_for_both_classes(bench: Bench) -> None:
+    done = bench.run(
+        "overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.1", "--processes", "2"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = bench.section("overhead")["rows"]
+    assert [row["class"] for row in rows] == ["production", "opportunistic"]
+    for row in rows:
+        for rates in row["by_process"].values():
+            assert [len(rounds) for rounds in rates] == [2, 2]
+        assert row["cost_interval"][0] <= row["cost"] <= row["cost_interval"][1]
+    assert "toy-work" in done.stdout
+    assert "toy-work" not in bench.page.read_text()
+    assert bench.run("page", "--markdown", str(bench.page)).returncode == 0
+    assert "| toy-work | opportunistic |" in bench.page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--pairs", "decode+gtp"], "hint: did you mean 'gpt'?"),
+        (["--modes", "timeslices"], "hint: did you mean 'timeslice'?"),
+        (["overhead", "--jobs", "eagre"], "hint: did you mean 'eager'?"),
+        (["page"], "hint: give --markdown PAGE"),
+        (["--markdown", "/nowhere/page.md"], "no place for the results"),
+        (["--output", "/nowhere/pairs.json"], "no place for the results"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(bench: Bench, options: list[str], said: str) -> None:
+    done = bench.run(*options)
+    assert done.returncode != 0 and said in done.stderr
+    assert "Traceback" not in done.stderr and not bench.mps_log.exists()
+
+
+def test_the_help_names_every_mode(bench: Bench) -> None:
+    done = bench.run("--help")
+    assert done.returncode == 0
+    assert all(mode in " ".join(done.stdout.split()) for mode in catalogue.CHOOSABLE)
+
+
+def test_the_list_names_jobs_pairs_and_modes(bench: Bench) -> None:
+    done = bench.run("--list")
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in (*catalogue.JOBS, *catalogue.PAIRS, *catalogue.CHOOSABLE))
+
+
+def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
+    native: Path, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    if not (native / "shim" / "libcuda.so.1").exists():
+        pytest.skip("the interposer is not built")
+    output = tmp_path / "pairs.json"
+    command = [
+        sys.executable,
+        str(BENCH / "run.py"),
+        "promises",
+        "--rounds",
+        "1",
+        "--seconds",
+        "3",
+        "--hurry",
+    ]
+    command += ["--pairs", "tiny+spin-100us", "--modes", "cotenant 5%,duty 10%,duty 100%"]
+    done = subprocess.run(
+        [*command, "--output", str(output)],
+        env={name: value for name, value in softgpu_env.items() if name != "COTENANT_NO_DAEMON"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (entry,) = json.loads(output.read_text())["promises"]["pairs"]
+    shares = {row["mode"]: row["share"]["value"] for row in entry["figures"]["rows"]}
+    assert set(shares) == {"cotenant 5%", "duty 10%", "duty 100%"}
+    # A rate is kept: this is what the promise is compared with.
+    assert shares["duty 10%"] < 0.5 * shares["duty 100%"]
+
+
+def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str], tmp_path: Path) -> None:
+    if not (native / "shim" / "libcuda.so.1").exists():
+        pytest.skip("the interposer is not built")
+    output = tmp_path / "pairs.json"
+    command = [
+        sys.executable,
+        str(BENCH / "run.py"),
+        "preemption",
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.3",
+        "--hurry",
+    ]
+    done = subprocess.run(
+        [*command, "--output", str(output)],
+        env=softgpu_env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(output.read_text())["preemption"]["rows"]
+    assert [(row["held_by"], row["mode"]) for row in rows] == [
+        ("nobody", "alone"),
+        ("spin-11ms", "timeslice"),
+        ("spin-11ms", "cotenant"),
+        ("spin-100us", "timeslice"),
+        ("spin-100us", "cotenant"),
+    ]
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
