@@ -116,9 +116,10 @@ interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shi
 	$(PYTHON_IN_VENV) native/codegen/shim.py --compiler $${CXX:-g++} --include $$include --list native/shim/hooks.list \
 	    --exports native/facts/driver-580.exports.txt --report docs/interposition.md --check
 
-figures: $(PACKAGE)  ## rewrite docs/figures.md, and the table of docs/metrics.md, from src/cotenant/figures.py
+figures: $(PACKAGE)  ## rewrite docs/figures.md, the table of docs/metrics.md and Python's types from src/cotenant/figures.py
 	@$(PYTHON_IN_VENV) -m cotenant.figures > docs/figures.md
 	$(PYTHON_IN_VENV) -m cotenant.metrics.page docs/metrics.md
+	$(PYTHON_IN_VENV) -m cotenant.api.write_types > src/cotenant/api/figure_types.py
 
 fuzz-segment: $(PACKAGE)  ## jobs on the software GPU while nonsense is written into their segment, for an hour each
 	COTENANT_FUZZ_SECONDS=$${COTENANT_FUZZ_SECONDS:-3600} $(VENV)/bin/pytest -q tests/interposer/test_fuzz_segment.py

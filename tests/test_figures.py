@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import figures
+from cotenant.api import write_types
 from cotenant.figures import FIGURES, Figure, Of, Width
 from tests.compiling import TREE
 from tests.segments import UUID, Written
@@ -41,6 +42,11 @@ def test_a_name_is_one_figure() -> None:
 
 def test_the_page_has_what_is_declared() -> None:
     assert (TREE / "docs" / "figures.md").read_text() == figures.page() + "\n", "run 'make figures'"
+
+
+def test_the_types_of_the_python_functions_are_what_is_declared() -> None:
+    written = (TREE / "src" / "cotenant" / "api" / "figure_types.py").read_text()
+    assert written == write_types.text() + "\n", "run 'make figures'"
 
 
 @pytest.fixture

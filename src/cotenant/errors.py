@@ -15,6 +15,8 @@ NOT_FOUND = 127
 
 
 class Problem(Exception):
+    """`message`: what is wrong; `hint`: what to do about it, or nothing."""
+
     def __init__(self, message: str, hint: str = "", status: int = FAILED) -> None:
         super().__init__(message)
         self.message = message
