@@ -48,7 +48,7 @@ $(WIRE_LAYOUT): native/admission/knobs.h native/wire/wire.h native/codegen/wire_
 $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	@echo "building and installing the package"
 	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --no-build-isolation \
-	    --config-settings=build-dir=build/native '.[demo]'
+	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
 .PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
