@@ -36,6 +36,16 @@ CUstream stream_in(First first, Rest... rest) {
         return stream_in(rest...);
 }
 
+// The mode among the arguments of a call that begins a capture; the first version of that call has none.
+inline CUstreamCaptureMode mode_in() { return CU_STREAM_CAPTURE_MODE_GLOBAL; }
+template <class First, class... Rest>
+CUstreamCaptureMode mode_in(First first, Rest... rest) {
+    if constexpr (std::is_same_v<First, CUstreamCaptureMode>)
+        return first;
+    else
+        return mode_in(rest...);
+}
+
 // What makes two calls alike, so that they take the same time: the kernel or graph, its dimensions, the bytes (to an
 // eighth of their size).
 inline uint64_t rounded(size_t bytes) {
@@ -195,7 +205,7 @@ template <int index, bool per_thread, class... Arguments>
 struct BeginCapture<index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
         tenant::Still still;
-        tenant::OpeningCapture opening(stream_in(arguments...), per_thread);
+        tenant::OpeningCapture opening(stream_in(arguments...), mode_in(arguments...), per_thread);
         return opening.result(call_real<index>(arguments...));
     }
 };

@@ -13,12 +13,19 @@ namespace {
 void forget_in_child() { captures.abandon(); }
 LISTEN(AtFork, ForkStep::captures, forget_in_child)
 
+// Never another thread's, whatever the C library does with the numbers of those that have ended.
+uint64_t own_thread() {
+    static std::atomic<uint64_t> last{0};
+    thread_local const uint64_t own = last.fetch_add(1) + 1;
+    return own;
+}
+
 }  // namespace
 
-void Captures::add(StreamKey stream, CUcontext context) {
+void Captures::add(StreamKey stream, CUcontext context, CUstreamCaptureMode mode) {
     // A stream captures once at a time: an earlier one that is still here has ended unseen.
     remove(find(stream));
-    auto* open = new (std::nothrow) Open{++last_number_, stream, context, first_};
+    auto* open = new (std::nothrow) Open{++last_number_, stream, context, mode, own_thread(), first_};
     if (!open) return;
     first_ = open;
     count_.fetch_add(1, std::memory_order_release);
@@ -49,6 +56,16 @@ void Captures::remove(uint64_t number) {
 
 void Captures::remove_all_of(CUcontext context) {
     remove_if([&](const Open& open) { return open.context == context; });
+}
+
+bool Captures::refuse(CUstreamCaptureMode mode) const {
+    if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;
+    for (const Open* open = first_; open; open = open->next) {
+        if (open->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
+        bool concerns_all = open->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (concerns_all || open->thread == own_thread()) return true;
+    }
+    return false;
 }
 
 void Captures::abandon() {

@@ -2,6 +2,14 @@
 // launch first checks whether it is only captured.
 //
 // A capture ends with cuStreamEndCapture, whatever that returns, or with its stream or its context.
+//
+// Meanwhile CUDA refuses calls that a graph would not repeat (an allocation, a free), and ends captures because of
+// them:
+//
+//   the calling thread's mode    refuses while there is a capture that
+//   global                       this thread began, unless in relaxed mode; or any thread began in global mode
+//   thread-local                 this thread began, unless in relaxed mode
+//   relaxed                      never
 #pragma once
 
 #include <atomic>
@@ -16,11 +24,13 @@ class Captures {
     uint32_t load(std::memory_order order = std::memory_order_seq_cst) const { return count_.load(order); }
 
     // The tenant's lock is held for the rest.
-    void add(StreamKey stream, CUcontext context);
+    void add(StreamKey stream, CUcontext context, CUstreamCaptureMode mode);
     // The number of the capture that began in this stream; 0: none. Numbers are never used again.
     uint64_t find(StreamKey stream) const;
     void remove(uint64_t number);
     void remove_all_of(CUcontext context);
+    // Whether CUDA refuses the calling thread such a call; `mode` is the thread's own.
+    bool refuse(CUstreamCaptureMode mode) const;
 
     // In a forked child: what was there belongs to the parent.
     void abandon();
@@ -30,6 +40,8 @@ class Captures {
         uint64_t number;
         StreamKey stream;
         CUcontext context;
+        CUstreamCaptureMode mode;
+        uint64_t thread;  // that began it
         Open* next;
     };
     template <class Is>

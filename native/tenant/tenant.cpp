@@ -246,7 +246,8 @@ void Work::stay_busy() {
     if (passes_gates_ && !here.ready.load()) membership_->become_ready(state_->gpu);
 }
 
-OpeningCapture::OpeningCapture(CUstream stream, bool per_thread_default) : membership_(Membership::current()) {
+OpeningCapture::OpeningCapture(CUstream stream, CUstreamCaptureMode mode, bool per_thread_default)
+    : membership_(Membership::current()), mode_(mode) {
     if (!membership_) return;
     NamedStream named(stream, per_thread_default);
     stream_ = named.key;
@@ -255,7 +256,7 @@ OpeningCapture::OpeningCapture(CUstream stream, bool per_thread_default) : membe
 }
 
 CUresult OpeningCapture::result(CUresult result) {
-    if (membership_ && result == CUDA_SUCCESS) captures.add(stream_, context_);
+    if (membership_ && result == CUDA_SUCCESS) captures.add(stream_, context_, mode_);
     return result;
 }
 

@@ -51,7 +51,7 @@ class Work {
 // Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.
 class OpeningCapture {
  public:
-    OpeningCapture(CUstream stream, bool per_thread_default);
+    OpeningCapture(CUstream stream, CUstreamCaptureMode mode, bool per_thread_default);
     ~OpeningCapture();
     OpeningCapture(const OpeningCapture&) = delete;
     OpeningCapture& operator=(const OpeningCapture&) = delete;
@@ -62,6 +62,7 @@ class OpeningCapture {
     Membership* membership_;
     StreamKey stream_ = kNoStream;
     CUcontext context_ = nullptr;
+    CUstreamCaptureMode mode_;
 };
 // Around the driver's call that ends one, whatever it answers: a stream that captures afterwards has ended nothing.
 class EndingCapture {

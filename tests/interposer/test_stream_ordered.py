@@ -149,6 +149,51 @@ stop = True; thread.join(); gpu.synchronize(); print(broken)
     assert said.split() == ["0"]
 
 
+# What cuMemAlloc and cuMemFree say to the thread that captures and to another, each in every mode, and whether the
+# capture ends well.
+BESIDE_A_CAPTURE = """
+import itertools
+def beside(capture, mode, act, same_thread):
+    stream, said = gpu.stream(), []
+    def call():
+        gpu.use(); before = check(driver.cuThreadExchangeStreamCaptureMode(mode)); said.append(act()[0].name)
+        check(driver.cuThreadExchangeStreamCaptureMode(before))
+    check(driver.cuStreamBeginCapture(stream, capture))
+    if same_thread: call()
+    else: thread = threading.Thread(target=call); thread.start(); thread.join()
+    said.append(driver.cuStreamEndCapture(stream)[0].name); return said
+for capture, mode, same_thread in itertools.product(MODES, MODES, (True, False)):
+    piece = check(driver.cuMemAlloc(3 << 20))
+    for act in (lambda: driver.cuMemAlloc(3 << 20), lambda: driver.cuMemFree(piece)):
+        print(capture.name, mode.name, same_thread, *beside(capture, mode, act, same_thread))
+"""
+
+
+def test_captures_let_allocate_and_free_whom_cuda_lets(tenant: Start) -> None:
+    """Whether memory moves or not: where it does not, the driver itself answers."""
+    moves, stays = (
+        tenant("opportunistic", PRELUDE + BESIDE_A_CAPTURE, COTENANT_OVERSUBSCRIBE=moves).finish(120)
+        for moves in ("1", "0")
+    )
+    assert moves.splitlines() == stays.splitlines()
+    assert 0 < moves.count("CUDA_SUCCESS CUDA_SUCCESS") < len(moves.splitlines())
+
+
+def test_memory_that_is_allocated_beside_anothers_capture_can_move(outcome: Callable[..., str]) -> None:
+    said = outcome("""
+import os; from cotenant import segment; from pathlib import Path
+def movable():
+    tenants = segment.read(Path(os.environ["COTENANT_SEGMENT"])).tenants
+    return sum(use.movable_bytes for tenant in tenants for use in tenant.uses) >> 20
+def allocate(): gpu.use(); check(driver.cuMemAlloc(40 << 20))
+check(driver.cuMemAlloc(40 << 20)); stream, before = gpu.stream(), movable()
+check(driver.cuStreamBeginCapture(stream, MODES.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+thread = threading.Thread(target=allocate); thread.start(); thread.join()
+check(driver.cuStreamEndCapture(stream)); print(movable() - before)
+""")
+    assert said.split() == ["40"]
+
+
 ELSEWHERE = """
 other = Gpu(1); stream = other.stream(); gpu.use(); mine = gpu.stream()
 ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

@@ -7,6 +7,7 @@
 #include "tenant/device_attribute.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
+#include "tenant/membership.h"
 #include "tenant/memory/deferred_free.h"
 #include "tenant/memory/ipc_export.h"
 #include "tenant/memory/mover.h"
@@ -25,14 +26,16 @@ void forget_in_child() {
 }
 LISTEN(AtFork, ForkStep::movable, forget_in_child)
 
-// While a capture is open, most threads may not allocate: the driver then says so by itself.
-bool may_allocate_now() {
+// While a capture is open, some threads may neither allocate nor free: the driver then says so by itself.
+bool captures_allow_it() {
     if (!capture_is_open()) return true;
+    Membership* membership = Membership::current_if_joined();
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (driver.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS) return false;
-    CUstreamCaptureMode was = mode;
+    if (!membership || driver.cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS) return false;
+    CUstreamCaptureMode own = mode;
     driver.cuThreadExchangeStreamCaptureMode(&mode);
-    return was == CU_STREAM_CAPTURE_MODE_RELAXED;
+    MembershipLocked locked(*membership);
+    return !captures.refuse(own);
 }
 
 // As cuMemAlloc has it: the device itself, and its peers once the program enables them.
@@ -134,7 +137,7 @@ CUresult allocate_whole(CUdeviceptr* out, uint64_t bytes, const Place& place) {
 
 CUresult allocate_movable(CUdeviceptr* out, uint64_t bytes, const Place& place) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return CUDA_ERROR_NOT_SUPPORTED;
-    if (!out || bytes == 0 || !place || !may_allocate_now()) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!out || bytes == 0 || !place || !captures_allow_it()) return CUDA_ERROR_NOT_SUPPORTED;
     if (residence.only_exportable && !can_be_exported.of(place.device)) return CUDA_ERROR_NOT_SUPPORTED;
     start_moving(*place.membership);
     free_some_deferred();
@@ -152,8 +155,13 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
         return Freed::now;
     }
     *result = CUDA_SUCCESS;
-    // Waiting for the GPU would end the capture.
-    if (capture_is_open()) return may_allocate_now() && defer_free(pointer) ? Freed::later : Freed::not_ours;
+    if (capture_is_open()) {
+        if (!captures_allow_it()) return Freed::not_ours;
+        // Waiting for the GPU would end the capture.
+        if (defer_free(pointer)) return Freed::later;
+        *result = CUDA_ERROR_OUT_OF_MEMORY;
+        return Freed::now;
+    }
     {
         // As the driver: what is queued may still use it.
         InContext there(range.context);
