@@ -110,6 +110,47 @@ def test_tables_are_whole_and_uncoloured_in_a_pipe(
     assert (UUID_TEXT in rows[0]) == (form == "wide")
 
 
+@pytest.fixture
+def crowd(plain_env: dict[str, str]) -> dict[str, str]:
+    """Names, numbers and states as long as they come."""
+    written = Written()
+    written.gpu(0, UUID)
+    for at, name in enumerate((b"serve.py", b"finetune-llama-3-70b-instruct-on-our-own-data.py")):
+        slot = written.tenant(at, pid=4_194_000 + at, name=name, tenant_class=2 * at)
+        slot.weight, slot.gpus[0].busy, slot.gpus[0].memory_bytes = 1000, 1, 123 << 30
+        slot.slowdown, slot.floor, slot.memory_limit = (50, 0, 140 << 30) if at == 0 else (0, 125, 0)
+        slot.residence.where = Where.restoring
+    written.to(Path(plain_env["COTENANT_SEGMENT"]))
+    return plain_env
+
+
+@pytest.mark.parametrize("width", [120, 80, 60, 40, 20])
+def test_the_table_fits_and_leaves_out_whole_columns(
+    cotenant: Run, crowd: dict[str, str], width: int
+) -> None:
+    whole = cotenant("status", env=crowd).stdout.splitlines()[0].split()
+    head, *rows = cotenant("status", env=crowd | {"COLUMNS": str(width)}).stdout.splitlines()
+    assert max(map(len, (head, *rows))) <= max(width, 30)
+    kept = head.split()
+    assert [heading for heading in whole if heading in kept] == kept, "a heading is whole, or not there"
+    assert {"GPU", "JOB", "STATE"} <= set(kept)
+    if width >= 80:
+        assert {"CLASS", "GPU%", "PROMISE", "MEMORY"} <= set(kept)
+        assert "123G/140G" in rows[0] and "<5%" in rows[0]
+
+
+def test_what_is_used_is_watched_for_a_moment(cotenant: Run, crowd: dict[str, str]) -> None:
+    """Between two looks: nothing moves in a segment that nobody writes."""
+    used = [
+        [tenant["gpus"][0]["gpu_share"] for tenant in json.loads(done.stdout)["tenants"]]
+        for done in (
+            cotenant("status", "-o", "json", "--interval", "0.01", env=crowd),
+            cotenant("status", "-o", "json", "--interval", "0", env=crowd),
+        )
+    ]
+    assert used == [[0.0, 0.0], [None, None]]
+
+
 def test_an_empty_segment_has_no_tenants(cotenant: Run, plain_env: dict[str, str]) -> None:
     Written().to(Path(plain_env["COTENANT_SEGMENT"]))
     for form in ("table", "wide", "json", "csv"):

@@ -68,14 +68,14 @@ def test_a_share_is_what_was_charged_between_two_looks(two: Two) -> None:
     train = two.tenant(200, "train.py", TenantClass.opportunistic)
     serve.gpus[0].used_ns = 7 * SECOND
     first = two.look()
-    assert row_of(first, 100).gpu_share is None and first.gpus[0].total is None
+    assert row_of(first, 100).lately.gpu_share is None and first.gpus[0].total is None
     serve.gpus[0].used_ns += SECOND // 4
     train.gpus[0].used_ns += SECOND // 2
     two.look()
     serve.gpus[0].used_ns += SECOND // 10
     (gpu,) = (last := two.look()).gpus
-    assert row_of(last, 100).gpu_share == pytest.approx(0.1)
-    assert row_of(last, 200).gpu_share == 0
+    assert row_of(last, 100).lately.gpu_share == pytest.approx(0.1)
+    assert row_of(last, 200).lately.gpu_share == 0
     assert gpu.history[TenantClass.production] == pytest.approx((0.25, 0.1))
     assert gpu.history[TenantClass.opportunistic] == pytest.approx((0.5, 0))
     assert gpu.total == pytest.approx(0.1)
@@ -86,7 +86,7 @@ def test_a_process_that_takes_a_dead_ones_number_begins_anew(two: Two) -> None:
     slot.gpus[0].used_ns = SECOND // 2
     two.look()
     slot.started, slot.gpus[0].used_ns = 77, 10 * SECOND
-    assert row_of(two.look(), 100).gpu_share is None
+    assert row_of(two.look(), 100).lately.gpu_share is None
 
 
 @pytest.mark.parametrize(("before", "after", "share"), [(5, 0, 0.0), (0, 2**64 - 1, 1.0)])
@@ -97,7 +97,7 @@ def test_nonsense_in_a_slot_is_no_nonsense_in_a_share(
     slot.gpus[0].used_ns = before
     two.look()
     slot.gpus[0].used_ns = after
-    assert row_of(two.look(), 100).gpu_share == share
+    assert row_of(two.look(), 100).lately.gpu_share == share
 
 
 def test_equals_share_by_weight(two: Two) -> None:
@@ -107,7 +107,7 @@ def test_equals_share_by_weight(two: Two) -> None:
     one.gpus[0].used_ns += SECOND // 5
     other.gpus[0].used_ns += SECOND // 5
     picture = two.look()
-    shares = [(row.share_got, row.share_asked) for row in picture.rows]
+    shares = [(row.lately.share_got, row.lately.share_asked) for row in picture.rows]
     assert shares == [(0.5, 0.25), (0.5, 0.75), (None, None)]
 
 
@@ -115,7 +115,7 @@ def test_who_has_no_equal_at_work_shares_with_nobody(two: Two) -> None:
     two.tenant(1, "one", TenantClass.standard)
     two.tenant(2, "other", TenantClass.opportunistic)
     two.look()
-    assert [row.share_asked for row in two.look().rows] == [None, None]
+    assert [row.lately.share_asked for row in two.look().rows] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_a_floor_is_kept_where_it_got_it_or_wanted_less(
 ) -> None:
     slot = two.tenant(1, "notebook", TenantClass.opportunistic)
     slot.floor = 100
-    assert row_of(two.look(), 1).promise_kept is None
+    assert row_of(two.look(), 1).lately.promise_kept is None
     slot.gpus[0].used_ns += int(used * SECOND)
     slot.gpus[0].busy_ns += int(busy * SECOND)
-    assert row_of(two.look(), 1).promise_kept is kept
+    assert row_of(two.look(), 1).lately.promise_kept is kept
 
 
 @pytest.mark.parametrize(("waited_us", "kept"), [(0, True), (40, True), (100, False)])
@@ -143,11 +143,11 @@ def test_a_slowdown_is_kept_where_bursts_waited_less(two: Two, waited_us: int, k
     slot = two.tenant(1, "serve", TenantClass.production)
     slot.slowdown = 50
     two.look()
-    assert row_of(two.look(), 1).promise_kept is None, "without a burst nothing is known"
+    assert row_of(two.look(), 1).lately.promise_kept is None, "without a burst nothing is known"
     here = slot.gpus[0]
     here.figures.bursts, here.busy_ns = 100, 100 * 1_000_000
     here.waits, here.waited_ns = 10, 10 * waited_us * 1000
-    assert row_of(two.look(), 1).promise_kept is kept
+    assert row_of(two.look(), 1).lately.promise_kept is kept
 
 
 def test_operations_that_take_longer_break_a_slowdown_too(two: Two) -> None:
@@ -156,9 +156,9 @@ def test_operations_that_take_longer_break_a_slowdown_too(two: Two) -> None:
     two.look()
     slot.gpus[0].figures.bursts, slot.gpus[0].busy_ns = 10, 10_000_000
     slot.pace[0].now_ns, slot.pace[0].alone_ns = 1100, 1000
-    assert row_of(two.look(), 1).promise_kept is False
+    assert row_of(two.look(), 1).lately.promise_kept is False
     slot.slowdown = 200
-    assert row_of(two.look(), 1).promise_kept is True
+    assert row_of(two.look(), 1).lately.promise_kept is True
 
 
 def crowd(two: Two) -> Callable[[], Picture]:
@@ -235,7 +235,7 @@ def test_the_processes_of_a_run_are_together(two: Two) -> None:
     picture = crowd(two)()
     together = runs(ordered(picture.rows, "gpu %"))
     assert [[row.tenant.pid for row in run] for run in together] == [[201, 202], [100], [300]]
-    lines = frame.table(frame.lines_of(picture, tree=True), 80)
+    lines = frame.rows_of(frame.lines_of(picture, tree=True), 80)
     (at,) = (number for number, line in enumerate(lines) if "2 of train.py" in line)
     assert "50%" in lines[at] and lines[at].split()[0] == "2"
     assert ["  train.py" in line for line in lines[at + 1 : at + 3]] == [True, True]

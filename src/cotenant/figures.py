@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 from cotenant import classes, segment, units
 from cotenant.tenants import jobs
+from cotenant.tenants.lately import NOTHING_KNOWN, UNKNOWN, Key, Lately, key_of
 from cotenant.terminal import say
 
 Read = Callable[[Any], Any] | str
 NvmlBytes = Mapping[tuple[str, int], int]  # by GPU and process: what NVML counts
+SCHEMA = 1  # of JSON and CSV: a figure that goes, or gets another name, unit or meaning, makes it another
 NO_USE = segment.Use(-1, "", False, False, dict.fromkeys(segment.FIGURES, 0))
 
 
@@ -51,6 +53,7 @@ class OnGpu(NamedTuple):
     tenant: segment.Tenant
     use: segment.Use
     nvml_bytes: int | None = None
+    lately: Lately = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Figure:
     heading: str = ""  # in a table, where it is not the name
     in_data: bool = True  # False: it only sums up others for a table
     width: Width = Width.data
+    goes: int = 0  # of a table's columns that do not fit, the highest goes first; 0: stays
     kind: Kind = Kind.gauge
 
     @property
@@ -77,7 +81,8 @@ class Figure:
 
     def cell(self, value: Any) -> str:
         if isinstance(value, float):
-            return f"{value:.1f}" if self.unit == "seconds" else f"{value:g}"
+            shown = {"seconds": ".1f", "ratio": ".0%"}
+            return format(value, shown.get(self.unit, "g"))
         return "" if value is None else str(value)
 
 
@@ -100,6 +105,11 @@ def of_gpu(name: str, unit: str, help: str, **more: Any) -> Figure:
 def counted(name: str, help: str) -> Figure:
     """By the interposer, at each call."""
     return on_gpu(name, "count", help, lambda here: here.use.figures[name], kind=Kind.counter)
+
+
+def between_looks(name: str, unit: str, help: str, **more: Any) -> Figure:
+    """Of what happened between the last two looks."""
+    return on_gpu(name, unit, help, lambda here: getattr(here.lately, name), **more)
 
 
 def reader(read: Read, holder: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -138,10 +148,23 @@ def slowdown(tenant: segment.Tenant) -> float | None:
     return tenant.slowdown / 1000 or None
 
 
-def promise(tenant: segment.Tenant) -> str:
+def promise(here: OnGpu) -> str:
+    tenant, kept = here.tenant, here.lately.promise_kept
     if tenant.slowdown:
-        return f"<{units.percent(tenant.slowdown)}"
-    return f">{units.percent(tenant.floor)}" if tenant.floor else ""
+        promised = f"<{units.percent(tenant.slowdown)}"
+    elif tenant.floor:
+        promised = f">{units.percent(tenant.floor)}"
+    else:
+        return ""
+    return promised if kept is None else f"{promised} {'kept' if kept else 'BROKEN'}"
+
+
+def share(here: OnGpu) -> str:
+    """Among its equals, got and asked for."""
+    if here.lately.share_asked is None:
+        return ""
+    got = "-" if here.lately.share_got is None else f"{100 * here.lately.share_got:.0f}"
+    return f"{got}/{100 * here.lately.share_asked:.0f}%"
 
 
 def memory(here: OnGpu) -> str:
@@ -166,7 +189,15 @@ STATES = (
     "`paused`: evicted by hand; `evicting`, `restoring`: its memory is moving."
 )
 JOB = "The name of its `cotenant run`: `--name`, else its script or program."
-PROMISE = "`<5%`: it may be slowed down by 5 % at most; `>5%`: it gets at least 5 % of the GPU."
+GPU_SHARE = "GPU time charged to it, of the time between the last two looks."
+SHARE = (
+    "Among the tenants of its class on this GPU that have work: what it got, and after the slash what it should get by"
+    " its weight."
+)
+PROMISE = (
+    "`<5%`: it may be slowed down by 5 % at most; `>5%`: it gets at least 5 % of the GPU; `kept` or `BROKEN`: whether"
+    " that was so of late; without a word: nothing was measured."
+)
 MEMORY = "What it has allocated of the GPU's memory and, after the slash, what all processes of its run may allocate."
 DRIVER_BYTES = (
     "Of `memory_bytes`, contexts, modules and what else the driver allocated; measured only under a limit."
@@ -179,12 +210,22 @@ FIGURES = (
     *at(
         Width.table,
         on_gpu("gpu", "number", "The GPU's number in the segment.", number_of_gpu, kind=Kind.label),
-        of_tenant("pid", "number", "The process, as its own PID namespace numbers it.", kind=Kind.label),
+        of_tenant(
+            "pid", "number", "The process, as its own PID namespace numbers it.", goes=6, kind=Kind.label
+        ),
         of_tenant("job", "", JOB, kind=Kind.label),
-        of_tenant("class", "", "`production`, `standard` or `opportunistic`.", class_name, kind=Kind.label),
+        of_tenant(
+            "class", "", "`production`, `standard` or `opportunistic`.", class_name, goes=4, kind=Kind.label
+        ),
         on_gpu("state", "", STATES, state, kind=Kind.text),
+        between_looks("gpu_share", "ratio", GPU_SHARE, heading="gpu%", goes=1, kind=Kind.unserved),
+        on_gpu("share", "%", SHARE, share, in_data=False, goes=5, kind=Kind.unserved),
+        on_gpu("promise", "", PROMISE, promise, in_data=False, goes=2, kind=Kind.unserved),
+        on_gpu("memory", "bytes", MEMORY, memory, in_data=False, goes=3, kind=Kind.unserved),
+    ),
+    *at(
+        Width.wide,
         of_tenant("weight", "number", "Its weight among its equals.", thousandths("weight")),
-        of_tenant("promise", "", PROMISE, promise, in_data=False, kind=Kind.unserved),
         on_gpu(
             "used_seconds",
             "seconds",
@@ -193,7 +234,6 @@ FIGURES = (
             heading="used_s",
             kind=Kind.counter,
         ),
-        on_gpu("memory", "bytes", MEMORY, memory, in_data=False, kind=Kind.unserved),
         counted("kernels", "Kernels that it has launched."),
         counted("graphs", "Graphs that it has launched."),
         counted("copies", "Copies that it has launched."),
@@ -206,9 +246,6 @@ FIGURES = (
             heading="unknown",
             kind=Kind.counter,
         ),
-    ),
-    *at(
-        Width.wide,
         on_gpu("uuid", "", "The GPU's UUID.", kind=Kind.label),
         of_tenant("run_id", "", "The job's id: the same for all its processes.", kind=Kind.label),
         of_tenant("program", "", "The program's name.", kind=Kind.unserved),
@@ -265,6 +302,16 @@ FIGURES = (
         ),
         of_tenant("slowdown", "ratio", "By how much it may be slowed down: 0.05 is 5 %.", slowdown),
         of_tenant("floor", "ratio", "The share of the GPU that it gets at least.", thousandths("floor")),
+        between_looks("promise_kept", "yes or no", "Whether it got of late what it was promised."),
+        between_looks(
+            "share_asked",
+            "ratio",
+            "Its weight's share among the tenants of its class on this GPU that have work.",
+            kind=Kind.unserved,
+        ),
+        between_looks(
+            "share_got", "ratio", "What it got of the GPU time that these got.", kind=Kind.unserved
+        ),
         of_tenant("time_slice_refused", "yes or no", "Whether the driver refused its time slice."),
         of_tenant("grace_us", "us", "After so long without work it counts as idle."),
         of_tenant(
@@ -335,10 +382,16 @@ def read(of: Of, seen: Any) -> dict[str, Any]:
     return {figure.name: figure.read(seen) for figure in FIGURES if figure.of is of and figure.in_data}
 
 
-def record(tenant: segment.Tenant, nvml: NvmlBytes) -> dict[str, Any]:
+def record(
+    tenant: segment.Tenant, nvml: NvmlBytes, lately: Mapping[Key, Lately] = NOTHING_KNOWN
+) -> dict[str, Any]:
     """All figures of a tenant; `gpus` has those on each GPU that it has used."""
-    gpus = [OnGpu(tenant, use, nvml.get((use.uuid, tenant.pid))) for use in tenant.uses]
+    gpus = [place(tenant, use, nvml, lately) for use in tenant.uses]
     return read(Of.tenant, tenant) | {"gpus": [read(Of.on_gpu, here) for here in gpus]}
+
+
+def place(tenant: segment.Tenant, use: segment.Use, nvml: NvmlBytes, lately: Mapping[Key, Lately]) -> OnGpu:
+    return OnGpu(tenant, use, nvml.get((use.uuid, tenant.pid)), lately.get(key_of(tenant, use), UNKNOWN))
 
 
 def columns(*widths: Width) -> list[Figure]:
@@ -351,16 +404,29 @@ def columns(*widths: Width) -> list[Figure]:
     ]
 
 
-def rows(seen: segment.Snapshot, nvml: NvmlBytes, wanted: list[Figure]) -> Iterator[list[Any]]:
-    """A row for each tenant on each GPU that it has used; one where it has used none."""
-    for tenant in seen.tenants:
-        for use in tenant.uses or (NO_USE,):
-            here = OnGpu(tenant, use, nvml.get((use.uuid, tenant.pid)))
-            yield [figure.read(tenant if figure.of is Of.tenant else here) for figure in wanted]
+def in_order(here: OnGpu) -> tuple[bool, int, int, int]:
+    """Of rows: by GPU, class and PID; who has used no GPU comes last."""
+    return here.use is NO_USE, here.use.gpu, here.tenant.tenant_class, here.tenant.pid
+
+
+def rows(
+    seen: segment.Snapshot, nvml: NvmlBytes, lately: Mapping[Key, Lately], wanted: list[Figure]
+) -> Iterator[list[Any]]:
+    """A row for each tenant on each GPU that it has used; one where it has used none. By GPU, class and PID."""
+    places = [place(tenant, use, nvml, lately) for tenant in seen.tenants for use in tenant.uses or (NO_USE,)]
+    for here in sorted(places, key=in_order):
+        yield [figure.read(here.tenant if figure.of is Of.tenant else here) for figure in wanted]
+
+
+GOING = [
+    figure.column for figure in sorted(columns(Width.table), key=lambda figure: -figure.goes) if figure.goes
+]
 
 
 def page() -> str:
     """docs/figures.md."""
+    from cotenant.simulator.figures import OF_OUTCOME, OF_TENANT
+
     lines = [PAGE]
     for of in Of:
         lines += [
@@ -375,15 +441,48 @@ def page() -> str:
                 where = "JSON" if of is Of.gpu else figure.width.value if figure.in_data else "tables"
                 short = f" (`{figure.heading}` in tables)" if figure.heading else ""
                 lines.append(f"| `{figure.name}`{short} | {figure.unit} | {figure.help} | {where} |")
+    for what, simulated in (("policy", OF_OUTCOME), ("tenant", OF_TENANT)):
+        lines += [
+            "",
+            f"## Of a simulated {what}",
+            "",
+            "| figure | unit | meaning | in |",
+            "| --- | --- | --- | --- |",
+        ]
+        for one in simulated:
+            heading = one.heading.replace("-\n", "").replace("\n", " ")
+            short = f" (`{heading}` in tables)" if heading and heading != one.name else ""
+            where = "all forms" if heading else "JSON" if what == "policy" else "JSON, CSV"
+            lines.append(f"| `{one.name}`{short} | {one.unit} | {one.help} | {where} |")
     return "\n".join(lines)
 
 
-PAGE = """# Figures
+PAGE = f"""# Figures
 
-What `cotenant status` and `cotenant explain` show. `make figures` writes this page from `src/cotenant/figures.py`.
+What `cotenant status`, `explain`, `top` and `metrics` show. `make figures` writes this page from
+`src/cotenant/figures.py`: a figure has one name, one unit and one meaning in every command and form.
 
-`status` prints a row for each tenant on each GPU that it has used. In JSON a tenant has its own figures, and in `gpus`
-those on each GPU; `explain -o json` has the same and more. null, or an empty cell: not known, or nothing was set."""
+`status` prints a row for each tenant on each GPU that it has used, by GPU, class and PID. Where a terminal is too
+narrow for its table, columns are left out, the least important first: {", ".join(f"`{one}`" for one in GOING)}.
+A figure is never cut off. null, or an empty cell: not known, or nothing was set.
+
+## Data
+
+`status -o json` is one object; `status -o csv` has the same figures, a row for each tenant on each GPU.
+
+| key | holds |
+| --- | --- |
+| `schema` | {SCHEMA}: the version of the names, units and meanings on this page; the last column of CSV |
+| `segment` | the tenants' shared memory |
+| `gpus` | a list: `gpu`, `uuid`, and the [figures of a GPU](#of-a-gpu) |
+| `tenants` | a list: the [figures of a tenant](#of-a-tenant); `gpus` has those [on each GPU](#of-a-tenant-on-a-gpu) |
+
+`explain -o json` has `schema` and `tenants`, which have the same figures and more. `simulate -o json` has `schema` and
+`outcomes`, one for each policy, with the [figures of a simulated policy](#of-a-simulated-policy) and in `tenants` those
+of [each tenant](#of-a-simulated-tenant); `simulate -o csv` has a row for each tenant under each policy.
+
+A new version of Cotenant may add figures, in any place: read them by name. When a figure goes, or gets another name,
+unit or meaning, `schema` becomes another number."""
 
 
 if __name__ == "__main__":

@@ -79,6 +79,18 @@ def test_a_table_has_a_row_for_each_policy(cotenant: Run, pair: Path) -> None:
     ]
 
 
+def test_the_table_fits_80_columns(cotenant: Run, pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def table(width: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", width)
+        return cotenant("simulate", pair, "--policy", "strict").stdout.splitlines()[2:]
+
+    whole, narrow = table("80"), table("40")
+    assert max(map(len, whole)) <= 80 and max(map(len, narrow)) <= 40
+    *_, cells = (line.split() for line in whole)
+    *_, kept = (line.split() for line in narrow)
+    assert len(kept) < len(cells) and set(kept) <= set(cells), "a figure is whole, or not there"
+
+
 def test_a_promise_of_nothing_is_none(cotenant: Run, tmp_path: Path) -> None:
     path = tmp_path / "pair.toml"
     path.write_text(PAIR.replace("rate = 100", 'rate = 100\nclass = "production"\nslowdown = 0'))
@@ -88,13 +100,13 @@ def test_a_promise_of_nothing_is_none(cotenant: Run, tmp_path: Path) -> None:
 
 def test_json_and_csv_have_every_tenant(cotenant: Run, pair: Path) -> None:
     record = json.loads(cotenant("simulate", pair, "--policy", "strict", "-o", "json").stdout)["outcomes"][0]
-    assert [tenant["name"] for tenant in record["tenants"]] == ["serving", "training"]
-    assert record["tenants"][0]["slowdown_p99"] >= 1
+    assert [tenant["job"] for tenant in record["tenants"]] == ["serving", "training"]
+    assert record["tenants"][0]["latency_p99_ratio"] >= 1
     rows = list(
         csv.DictReader(io.StringIO(cotenant("simulate", pair, "--policy", "strict", "-o", "csv").stdout))
     )
-    assert [(row["policy"], row["name"]) for row in rows] == [("strict", "serving"), ("strict", "training")]
-    assert float(rows[1]["share"]) == pytest.approx(record["tenants"][1]["share"])
+    assert [(row["policy"], row["job"]) for row in rows] == [("strict", "serving"), ("strict", "training")]
+    assert float(rows[1]["work_share"]) == pytest.approx(record["tenants"][1]["work_share"])
 
 
 def test_the_timeline_opens_in_perfetto(cotenant: Run, pair: Path, tmp_path: Path) -> None:

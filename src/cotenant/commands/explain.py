@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from cotenant import figures, segment, units
 from cotenant.classes import TenantClass
 from cotenant.cli import jobs_argument, output_option, segment_option
 from cotenant.errors import Problem
-from cotenant.tenants import jobs
+from cotenant.tenants import jobs, looking
+from cotenant.tenants.lately import Key, Lately
 from cotenant.terminal import printable, say
+
+WATCHED_SECONDS = 0.25
 
 
 @click.command(
@@ -34,12 +37,7 @@ def command(words: tuple[str, ...], output: str, segment_file: Path | None) -> N
     about it. JOB is a job's name, its id or the beginning of that, or a PID of one of its processes or of its launcher.
     """
     path = segment.path_to_read(segment_file)
-    try:
-        seen = segment.read(path)
-    except FileNotFoundError:
-        seen = segment.Snapshot({}, (), 0)
-    except segment.BadSegment as error:
-        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+    seen, lately = looking.twice(path, WATCHED_SECONDS)
     tenants = [one for job in jobs.select(words, seen.tenants) for one in job.tenants]
     if output == "json":
         import json
@@ -47,15 +45,20 @@ def command(words: tuple[str, ...], output: str, segment_file: Path | None) -> N
         from cotenant.gpus import process_memory
 
         nvml = process_memory.by_process(os.environ)
-        say(json.dumps({"tenants": [gather(seen, one, path, nvml) for one in tenants]}, indent=2))
+        told = [gather(seen, one, path, nvml, lately) for one in tenants]
+        say(json.dumps({"schema": figures.SCHEMA, "tenants": told}, indent=2))
     else:
         for one in tenants:
-            for line in in_words(gather(seen, one, path, {})):
+            for line in in_words(gather(seen, one, path, {}, lately)):
                 say(printable(line))
 
 
 def gather(
-    seen: segment.Snapshot, tenant: segment.Tenant, path: Path, nvml: figures.NvmlBytes
+    seen: segment.Snapshot,
+    tenant: segment.Tenant,
+    path: Path,
+    nvml: figures.NvmlBytes,
+    lately: Mapping[Key, Lately],
 ) -> dict[str, Any]:
     """The tenant's figures, and for each GPU why it waits and what else is known."""
     from cotenant.gpus import states
@@ -63,7 +66,7 @@ def gather(
 
     now_ns = segment.now_ns()
     shown = states.read(path)
-    about = figures.record(tenant, nvml)
+    about = figures.record(tenant, nvml, lately)
     for gpu, use in zip(about["gpus"], tenant.uses, strict=True):
         gpu |= {
             "why": list(wait_reasons.reasons(seen, tenant, use, now_ns)),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from cotenant import figures, segment
+from cotenant import figures, segment, table
 from cotenant.cli import jobs_argument, output_option, segment_option
-from cotenant.errors import Problem, narrate
+from cotenant.errors import narrate
 from cotenant.figures import Of, Width
-from cotenant.terminal import Stdout, console, say
+from cotenant.tenants.lately import Key, Lately
+from cotenant.terminal import Stdout, printable, say
 
 
 def help_text() -> str:
@@ -20,8 +22,9 @@ def help_text() -> str:
     import textwrap
 
     lines = [
-        "Show the tenants of each GPU: their class, what they launched, and what escaped control; with JOB only those",
-        "of this job: its name, its id or the beginning of that, or a PID of one of its processes or of its launcher.",
+        "Show the tenants of each GPU: their class, what they use of it, whether promises are kept, their memory; with",
+        "JOB only those of this job: its name, its id or the beginning of that, or a PID of one of its processes or of",
+        "its launcher. Where a terminal is too narrow the least important columns are left out; -o wide has more.",
         "",
         "\b",
     ]
@@ -44,15 +47,23 @@ Examples:
 )
 @jobs_argument(required=False)
 @output_option("status", ("table", "wide", "json", "csv"))
+@click.option(
+    "--interval",
+    "interval_seconds",
+    type=click.FloatRange(0, 60),
+    default=0.25,
+    show_default=True,
+    metavar="SECONDS",
+    envvar="COTENANT_STATUS_INTERVAL",
+    show_envvar=True,
+    help="How long to watch what the tenants use of the GPU; 0: not at all.",
+)
 @segment_option
-def command(words: tuple[str, ...], output: str, segment_file: Path | None) -> None:
+def command(words: tuple[str, ...], output: str, interval_seconds: float, segment_file: Path | None) -> None:
+    from cotenant.tenants import looking
+
     path = segment.path_to_read(segment_file)
-    try:
-        seen = segment.read(path)
-    except FileNotFoundError:
-        seen = segment.Snapshot({}, (), 0)
-    except segment.BadSegment as error:
-        raise Problem(str(error), "remove it when no tenant runs, or name another with --segment") from None
+    seen, lately = looking.twice(path, interval_seconds)
     if words:
         from cotenant.tenants import jobs
 
@@ -62,11 +73,11 @@ def command(words: tuple[str, ...], output: str, segment_file: Path | None) -> N
         narrate("no tenants")
     nvml = nvml_bytes() if seen.tenants and output != "table" else {}
     if output == "json":
-        print_json(seen, path, nvml)
+        print_json(seen, path, nvml, lately)
     elif output == "csv":
-        print_csv(seen, nvml)
+        print_csv(seen, nvml, lately)
     elif seen.tenants:
-        print_table(seen, nvml, wide=output == "wide")
+        print_table(seen, nvml, lately, wide=output == "wide")
 
 
 def nvml_bytes() -> figures.NvmlBytes:
@@ -75,7 +86,9 @@ def nvml_bytes() -> figures.NvmlBytes:
     return process_memory.by_process(os.environ)
 
 
-def print_json(seen: segment.Snapshot, path: Path, nvml: figures.NvmlBytes) -> None:
+def print_json(
+    seen: segment.Snapshot, path: Path, nvml: figures.NvmlBytes, lately: Mapping[Key, Lately]
+) -> None:
     import json
 
     from cotenant.gpus import states
@@ -85,30 +98,31 @@ def print_json(seen: segment.Snapshot, path: Path, nvml: figures.NvmlBytes) -> N
         {"gpu": number, "uuid": uuid} | figures.read(Of.gpu, states.figures(shown, number))
         for number, uuid in seen.gpus.items()
     ]
-    tenants = [figures.record(tenant, nvml) for tenant in seen.tenants]
-    say(json.dumps({"segment": str(path), "gpus": gpus, "tenants": tenants}, indent=2))
+    tenants = [figures.record(tenant, nvml, lately) for tenant in seen.tenants]
+    whole = {"schema": figures.SCHEMA, "segment": str(path), "gpus": gpus, "tenants": tenants}
+    say(json.dumps(whole, indent=2))
 
 
-def print_csv(seen: segment.Snapshot, nvml: figures.NvmlBytes) -> None:
+def print_csv(seen: segment.Snapshot, nvml: figures.NvmlBytes, lately: Mapping[Key, Lately]) -> None:
     import csv
 
     columns = figures.columns(Width.table, Width.wide, Width.data)
     writer = csv.writer(Stdout(), lineterminator="\n")
-    writer.writerow(figure.name for figure in columns)
-    writer.writerows(figures.rows(seen, nvml, columns))
+    writer.writerow([*(figure.name for figure in columns), "schema"])
+    writer.writerows([*row, figures.SCHEMA] for row in figures.rows(seen, nvml, lately, columns))
 
 
-def print_table(seen: segment.Snapshot, nvml: figures.NvmlBytes, wide: bool) -> None:
-    from rich.table import Table
-
-    columns = figures.columns(Width.table, *([Width.wide] if wide else []))
-    table = Table(box=None, pad_edge=False)
-    for figure in columns:
-        table.add_column(figure.column, justify="right" if figure.is_number else "left", no_wrap=True)
-    rows = [
-        [figure.cell(value) for figure, value in zip(columns, row, strict=True)]
-        for row in figures.rows(seen, nvml, columns)
+def print_table(
+    seen: segment.Snapshot, nvml: figures.NvmlBytes, lately: Mapping[Key, Lately], wide: bool
+) -> None:
+    shown = figures.columns(Width.table, *([Width.wide] if wide else []))
+    columns = [
+        table.Column(figure.column, figure.is_number, figure.goes, is_name=figure.name == "job")
+        for figure in shown
     ]
-    for row in sorted(rows, key=lambda row: (row[0], int(row[1]))):  # by GPU and process number
-        table.add_row(*row)
-    console(width=1000, is_wide=wide).print(table)
+    rows = [
+        [printable(figure.cell(value)) for figure, value in zip(shown, row, strict=True)]
+        for row in figures.rows(seen, nvml, lately, shown)
+    ]
+    for line in table.lines(columns, rows, table.WHOLE if wide else table.width_of_stdout()):
+        say(line)

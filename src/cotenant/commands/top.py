@@ -60,14 +60,14 @@ def command(once: bool, readonly: bool, interval_seconds: float, segment_file: P
     EVI       how often its memory was evicted
     ESC       work that reached the GPU without the gate that it should have passed
     """
-    from cotenant import segment
+    from cotenant import segment, table
     from cotenant.terminal import say
     from cotenant.top import frame, looking
     from cotenant.top.model import Model
 
     path = segment.path_to_read(segment_file)
     if once or not is_on_terminal():
-        say(frame.frame(looking.twice(path, interval_seconds), frame.width_of_stdout()))
+        say(frame.frame(looking.twice(path, interval_seconds), table.width_of_stdout()))
         return
     from cotenant.top.screen import Top
 

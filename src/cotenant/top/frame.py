@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cotenant import classes, figures, units
+from cotenant import classes, figures, table, units
 from cotenant.policies import registry
 from cotenant.top.model import GpuRow, Picture, Row, ordered, runs
 
@@ -25,31 +25,12 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Column:
-    heading: str
-    cell: Callable[[Row], str]
-    is_number: bool = False
-    # Where the table is too wide, the highest goes first; 0: stays.
-    goes: int = 0
+class Column(table.Column):
+    cell: Callable[[Row], str] = lambda row: ""
 
 
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
-
-
-def promise(row: Row) -> str:
-    promised = figures.promise(row.tenant)
-    if not promised or row.promise_kept is None:
-        return promised
-    return f"{promised} {'kept' if row.promise_kept else 'BROKEN'}"
-
-
-def share(row: Row) -> str:
-    """Among its equals, got and asked for."""
-    if row.share_asked is None:
-        return ""
-    got = "-" if row.share_got is None else f"{100 * row.share_got:.0f}"
-    return f"{got}/{100 * row.share_asked:.0f}%"
 
 
 def class_of(row: Row) -> str:
@@ -57,36 +38,30 @@ def class_of(row: Row) -> str:
     return SHORT.get(name, name)
 
 
+def number_of_gpu(row: Row) -> str:
+    return "" if row.here.use is figures.NO_USE else str(row.here.use.gpu)
+
+
 COLUMNS = (
-    Column("GPU", lambda row: "" if row.here.use is figures.NO_USE else str(row.here.use.gpu), True),
-    Column("PID", lambda row: str(row.tenant.pid), True),
-    Column("JOB", lambda row: row.tenant.job),
-    Column("CLASS", class_of),
-    Column("STATE", lambda row: figures.state(row.here)),
-    Column("GPU%", lambda row: percent(row.gpu_share), True),
-    Column("PROMISE", promise, goes=1),
-    Column("SHARE", share, True, goes=3),
-    Column("MEMORY", lambda row: figures.memory(row.here), True),
-    Column("HOST", lambda row: units.size_shown(row.tenant.host_bytes), True, goes=4),
-    Column("EVI", lambda row: str(row.tenant.evictions), True, goes=5),
-    Column("ESC", lambda row: str(row.here.use.figures["escaped"]), True, goes=2),
+    Column("GPU", True, cell=number_of_gpu),
+    Column("PID", True, cell=lambda row: str(row.tenant.pid)),
+    Column("JOB", is_name=True, cell=lambda row: row.tenant.job),
+    Column("CLASS", cell=class_of),
+    Column("STATE", cell=lambda row: figures.state(row.here)),
+    Column("GPU%", True, cell=lambda row: percent(row.lately.gpu_share)),
+    Column("PROMISE", goes=1, cell=lambda row: figures.promise(row.here)),
+    Column("SHARE", True, goes=3, cell=lambda row: figures.share(row.here)),
+    Column("MEMORY", True, cell=lambda row: figures.memory(row.here)),
+    Column("HOST", True, goes=4, cell=lambda row: units.size_shown(row.tenant.host_bytes)),
+    Column("EVI", True, goes=5, cell=lambda row: str(row.tenant.evictions)),
+    Column("ESC", True, goes=2, cell=lambda row: str(row.here.use.figures["escaped"])),
 )
 NAME = 2
 
 
-WHOLE = 1000  # into a pipe or file nothing is cut off
-
-
-def width_of_stdout() -> int:
-    import shutil
-    import sys
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WHOLE
-
-
 def frame(picture: Picture, width: int) -> str:
     """All of it, once."""
-    return "\n".join([title(picture), *gpu_lines(picture.gpus, width), *table(lines_of(picture), width)])
+    return "\n".join([title(picture), *gpu_lines(picture.gpus, width), *rows_of(lines_of(picture), width)])
 
 
 def title(picture: Picture) -> str:
@@ -164,7 +139,7 @@ def line_of(row: Row, name: str = "") -> Line:
 
 def run_line(run: Sequence[Row]) -> Line:
     """Of a run as a whole: the sums."""
-    shares = [row.gpu_share for row in run if row.gpu_share is not None]
+    shares = [row.lately.gpu_share for row in run if row.lately.gpu_share is not None]
     tenants = {row.tenant.pid: row.tenant for row in run}.values()
     sums = {
         "PID": f"{len(tenants)} of",
@@ -179,28 +154,6 @@ def run_line(run: Sequence[Row]) -> Line:
     return Line(tuple(sums.get(column.heading, "") for column in COLUMNS), tuple(run), is_run=True)
 
 
-def table(lines: Sequence[Line], width: int) -> list[str]:
-    """The heading and a text for each line. A column that does not fit is left out, the least important first."""
-    shown = list(range(len(COLUMNS)))
-    widths = [
-        max(len(column.heading), *(len(line.cells[at]) for line in lines)) if lines else len(column.heading)
-        for at, column in enumerate(COLUMNS)
-    ]
-    while True:
-        spare = width - sum(widths[at] for at in shown) - (len(shown) - 1)
-        name = min(widths[NAME], max(LEAST_NAME, widths[NAME] + min(spare, 0)))
-        unneeded = max(shown, key=lambda at: COLUMNS[at].goes)
-        if spare + widths[NAME] - name >= 0 or not COLUMNS[unneeded].goes:
-            break
-        shown.remove(unneeded)
-    widths[NAME] = name
-    heads = [column.heading for column in COLUMNS]
-    return [text(cells, shown, widths) for cells in (heads, *(line.cells for line in lines))]
-
-
-def text(cells: Sequence[str], shown: Iterable[int], widths: Sequence[int]) -> str:
-    parts = []
-    for at in shown:
-        cell = cells[at][: widths[at]]
-        parts.append(cell.rjust(widths[at]) if COLUMNS[at].is_number else cell.ljust(widths[at]))
-    return " ".join(parts).rstrip()
+def rows_of(lines: Sequence[Line], width: int) -> list[str]:
+    """The heading and a text for each line."""
+    return table.lines(COLUMNS, [line.cells for line in lines], width, gap=1)

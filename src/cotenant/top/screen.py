@@ -130,7 +130,7 @@ class Top(App[None]):
         chosen = self.chosen()
         width = self.size.width - 1  # the table has a scroll bar
         self.lines = frame.lines_of(self.picture, self.sort, self.wanted, self.is_tree)
-        heading, *texts = frame.table(self.lines, width)
+        heading, *texts = frame.rows_of(self.lines, width)
         how = f", sorted by {self.sort}" + (f", with '{self.wanted}'" if self.wanted else "")
         with self.batch_update():
             self.top_line.update((frame.title(self.picture) + how)[: self.size.width])
