@@ -80,6 +80,8 @@ class OnGpuFigures:
     state: str
     """`busy`; `idle`; `gated`: its gate is closed; `evicted`: other tenants need the memory; `paused`:
     evicted by hand; `evicting`, `restoring`: its memory is moving."""
+    gpu_share: float | None
+    """GPU time charged to it, of the time between the last two looks."""
     used_seconds: float
     """GPU time charged to it."""
     kernels: int
@@ -114,6 +116,12 @@ class OnGpuFigures:
     without a limit. Less: managed memory, or a graph not yet launched."""
     refused_allocations: int
     """What the memory limit did not allow."""
+    promise_kept: bool | None
+    """Whether it got of late what it was promised."""
+    share_asked: float | None
+    """Its weight's share among the tenants of its class on this GPU that have work."""
+    share_got: float | None
+    """What it got of the GPU time that these got."""
     has_work: bool
     """Whether it has work now."""
     gated: bool

@@ -33,16 +33,18 @@ def with_hint(function: Callable[Given, Got]) -> Callable[Given, Got]:
 
 
 @with_hint
-def status(job: str | int | None = None, *, segment: Named = None) -> Status:
+def status(job: str | int | None = None, *, interval_seconds: float = 0.25, segment: Named = None) -> Status:
     """The tenants of each GPU, or those of one job: what `cotenant status -o json` prints.
 
     `job` is a job's name, its id or the beginning of that, or a PID of one of its processes or of its launcher.
+    What the tenants use of the GPU is watched for `interval_seconds`; with 0 it is not known.
     `segment` is a path as --segment takes it. Raises Problem where no job is meant, or several are."""
     from cotenant import figures
     from cotenant.gpus import process_memory, states
+    from cotenant.tenants import looking
 
     path = path_to(segment)
-    seen = read(path)
+    seen, lately = looking.twice(path, interval_seconds)
     chosen = seen.tenants if job is None else of_job(job, seen)
     nvml = process_memory.by_process(os.environ) if chosen else {}
     shown = states.read(path)
@@ -52,7 +54,7 @@ def status(job: str | int | None = None, *, segment: Named = None) -> Status:
             Gpu(gpu=number, uuid=uuid, **fields(figures.read(figures.Of.gpu, states.figures(shown, number))))
             for number, uuid in seen.gpus.items()
         ),
-        tenants=tuple(tenant_of(figures.record(one, nvml)) for one in chosen),
+        tenants=tuple(tenant_of(figures.record(one, nvml, lately)) for one in chosen),
     )
 
 
@@ -60,15 +62,16 @@ def status(job: str | int | None = None, *, segment: Named = None) -> Status:
 def explain(job: str | int | None = None, *, segment: Named = None) -> tuple[Explanation, ...]:
     """For each process of a job, why it waits and what the policy decided about it: what `cotenant explain` says.
     Without `job`: this process. Raises Problem where no job is meant, or several are."""
-    from cotenant.commands.explain import gather, in_words
+    from cotenant.commands.explain import WATCHED_SECONDS, gather, in_words
     from cotenant.gpus import process_memory
+    from cotenant.tenants import looking
 
     path = path_to(segment)
-    seen = read(path)
+    seen, lately = looking.twice(path, WATCHED_SECONDS)
     nvml = process_memory.by_process(os.environ)
     found = []
     for one in of_job(os.getpid() if job is None else job, seen):
-        about = gather(seen, one, path, nvml)
+        about = gather(seen, one, path, nvml, lately)
         found.append(
             Explanation(
                 tenant=tenant_of(without_more(about)),
@@ -115,12 +118,9 @@ def path_to(named: Named) -> Path:
 
 
 def read(path: Path) -> segments.Snapshot:
-    try:
-        return segments.read(path)
-    except FileNotFoundError:
-        return segments.Snapshot({}, (), 0)
-    except segments.BadSegment as error:
-        raise Problem(str(error), "`cotenant doctor` says more; `segment` names another file") from None
+    from cotenant.tenants import looking
+
+    return looking.read(path)
 
 
 def of_job(job: str | int, seen: segments.Snapshot) -> Sequence[segments.Tenant]:

@@ -15,7 +15,7 @@ from cotenant.classes import TenantClass
 from cotenant.cli import jobs_argument, output_option, segment_option
 from cotenant.errors import Problem
 from cotenant.tenants import jobs, looking
-from cotenant.tenants.lately import Key, Lately
+from cotenant.tenants.lately import NOTHING_KNOWN, Key, Lately
 from cotenant.terminal import printable, say
 
 WATCHED_SECONDS = 0.25
@@ -58,7 +58,7 @@ def gather(
     tenant: segment.Tenant,
     path: Path,
     nvml: figures.NvmlBytes,
-    lately: Mapping[Key, Lately],
+    lately: Mapping[Key, Lately] = NOTHING_KNOWN,
 ) -> dict[str, Any]:
     """The tenant's figures, and for each GPU why it waits and what else is known."""
     from cotenant.gpus import states
