@@ -20,6 +20,7 @@ struct Row {
     uint64_t started;
     uint64_t used_ns;
     uint64_t busy_ns;
+    uint64_t gap_ns;
     uint64_t operations;
     uint64_t bursts;
     uint64_t moved_ns;  // when its memory was last on its way; now, where it is
@@ -38,7 +39,7 @@ struct Row {
     uint32_t rate;
     uint32_t unused;
 };
-static_assert(sizeof(Row) == 112);
+static_assert(sizeof(Row) == 120);
 
 bool is_known(wire::Segment& segment, int gpu) { return segment.header.gpus[gpu].known.load() == wire::kGpuValid; }
 
@@ -57,6 +58,7 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.started = slot.started;
     row.used_ns = here.used_ns.load();
     row.busy_ns = here.busy_ns.load();
+    row.gap_ns = here.gap_ns.load();
     row.operations = operations_of(here);
     row.bursts = here.figures.bursts.load();
     row.moved_ns = moves ? now : std::min(slot.residence.since_ns.load(), now);
@@ -81,6 +83,7 @@ void keep_growing(Row& row, Row& earlier) {
     if (row.started == earlier.started && row.pid == earlier.pid) {
         row.used_ns = std::max(row.used_ns, earlier.used_ns);
         row.busy_ns = std::max(row.busy_ns, earlier.busy_ns);
+        row.gap_ns = std::max(row.gap_ns, earlier.gap_ns);
         row.operations = std::max(row.operations, earlier.operations);
         row.bursts = std::max(row.bursts, earlier.bursts);
     }

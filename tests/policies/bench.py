@@ -26,6 +26,8 @@ class Plant:
     every_us: float = 40_000.0  # between bursts; 0: never idle
     operations: int = 100  # in a burst
     operation_us: float = 100.0
+    host_us: float = 0.0  # that its CPU takes for an operation, with nothing on the GPU meanwhile
+    host_noise: float = 0.0
     noise: float = 0.01
     seed: int = 1
     promise: float | None = None
@@ -42,6 +44,8 @@ class Plant:
         self.now_us = self.next_us = 0.0
         self.queue_us: list[float] = []  # what is left of each burst that has arrived, at full speed
         self.busy_us = self.full_us = 0.0  # production: how long it had work, how long that takes alone
+        self.gap_us = 0.0
+        self.host_of_burst = 0.0  # its part of a burst
         self.launched = self.bursts = 0
         self.used_us = self.shut_us = 0.0  # the neighbour
         self.moved_us = 0.0
@@ -56,6 +60,8 @@ class Plant:
             self.launch()
             moves = self.now_us % self.move_every_us < self.move_us
             slower = beside * (1 + self.move_slowdown * moves)
+            # The CPU's part of a burst lasts as long as ever.
+            slower = self.host_of_burst + (1 - self.host_of_burst) * slower
             next_us = self.next_us if self.has_production and self.every_us else math.inf
             end_us = self.now_us + self.queue_us[0] * slower if self.queue_us else math.inf
             step = min(until_us, next_us, end_us, self.next_edge_us(moves)) - self.now_us
@@ -64,6 +70,7 @@ class Plant:
             busy = bool(self.queue_us)
             if busy:
                 self.busy_us += step
+                self.gap_us += step * self.host_of_burst / slower
                 self.full_us += step / slower
                 self.queue_us[0] -= step / slower
                 if self.now_us >= end_us:
@@ -86,7 +93,11 @@ class Plant:
         # A job that is never idle launches ahead: all is one burst.
         self.bursts += not self.queue_us and (self.every_us > 0 or self.bursts == 0)
         self.launched += self.operations
-        self.queue_us.append(self.operations * self.operation_us * self.random.lognormvariate(0, self.noise))
+        run_us = self.operations * self.operation_us * self.random.lognormvariate(0, self.noise)
+        host_us = self.operations * self.host_us * self.random.lognormvariate(0, self.host_noise)
+        self.queue_us.append(run_us + host_us)
+        if len(self.queue_us) == 1:
+            self.host_of_burst = host_us / (run_us + host_us)
         self.next_us = self.now_us + self.every_us
 
     def view(self) -> View:
@@ -100,6 +111,7 @@ class Plant:
                     slowdown=self.promise,
                     has_work=busy,
                     busy_us=self.busy_us,
+                    gap_us=self.gap_us,
                     used_us=self.busy_us,
                     operations=self.launched,
                     bursts=self.bursts,

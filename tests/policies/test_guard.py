@@ -394,3 +394,25 @@ def test_no_plant_breaks_the_promise_by_much(
     guard = Guard()
     plant.play(guard, 15)
     assert plant.play(guard, 20).slowdown <= 1.25 * promise
+
+
+def eager(**about: Any) -> Plant:
+    """Its CPU takes eight times as long as the GPU, and never the same time twice."""
+    return Plant(every_us=200_000, host_us=800.0, host_noise=0.4, overlap=0.9, promise=0.05, **about)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_varies_by_a_jobs_own_cpu_is_no_slowdown(seed: int) -> None:
+    plant, guard = eager(strict_slowdown=0.1, tolerant_slowdown=0.3, seed=seed), Guard()
+    plant.play(guard, 15)
+    # A third of a ninth: overlap costs less than the promise, however the CPU varies.
+    outcome = plant.play(guard, 30)
+    assert outcome.share > 0.75 and outcome.slowdown <= 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_sharing_costs_an_eager_job_is_seen_through_its_cpus_noise(seed: int) -> None:
+    plant, guard = eager(strict_slowdown=0.1, tolerant_slowdown=2.0, seed=seed), Guard()
+    plant.play(guard, 15)
+    outcome = plant.play(guard, 30)
+    assert outcome.slowdown <= 1.25 * 0.05 and outcome.share > 0.5

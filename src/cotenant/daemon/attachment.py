@@ -29,7 +29,7 @@ DEFAULTS = {
 }
 NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)
-ROW = struct.Struct("=8Q12I")  # Row of native/wire/daemon_c.cpp
+ROW = struct.Struct("=9Q12I")  # Row of native/wire/daemon_c.cpp
 MOST_ROWS = segment.SLOTS * segment.GPUS
 
 
@@ -132,7 +132,7 @@ class Attachment:
         ids = self.ids
         self.ids = {}
         for (
-            started, used_ns, busy_ns, operations, bursts, moved_ns, shut_until_ns, tolerant_until_ns,
+            started, used_ns, busy_ns, gap_ns, operations, bursts, moved_ns, shut_until_ns, tolerant_until_ns,
             index, gpu, pid, tenant_class, weight, slowdown, floor, has_work, is_held, in_flight_us, rate, _,
         ) in ROW.iter_unpack(memoryview(self.rows)[: count * ROW.size]):  # fmt: skip
             if gpu not in tenants:
@@ -157,6 +157,7 @@ class Attachment:
             about["is_held"] = is_held != 0
             about["used_us"] = used_ns / 1000
             about["busy_us"] = busy_ns / 1000
+            about["gap_us"] = min(gap_ns, busy_ns) / 1000
             about["operations"] = operations
             about["bursts"] = bursts
             about["in_flight_us"] = float(in_flight_us)

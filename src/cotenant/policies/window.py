@@ -15,6 +15,7 @@ class Growth:
     used_us: float = 0.0
     busy_us: float = 0.0
     sm_us: float = 0.0
+    gap_us: float = 0.0
 
     def __add__(self, other: Growth) -> Growth:
         return Growth(
@@ -23,6 +24,7 @@ class Growth:
             self.used_us + other.used_us,
             self.busy_us + other.busy_us,
             self.sm_us + other.sm_us,
+            self.gap_us + other.gap_us,
         )
 
 
@@ -51,6 +53,7 @@ class Window:
             now.used_us - first.used_us,
             now.busy_us - first.busy_us,
             now.sm_us - first.sm_us,
+            now.gap_us - first.gap_us,
         )
 
     def restart(self, view: View) -> None:

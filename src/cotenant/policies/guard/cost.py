@@ -13,6 +13,14 @@ is the part of its busy time in which this level was held.
 Stretches of a level add up to a window: 100 ms at work and 8 bursts, or 200 ms at work and 200 operations. Time in
 which the job had nothing to do is not part of a window.
 
+A job that waits for its own CPU for most of a burst (eager PyTorch) takes as long as its CPU does, which varies from
+window to window by far more than sharing costs it. Sharing the GPU does not make the CPU slower, so of such a job
+
+    cost     = d(busy_us - gap_us) / d(operations)
+    slowdown = (cost / alone - 1) * part        part: of its time alone, not waiting for its CPU
+
+which is at least what sharing has cost it: GPU time that the job's launches run ahead of counts in full.
+
 Stretches in which a lower-class tenant was evicted or restored are left out: no position stops a move, so they are
 neither the cost alone nor a slowdown that a position causes.
 """
@@ -21,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
 from cotenant.policies.interface import Tenant
@@ -39,6 +47,12 @@ LEARNED, MOST_LEARNED = 4, 64  # windows in that of the cost alone; the noisier 
 EXACT = 0.01  # that it is to be known to
 ALIKE = 0.3  # of what they are off by that two odd windows may differ
 ODD = 4  # spreads from what was expected that make a window odd
+
+# Shares of the time that a job waits for its own CPU: from which on it is judged by its GPU time, and down to which it
+# still is.
+WAITS_FROM, WAITS_TO = 0.5, 0.4
+SMALLEST_US = 0.001  # that a cost can be
+HOST_WINDOWS = 16  # in the running mean of what an operation waits for the CPU
 
 FEWEST_BURSTS, FEWEST_OPERATIONS = 3, 100  # that are enough at the end of a calibration
 
@@ -68,7 +82,7 @@ class Window:
     mhz: float  # the GPU's clock, 0 where it is not known
     bursts: int
     began_us: float
-    slowdown: float = 0.0
+    host: float = 0.0  # what an operation waited for the CPU
 
 
 @dataclass(slots=True)
@@ -109,6 +123,7 @@ class Part:
             self.clocked / busy_us,
             self.grown.bursts,
             self.began_us,
+            self.grown.gap_us / self.grown.operations,
         )
 
 
@@ -128,6 +143,7 @@ class Stretch:
             operations=tenant.operations - self.first.operations,
             bursts=tenant.bursts - self.first.bursts,
             busy_us=tenant.busy_us - self.first.busy_us,
+            gap_us=tenant.gap_us - self.first.gap_us,
         )
 
 
@@ -139,9 +155,14 @@ class Alone:
     windows: int = 1
     mhz: float = 0.0
     odd: float | None = None  # the cost of the last window, where that was another
+    part: float = 1.0  # of the job's time that its cost is about
 
     def slowdown(self, cost: float) -> float:
-        return cost / self.cost - 1
+        return (cost / self.cost - 1) * self.part
+
+    def ratio(self, slowdown: float) -> float:
+        """Of a cost that means this slowdown to the cost alone."""
+        return max(1 + slowdown / self.part, 0.01)
 
     def doubt(self, windows: float) -> float:
         return self.spread * math.sqrt(1 / max(windows, 1) + 1 / self.windows)
@@ -191,6 +212,9 @@ class Meter:
     last: Tenant
     say: Callable[[str], None]
     alone: Alone | None = None
+    host: float = 0.0  # what an operation waits for the CPU alone, a running mean
+    host_windows: int = 0
+    is_eager: bool = False  # it waits for its CPU for most of the time: it is judged by its GPU time
     parts: dict[float, Part] = field(default_factory=lambda: {SHUT: Part(), STRICT: Part(), TOLERANT: Part()})
     exposed_us: float = -math.inf  # when lower classes last may have run
     moved_us: float = -math.inf  # when memory was last seen moving
@@ -260,15 +284,40 @@ class Meter:
         self.parts[level] = Part()
         return window
 
+    def judged(self, window: Window) -> Window:
+        """By its GPU time, where that is what counts."""
+        return replace(window, cost=max(window.cost - window.host, SMALLEST_US)) if self.is_eager else window
+
     def forget_parts(self, *levels: float) -> None:
         for level in levels or self.parts:
             self.parts[level] = Part()
 
+    def know_host(self, window: Window) -> None:
+        """From a window alone."""
+        self.host_windows = min(self.host_windows + 1, HOST_WINDOWS)
+        self.host += (window.host - self.host) / self.host_windows
+        run = max(window.cost - window.host, SMALLEST_US)
+        waits = self.host / (run + self.host)
+        is_eager = waits > (WAITS_TO if self.is_eager else WAITS_FROM)
+        if is_eager != self.is_eager:
+            self.is_eager, self.alone = is_eager, None
+        if self.alone is not None:
+            self.alone.part = self.part
+
+    @property
+    def part(self) -> float:
+        if not self.is_eager or self.alone is None:
+            return 1.0
+        return self.alone.cost / (self.alone.cost + self.host)
+
     def learn(self, window: Window, now_us: float) -> bool:
         """From a window alone. Returns whether the cost alone has changed."""
         self.windows_learned += 1
+        self.know_host(window)
+        window = self.judged(window)
         if self.alone is None:
             self.alone = Alone(window.cost, now_us, mhz=window.mhz)
+            self.alone.part = self.part
             what = f"{window.bursts} bursts" if window.bursts else "a job that was never idle"
             self.say(
                 f"Learned from {what} that an operation takes {window.cost:.1f} us of GPU time while no lower "

@@ -147,9 +147,11 @@ class Job:
                 self.slowdowns = []
             if self.promise and self.promise.looked(self.alone, changed):
                 self.follow(self.promise, self.alone, now_us, highest)
-        elif self.alone is None:
             return
-        elif self.promise:
+        if self.alone is None:
+            return
+        window = self.meter.judged(window)
+        if self.promise:
             if self.promise.see(window, self.alone):
                 self.follow(self.promise, self.alone, now_us, highest)
         elif window.level == self.level and window.share >= WHOLE:
@@ -243,7 +245,9 @@ class Job:
         if not self.is_on_trial or tenant.has_work or self.alone is None:
             return
         window = self.meter.parts[TOLERANT].window(TOLERANT)
-        if window is None or window.bursts < TRIAL_BURSTS or self.alone.slowdown(window.cost) <= GROSS:
+        if window is None or window.bursts < TRIAL_BURSTS:
+            return
+        if self.alone.slowdown(self.meter.judged(window).cost) <= GROSS:
             return
         self.end_company()
         self.say(f"Overlap was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.level)} now.")

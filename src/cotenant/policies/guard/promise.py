@@ -177,7 +177,7 @@ class Promise:
         aside, self.aside = self.aside, []
         if not looked and not all(self.is_too_slow(one, alone) for one in aside):
             last = aside[-1]
-            alone.assume(last.cost / (1 + max(self.expected(last) or 0.0, 0.0)))
+            alone.assume(last.cost / alone.ratio(max(self.expected(last) or 0.0, 0.0)))
             return False
         believed = [one for one in aside if not is_stale(one, alone)]
         if believed:
@@ -216,7 +216,7 @@ class Promise:
 
     def move(self, now_us: float, alone: Alone, highest: float) -> None:
         if (mean := self.strict.mean) < -2 * alone.doubt(self.strict.windows):
-            alone.assume(alone.cost * (1 + mean))
+            alone.assume(alone.cost * alone.ratio(mean))
             self.strict.slowdowns, self.wants_look = 0.0, True
             self.position = min(self.position, STRICT)
             return
