@@ -51,7 +51,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -120,6 +120,9 @@ figures: $(PACKAGE)  ## rewrite docs/figures.md, the table of docs/metrics.md an
 	@$(PYTHON_IN_VENV) -m cotenant.figures > docs/figures.md
 	$(PYTHON_IN_VENV) -m cotenant.metrics.page docs/metrics.md
 	$(PYTHON_IN_VENV) -m cotenant.api.write_types > src/cotenant/api/figure_types.py
+
+chart: $(PACKAGE)  ## rewrite the Helm chart in deploy/kubernetes/chart from src/cotenant/kubernetes/manifests.py
+	@$(PYTHON_IN_VENV) -m cotenant.kubernetes.chart deploy/kubernetes/chart
 
 fuzz-segment: $(PACKAGE)  ## jobs on the software GPU while nonsense is written into their segment, for an hour each
 	COTENANT_FUZZ_SECONDS=$${COTENANT_FUZZ_SECONDS:-3600} $(VENV)/bin/pytest -q tests/interposer/test_fuzz_segment.py

@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
+#include "tenant/identity_file.h"
 #include "tenant/lazy.h"
 #include "tenant/notice.h"
 
@@ -35,7 +35,7 @@ constexpr const char* kUsualPlaces[] = {
 };
 
 void* driver_library() {
-    const char* told = getenv("COTENANT_DRIVER");
+    const char* told = tenant::setting("COTENANT_DRIVER");
     if (told && *told) return open_past_us(told, RTLD_NOW | RTLD_LOCAL);
     for (const char* place : kUsualPlaces)
         if (void* handle = open_past_us(place, RTLD_NOW | RTLD_LOCAL)) return handle;

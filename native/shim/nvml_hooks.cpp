@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "shim/driver.h"
+#include "tenant/identity_file.h"
 #include "tenant/lazy.h"
 #include "tenant/memory/nvml.h"
 #include "tenant/memory/reported_memory.h"
@@ -57,7 +58,7 @@ bool is_nvml_name(const char* path) {
 
 const char* nvml_stand_in(const char* path, const char* own_path) {
     static char stand_in[PATH_MAX];
-    const char* limited = getenv("COTENANT_MEMORY");
+    const char* limited = tenant::setting("COTENANT_MEMORY");
     const char* slash = own_path ? strrchr(own_path, '/') : nullptr;
     if (!limited || !*limited || !slash) return path;
     if (snprintf(stand_in, sizeof stand_in, "%.*s/libcotenant-nvml.so.1", static_cast<int>(slash - own_path),

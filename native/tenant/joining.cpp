@@ -5,6 +5,7 @@
 
 #include "tenant/context.h"
 #include "tenant/fork.h"
+#include "tenant/identity_file.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
 #include "tenant/notice.h"
@@ -13,6 +14,7 @@
 #include "tenant/settings.h"
 #include "tenant/time_slice.h"
 #include "tenant/watcher.h"
+#include "wire/attached.h"
 #include "wire/clock.h"
 #include "wire/sleep.h"
 
@@ -98,6 +100,7 @@ void Membership::introduce() {
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
     tell<AtJoin>([&](const AtJoin& one) { one.act(*segment_, *slot_); });
+    if (has_identity_file()) wire::attached(*segment_).highest_class = class_from_environment();
     wire::join_class(*segment_, index_, class_from_environment());
     terms.tenant_class = wire::class_of(*slot_);
 }

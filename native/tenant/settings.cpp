@@ -6,19 +6,20 @@
 
 #include "admission/cut.h"
 #include "tenant/amounts.h"
+#include "tenant/identity_file.h"
 #include "wire/shared_segment.h"
 
 namespace tenant {
 
 wire::Class class_from_environment() {
-    const char* text = getenv("COTENANT_CLASS");
+    const char* text = setting("COTENANT_CLASS");
     for (uint32_t i = 0; text && i < wire::kClasses; ++i)
         if (!strcmp(text, kClassNames[i])) return static_cast<wire::Class>(i);
     return wire::standard;
 }
 
 uint32_t thousandths_from_environment(const char* name, uint32_t otherwise) {
-    const char* text = getenv(name);
+    const char* text = setting(name);
     if (!text || !*text) return otherwise;
     const char* end = text;
     double value = parse_number(text, &end);
@@ -36,12 +37,12 @@ float cut_cost_from_environment() {
 }
 
 const char* segment_from_environment() {
-    const char* path = getenv("COTENANT_SEGMENT");
+    const char* path = setting("COTENANT_SEGMENT");
     return path && *path ? path : wire::default_shared_segment();
 }
 
 void run_id_from_environment(uint8_t out[16]) {
-    const char* text = getenv("COTENANT_RUN_ID");
+    const char* text = setting("COTENANT_RUN_ID");
     if (!text || strlen(text) != 32) return;
     for (int i = 0; i < 16; ++i) {
         unsigned int byte = 0;
@@ -50,7 +51,7 @@ void run_id_from_environment(uint8_t out[16]) {
 }
 
 void job_from_environment(char* out, size_t room) {
-    const char* text = getenv("COTENANT_NAME");
+    const char* text = setting("COTENANT_NAME");
     snprintf(out, room, "%s", text ? text : "");
 }
 

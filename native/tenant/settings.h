@@ -1,4 +1,5 @@
-// The settings that `cotenant run` passes in the environment, and how a tenant shows them in its slot.
+// The settings that `cotenant run` passes in the environment, or an administrator in a file (identity_file.h), and how
+// a tenant shows them in its slot.
 #pragma once
 
 #include "wire/wire.h"

@@ -20,6 +20,7 @@ struct Attached {
     int own;        // the slot that this process has or had; -1: none
     uid_t uid;
     gid_t gid;
+    uint32_t highest_class;               // that an identity file allows this process (native/tenant/identity_file.h)
     ino_t file;                           // of its slot
     uint64_t present[kSlotWords];         // bit i: there is a file for slot i
     uint64_t read_ns[kSlots];             // when it was last read

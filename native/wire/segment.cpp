@@ -258,7 +258,8 @@ void members(Segment& segment, uint64_t words[kSlotWords]) {
 
 uint32_t best_class_of_own(Segment& segment) {
     Attached& here = attached(segment);
-    return is_shared(segment) ? best_class(segment, here.uid, here.gid) : production;
+    uint32_t granted = is_shared(segment) ? best_class(segment, here.uid, here.gid) : production;
+    return std::max(granted, here.highest_class);
 }
 
 }  // namespace wire

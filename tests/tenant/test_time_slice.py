@@ -18,6 +18,7 @@ def time_slice(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "native/tenant/time_slice.cpp",
         "native/tenant/fork.cpp",
         "native/tenant/settings.cpp",
+        "native/tenant/identity_file.cpp",
         "native/tenant/amounts.cpp",
         *WIRE,
     )

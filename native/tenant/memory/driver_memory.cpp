@@ -4,9 +4,8 @@
 // NVML reports what the process has on the GPU altogether, so the rest is the driver's. The process asks NVML when it
 // first uses a GPU, and then once a second, but only in a tenant with a limit. Where NVML does not know the process,
 // the driver's memory counts as nothing.
-#include <cstdlib>
-
 #include "tenant/fork.h"
+#include "tenant/identity_file.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
@@ -52,13 +51,21 @@ bool measure(Membership& membership, int gpu, When when) {
     return true;
 }
 
+// An administrator's identity file has the last word: nothing raises a limit that stands there, and a share of the GPU
+// is taken for as much as the file allows.
+uint64_t within_identity(uint64_t limit) {
+    uint64_t most = has_identity_file() ? parse_memory_limit(setting("COTENANT_MEMORY")) : 0;
+    bool is_smaller = limit && !((limit | most) & kShareOfGpu) && limit < most;
+    return most && !is_smaller ? most : limit;
+}
+
 // The limit that this tenant has by now, or that COTENANT_MEMORY says.
 void begin(wire::Segment& segment, wire::Slot& slot) {
     // What `cotenant ctl` has set holds for processes that come later, too.
     wire::Slot* other = process_of(segment, slot.run_id, &slot);
     uint64_t limit;
-    if (!other || !read_memory_limit(*other, &limit)) limit = parse_memory_limit(getenv("COTENANT_MEMORY"));
-    own_quota(slot, limit);
+    if (!other || !read_memory_limit(*other, &limit)) limit = parse_memory_limit(setting("COTENANT_MEMORY"));
+    own_quota(slot, within_identity(limit));
     for (uint64_t& bytes : drivers_bytes) bytes = 0;
 }
 LISTEN(AtJoin, MembershipStep::driver_memory, begin)
@@ -90,7 +97,7 @@ void look(Membership& membership, uint64_t now_ns) {
 LISTEN(AtLook, MembershipStep::driver_memory, look)
 
 void take_request(Membership& membership, const wire::Asked& asked) {
-    if (asked.memory) change_memory_limit(membership.slot(), asked.memory - 1);
+    if (asked.memory) change_memory_limit(membership.slot(), within_identity(asked.memory - 1));
 }
 LISTEN(AtRequest, MembershipStep::driver_memory, take_request)
 

@@ -6,8 +6,9 @@
 #include <atomic>
 #include <climits>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+
+#include "tenant/identity_file.h"
 
 namespace tenant {
 
@@ -29,7 +30,7 @@ struct Nvml {
 };
 
 void* open_nvml() {
-    const char* driver = getenv("COTENANT_DRIVER");
+    const char* driver = setting("COTENANT_DRIVER");
     const char* slash = driver ? strrchr(driver, '/') : nullptr;
     char beside[PATH_MAX];
     if (slash && snprintf(beside, sizeof beside, "%.*s/libnvidia-ml.so.1", static_cast<int>(slash - driver), driver) <

@@ -1,10 +1,10 @@
 #include "tenant/memory/reported_memory.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "tenant/identity_file.h"
 #include "tenant/membership.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/pools.h"
@@ -57,7 +57,7 @@ Allowance allowance(const uint8_t uuid[16], uint64_t total) {
         settle_pools(*membership);
         return allowance(membership->segment(), membership->slot(), uuid, total);
     }
-    Allowance run{limit_in_bytes(parse_memory_limit(getenv("COTENANT_MEMORY")), total), 0};
+    Allowance run{limit_in_bytes(parse_memory_limit(setting("COTENANT_MEMORY")), total), 0};
     wire::Segment* segment = segment_of_others();
     if (!segment) return run;
     uint8_t run_id[16] = {};

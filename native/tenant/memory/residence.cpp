@@ -5,6 +5,7 @@
 
 #include "tenant/context_end.h"
 #include "tenant/fork.h"
+#include "tenant/identity_file.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
 #include "tenant/memory/ipc_export.h"
@@ -51,13 +52,13 @@ Chunk* allocated_at(CUdeviceptr pointer, MovableRange* range) {
 
 // Nobody has said whether memory shall move: the class decides, and nothing may work worse for it.
 bool is_by_default() {
-    const char* text = getenv("COTENANT_OVERSUBSCRIBE");
+    const char* text = setting("COTENANT_OVERSUBSCRIBE");
     return !text || !*text;
 }
 
 bool memory_shall_move() {
     if (is_by_default()) return class_from_environment() == wire::opportunistic;
-    const char* text = getenv("COTENANT_OVERSUBSCRIBE");
+    const char* text = setting("COTENANT_OVERSUBSCRIBE");
     return strcmp(text, "0") != 0 && strcmp(text, "no") != 0 && strcmp(text, "false") != 0;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tenant/identity_file.h"
 #include "tenant/membership.h"
 #include "tenant/record/recorder.h"
 #include "wire/clock.h"
@@ -74,7 +75,7 @@ void Recorder::note_facts() {
         snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
         fact("cuda", text);
     }
-    if (const char* tenant_class = getenv("COTENANT_CLASS")) fact("class", tenant_class);
+    if (const char* tenant_class = setting("COTENANT_CLASS")) fact("class", tenant_class);
 }
 
 void Recorder::write_gpu(int number) {

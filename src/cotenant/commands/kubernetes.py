@@ -1,0 +1,244 @@
+"""`cotenant kubernetes`: GPUs of a cluster, claimed by Dynamic Resource Allocation (docs/kubernetes.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cotenant import units
+from cotenant.cli import segment_option
+from cotenant.errors import Problem, narrate, unknown
+from cotenant.kubernetes import names
+from cotenant.terminal import say
+
+
+class Parts(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0][:1] != "-" and args[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown("subcommand", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    envvar="COTENANT_KUBECONFIG",
+    show_envvar=True,
+    help="How to reach the cluster.  [default: the pod's own account, KUBECONFIG, ~/.kube/config]",
+)
+
+
+namespace_option = click.option(
+    "--namespace",
+    default=names.NAMESPACE,
+    show_default=True,
+    metavar="NAME",
+    envvar="COTENANT_KUBERNETES_NAMESPACE",
+    show_envvar=True,
+    help="Where Cotenant's own pods run.",
+)
+
+
+@click.group(
+    "kubernetes",
+    cls=Parts,
+    short_help="Share the GPUs of a Kubernetes cluster.",
+    epilog="""\b
+Examples:
+  cotenant kubernetes install --dry-run | kubectl apply -f -
+  cotenant kubernetes uninstall""",
+)
+def command() -> None:
+    """Share the GPUs of a Kubernetes cluster (1.36 or later) between pods, by claims.
+
+    Needs the extra `cotenant[kubernetes]`. docs/kubernetes.md shows what a pod's author writes.
+    """
+
+
+@command.command(
+    "install",
+    short_help="Install Cotenant in a cluster.",
+    epilog="""\b
+Examples:
+  cotenant kubernetes install --dry-run | kubectl apply -f -
+  cotenant kubernetes install --image registry.example/cotenant:1.0""",
+)
+@click.option(
+    "--image",
+    metavar="IMAGE",
+    envvar="COTENANT_KUBERNETES_IMAGE",
+    show_envvar=True,
+    help="The container image, made from deploy/kubernetes/Containerfile.  [default: cotenant:VERSION]",
+)
+@namespace_option
+@click.option(
+    "--policy",
+    metavar="NAME",
+    default="guard",
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_POLICY",
+    show_envvar=True,
+    help="The policy on every node; `cotenant policies` lists them.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    envvar="COTENANT_KUBERNETES_DRY_RUN",
+    show_envvar=True,
+    help="Print the manifests, and stop.",
+)
+@kubeconfig_option
+def install(image: str | None, namespace: str, policy: str, dry_run: bool, kubeconfig: str | None) -> None:
+    """Install the node agent, DeviceClasses and PriorityClasses."""
+    from dataclasses import replace
+
+    from cotenant.kubernetes import manifests
+    from cotenant.policies import registry
+
+    if policy not in registry.names():
+        raise unknown("policy", policy, registry.names())
+    settings = manifests.Settings(namespace=namespace, policy=policy)
+    made = manifests.everything(replace(settings, image=image) if image else settings)
+    if dry_run:
+        import yaml
+
+        say("---\n".join(yaml.safe_dump(one, sort_keys=False, width=1000) for one in made).rstrip())
+        return
+    from cotenant.kubernetes.cluster import ApiServer
+
+    cluster = ApiServer(kubeconfig)
+    for one in made:
+        cluster.apply(one)
+        narrate(f"{one['kind']} {one['metadata']['name']}")
+
+
+@command.command(
+    "uninstall",
+    short_help="Remove Cotenant from a cluster.",
+    epilog="""\b
+Examples:
+  cotenant kubernetes uninstall
+  cotenant kubernetes uninstall --namespace gpu-sharing""",
+)
+@namespace_option
+@kubeconfig_option
+def uninstall(namespace: str, kubeconfig: str | None) -> None:
+    """Remove everything that `install`, and the agents have made.
+
+    Pods that run go on under the limits they have; their claims are not deleted.
+    """
+    from cotenant.kubernetes import removal
+    from cotenant.kubernetes.cluster import ApiServer
+
+    for kind, name in removal.remove(ApiServer(kubeconfig), namespace):
+        narrate(f"{kind} {name} removed")
+
+
+@command.command(
+    "agent",
+    short_help="Offer this node's GPUs, and prepare claims.",
+    epilog="""\b
+Examples:
+  cotenant kubernetes agent
+  cotenant softgpu --device h200 -- cotenant kubernetes agent --node laptop --kubeconfig ~/.kube/config""",
+)
+@click.option(
+    "--node",
+    required=True,
+    metavar="NAME",
+    envvar="NODE_NAME",
+    show_envvar=True,
+    help="The node that the agent is on.",
+)
+@click.option(
+    "--overflow",
+    metavar="SIZE|SHARE",
+    default="25%",
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_OVERFLOW",
+    show_envvar=True,
+    help="Host memory for what claims allocate beyond their GPU memory: 64G, or a share of the node's.",
+)
+@click.option(
+    "--kubelet",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/kubelet"),
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_KUBELET",
+    show_envvar=True,
+    help="Kubelet's folder.",
+)
+@click.option(
+    "--cdi",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    default=Path("/var/run/cdi"),
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_CDI",
+    show_envvar=True,
+    help="Where the container runtime looks for CDI files.",
+)
+@click.option(
+    "--state",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/cotenant"),
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_STATE",
+    show_envvar=True,
+    help="What the agent keeps over a restart of the node, and containers mount.",
+)
+@segment_option
+@kubeconfig_option
+def agent(
+    node: str,
+    overflow: str,
+    kubelet: Path,
+    cdi: Path,
+    state: Path,
+    segment_file: Path | None,
+    kubeconfig: str | None,
+) -> None:
+    """Offer this node's GPUs to the scheduler, and prepare claims for kubelet. Runs until it is ended.
+
+    Agent and kubelet may be restarted at any time: running pods go on, and claims stay as they are.
+    """
+    import os
+    import signal
+    import threading
+
+    from cotenant import segment
+    from cotenant.kubernetes.cluster import EXTRA_HINT, ApiServer
+
+    try:
+        from cotenant.kubernetes.node import gpus, host
+        from cotenant.kubernetes.node.agent import Agent, Places
+        from cotenant.kubernetes.node.preparing import Claims
+    except ImportError as error:
+        raise Problem(f"{error.name} is not installed", EXTRA_HINT) from None
+
+    size = overflow_bytes(overflow)
+    devices, softgpu = gpus.found(os.environ)
+    cluster = ApiServer(kubeconfig)
+    ready = host.make_ready(state, segment_file or segment.SHARED, devices, softgpu, os.environ)
+    claims = Claims(state, cdi, ready, node, devices)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    narrate(f"{len(devices)} GPUs on {node}: {', '.join(device.name for device in devices)}")
+    places = Places(kubelet / "plugins", kubelet / "plugins_registry")
+    Agent(node, cluster, claims, devices, places, size).run(lambda: gpus.are_well(os.environ, devices), ended)
+
+
+def overflow_bytes(text: str) -> int:
+    import os
+
+    limit = 0 if text == "0" else units.encoded_limit(text)
+    if not limit & units.SHARE_OF_GPU:
+        return limit
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return machine * (limit & ~units.SHARE_OF_GPU) // 1_000_000

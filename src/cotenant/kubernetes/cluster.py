@@ -1,0 +1,138 @@
+"""The API server, as little of it as is needed: objects are dictionaries, as their manifests are."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any, Protocol
+
+from cotenant.errors import Problem
+
+Object = dict[str, Any]
+FIELD_OWNER = "cotenant"
+EXTRA_HINT = "install the extra: pip install 'cotenant[kubernetes]'"
+CONFLICT, NOT_FOUND = 409, 404
+
+
+class Cluster(Protocol):
+    def get(self, version: str, kind: str, name: str, namespace: str = "") -> Object | None:
+        """None: there is none of that name."""
+
+    def create(self, made: Object) -> bool:
+        """False: there is one of that name."""
+
+    def apply(self, made: Object) -> None:
+        """Creates it, or makes it so."""
+
+    def delete(self, version: str, kind: str, name: str, namespace: str = "") -> bool:
+        """False: there was none."""
+
+    def names_of(self, version: str, kind: str, labels: str) -> list[tuple[str, str]]:
+        """(namespace, name) of all that have these labels, in all namespaces."""
+
+
+class Unreachable(Problem):
+    """The API server did not answer, or refused."""
+
+
+class ApiServer:
+    """By the official client: the cluster around this pod, or the one that the kubeconfig names."""
+
+    def __init__(self, kubeconfig: str | None = None) -> None:
+        try:
+            from kubernetes import client, config, dynamic
+        except ImportError:
+            raise Problem("the Kubernetes client is not installed", EXTRA_HINT) from None
+        try:
+            if kubeconfig:
+                config.load_kube_config(kubeconfig)
+            else:
+                config.load_config()
+        except Exception as error:
+            raise Problem(
+                f"no cluster is configured: {error}", "set KUBECONFIG, or give --kubeconfig FILE"
+            ) from None
+        # Not the client's own place, which all programs of all users share.
+        self._folder = tempfile.TemporaryDirectory(prefix="cotenant-")
+        with Explained():
+            self._client = dynamic.DynamicClient(
+                client.ApiClient(), cache_file=f"{self._folder.name}/discovered.json"
+            )
+
+    def get(self, version: str, kind: str, name: str, namespace: str = "") -> Object | None:
+        with Explained(NOT_FOUND):
+            found: Object = self._kind(version, kind).get(name=name, namespace=namespace or None).to_dict()
+            return found
+        return None
+
+    def create(self, made: Object) -> bool:
+        with Explained(CONFLICT):
+            self._of(made).create(body=made, namespace=made["metadata"].get("namespace"))
+            return True
+        return False
+
+    def apply(self, made: Object) -> None:
+        metadata = made["metadata"]
+        with Explained():
+            self._of(made).server_side_apply(
+                body=made,
+                name=metadata["name"],
+                namespace=metadata.get("namespace"),
+                field_manager=FIELD_OWNER,
+                force_conflicts=True,
+            )
+
+    def delete(self, version: str, kind: str, name: str, namespace: str = "") -> bool:
+        with Explained(NOT_FOUND):
+            self._kind(version, kind).delete(name=name, namespace=namespace or None)
+            return True
+        return False
+
+    def names_of(self, version: str, kind: str, labels: str) -> list[tuple[str, str]]:
+        with Explained(NOT_FOUND):
+            found = self._kind(version, kind).get(label_selector=labels).to_dict()["items"]
+            return [(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found]
+        return []
+
+    def _of(self, made: Object) -> Any:
+        return self._kind(made["apiVersion"], made["kind"])
+
+    def _kind(self, version: str, kind: str) -> Any:
+        from kubernetes.dynamic.exceptions import ResourceNotFoundError
+
+        try:
+            return self._client.resources.get(api_version=version, kind=kind)
+        except ResourceNotFoundError:
+            raise Unreachable(
+                f"this cluster has no {kind} of {version}", "Cotenant's claims need Kubernetes 1.36 or later"
+            ) from None
+
+
+class Explained:
+    """The client's errors as Problems; one with an expected status ends the block instead."""
+
+    def __init__(self, *expected: int) -> None:
+        self._expected = expected
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, Problem):
+            return False
+        status = getattr(error, "status", None)
+        if status in self._expected:
+            return True
+        message = reason_of(error)
+        raise Unreachable(
+            f"the API server refused: {message}" if status else f"no API server: {message}"
+        ) from None
+
+
+def reason_of(error: Exception) -> str:
+    """The API server says why in the body."""
+    import json
+
+    try:
+        return str(json.loads(getattr(error, "body", "") or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(error).splitlines()[0] if str(error) else type(error).__name__

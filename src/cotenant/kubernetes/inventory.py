@@ -1,0 +1,122 @@
+"""The GPUs of a node as a ResourceSlice: one device for each GPU or MIG instance, which many claims share.
+
+A claim takes amounts of a device's capacities, and the stock scheduler counts them:
+
+    memory     GPU memory that is the claim's whatever others do; all of it unless the claim says less
+    overflow   what it may allocate beyond that, and has on the host while others need the GPU's memory
+    share      percent of the GPU's time that are reserved
+    tenants    claims at once; each takes one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.gpus.nvml import Gpu
+from cotenant.kubernetes import names, quantities
+
+MOST_TENANTS = 64
+STEP = 1 << 20
+DEVICES_IN_A_SLICE = 64  # with taints; the API's own limit
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU or MIG instance as claims see it."""
+
+    name: str
+    uuid: str
+    product: str
+    memory_bytes: int
+    pci_id: str = ""
+    is_mig: bool = False
+
+
+@dataclass(frozen=True)
+class Taint:
+    key: str
+    effect: str
+    value: str = ""
+
+
+def devices_of(gpus: Iterable[Gpu], instance_bytes: Mapping[str, int]) -> list[Device]:
+    """The GPUs that can be shared; of a GPU in MIG mode its instances, whose memory is given by UUID."""
+    found: list[Device] = []
+    for gpu in gpus:
+        if not gpu.mig:
+            found.append(Device(device_name(gpu.uuid), gpu.uuid, gpu.name, gpu.memory_bytes, gpu.pci_id))
+        for uuid in gpu.instances:
+            size = instance_bytes.get(uuid, 0)
+            if size:
+                found.append(Device(device_name(uuid), uuid, gpu.name, size, gpu.pci_id, is_mig=True))
+    return found
+
+
+def device_name(uuid: str) -> str:
+    """A DNS label that stays the GPU's when others are added or removed."""
+    return "".join(letter if letter.isalnum() else "-" for letter in uuid.lower()).strip("-")[:63]
+
+
+def slice_of(
+    node: str,
+    devices: Sequence[Device],
+    overflow_bytes: int,
+    taints: Mapping[str, Sequence[Taint]] | None = None,
+    generation: int = 1,
+    owner: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The node's ResourceSlice. `taints` are by the device's name; `owner` is the node's UID."""
+    metadata: dict[str, Any] = {"name": f"{node}-{names.DRIVER}", "labels": dict(names.LABELS)}
+    if owner:
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "controller": True, **owner}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": metadata,
+        "spec": {
+            "driver": names.DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+            "devices": [
+                described(device, overflow_bytes // max(1, len(devices)), (taints or {}).get(device.name, ()))
+                for device in devices[:DEVICES_IN_A_SLICE]
+            ],
+        },
+    }
+
+
+def described(device: Device, overflow_bytes: int, taints: Sequence[Taint]) -> dict[str, Any]:
+    memory = quantities.of_bytes(device.memory_bytes // STEP * STEP)
+    overflow = quantities.of_bytes(overflow_bytes // STEP * STEP)
+    attributes: dict[str, dict[str, Any]] = {
+        "uuid": {"string": device.uuid},
+        "productName": {"string": device.product[:64]},
+        "type": {"string": "mig" if device.is_mig else "gpu"},
+    }
+    if device.pci_id:
+        attributes["pciBusID"] = {"string": device.pci_id.lower()}
+    shown: dict[str, Any] = {
+        "name": device.name,
+        "attributes": attributes,
+        "allowMultipleAllocations": True,
+        "capacity": {
+            names.MEMORY: capacity(memory, default=memory, least="0", step="1Mi"),
+            names.SHARE: capacity("100", default="0", least="0", step="1"),
+            names.TENANTS: capacity(str(MOST_TENANTS), default="1", least="1", step="1", most="1"),
+        },
+    }
+    if overflow != "0":  # the API accepts no capacity that is smaller than its step
+        shown["capacity"][names.OVERFLOW] = capacity(overflow, default="0", least="0", step="1Mi")
+    if taints:
+        shown["taints"] = [
+            {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
+            for taint in taints
+        ]
+    return shown
+
+
+def capacity(value: str, default: str, least: str, step: str, most: str | None = None) -> dict[str, Any]:
+    valid = {"min": least, "step": step} | ({"max": most} if most else {})
+    return {"value": value, "requestPolicy": {"default": default, "validRange": valid}}

@@ -1,0 +1,266 @@
+"""All objects of an installation. `cotenant kubernetes install` and the Helm chart are made of the same ones.
+
+Nothing runs privileged but the agent, which has to reach the GPUs and the host's shared memory. The agent may
+write ResourceSlices of its own node only: RBAC cannot say that, an admission policy does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant import __version__, classes
+from cotenant.kubernetes import names
+from cotenant.kubernetes.parameters import CLASS_KIND
+
+Object = dict[str, Any]
+
+# Above pods without a class for production, below them for opportunistic: what is evicted first.
+PRIORITIES = {"production": 1_000_000, "standard": 0, "opportunistic": -1_000_000}
+METRICS_PORT = 9402
+STATE = "/var/lib/cotenant"
+KUBELET = "/var/lib/kubelet"
+CDI = "/var/run/cdi"
+
+
+@dataclass(frozen=True)
+class Settings:
+    namespace: str = names.NAMESPACE
+    image: str = f"cotenant:{__version__}"
+    policy: str = "guard"
+
+
+def everything(settings: Settings) -> list[Object]:
+    """In the order in which they can be created."""
+    return [
+        namespace(settings),
+        *device_classes(),
+        *priority_classes(),
+        *agent_rights(settings),
+        *agent(settings),
+    ]
+
+
+def labelled(
+    kind: str, version: str, name: str, namespace: str = "", component: str = "", **fields: Any
+) -> Object:
+    metadata: Object = {"name": name, "labels": dict(names.LABELS)}
+    if component:
+        metadata["labels"]["app.kubernetes.io/component"] = component
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def namespace(settings: Settings) -> Object:
+    made = labelled("Namespace", "v1", settings.namespace)
+    # The agent mounts folders of the host.
+    made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "privileged"
+    return made
+
+
+def device_classes() -> list[Object]:
+    return [
+        labelled(
+            "DeviceClass",
+            "resource.k8s.io/v1",
+            names.device_class(name),
+            spec={
+                "selectors": [{"cel": {"expression": f'device.driver == "{names.DRIVER}"'}}],
+                "config": [
+                    {
+                        "opaque": {
+                            "driver": names.DRIVER,
+                            "parameters": {
+                                "apiVersion": names.API_VERSION,
+                                "kind": CLASS_KIND,
+                                "class": name,
+                            },
+                        }
+                    }
+                ],
+            },
+        )
+        for name in classes.NAMES
+    ]
+
+
+def priority_classes() -> list[Object]:
+    return [
+        labelled(
+            "PriorityClass",
+            "scheduling.k8s.io/v1",
+            names.priority_class(name),
+            value=PRIORITIES[name],
+            preemptionPolicy="Never" if name == "opportunistic" else "PreemptLowerPriority",
+            description=f"Pods whose GPU work is {name}.",
+        )
+        for name in classes.NAMES
+    ]
+
+
+def rule(groups: Sequence[str], resources: Sequence[str], verbs: Sequence[str]) -> Object:
+    return {"apiGroups": list(groups), "resources": list(resources), "verbs": list(verbs)}
+
+
+def rights(name: str, component: str, settings: Settings, rules: Sequence[Object]) -> list[Object]:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": settings.namespace}
+    return [
+        labelled("ServiceAccount", "v1", name, settings.namespace, component),
+        labelled("ClusterRole", "rbac.authorization.k8s.io/v1", name, "", component, rules=list(rules)),
+        labelled(
+            "ClusterRoleBinding",
+            "rbac.authorization.k8s.io/v1",
+            name,
+            "",
+            component,
+            roleRef=reference,
+            subjects=[subject],
+        ),
+    ]
+
+
+def agent_rights(settings: Settings) -> list[Object]:
+    name = "cotenant-agent"
+    slices = rule(["resource.k8s.io"], ["resourceslices"], ["get", "create", "update", "delete"])
+    claims = rule(["resource.k8s.io"], ["resourceclaims"], ["get"])
+    rules = [slices, claims, rule([""], ["nodes", "pods"], ["get"]), rule([""], ["events"], ["create"])]
+    user = f"system:serviceaccount:{settings.namespace}:{name}"
+    own_node = "authentication.kubernetes.io/node-name"
+    return [
+        *rights(name, "agent", settings, rules),
+        labelled(
+            "ValidatingAdmissionPolicy",
+            "admissionregistration.k8s.io/v1",
+            f"{name}-own-node",
+            "",
+            "agent",
+            spec={
+                "failurePolicy": "Fail",
+                "matchConstraints": {
+                    "resourceRules": [
+                        {
+                            "apiGroups": ["resource.k8s.io"],
+                            "apiVersions": ["*"],
+                            "operations": ["CREATE", "UPDATE", "DELETE"],
+                            "resources": ["resourceslices"],
+                        }
+                    ]
+                },
+                "matchConditions": [
+                    {"name": "is-agent", "expression": f'request.userInfo.username == "{user}"'}
+                ],
+                "variables": [
+                    {
+                        "name": "node",
+                        "expression": f'request.userInfo.extra[?"{own_node}"][0].orValue("")',
+                    },
+                    {
+                        "name": "spec",
+                        "expression": 'request.operation == "DELETE" ? oldObject.spec : object.spec',
+                    },
+                ],
+                "validations": [
+                    {
+                        "expression": 'variables.node != "" && variables.spec.?nodeName.orValue("") == variables.node'
+                        f' && variables.spec.driver == "{names.DRIVER}"',
+                        "message": "an agent writes the ResourceSlices of its own node and driver only",
+                    }
+                ],
+            },
+        ),
+        labelled(
+            "ValidatingAdmissionPolicyBinding",
+            "admissionregistration.k8s.io/v1",
+            f"{name}-own-node",
+            "",
+            "agent",
+            spec={"policyName": f"{name}-own-node", "validationActions": ["Deny"]},
+        ),
+    ]
+
+
+def pod_labels(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "cotenant", "app.kubernetes.io/component": component}
+
+
+def agent(settings: Settings) -> list[Object]:
+    host_folders = {
+        "plugins": (f"{KUBELET}/plugins", f"{KUBELET}/plugins"),
+        "registry": (f"{KUBELET}/plugins_registry", f"{KUBELET}/plugins_registry"),
+        "cdi": (CDI, CDI),
+        "state": (STATE, STATE),
+        "shared-memory": ("/dev/shm", "/dev/shm"),
+    }
+    mounts = [{"name": name, "mountPath": inside} for name, (inside, _) in host_folders.items()]
+    shared_memory = [mount for mount in mounts if mount["name"] == "shared-memory"]
+
+    def container(name: str, arguments: list[str], **others: Any) -> Object:
+        return {"name": name, "image": settings.image, "args": arguments, **others}
+
+    privileged = {"privileged": True}
+    node_name = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    gpu_driver = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    containers = [
+        container(
+            "agent",
+            ["kubernetes", "agent"],
+            env=[node_name, *gpu_driver],
+            securityContext=privileged,
+            volumeMounts=mounts,
+        ),
+        container(
+            "daemon",
+            [
+                "daemon",
+                "--segment",
+                "/dev/shm/cotenant.shared",
+                "--policy",
+                settings.policy,
+                "--linger",
+                "1e9",
+            ],
+            securityContext=privileged,
+            volumeMounts=shared_memory,
+        ),
+        container(
+            "metrics",
+            [
+                "metrics",
+                "--segment",
+                "/dev/shm/cotenant.shared",
+                "--listen",
+                f"0.0.0.0:{METRICS_PORT}",
+                "--public",
+            ],
+            ports=[{"name": "metrics", "containerPort": METRICS_PORT}],
+            securityContext={"privileged": True},
+            volumeMounts=shared_memory,
+        ),
+    ]
+    spec = {
+        "serviceAccountName": "cotenant-agent",
+        "priorityClassName": "system-node-critical",
+        "hostPID": True,  # NVML and the segment name processes by the host's numbers
+        "tolerations": [{"operator": "Exists"}],
+        "containers": containers,
+        "volumes": [
+            {"name": name, "hostPath": {"path": host, "type": "DirectoryOrCreate"}}
+            for name, (_, host) in host_folders.items()
+        ],
+    }
+    return [
+        labelled(
+            "DaemonSet",
+            "apps/v1",
+            "cotenant-agent",
+            settings.namespace,
+            "agent",
+            spec={
+                "selector": {"matchLabels": pod_labels("agent")},
+                "template": {"metadata": {"labels": pod_labels("agent")}, "spec": spec},
+            },
+        )
+    ]

@@ -1,0 +1,26 @@
+"""What things are called in the cluster."""
+
+from __future__ import annotations
+
+from cotenant import classes
+
+DRIVER = "cotenant.dev"
+API_VERSION = f"{DRIVER}/v1"
+
+MEMORY, OVERFLOW, SHARE, TENANTS = "memory", "overflow", "share", "tenants"
+CAPACITIES = (MEMORY, OVERFLOW, SHARE, TENANTS)
+
+NAMESPACE = "cotenant-system"
+LABELS = {"app.kubernetes.io/name": "cotenant", "app.kubernetes.io/managed-by": "cotenant"}
+
+
+def device_class(tenant_class: str) -> str:
+    """The DeviceClass of a class of tenants."""
+    return f"{tenant_class}.{DRIVER}"
+
+
+DEVICE_CLASSES = tuple(device_class(name) for name in classes.NAMES)
+
+
+def priority_class(tenant_class: str) -> str:
+    return f"cotenant-{tenant_class}"

@@ -1,0 +1,258 @@
+"""The agent of a node: offers its GPUs to the scheduler, and prepares claims when kubelet asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cotenant.errors import Problem, narrate
+from cotenant.kubernetes import inventory, names
+from cotenant.kubernetes.cluster import Cluster
+from cotenant.kubernetes.inventory import Device, Taint
+from cotenant.kubernetes.node import protocol
+from cotenant.kubernetes.node.preparing import RESOURCE, Claims
+from cotenant.kubernetes.node.protocol import HEALTH_STATUS
+from cotenant.kubernetes.node.services import Handler, Served
+
+SUPPORTED = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
+LOOK_SECONDS = 5.0
+FAULT = Taint(f"{names.DRIVER}/fault", "NoExecute")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Kubelet's folders on the node."""
+
+    plugins: Path
+    registry: Path
+
+    @property
+    def socket(self) -> Path:
+        return self.plugins / names.DRIVER / "dra.sock"
+
+    @property
+    def registration(self) -> Path:
+        return self.registry / f"{names.DRIVER}-reg.sock"
+
+
+@dataclass
+class State:
+    """What the node is like now. `changed` wakes the streams that tell kubelet."""
+
+    problems: dict[str, str] = field(default_factory=dict)
+    since: float = field(default_factory=time.time)
+    ended: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def put(self, problems: Mapping[str, str]) -> bool:
+        """Whether this is news."""
+        with self.changed:
+            if dict(problems) == self.problems:
+                return False
+            self.problems, self.since = dict(problems), time.time()
+            self.changed.notify_all()
+            return True
+
+    def end(self) -> None:
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+
+class Agent:
+    def __init__(
+        self,
+        node: str,
+        cluster: Cluster,
+        claims: Claims,
+        devices: Sequence[Device],
+        places: Places,
+        overflow_bytes: int,
+    ) -> None:
+        self.node = node
+        self.cluster = cluster
+        self.claims = claims
+        self.devices = list(devices)
+        self.places = places
+        self.overflow_bytes = overflow_bytes
+        self.state = State({device.name: "" for device in devices})
+        self._plugin: Served | None = None
+        self._registration: Served | None = None
+        self._published: dict[str, Any] | None = None
+
+    # -- kubelet ------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """The plugin first: kubelet calls it as soon as it finds the registration."""
+        if not (self._plugin and self._plugin.is_there()):
+            if self._plugin:
+                self._plugin.stop()
+            self._plugin = Served(
+                self.places.socket,
+                {
+                    "dra": (
+                        protocol.DRA_SERVICE,
+                        {
+                            "NodePrepareResources": self.prepare,
+                            "NodeUnprepareResources": self.unprepare,
+                        },
+                    ),
+                    "health": (protocol.HEALTH_SERVICE, {"NodeWatchResources": self.watch}),
+                },
+            )
+        if not (self._registration and self._registration.is_there()):
+            if self._registration:
+                self._registration.stop()
+            handlers: dict[str, Handler] = {
+                "GetInfo": self.introduce,
+                "NotifyRegistrationStatus": self.note_registration,
+            }
+            self._registration = Served(
+                self.places.registration, {"registration": (protocol.REGISTRATION_SERVICE, handlers)}
+            )
+
+    def stop(self) -> None:
+        self.state.end()
+        for served in (self._registration, self._plugin):
+            if served:
+                served.stop()
+
+    def introduce(self, request: Any, context: Any) -> Any:
+        return protocol.registration.PluginInfo(
+            type="DRAPlugin",
+            name=names.DRIVER,
+            endpoint=str(self.places.socket),
+            supported_versions=SUPPORTED,
+        )
+
+    def note_registration(self, request: Any, context: Any) -> Any:
+        if request.plugin_registered:
+            narrate(f"kubelet has registered {names.DRIVER}")
+        else:
+            narrate(f"kubelet refused {names.DRIVER}: {request.error}")
+        return protocol.registration.RegistrationStatusResponse()
+
+    def prepare(self, request: Any, context: Any) -> Any:
+        response = protocol.dra.NodePrepareResourcesResponse()
+        for claim in request.claims:
+            answer = response.claims[claim.uid]
+            problem = self.attempt(
+                claim,
+                "preparing",
+                lambda claim=claim, answer=answer: answer.devices.extend(  # type: ignore[misc]
+                    protocol.dra.Device(
+                        request_names=[one.request.partition("/")[0]],
+                        pool_name=one.pool,
+                        device_name=one.device,
+                        cdi_device_ids=one.cdi_ids,
+                        share_id=one.share_id or None,
+                    )
+                    for one in self.claims.prepare(self.cluster, claim.namespace, claim.name, claim.uid)
+                ),
+            )
+            answer.error = problem
+        return response
+
+    def unprepare(self, request: Any, context: Any) -> Any:
+        response = protocol.dra.NodeUnprepareResourcesResponse()
+        for claim in request.claims:
+            response.claims[claim.uid].error = self.attempt(
+                claim,
+                "unpreparing",
+                lambda claim=claim: self.claims.unprepare(claim.uid),  # type: ignore[misc]
+            )
+        return response
+
+    def attempt(self, claim: Any, what: str, act: Callable[[], None]) -> str:
+        """What kubelet is told, and shows in the pod's events; empty: it is done. Kubelet asks again."""
+        try:
+            act()
+        except Problem as problem:
+            why = f"{problem.message}; hint: {problem.hint}" if problem.hint else problem.message
+        except OSError as error:
+            why = f"{what} {claim.namespace}/{claim.name}: {error}"
+        else:
+            return ""
+        narrate(f"{what} {claim.namespace}/{claim.name}: {why}")
+        return why
+
+    def watch(self, request: Any, context: Any) -> Iterator[Any]:
+        """The health of all devices, at once and whenever it changes."""
+        context.add_callback(self.wake)
+        last: float | None = None
+        while context.is_active() and not self.state.ended:
+            with self.state.changed:
+                if self.state.since == last:
+                    self.state.changed.wait(LOOK_SECONDS)
+                    continue
+                last, problems = self.state.since, dict(self.state.problems)
+            yield protocol.health.NodeWatchResourcesResponse(
+                devices=[self.health_of(name, problem, last) for name, problem in problems.items()]
+            )
+
+    def wake(self) -> None:
+        with self.state.changed:
+            self.state.changed.notify_all()
+
+    def health_of(self, name: str, problem: str, since: float) -> Any:
+        return protocol.health.DeviceHealth(
+            device=protocol.health.DeviceIdentifier(pool_name=self.node, device_name=name),
+            health=HEALTH_STATUS["UNHEALTHY" if problem else "HEALTHY"],
+            last_updated_time=int(since),
+            message=problem,
+        )
+
+    # -- the scheduler ------------------------------------------------------------------------------------
+
+    def publish(self) -> None:
+        """The node's ResourceSlice, where it is not so already. A new content is a new generation of the pool."""
+        taints = {name: (FAULT,) for name, problem in self.state.problems.items() if problem}
+        node = self.cluster.get("v1", "Node", self.node)
+        owner = {"name": self.node, "uid": node["metadata"]["uid"]} if node else None
+        made = inventory.slice_of(self.node, self.devices, self.overflow_bytes, taints, 1, owner)
+        there = self.cluster.get(RESOURCE, "ResourceSlice", made["metadata"]["name"])
+        if there:
+            pool = there["spec"]["pool"]
+            made["spec"]["pool"]["generation"] = pool["generation"]
+            if same_offer(there["spec"], made["spec"]):
+                return
+            made["spec"]["pool"]["generation"] = pool["generation"] + 1
+        self.cluster.apply(made)
+
+    def withdraw(self) -> None:
+        self.cluster.delete(RESOURCE, "ResourceSlice", f"{self.node}-{names.DRIVER}")
+
+    def run(self, look: Callable[[], Mapping[str, str]], until: threading.Event) -> None:
+        """Until told to end. The API server may be away for any time; running pods need neither it nor us."""
+        self.claims.restore()
+        said = ""
+        while not until.is_set():
+            self.serve()
+            if self.state.put(look()):
+                for name, problem in self.state.problems.items():
+                    if problem:
+                        narrate(f"{name}: {problem}")
+            try:
+                self.publish()
+                said = ""
+            except Problem as problem:
+                if problem.message != said:
+                    narrate(problem.message)
+                said = problem.message
+            until.wait(LOOK_SECONDS)
+        self.stop()
+
+
+def same_offer(there: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
+    """The API server fills in the time of a taint."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(one) for key, one in value.items() if key != "timeAdded"}
+        return [plain(one) for one in value] if isinstance(value, list) else value
+
+    return bool(plain(there) == plain(made))

@@ -1,0 +1,82 @@
+"""Making the node ready: the native files where containers can mount them, and the node's segment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cotenant import __version__, segment
+from cotenant.errors import Problem
+from cotenant.kubernetes.inventory import Device
+from cotenant.kubernetes.node import container, durable
+from cotenant.launch import native_files
+from cotenant.segment.folder import create_folder
+from cotenant.segment.layout import uuid_bytes
+from cotenant.segment.paths import is_folder
+
+NEEDED = ("shim", "libcotenant_wire.so")
+FOR_SOFTGPU = ("softgpu", "devices")
+
+
+def make_ready(
+    state: Path, shared: Path, devices: Sequence[Device], softgpu: bool, environment: Mapping[str, str]
+) -> container.Host:
+    """Raises Problem."""
+    state.mkdir(parents=True, exist_ok=True)
+    native = copy_native(state, (*NEEDED, *FOR_SOFTGPU) if softgpu else NEEDED)
+    preload = state / "ld.so.preload"
+    durable.write(preload, f"{container.NATIVE / 'shim' / 'libcuda.so.1'}\n")
+    make_segment(shared, devices)
+    folder = Path(environment.get("COTENANT_SOFTGPU_DIR") or f"/tmp/cotenant-softgpu-{os.getuid()}")
+    if softgpu:
+        folder.mkdir(parents=True, exist_ok=True)
+    return container.Host(native, preload, shared, folder if softgpu else None)
+
+
+def copy_native(state: Path, parts: Sequence[str]) -> Path:
+    """A folder named after what is in it: containers that still run have the files of another build open."""
+    source = native_files.folder()
+    files: dict[Path, Path] = {}
+    for part in parts:
+        whole = source / part
+        if not whole.exists():
+            raise Problem(f"{whole} is missing", "install the package again")
+        inside = [path for path in sorted(whole.rglob("*")) if path.is_file()] if whole.is_dir() else [whole]
+        files |= {path.relative_to(source): path for path in inside}
+    digest = hashlib.sha256()
+    for name, path in files.items():
+        digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    place = state / f"native-{__version__}-{digest.hexdigest()[:12]}"
+    if place.exists():
+        return place
+    fresh = place.with_name(f"{durable.NEW}{place.name}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    for name, path in files.items():
+        (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, fresh / name)
+    fresh.rename(place)
+    durable.sync(state)
+    return place
+
+
+def make_segment(shared: Path, devices: Sequence[Device]) -> None:
+    """An administrator's segment with all GPUs of the node; the class of a tenant is its identity file's to limit."""
+    if is_folder(shared):
+        try:
+            segment.open(shared).read()
+        except (segment.BadSegment, OSError) as error:
+            raise Problem(str(error), f"end the jobs that use it and remove {shared}") from None
+        return
+    known = (uuid_bytes(device.uuid) for device in devices[: segment.GPUS])
+    uuids = [uuid for uuid in known if uuid]
+    try:
+        create_folder(shared, None, (), uuids)
+    except FileExistsError:
+        return  # another agent was faster
+    except (OSError, segment.BadSegment) as error:
+        raise Problem(
+            f"cannot create {shared}: {error}", "the agent has to run as root, with the host's /dev/shm"
+        ) from None

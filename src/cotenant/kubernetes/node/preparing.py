@@ -1,0 +1,203 @@
+"""Preparing a claim for its containers, and taking that back: each once, however often it is asked for.
+
+    STATE/claims/UID/terms.json, identity      what the claim was given; it appears whole, and goes whole
+    CDI/cotenant.dev-claim-UID.json            made from it, so that it can be made again
+
+The order makes each crash harmless. Preparing: first the claim's folder, then the CDI file, which nobody uses before
+kubelet has our answer. Unpreparing: first the CDI file, then the folder. `restore` puts right what is left of either:
+a claim without its CDI file gets it again (a restarted node has an empty /var/run), and a CDI file without its claim
+is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cotenant.errors import Problem
+from cotenant.kubernetes.claims import Given, Terms, terms_of
+from cotenant.kubernetes.cluster import Cluster
+from cotenant.kubernetes.inventory import Device
+from cotenant.kubernetes.node import container, durable
+from cotenant.kubernetes.parameters import Parameters
+
+RESOURCE = "resource.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A device of a claim as kubelet is told of it."""
+
+    request: str
+    pool: str
+    device: str
+    share_id: str
+    cdi_ids: tuple[str, ...]
+
+
+class Claims:
+    """The prepared claims of a node."""
+
+    def __init__(
+        self, state: Path, cdi: Path, host: container.Host, pool: str, devices: Sequence[Device]
+    ) -> None:
+        self._folder = state / "claims"
+        self._cdi = cdi
+        self._host = host
+        self._pool = pool
+        self._devices = {device.name: (index, device) for index, device in enumerate(devices)}
+        self._lock = threading.Lock()
+
+    def prepare(self, cluster: Cluster, namespace: str, name: str, uid: str) -> list[Prepared]:
+        """Raises Problem. A claim that is prepared already needs no API server."""
+        with self._lock:
+            terms = self._saved(uid)
+            if terms is None:
+                terms = self._allocated(cluster, namespace, name, uid)
+                answer = self._answer(terms)  # before anything is written: it may find what is wrong
+                self._check_containers(cluster, terms)
+                files = {
+                    "terms.json": json.dumps(asdict(terms)),
+                    "identity": container.identity(terms, softgpu=self._host.softgpu is not None),
+                }
+                self._folder.mkdir(parents=True, exist_ok=True)
+                durable.write_folder(self._folder / uid, files)
+            else:
+                answer = self._answer(terms)
+            self._write_cdi(terms)
+            return answer
+
+    def unprepare(self, uid: str) -> None:
+        """Also of a claim that is not known: its node's agent may have been killed before it said so."""
+        check_uid(uid)
+        with self._lock:
+            (self._cdi / container.file_name(uid)).unlink(missing_ok=True)
+            durable.remove_folder(self._folder / uid)
+
+    def restore(self) -> None:
+        """After a crash or a restart of the node."""
+        with self._lock:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._cdi.mkdir(parents=True, exist_ok=True)
+            durable.sweep(self._folder)
+            known = {terms.uid: terms for terms in self.all()}
+            for file in self._cdi.iterdir():
+                uid = container.uid_in(file.name.removeprefix(durable.NEW))
+                if uid is not None and (uid not in known or file.name.startswith(durable.NEW)):
+                    file.unlink(missing_ok=True)
+            for terms in known.values():
+                # One whose GPU is gone is unprepared by kubelet, when its pod ends.
+                with contextlib.suppress(Problem):
+                    self._write_cdi(terms)
+
+    def all(self) -> list[Terms]:
+        folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
+        found = (self._saved(folder.name) for folder in folders if not folder.name.startswith("."))
+        return [terms for terms in found if terms]
+
+    def _saved(self, uid: str) -> Terms | None:
+        check_uid(uid)
+        try:
+            said = json.loads((self._folder / uid / "terms.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return loaded(said)
+
+    def _allocated(self, cluster: Cluster, namespace: str, name: str, uid: str) -> Terms:
+        claim = cluster.get(RESOURCE, "ResourceClaim", name, namespace)
+        if claim is None or claim["metadata"]["uid"] != uid:
+            raise Problem(
+                f"there is no claim {namespace}/{name} with the UID {uid}", "it was deleted meanwhile"
+            )
+        return terms_of(claim, self._pool)
+
+    def _known(self, given: Given) -> tuple[int, Device]:
+        try:
+            return self._devices[given.device]
+        except KeyError:
+            raise Problem(f"this node has no GPU {given.device}", "it was removed, or is lost") from None
+
+    def _answer(self, terms: Terms) -> list[Prepared]:
+        nvidia = (
+            set()
+            if self._host.softgpu
+            else container.nvidia_devices((self._cdi, Path("/etc/cdi"), Path("/var/run/cdi")))
+        )
+        answer = []
+        for number, given in enumerate(terms.devices):
+            index, device = self._known(given)
+            ids = [container.device_id(terms.uid, number)]
+            if not self._host.softgpu:
+                ids.insert(0, container.nvidia_id(device.uuid, index, nvidia))
+            answer.append(Prepared(given.request, given.pool, given.device, given.share_id, tuple(ids)))
+        return answer
+
+    def _write_cdi(self, terms: Terms) -> None:
+        uuids = [device.uuid for _, device in map(self._known, terms.devices)]
+        said = container.specification(terms.uid, uuids, self._folder / terms.uid / "identity", self._host)
+        path = self._cdi / container.file_name(terms.uid)
+        try:
+            if path.read_text(encoding="utf-8") == said:
+                return
+        except OSError:
+            self._cdi.mkdir(parents=True, exist_ok=True)
+        durable.write(path, said)
+
+    def _check_containers(self, cluster: Cluster, terms: Terms) -> None:
+        """A container has one identity file, so it can use one claim."""
+        others = {
+            other.name
+            for other in self.all()
+            if other.namespace == terms.namespace and set(other.pods) & set(terms.pods)
+        }
+        for name in terms.pods if others else ():
+            pod = cluster.get("v1", "Pod", name, terms.namespace)
+            for user, claims in claims_of_containers(pod or {}).items():
+                if terms.name in claims and claims & others:
+                    raise Problem(
+                        f"container {user} of pod {name} uses two claims of Cotenant",
+                        "ask for all its GPUs in one claim",
+                    )
+
+
+def claims_of_containers(pod: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The names of the ResourceClaims that each container of a pod uses."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    named = {
+        entry["name"]: entry["resourceClaimName"]
+        for entry in (*(spec.get("resourceClaims") or ()), *(status.get("resourceClaimStatuses") or ()))
+        if entry.get("resourceClaimName")
+    }
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return {
+        one["name"]: {
+            named[claim["name"]]
+            for claim in (one.get("resources") or {}).get("claims") or ()
+            if claim["name"] in named
+        }
+        for one in containers
+    }
+
+
+def check_uid(uid: str) -> None:
+    """It becomes a part of paths."""
+    if not uid or not all(letter.isascii() and (letter.isalnum() or letter == "-") for letter in uid):
+        raise Problem(f"no UID of a claim: '{uid}'")
+
+
+def loaded(said: Mapping[str, Any]) -> Terms:
+    return Terms(
+        **(
+            dict(said)
+            | {
+                "devices": tuple(Given(**given) for given in said["devices"]),
+                "parameters": Parameters(**said["parameters"]),
+                "pods": tuple(said["pods"]),
+            }
+        )
+    )

@@ -1,0 +1,34 @@
+"""Amounts as Kubernetes writes them (`8Gi`, `1500m`, `1e3`), as whole numbers."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import ceil
+
+from cotenant.errors import USAGE, Problem
+
+QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE])?)")
+UNITS = {
+    "": Fraction(1),
+    **{unit: Fraction(10) ** (3 * power) for unit, power in zip("num", (-3, -2, -1), strict=True)},
+    **{unit: Fraction(10) ** (3 * power) for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+}
+
+
+def whole(text: str | int) -> int:
+    """Rounded up, as Kubernetes rounds what has to be a whole number. Raises Problem."""
+    found = QUANTITY.fullmatch(str(text).strip())
+    if not found:
+        raise Problem(f"no quantity: '{text}'", "give it as Kubernetes has it: 8Gi, 500M, 20", USAGE)
+    number, exponent, unit = found.groups()
+    return ceil(Fraction(number) * (Fraction(10) ** int(exponent) if exponent else UNITS[unit or ""]))
+
+
+def of_bytes(size: int) -> str:
+    """In the largest binary unit that says it exactly."""
+    for unit in reversed("KMGTPE"):
+        if size and size % int(UNITS[f"{unit}i"]) == 0:
+            return f"{size // int(UNITS[f'{unit}i'])}{unit}i"
+    return str(size)

@@ -1,0 +1,25 @@
+"""Taking an installation away again: what was installed, and what agents made since, by its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cotenant.kubernetes import manifests, names
+from cotenant.kubernetes.cluster import Cluster
+
+# Not their content, so that nothing is forgotten when the list of objects grows.
+MADE_LATER = (("resource.k8s.io/v1", "ResourceSlice"),)
+
+
+def remove(cluster: Cluster, namespace: str) -> Iterator[tuple[str, str]]:
+    """Yields the kind and name of each object that it has removed."""
+    installed = manifests.everything(manifests.Settings(namespace=namespace))
+    for one in reversed(installed):
+        metadata = one["metadata"]
+        if cluster.delete(one["apiVersion"], one["kind"], metadata["name"], metadata.get("namespace", "")):
+            yield one["kind"], metadata["name"]
+    labels = ",".join(f"{key}={value}" for key, value in names.LABELS.items())
+    for version, kind in MADE_LATER:
+        for where, name in cluster.names_of(version, kind, labels):
+            if cluster.delete(version, kind, name, where):
+                yield kind, name

@@ -1,0 +1,105 @@
+"""An API server of dictionaries, for tests of what talks to one."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from cotenant.kubernetes.cluster import Unreachable
+
+Object = dict[str, Any]
+Key = tuple[str, str, str, str]
+
+
+class FakeCluster:
+    def __init__(self) -> None:
+        self.objects: dict[Key, Object] = {}
+        self.applied = 0
+        self.is_away = False
+
+    def put(self, made: Object) -> Object:
+        self.objects[self._key(made)] = made
+        return made
+
+    def _key(self, made: Object) -> Key:
+        metadata = made["metadata"]
+        return made["apiVersion"], made["kind"], metadata.get("namespace", ""), metadata["name"]
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise Unreachable("no API server")
+
+    def get(self, version: str, kind: str, name: str, namespace: str = "") -> Object | None:
+        self._answer()
+        return deepcopy(self.objects.get((version, kind, namespace, name)))
+
+    def create(self, made: Object) -> bool:
+        self._answer()
+        if self._key(made) in self.objects:
+            return False
+        self.put(deepcopy(made))
+        return True
+
+    def apply(self, made: Object) -> None:
+        self._answer()
+        self.applied += 1
+        self.put(deepcopy(made))
+
+    def delete(self, version: str, kind: str, name: str, namespace: str = "") -> bool:
+        self._answer()
+        return self.objects.pop((version, kind, namespace, name), None) is not None
+
+    def names_of(self, version: str, kind: str, labels: str) -> list[tuple[str, str]]:
+        self._answer()
+        wanted = dict(label.split("=") for label in labels.split(","))
+        return [
+            (namespace, name)
+            for (its_version, its_kind, namespace, name), made in self.objects.items()
+            if (its_version, its_kind) == (version, kind)
+            and wanted.items() <= (made["metadata"].get("labels") or {}).items()
+        ]
+
+
+def allocated_claim(
+    name: str = "claim",
+    uid: str = "8f8c1b2e-3f3a-4c57-9c3c-1d6a4fb0a111",
+    tenant_class: str = "production",
+    device: str = "gpu-0",
+    pods: tuple[str, ...] = ("pod",),
+    parameters: Object | None = None,
+    **consumed: str,
+) -> Object:
+    """As the scheduler leaves it."""
+    config: list[Object] = [
+        {
+            "source": "FromClass",
+            "requests": ["gpu"],
+            "opaque": {
+                "driver": "cotenant.dev",
+                "parameters": {
+                    "apiVersion": "cotenant.dev/v1",
+                    "kind": "TenantClass",
+                    "class": tenant_class,
+                },
+            },
+        }
+    ]
+    if parameters is not None:
+        config.append({"source": "FromClaim", "opaque": {"driver": "cotenant.dev", "parameters": parameters}})
+    result = {
+        "request": "gpu",
+        "driver": "cotenant.dev",
+        "pool": "node",
+        "device": device,
+        "shareID": "5a5a0000-0000-4000-8000-000000000000",
+        "consumedCapacity": {"memory": "1Gi", "tenants": "1"} | consumed,
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "team", "uid": uid},
+        "status": {
+            "allocation": {"devices": {"results": [result], "config": config}},
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": f"uid-of-{pod}"} for pod in pods],
+        },
+    }

@@ -1,0 +1,350 @@
+"""The node agent as kubelet sees it, over its real sockets: registration, prepare, unprepare, health; and whatever
+kills it on the way, claims stay true and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from cotenant.errors import Problem
+from cotenant.kubernetes.inventory import Device
+from cotenant.kubernetes.node import agent as agents
+from cotenant.kubernetes.node import container, protocol
+from cotenant.kubernetes.node.agent import Agent, Places
+from cotenant.kubernetes.node.preparing import Claims
+from cotenant.kubernetes.node.services import caller
+from tests.kubernetes.fake_cluster import FakeCluster, allocated_claim
+
+UID = "8f8c1b2e-3f3a-4c57-9c3c-1d6a4fb0a111"
+DEVICES = [Device("gpu-0", "GPU-0", "small", 1 << 30), Device("gpu-1", "GPU-1", "small", 1 << 30)]
+
+
+class Node:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster = FakeCluster()
+        self.cluster.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "uid": "n1"}})
+        # A socket's path may have 107 characters only.
+        self.sockets = Path(tempfile.mkdtemp(prefix="cotenant-test-"))
+        self.places = Places(self.sockets / "plugins", self.sockets / "registry")
+        host = container.Host(folder / "native", folder / "preload", folder / "segment", folder / "gpu")
+        self.host = host
+
+    def claims(self) -> Claims:
+        return Claims(self.folder / "state", self.folder / "cdi", self.host, "node", DEVICES)
+
+    def agent(self) -> Agent:
+        return Agent("node", self.cluster, self.claims(), DEVICES, self.places, 1 << 30)
+
+    def files(self) -> set[str]:
+        """Everything that is kept for claims."""
+        places = (self.folder / "state" / "claims", self.folder / "cdi")
+        return {
+            str(path.relative_to(self.folder))
+            for place in places
+            for path in place.rglob("*")
+            if path.is_file() or path.parent == place
+        }
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def serving(node: Node) -> Iterator[Agent]:
+    agent = node.agent()
+    agent.claims.restore()
+    agent.serve()
+    yield agent
+    agent.stop()
+
+
+def call(socket: Path, service: protocol.Service, method: str, request: Any) -> Any:
+    with grpc.insecure_channel(f"unix://{socket}") as channel:
+        return caller(channel, service, method)(request, timeout=20)
+
+
+def claim(name: str = "claim", uid: str = UID) -> Any:
+    return protocol.dra.Claim(namespace="team", name=name, uid=uid)
+
+
+def prepare(agent: Agent, *claims: Any) -> Any:
+    request = protocol.dra.NodePrepareResourcesRequest(claims=claims)
+    return call(agent.places.socket, protocol.DRA_SERVICE, "NodePrepareResources", request).claims
+
+
+def unprepare(agent: Agent, *claims: Any) -> Any:
+    request = protocol.dra.NodeUnprepareResourcesRequest(claims=claims)
+    return call(agent.places.socket, protocol.DRA_SERVICE, "NodeUnprepareResources", request).claims
+
+
+def test_kubelet_finds_the_driver_by_its_registration_socket(serving: Agent) -> None:
+    [socket] = serving.places.registry.iterdir()
+    info = call(socket, protocol.REGISTRATION_SERVICE, "GetInfo", protocol.registration.InfoRequest())
+    assert (info.type, info.name) == ("DRAPlugin", "cotenant.dev")
+    assert Path(info.endpoint).is_socket()
+    assert "v1.DRAPlugin" in info.supported_versions
+
+
+def test_a_prepared_claim_has_a_cdi_device_that_its_file_declares(node: Node, serving: Agent) -> None:
+    node.cluster.put(allocated_claim(tenant_class="standard", memory="64Mi"))
+    answer = prepare(serving, claim())[UID]
+    assert answer.error == ""
+    [device] = answer.devices
+    assert (list(device.request_names), device.pool_name, device.device_name) == (["gpu"], "node", "gpu-0")
+    assert device.share_id == "5a5a0000-0000-4000-8000-000000000000"
+    [file] = (node.folder / "cdi").iterdir()
+    said = json.loads(file.read_text())
+    assert list(device.cdi_device_ids) == [f"{said['kind']}={said['devices'][0]['name']}"]
+    mounts = {mount["containerPath"]: mount for mount in said["containerEdits"]["mounts"]}
+    identity = Path(mounts["/etc/cotenant/identity"]["hostPath"]).read_text()
+    assert "COTENANT_CLASS=standard\n" in identity and f"COTENANT_MEMORY={64 << 20}\n" in identity
+    writable = [path for path, mount in mounts.items() if "ro" not in mount["options"]]
+    assert writable == ["/dev/shm/cotenant.shared/slots", "/tmp/cotenant-softgpu-0"]
+
+
+def test_preparing_twice_is_preparing_once_and_needs_no_api_server(node: Node, serving: Agent) -> None:
+    node.cluster.put(allocated_claim())
+    first = prepare(serving, claim())[UID]
+    before = node.files()
+    node.cluster.is_away = True
+    assert prepare(serving, claim())[UID] == first
+    assert node.files() == before
+
+
+def test_unpreparing_leaves_nothing_and_may_be_asked_again(node: Node, serving: Agent) -> None:
+    node.cluster.put(allocated_claim())
+    prepare(serving, claim())
+    for _ in range(2):
+        assert unprepare(serving, claim())[UID].error == ""
+    assert node.files() == set()
+
+
+def test_a_claim_that_cannot_be_prepared_says_why_and_the_others_are(node: Node, serving: Agent) -> None:
+    other = "11111111-2222-4333-8444-555555555555"
+    node.cluster.put(allocated_claim())
+    node.cluster.put(allocated_claim("wrong", other, parameters={"wieght": 1}))
+    answers = prepare(serving, claim(), claim("wrong", other))
+    assert answers[UID].error == ""
+    assert answers[other].error == "unknown parameter 'wieght'; hint: did you mean 'weight'?"
+    assert not any(other in name for name in node.files())
+
+
+def test_a_claim_that_was_made_anew_under_its_name_is_another_one(node: Node, serving: Agent) -> None:
+    node.cluster.put(allocated_claim(uid="99999999-2222-4333-8444-555555555555"))
+    assert "there is no claim team/claim with the UID" in prepare(serving, claim())[UID].error
+
+
+def test_a_uid_that_is_a_path_is_refused(node: Node, serving: Agent) -> None:
+    assert "no UID of a claim" in unprepare(serving, claim(uid="../../etc"))["../../etc"].error
+
+
+def test_a_container_with_two_claims_is_refused(node: Node, serving: Agent) -> None:
+    second = "11111111-2222-4333-8444-555555555555"
+    node.cluster.put(allocated_claim())
+    node.cluster.put(allocated_claim("second", second))
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", "namespace": "team"},
+        "spec": {
+            "resourceClaims": [
+                {"name": "a", "resourceClaimName": "claim"},
+                {"name": "b", "resourceClaimName": "second"},
+            ],
+            "containers": [
+                {"name": "one", "resources": {"claims": [{"name": "a"}]}},
+                {"name": "two", "resources": {"claims": [{"name": "b"}]}},
+            ],
+        },
+    }
+    node.cluster.put(pod)
+    prepare(serving, claim())
+    assert prepare(serving, claim("second", second))[second].error == ""
+    unprepare(serving, claim("second", second))
+    pod["spec"]["containers"][0]["resources"]["claims"].append({"name": "b"})
+    error = prepare(serving, claim("second", second))[second].error
+    assert error.startswith("container one of pod pod uses two claims of Cotenant")
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing cleans up after it."""
+
+
+CHANGES = ("open", "rename", "unlink", "mkdir", "rmdir", "fsync")
+
+
+def dying_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """From now on the process is killed before its nth change of a file (even numbers: after it). Returns whether it
+    has been."""
+    seen = 0
+
+    def around(real: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*arguments: Any, **named: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            if seen == step:
+                raise Killed
+            result = real(*arguments, **named)
+            seen += 1
+            if seen == step:
+                raise Killed
+            return result
+
+        return act
+
+    for name in CHANGES:
+        monkeypatch.setattr(os, name, around(getattr(os, name)))
+    return lambda: seen >= step
+
+
+@pytest.mark.parametrize("what", ["prepare", "unprepare"])
+def test_an_agent_killed_at_any_step_leaves_claims_true(what: str, tmp_path: Path) -> None:
+    whole: set[str] | None = None
+    for step in range(1, 500):
+        node = Node(tmp_path / str(step))
+        node.folder.mkdir()
+        node.cluster.put(allocated_claim())
+        claims = node.claims()
+        claims.restore()
+        if what == "unprepare":
+            claims.prepare(node.cluster, "team", "claim", UID)
+        with pytest.MonkeyPatch.context() as patched:
+            was_killed = dying_at(step, patched)
+            try:
+                if what == "prepare":
+                    claims.prepare(node.cluster, "team", "claim", UID)
+                else:
+                    claims.unprepare(UID)
+            except Killed:
+                pass
+            killed = was_killed()
+        # The next agent.
+        later = node.claims()
+        later.restore()
+        is_prepared = [terms.uid for terms in later.all()] == [UID]
+        cdi = node.folder / "cdi" / container.file_name(UID)
+        assert cdi.exists() == is_prepared, f"killed at step {step}"
+        # Kubelet asks again, as it got no answer.
+        if what == "prepare":
+            [device] = later.prepare(node.cluster, "team", "claim", UID)
+            assert device.device == "gpu-0"
+            files = node.files()
+            whole = whole or files
+            assert files == whole, f"killed at step {step}"
+        later.unprepare(UID)
+        assert node.files() == set(), f"killed at step {step}"
+        if not killed:
+            break
+    assert not killed and step > 8
+
+
+def test_a_restarted_node_has_the_cdi_files_of_its_claims_again(node: Node) -> None:
+    node.cluster.put(allocated_claim())
+    claims = node.claims()
+    claims.prepare(node.cluster, "team", "claim", UID)
+    before = node.files()
+    [file] = (node.folder / "cdi").iterdir()
+    text = file.read_text()
+    file.unlink()  # /var/run is empty after a restart
+    (node.folder / "cdi" / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    (node.folder / "cdi" / container.file_name("dead")).write_text("{}")
+    node.claims().restore()
+    assert file.read_text() == text
+    assert node.files() - before == {"cdi/nvidia.yaml"}
+
+
+def test_sockets_that_a_restarted_kubelet_removed_come_again(serving: Agent) -> None:
+    info = protocol.registration.InfoRequest()
+    serving.places.registration.unlink()
+    serving.serve()
+    assert call(serving.places.registration, protocol.REGISTRATION_SERVICE, "GetInfo", info).name
+    serving.places.socket.unlink()
+    serving.serve()
+    assert prepare(serving, claim())[UID].error.startswith("there is no claim")
+
+
+def test_the_health_stream_says_what_is_wrong_and_when_it_is_well_again(serving: Agent) -> None:
+    with grpc.insecure_channel(f"unix://{serving.places.socket}") as channel:
+        watch = caller(channel, protocol.HEALTH_SERVICE, "NodeWatchResources")
+        stream = watch(protocol.health.NodeWatchResourcesRequest(), timeout=30)
+        seen = []
+        for problems in ({"gpu-1": "GPU is lost"}, {"gpu-1": ""}, None):
+            devices = {one.device.device_name: one for one in next(stream).devices}
+            seen.append((devices["gpu-1"].health, devices["gpu-1"].message))
+            assert devices["gpu-0"].health == protocol.HEALTH_STATUS["HEALTHY"]
+            if problems is not None:
+                serving.state.put({"gpu-0": ""} | problems)
+        stream.cancel()
+    assert seen == [(1, ""), (2, "GPU is lost"), (1, "")]
+
+
+def test_a_fault_taints_its_device_until_it_is_well_again(node: Node) -> None:
+    agent = node.agent()
+
+    def offered() -> dict[str, Any]:
+        agent.publish()
+        found = node.cluster.get("resource.k8s.io/v1", "ResourceSlice", "node-cotenant.dev")
+        assert found is not None
+        spec: dict[str, Any] = found["spec"]
+        return spec
+
+    first = offered()
+    assert first["nodeName"] == "node" and not any("taints" in device for device in first["devices"])
+    agent.state.put({"gpu-0": "", "gpu-1": "GPU is lost"})
+    second = offered()
+    assert second["devices"][1]["taints"] == [{"key": "cotenant.dev/fault", "effect": "NoExecute"}]
+    assert "taints" not in second["devices"][0]
+    agent.state.put({"gpu-0": "", "gpu-1": ""})
+    third = offered()
+    assert third["devices"] == first["devices"]
+    assert [one["pool"]["generation"] for one in (first, second, third)] == [1, 2, 3]
+
+
+def test_what_is_published_already_is_not_written_again(node: Node) -> None:
+    for _ in range(3):
+        node.agent().publish()
+    assert node.cluster.applied == 1
+
+
+def test_the_agent_serves_while_the_api_server_is_away(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(agents, "LOOK_SECONDS", 0.01)
+    node.cluster.is_away = True
+    agent, ended, looks = node.agent(), threading.Event(), 0
+
+    def look() -> dict[str, str]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            node.cluster.is_away = False
+        if looks == 5:
+            assert agent.places.socket.is_socket()
+            ended.set()
+        return {"gpu-0": "", "gpu-1": ""}
+
+    agent.run(look, ended)
+    assert node.cluster.applied == 1
+    assert capsys.readouterr().err.count("no API server") == 1
+    assert not agent.places.socket.exists()
+
+
+def test_without_nvidia_s_cdi_file_the_remedy_is_named(tmp_path: Path) -> None:
+    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\ndevices:\n- name: '0'\n- name: GPU-x\n")
+    known = container.nvidia_devices([tmp_path, tmp_path / "none"])
+    assert container.nvidia_id("GPU-x", 5, known) == "nvidia.com/gpu=GPU-x"
+    assert container.nvidia_id("GPU-y", 0, known) == "nvidia.com/gpu=0"
+    with pytest.raises(Problem) as refused:
+        container.nvidia_id("GPU-y", 1, known)
+    assert "nvidia-ctk cdi generate" in refused.value.hint

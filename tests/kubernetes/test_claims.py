@@ -1,0 +1,132 @@
+"""A claim's capacities, class and parameters become the terms of a tenant, or a refusal that says what to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.errors import Problem
+from cotenant.gpus.nvml import Gpu
+from cotenant.kubernetes import inventory, parameters, quantities
+from cotenant.kubernetes.claims import terms_of
+from cotenant.kubernetes.node.container import identity
+from tests.kubernetes.fake_cluster import allocated_claim
+
+GIB = 1 << 30
+
+
+def lines(claim: dict[str, Any]) -> dict[str, str]:
+    text = identity(terms_of(claim, "node"), softgpu=False)
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def test_a_production_claim_with_a_promise() -> None:
+    claim = allocated_claim(memory="8Gi", parameters={"promise": "5%", "weight": 2})
+    assert lines(claim) == {
+        "COTENANT_CLASS": "production",
+        "COTENANT_SEGMENT": "/dev/shm/cotenant.shared",
+        "COTENANT_RUN_ID": "8f8c1b2e3f3a4c579c3c1d6a4fb0a111",
+        "COTENANT_NAME": "team/pod",
+        "COTENANT_MEMORY": str(8 * GIB),
+        "COTENANT_WEIGHT": "2",
+        "COTENANT_SLOWDOWN": "5%",
+    }
+
+
+def test_what_is_beyond_the_memory_overflows_to_the_host() -> None:
+    said = lines(allocated_claim(tenant_class="opportunistic", memory="4Gi", overflow="16Gi", share="10"))
+    assert said["COTENANT_MEMORY"] == str(20 * GIB)
+    assert said["COTENANT_OVERSUBSCRIBE"] == "1"
+    assert said["COTENANT_FLOOR"] == "10%"
+
+
+@pytest.mark.parametrize(
+    ("given_parameters", "message", "hint"),
+    [
+        ({"wieght": 2}, "unknown parameter 'wieght'", "did you mean 'weight'?"),
+        ({"slowdown": "5%"}, "unknown parameter 'slowdown'", "did you mean 'promise'?"),
+        ({"class": "production"}, "a claim's parameters cannot choose the class", "deviceClassName"),
+        ({"promise": "5"}, "no slowdown: '5'", "did you mean 5%?"),
+        ({"weight": True}, "weight has to be a number or a text, not True", "such as"),
+        ({"floor": "5%"}, "floor is for standard and opportunistic claims", "leave it out"),
+        ({"apiVersion": "cotenant.dev/v2"}, "unknown apiVersion 'cotenant.dev/v2'", "cotenant.dev/v1"),
+    ],
+)
+def test_wrong_parameters_are_refused_with_the_remedy(
+    given_parameters: dict[str, Any], message: str, hint: str
+) -> None:
+    with pytest.raises(Problem) as refused:
+        terms_of(allocated_claim(parameters=given_parameters), "node")
+    assert message in refused.value.message
+    assert hint in refused.value.hint
+
+
+def test_a_promise_is_for_production() -> None:
+    with pytest.raises(Problem, match="promise is for production"):
+        terms_of(allocated_claim(tenant_class="standard", parameters={"promise": "5%"}), "node")
+
+
+def test_a_floor_is_within_the_reserved_share() -> None:
+    claim = allocated_claim(tenant_class="standard", share="10", parameters={"floor": "20%"})
+    with pytest.raises(Problem, match="reserves a share of 10%"):
+        terms_of(claim, "node")
+
+
+def test_the_class_comes_from_the_device_class_only() -> None:
+    claim = allocated_claim(parameters={"kind": "TenantClass", "class": "production"})
+    del claim["status"]["allocation"]["devices"]["config"][0]
+    with pytest.raises(Problem, match="has no class"):
+        terms_of(claim, "node")
+
+
+def test_gpus_of_one_claim_have_the_same_capacities() -> None:
+    claim = allocated_claim()
+    results = claim["status"]["allocation"]["devices"]["results"]
+    results.append(results[0] | {"device": "gpu-1", "consumedCapacity": {"memory": "2Gi"}})
+    with pytest.raises(Problem, match="different capacities"):
+        terms_of(claim, "node")
+
+
+def test_another_node_s_devices_do_not_count() -> None:
+    with pytest.raises(Problem, match="on elsewhere"):
+        terms_of(allocated_claim(), "elsewhere")
+
+
+def test_written_parameters_are_read_again() -> None:
+    said = parameters.Parameters(weight="2", floor="10%")
+    assert parameters.parse(said.written()) == said
+
+
+@given(st.integers(min_value=0, max_value=1 << 60))
+def test_bytes_written_as_a_quantity_are_the_same_bytes(size: int) -> None:
+    assert quantities.whole(quantities.of_bytes(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8Gi", 8 * GIB), ("1500m", 2), ("1e3", 1000), ("2k", 2000), (".5Gi", GIB // 2), ("20", 20), ("1n", 1)],
+)
+def test_quantities_as_kubernetes_writes_them(text: str, value: int) -> None:
+    assert quantities.whole(text) == value
+
+
+def test_what_is_no_quantity_is_refused() -> None:
+    with pytest.raises(Problem, match="no quantity: '8 gigs'"):
+        quantities.whole("8 gigs")
+
+
+def test_a_slice_has_a_device_for_each_gpu_and_mig_instance() -> None:
+    gpus = [
+        Gpu(0, "GPU-AA-1", "0000:65:00.0", "NVIDIA H200", 141 * GIB + 5),
+        Gpu(1, "GPU-bb-2", "0000:66:00.0", "NVIDIA H200", 141 * GIB, mig=True, instances=("MIG-cc-3",)),
+    ]
+    devices = inventory.devices_of(gpus, {"MIG-cc-3": 16 * GIB})
+    made = inventory.slice_of("node", devices, 64 * GIB)["spec"]["devices"]
+    assert [device["name"] for device in made] == ["gpu-aa-1", "mig-cc-3"]
+    assert all(device["allowMultipleAllocations"] for device in made)
+    assert made[0]["capacity"]["memory"]["value"] == "141Gi"
+    assert made[1]["capacity"]["overflow"]["value"] == "32Gi"
+    assert made[1]["attributes"]["type"] == {"string": "mig"}

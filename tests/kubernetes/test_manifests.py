@@ -1,0 +1,108 @@
+"""What `install` creates, what the Helm chart creates, and what `uninstall` takes away are the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from cotenant.kubernetes import chart, manifests, names, removal
+from tests.kubernetes.fake_cluster import FakeCluster
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+CHART = Path(__file__).parents[2] / "deploy" / "kubernetes" / "chart"
+
+
+def printed(cotenant: Run, *options: str) -> list[dict[str, Any]]:
+    done = cotenant("kubernetes", "install", "--dry-run", *options)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_install_prints_every_object_with_the_labels_by_which_it_is_found(cotenant: Run) -> None:
+    objects = printed(cotenant, "--image", "registry.example/c:1", "--namespace", "gpus")
+    kinds = {one["kind"] for one in objects}
+    assert {"Namespace", "DeviceClass", "PriorityClass", "DaemonSet", "ClusterRole"} <= kinds
+    assert all(one["metadata"]["labels"].items() >= names.LABELS.items() for one in objects)
+    assert all(one["metadata"].get("namespace", "gpus") == "gpus" for one in objects)
+    images = {match for one in objects for match in re.findall(r"'image': '([^']+)'", str(one))}
+    assert images == {"registry.example/c:1"}
+
+
+def test_each_class_has_a_device_class_that_says_it() -> None:
+    said = {
+        one["metadata"]["name"]: one["spec"]["config"][0]["opaque"]["parameters"]["class"]
+        for one in manifests.device_classes()
+    }
+    assert said == {
+        "production.cotenant.dev": "production",
+        "standard.cotenant.dev": "standard",
+        "opportunistic.cotenant.dev": "opportunistic",
+    }
+
+
+def test_priorities_are_in_the_order_of_the_classes() -> None:
+    values = [one["value"] for one in manifests.priority_classes()]
+    assert values == sorted(values, reverse=True) and len(set(values)) == 3
+
+
+def test_only_the_agent_is_privileged_and_no_right_is_a_wildcard() -> None:
+    objects = manifests.everything(manifests.Settings())
+    privileged = {one["metadata"]["name"] for one in objects if "'privileged': True" in str(one)}
+    assert privileged == {"cotenant-agent"}
+    rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
+    assert rules and all("*" not in words for rule in rules for words in rule.values())
+    assert not any("secrets" in rule["resources"] for rule in rules)
+
+
+def test_the_chart_in_the_tree_is_the_one_that_the_code_writes() -> None:
+    there = {
+        str(path.relative_to(CHART)): path.read_text() for path in sorted(CHART.rglob("*")) if path.is_file()
+    }
+    assert there == chart.files(), "run: make chart"
+
+
+def test_the_chart_renders_to_what_install_prints(cotenant: Run) -> None:
+    values = {
+        ".Release.Namespace": "gpus",
+        ".Values.image": chart.VALUES["image"],
+        ".Values.policy": chart.VALUES["policy"],
+    }
+    rendered = []
+    for name, content in chart.files().items():
+        if not name.startswith("templates/") or not name.endswith(".yaml"):
+            continue
+        body = "".join(line for line in content.splitlines(keepends=True) if not line.startswith("{{-"))
+        body = re.sub(r"\{\{ ([.\w]+) \}\}", lambda found: values[found[1]], body)
+        rendered += list(yaml.safe_load_all(re.sub(r"\{\{ \$\w+ \}\}", "", body)))
+    installed = [one for one in printed(cotenant, "--namespace", "gpus") if one["kind"] != "Namespace"]
+
+    def key(one: dict[str, Any]) -> tuple[str, str]:
+        return one["kind"], one["metadata"]["name"]
+
+    assert sorted(rendered, key=key) == sorted(installed, key=key)
+
+
+def test_uninstall_leaves_nothing_of_ours_and_everything_of_others() -> None:
+    cluster = FakeCluster()
+    settings = manifests.Settings(namespace="gpus")
+    for one in manifests.everything(settings):
+        cluster.put(one)
+    for kind in ("ResourceSlice",):
+        cluster.put(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": kind,
+                "metadata": {"name": "ours", "namespace": "team", "labels": dict(names.LABELS)},
+            }
+        )
+    other = cluster.put(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}}
+    )
+    removed = list(removal.remove(cluster, "gpus"))
+    assert list(cluster.objects.values()) == [other]
+    assert ("DaemonSet", "cotenant-agent") in removed
