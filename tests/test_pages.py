@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).parents[1]
-PAGES = [TREE / "README.md", TREE / "CHANGELOG.md", *sorted((TREE / "docs").glob("*.md"))]
+PAGES = [
+    TREE / "README.md",
+    TREE / "CHANGELOG.md",
+    TREE / "SECURITY.md",
+    *sorted((TREE / "docs").glob("*.md")),
+]
 
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)

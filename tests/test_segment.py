@@ -50,6 +50,7 @@ class Claim:
     pid: int
     uid: int
     started: int
+    is_here: bool = True
 
 
 def test_of_several_that_claim_a_process_the_one_that_it_belongs_to_is_meant() -> None:

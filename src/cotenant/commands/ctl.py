@@ -196,10 +196,16 @@ def stays(job: jobs.Job, wanted: Mapping[str, int]) -> str:
 
 
 def change_policy(path: Path, name: str) -> None:
-    from cotenant.daemon import choice
+    from cotenant.daemon import choice, control
 
     try:
-        segment.choose_policy(path, choice.for_segment(name))
+        told = choice.for_segment(name)
+        try:
+            segment.choose_policy(path, told)
+        except segment.BadSegment:
+            if not segment.is_folder(path) or not control.is_there(path):
+                raise
+            control.send(path, {"do": "policy", "name": told})
     except FileNotFoundError:
         raise Problem(f"there is no segment {path}", "the first `cotenant run` creates it") from None
     except segment.BadSegment as error:

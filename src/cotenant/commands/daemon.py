@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cotenant import segment
 from cotenant.cli import segment_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.terminal import say
+
+if TYPE_CHECKING:
+    from cotenant.daemon.control import Control
 
 LINGER_SECONDS = 10.0
+TAKEOVER_SECONDS = 15.0
 
 
-@click.command(
+@click.group(
     "daemon",
+    invoke_without_command=True,
+    subcommand_metavar="[install]",
     short_help="Tick the policy of a segment.",
     epilog="""\b
 Examples:
   cotenant daemon --policy strict
   cotenant daemon --policy ./mine.py:Mine
-  cotenant daemon --linger 3600 &""",
+  cotenant daemon --linger 3600 &
+  sudo cotenant daemon --replace --admins gpu-admins
+  cotenant daemon install --user --dry-run""",
 )
 @click.option(
     "--policy",
@@ -41,27 +51,52 @@ Examples:
     show_envvar=True,
     help="How long the daemon runs on after the last tenant has ended.",
 )
+@click.option(
+    "--admins",
+    metavar="GROUP",
+    envvar="COTENANT_DAEMON_ADMINS",
+    show_envvar=True,
+    help="In a segment of several users: members of this group steer all tenants, as root does.",
+)
+@click.option(
+    "--replace",
+    is_flag=True,
+    envvar="COTENANT_DAEMON_REPLACE",
+    show_envvar=True,
+    help="Take over from the daemon that runs, instead of leaving the tenants to it.",
+)
 @segment_option
-def command(policy: str | None, linger: float, segment_file: Path | None) -> None:
+@click.pass_context
+def command(
+    context: click.Context,
+    policy: str | None,
+    linger: float,
+    admins: str | None,
+    replace: bool,
+    segment_file: Path | None,
+) -> None:
     """Tick the policy's controller for the tenants of a segment, and write the knobs that it sets.
 
     `cotenant run` starts the daemon in the background where none runs. A segment has one daemon; when it ends, the
     jobs run on. The daemon follows `cotenant ctl --policy NAME`.
     """
+    if context.invoked_subcommand:
+        return
     from cotenant.daemon import choice, lock
     from cotenant.daemon.attachment import Attachment
     from cotenant.daemon.loop import Daemon
     from cotenant.policies import registry
 
+    group = None if admins is None else group_number(admins)
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
     if policy is not None:
         policy = choice.for_segment(policy)
     # What is typed holds for the segment, as with `run --policy`; the variable only while no command has named one.
-    source = click.get_current_context().get_parameter_source("policy")
+    source = context.get_parameter_source("policy")
     named = policy if source is click.core.ParameterSource.COMMANDLINE else None
     try:
         segment.ensure(path)
-        held = lock.acquire(path)
+        held = taken_over(path) if replace else lock.acquire(path)
         if held is None:
             if named is not None:
                 raise Problem(
@@ -73,9 +108,101 @@ def command(policy: str | None, linger: float, segment_file: Path | None) -> Non
             attachment = Attachment(path)
             if named is not None:
                 attachment.policy = named
-            Daemon(attachment, policy or registry.DEFAULT, linger).run()
+            socket = control_socket(path, group)
+            try:
+                Daemon(attachment, policy or registry.DEFAULT, linger).run()
+            finally:
+                if socket:
+                    socket.end()
             attachment.close()
         finally:
             lock.release(path, held)
     except (segment.BadSegment, OSError) as error:
         raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+
+
+def group_number(name: str) -> int:
+    import grp
+
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise Problem(f"there is no group '{name}'", "`getent group` lists them", USAGE) from None
+
+
+def taken_over(path: Path) -> int | None:
+    """The lock, once the daemon that has it has ended. Its tenants run on meanwhile."""
+    import time
+
+    from cotenant.daemon import control, lock
+
+    deadline = time.monotonic() + TAKEOVER_SECONDS
+    held = lock.acquire(path)
+    if held is None:
+        control.send(path, {"do": "hand over"})
+    while held is None and time.monotonic() < deadline:
+        held = lock.acquire(path)
+    if held is None:
+        raise Problem(f"the daemon of {path} does not end", "`cotenant explain` names its PID")
+    return held
+
+
+def control_socket(path: Path, admins: int | None) -> Control | None:
+    """The daemon looks after the tenants also where it can have none."""
+    from cotenant.daemon.control import Control
+
+    try:
+        made = Control(path, admins)
+    except (OSError, Problem) as error:
+        narrate(f"cotenant: there is no control socket: {error}")
+        return None
+    made.start()
+    return made
+
+
+@command.command(
+    "install",
+    short_help="Let systemd start the daemon.",
+    epilog="""\b
+Examples:
+  cotenant daemon install --user
+  sudo cotenant daemon install --system
+  cotenant daemon install --system --dry-run""",
+)
+@click.option(
+    "--user/--system",
+    "is_user",
+    default=True,
+    show_default=True,
+    envvar="COTENANT_DAEMON_INSTALL_USER",
+    show_envvar=True,
+    help="For your jobs, or for all users'.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    envvar="COTENANT_DAEMON_DRY_RUN",
+    show_envvar=True,
+    help="Print the unit, and stop.",
+)
+def install(is_user: bool, dry_run: bool) -> None:
+    """Write a systemd unit for the daemon.
+
+    The user's unit looks after that user's own segment from login to logout (`loginctl enable-linger` keeps it); the
+    system's makes the segment of all users, if there is none, and looks after that.
+    """
+    from cotenant.daemon import units
+
+    text = units.unit(not is_user, units.this_program())
+    file = units.folder(not is_user, os.environ) / units.NAME
+    if dry_run:
+        say(text.rstrip("\n"))
+        narrate(f"{file} would have this")
+        return
+    try:
+        units.write(file, text)
+    except OSError as error:
+        hint = "use sudo, or --user" if not is_user else "check the folder's permissions"
+        raise Problem(f"cannot write {file}: {error.strerror}", hint) from None
+    manage = "systemctl --user" if is_user else "sudo systemctl"
+    narrate(f"{file} is written\nnext: {manage} daemon-reload && {manage} enable --now cotenant")

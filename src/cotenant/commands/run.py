@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -12,7 +12,8 @@ import click
 from cotenant import classes, segment, units
 from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
-from cotenant.launch import environment, execute, job_name, python_path
+from cotenant.launch import environment, execute, job_name, mounts, python_path
+from cotenant.terminal import say
 
 
 @click.command(
@@ -24,7 +25,8 @@ Examples:
   cotenant run --class production --slowdown 5% -- python serve.py
   cotenant run --class opportunistic --memory 20G --gpu 1 python finetune.py --epochs 3
   cotenant run --name nightly -- torchrun --nproc-per-node 2 train.py
-  cotenant run --dry-run -- python train.py""",
+  cotenant run --dry-run -- python train.py
+  docker run $(cotenant run --class opportunistic --print-mounts docker) --gpus all image python train.py""",
 )
 @click.option(
     "--class",
@@ -120,6 +122,15 @@ Examples:
     show_envvar=True,
     help="Print the environment that would be set and the command, and stop.",
 )
+@click.option(
+    "--print-mounts",
+    "runtime",
+    type=OneOf("container runtime", mounts.RUNTIMES),
+    metavar="docker|podman|cdi",
+    envvar="COTENANT_PRINT_MOUNTS",
+    show_envvar=True,
+    help="Print what a container needs so that its command is a tenant, as flags or as a CDI file, and stop.",
+)
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(
     tenant_class: str,
@@ -136,6 +147,7 @@ def command(
     require: bool,
     quiet: bool,
     dry_run: bool,
+    runtime: str | None,
     words: tuple[str, ...],
 ) -> None:
     """Run COMMAND as a tenant of the GPU it uses.
@@ -144,7 +156,7 @@ def command(
     it cannot be executed. Where sharing is not possible COMMAND runs without it, and one line on stderr says
     why.
     """
-    if not words:
+    if not words and not runtime:
         raise Problem("no command given", "cotenant run [options] [--] command...", USAGE)
     name = job_name.checked(name) if name is not None and not is_from_outer_run("name") else None
     slowdown, floor = only_for_its_class(tenant_class, slowdown, floor)
@@ -154,28 +166,46 @@ def command(
         policy = choice.for_segment(policy)
     moves = None if oversubscribe is None else str(int(oversubscribe))
     before = execute.inherited()
-    # A dry run shows what would be set, also for a program that is not here.
-    program = words[0] if dry_run else execute.find_program(words[0], before)
-    try:
-        after = environment.of_command(
-            before, tenant_class, segment_file, name or job_name.of_command(words), create=not dry_run
+    # Neither a dry run nor a container needs the program to be here.
+    program = "" if runtime else words[0] if dry_run else execute.find_program(words[0], before)
+
+    def tenant(of_class: str) -> dict[str, str]:
+        made = environment.of_command(
+            before,
+            of_class,
+            segment_file,
+            name or job_name.of_command(words or ("container",)),
+            create=not dry_run,
         )
-        for variable, value in zip(
-            environment.PROMISES, (weight, slowdown, floor, memory, moves), strict=True
-        ):
-            after.pop(variable, None)
+        is_production = of_class == classes.TenantClass.production.name
+        promises = (
+            weight,
+            slowdown if is_production else None,
+            None if is_production else floor,
+            memory,
+            moves,
+        )
+        for variable, value in zip(environment.PROMISES, promises, strict=True):
+            made.pop(variable, None)
             if value:
-                after[variable] = value
-        after.pop("COTENANT_QUIET", None)
+                made[variable] = value
+        made.pop("COTENANT_QUIET", None)
         if quiet:
-            after["COTENANT_QUIET"] = "1"
-        is_opportunistic = tenant_class == classes.TenantClass.opportunistic.name
+            made["COTENANT_QUIET"] = "1"
+        is_opportunistic = of_class == classes.TenantClass.opportunistic.name
         if is_opportunistic if oversubscribe is None else oversubscribe:
-            python_path.add_helper(after)
+            python_path.add_helper(made)
         else:
-            python_path.drop_helper(after)
+            python_path.drop_helper(made)
+        return made
+
+    try:
+        if runtime:
+            print_mounts(runtime, tenant, tenant_class)
+            return
+        after = tenant(tenant_class)
     except environment.NotShared as reason:
-        if require:
+        if require or runtime:
             raise Problem(reason.message, reason.hint) from None
         narrate(f"cotenant: {reason.message}: running without sharing; hint: {reason.hint}")
         after = environment.of_no_tenant(before)
@@ -243,6 +273,16 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
         narrate(f"cotenant: no daemon runs for {path}, the rules go on without it: {why}")
     except (OSError, segment.BadSegment) as error:
         narrate(f"cotenant: no daemon runs for {path}, the rules go on without it: {error}")
+
+
+def print_mounts(runtime: str, tenant: Callable[[str], dict[str, str]], tenant_class: str) -> None:
+    # Every class has a device in a CDI file; the promises of one class do not fit another.
+    made = {
+        of_class: tenant(of_class) for of_class in (classes.NAMES if runtime == "cdi" else (tenant_class,))
+    }
+    path = Path(made[tenant_class]["COTENANT_SEGMENT"])
+    say(mounts.cdi(made) if runtime == "cdi" else "\n".join(mounts.flags(runtime, made[tenant_class])))
+    narrate(mounts.explanation(runtime, path))
 
 
 def show(before: Mapping[str, str], after: Mapping[str, str], words: tuple[str, ...]) -> None:

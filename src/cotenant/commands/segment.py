@@ -249,7 +249,7 @@ def gathered(there: segment.FolderSegment) -> dict[str, Any]:
             {
                 "slot": found.index,
                 "user": user_name(found.uid),
-                "pid": found.slot.pid,
+                "pid": found.pid,
                 "program": printable(found.slot.name.decode(errors="replace")),
                 "class": classes.name_of(found.slot.tenant_class),
                 "state": "live" if found.is_live else "lost",

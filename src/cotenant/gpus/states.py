@@ -44,7 +44,7 @@ def at_work(shown: report.Shown | str, tenant: segment.Tenant, gpu: int) -> dict
     highest clock, if they are bound by the SMs alone; the same in words, where it is worth a word."""
     if isinstance(shown, str):
         return None
-    mhz = shown.clocks.get((tenant.pid, tenant.started, gpu))
+    mhz = shown.clocks.get((tenant.own_pid, tenant.started, gpu))
     state = shown.gpus.get(gpu, Reading()).state
     if not mhz or not state or not state.highest_mhz:
         return None

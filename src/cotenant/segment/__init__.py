@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cotenant.segment.file import FileSegment
-from cotenant.segment.folder import FolderSegment
+from cotenant.segment.folder import FolderSegment, NotYours
 from cotenant.segment.interface import Segment
 from cotenant.segment.layout import (
     FIGURES,
@@ -73,6 +73,7 @@ __all__ = [
     "Gpu",
     "Header",
     "Knobs",
+    "NotYours",
     "OnGpu",
     "Refusal",
     "Segment",
@@ -84,6 +85,7 @@ __all__ = [
     "ask",
     "choose_policy",
     "ensure",
+    "is_folder",
     "is_in_memory",
     "is_live",
     "is_process",

@@ -14,7 +14,7 @@ from pathlib import Path
 from cotenant.segment.interface import Segment
 from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.paths import check_owner
-from cotenant.segment.requests import with_pid, write_requests
+from cotenant.segment.requests import SlotClaim, with_pid, write_requests
 from cotenant.segment.snapshot import snapshot_of
 from cotenant.segment.wire import Header, Slot
 
@@ -50,9 +50,9 @@ class FileSegment(Segment):
         except PermissionError as error:
             raise BadSegment(f"{self.path} is not writable") from error
         slots = [Slot.from_buffer(memory, at) for at in range(PAGE, SEGMENT_BYTES, PAGE)]
-        found = with_pid(pid, (slot for slot in slots if is_live(slot)))
+        found = with_pid(pid, (SlotClaim(slot) for slot in slots if is_live(slot)))
         if found is not None:
-            write_requests(found, wanted)
+            write_requests(found.slot, wanted)
         return found is not None
 
     def best_class_of(self, pid: int) -> int:

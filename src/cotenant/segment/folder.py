@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import mmap
 import os
 import stat
@@ -23,6 +24,7 @@ from cotenant.segment.interface import Segment
 from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.library import make_shared_header
 from cotenant.segment.paths import check_owner
+from cotenant.segment.pids import Seen, seen
 from cotenant.segment.requests import with_pid, write_requests
 from cotenant.segment.wire import GPU_VALID, SLOTS, Header, Slot
 
@@ -44,13 +46,29 @@ class SlotFile:
     def is_live(self) -> bool:
         return is_live(self.slot)
 
+    @functools.cached_property
+    def seen(self) -> Seen:
+        return seen(self.slot.pid, self.slot.pid_namespace, self.slot.started)
+
     @property
     def pid(self) -> int:
-        return int(self.slot.pid)
+        return self.seen.pid
+
+    @property
+    def is_here(self) -> bool:
+        return self.seen.is_here
 
     @property
     def started(self) -> int:
         return int(self.slot.started)
+
+
+class NotYours(BadSegment):
+    def __init__(self, found: SlotFile) -> None:
+        super().__init__(
+            f"tenant {found.pid} belongs to user {found.uid}, who may change it, as may the administrator"
+        )
+        self.found = found
 
 
 class FolderSegment(Segment):
@@ -147,17 +165,22 @@ class FolderSegment(Segment):
         """Of the live tenant that is this process."""
         return with_pid(pid, (found for found in self.slot_files(header) if found.is_live))
 
+    def slot_file(self, index: int) -> SlotFile | None:
+        """Of the live tenant in this slot."""
+        header = self.read_header()
+        return next((one for one in self.slot_files(header) if one.index == index and one.is_live), None)
+
     def ask(self, pid: int, wanted: Mapping[str, int]) -> bool:
         found = self.tenant_file(self.read_header(), pid)
-        if found is None:
-            return False
+        return found is not None and self.write(found, wanted)
+
+    def write(self, found: SlotFile, wanted: Mapping[str, int]) -> bool:
+        """Requests into a slot; False: it is another's now. Raises NotYours."""
         with self.opened_slots() as slots:
             try:
                 descriptor = os.open(found.path.name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=slots)
             except PermissionError as error:
-                raise BadSegment(
-                    f"tenant {pid} belongs to user {found.uid}, who may change it, as may the administrator"
-                ) from error
+                raise NotYours(found) from error
         try:
             before = os.pread(descriptor, PAGE, 0)
             if len(before) != PAGE or os.fstat(descriptor).st_uid != found.uid:

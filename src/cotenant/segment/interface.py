@@ -52,7 +52,7 @@ class Segment(ABC):
 
     def read(self) -> Snapshot:
         try:
-            return snapshot_of(self.contents(), self.path)
+            return snapshot_of(self.contents(), self.path, self.is_shared)
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from cotenant.segment.layout import BadSegment
 from cotenant.segment.library import seal_requests
+from cotenant.segment.pids import Seen, seen, start_time
 from cotenant.segment.wire import Asked, Slot
 
 
@@ -33,6 +34,16 @@ def asked_of(slot: Slot) -> Iterator[str]:
         yield "pause"
 
 
+class SlotClaim:
+    """Of a slot in writable memory."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.seen: Seen = seen(slot.pid, slot.pid_namespace, slot.started)
+        self.pid, self.is_here, self.started = self.seen.pid, self.seen.is_here, int(slot.started)
+        self.uid = int(slot.uid) if self.seen.uid is None else self.seen.uid
+
+
 class Claimant(Protocol):
     @property
     def pid(self) -> int: ...
@@ -40,16 +51,24 @@ class Claimant(Protocol):
     def uid(self) -> int: ...
     @property
     def started(self) -> int: ...
+    @property
+    def is_here(self) -> bool: ...
 
 
 Claims = TypeVar("Claims", bound=Claimant)
 
 
 def with_pid(pid: int, candidates: Iterable[Claims]) -> Claims | None:
-    """Every tenant writes its own slot: of several that claim a process, the one that it belongs to."""
+    """Every tenant writes its own slot: of several that claim a process, the one that it belongs to. One in a
+    container that cannot be seen from here claims none of our processes."""
     claims = [one for one in candidates if one.pid == pid]
     if len(claims) > 1:
+        elsewhere = [one for one in claims if not one.is_here]
         claims = [one for one in claims if is_process(one)]
+        if not claims and len(elsewhere) > 1:
+            raise BadSegment(
+                f"{len(elsewhere)} tenants in containers that cannot be seen from here have PID {pid}"
+            )
         if len(claims) != 1:
             raise BadSegment(f"several tenants claim to be process {pid}")
     return claims[0] if claims else None
@@ -57,11 +76,11 @@ def with_pid(pid: int, candidates: Iterable[Claims]) -> Claims | None:
 
 def is_process(claim: Claimant) -> bool:
     """Whether the process that this tenant claims to be is its user's, and began when it says."""
+    if not claim.is_here:
+        return False
     try:
-        stat_text = Path(f"/proc/{claim.pid}/stat").read_text(errors="replace")
         status = Path(f"/proc/{claim.pid}/status").read_text(errors="replace")
     except OSError:
         return False
-    started = int(stat_text.rpartition(")")[2].split()[19])
     uids = next((line.split()[1:] for line in status.splitlines() if line.startswith("Uid:")), [])
-    return started == claim.started and str(claim.uid) in uids
+    return start_time(claim.pid) == claim.started and str(claim.uid) in uids

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.segment.layout import FIGURES, PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live, uuid_text
+from cotenant.segment.pids import seen
 from cotenant.segment.refusals import Refusal
 from cotenant.segment.requests import asked_of
 from cotenant.segment.wire import (
@@ -64,7 +65,7 @@ class Use:
 class Tenant:
     """One process. A field that has the name of a word of Slot or Residence (wire.h) is that word."""
 
-    pid: int
+    pid: int  # in this process's PID namespace (pids.py)
     uid: int
     started: int
     program: str
@@ -96,8 +97,18 @@ class Tenant:
     transfer_ns: int = 0  # its last leaving and return together
     leaving_ns: int = 0  # and of that the leaving
     host_pinned_bytes: int = 0  # host memory that it has pinned for leaving
+    own_pid: int = 0  # in its own PID namespace, as the daemon's report has it
+    is_elsewhere: bool = False  # its process cannot be seen from here, and `pid` is its own number
     saved_bytes: int = 0  # copied to the host, ever
     dropped_bytes: int = 0  # and not copied, as the program had no use for them
+
+    def __post_init__(self) -> None:
+        if not self.own_pid:
+            object.__setattr__(self, "own_pid", self.pid)
+
+    @property
+    def is_here(self) -> bool:
+        return not self.is_elsewhere
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,8 @@ class Snapshot:
     stale_ms: int = DEFAULT_STALE_MS
 
 
-def snapshot_of(memory: bytes, path: Path) -> Snapshot:
+def snapshot_of(memory: bytes, path: Path, is_shared: bool = False) -> Snapshot:
+    """`is_shared`: the slots' users are those of their files, whatever the tenants say."""
     if len(memory) < ctypes.sizeof(Header):
         raise BadSegment(f"{path} is not a Cotenant segment")
     header = Header.from_buffer_copy(memory[: ctypes.sizeof(Header)])
@@ -123,18 +135,23 @@ def snapshot_of(memory: bytes, path: Path) -> Snapshot:
         slot = Slot.from_buffer_copy(memory, at)
         lost += bool(slot.owner & OWNER_DIED)
         if is_live(slot):
-            tenants.append(tenant_in(slot, gpus))
+            tenants.append(tenant_in(slot, gpus, is_shared))
     policy = printable(header.policy.decode(errors="replace"))
     return Snapshot(gpus, tuple(tenants), lost, policy, header.knobs.rule, header.knobs.stale_ms)
 
 
-def tenant_in(slot: Slot, gpus: dict[int, str]) -> Tenant:
+def tenant_in(slot: Slot, gpus: dict[int, str], is_shared: bool = False) -> Tenant:
     residence = slot.residence
     moved = words(residence, Tenant)
     if not residence.waiting_since_ns:
         moved["wanted_bytes"] = 0
     program = printable(slot.name.decode(errors="replace"))
+    here = seen(slot.pid, slot.pid_namespace, slot.started)
     made = {
+        "pid": here.pid,
+        "own_pid": slot.pid,
+        "is_elsewhere": not here.is_here,
+        "uid": slot.uid if here.uid is None or is_shared else here.uid,
         "program": program,
         "job": printable(slot.job.decode(errors="replace")) or program,
         "run_id": bytes(slot.run_id).hex(),

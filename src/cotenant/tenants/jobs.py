@@ -82,13 +82,27 @@ def ask(path: Path, wanted: Mapping[int, Mapping[str, int]]) -> None:
     Those that have ended are passed over."""
     try:
         for pid in wanted:
-            segment.ask(path, pid, {})
+            ask_one(path, pid, {})
         for pid, requests in wanted.items():
-            segment.ask(path, pid, requests)
+            ask_one(path, pid, requests)
     except FileNotFoundError:
         raise Problem(f"there is no segment {path} any more") from None
     except segment.BadSegment as error:
         raise Problem(str(error), ELSEWHERE) from None
+
+
+def ask_one(path: Path, pid: int, requests: Mapping[str, int]) -> None:
+    try:
+        segment.ask(path, pid, requests)
+    except segment.NotYours as refused:
+        # An administrator who is not root: the daemon decides (daemon/control.py).
+        from cotenant.daemon import control
+
+        if not control.is_there(path):
+            raise
+        slot = refused.found
+        told = {"slot": slot.index, "pid": int(slot.slot.pid), "started": slot.started}
+        control.send(path, {"do": "ask", "wanted": dict(requests)} | told)
 
 
 def select(words: Sequence[str], tenants: Sequence[Tenant]) -> list[Job]:
