@@ -70,6 +70,7 @@ def clean_environment() -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith("COTENANT_") or k in kept}
     env["PYTHONPATH"] = os.pathsep.join(p for p in (str(package_folder().parent), env.get("PYTHONPATH")) if p)
     env["NO_COLOR"] = "1"
+    env.pop("COLUMNS", None)  # pytest-xdist sets it
     # Only tests of the daemon want one; it would outlive the others.
     env["COTENANT_NO_DAEMON"] = "1"
     return env

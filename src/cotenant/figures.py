@@ -312,6 +312,12 @@ FIGURES = (
         between_looks(
             "share_got", "ratio", "What it got of the GPU time that these got.", kind=Kind.unserved
         ),
+        between_looks(
+            "wait_us",
+            "us",
+            "How long its bursts waited for the GPU of late, on average; where they were timed.",
+            kind=Kind.unserved,
+        ),
         of_tenant("time_slice_refused", "yes or no", "Whether the driver refused its time slice."),
         of_tenant("grace_us", "us", "After so long without work it counts as idle."),
         of_tenant(

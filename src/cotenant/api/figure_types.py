@@ -122,6 +122,8 @@ class OnGpuFigures:
     """Its weight's share among the tenants of its class on this GPU that have work."""
     share_got: float | None
     """What it got of the GPU time that these got."""
+    wait_us: float | None
+    """How long its bursts waited for the GPU of late, on average; where they were timed."""
     has_work: bool
     """Whether it has work now."""
     gated: bool

@@ -22,6 +22,7 @@ BY_NAME = {
     "promise_kept": "bool | None",
     "share_asked": "float | None",
     "share_got": "float | None",
+    "wait_us": "float | None",
     "operation_us": "float | None",
     "operation_alone_us": "float | None",
     "slowed_by": "tuple[str, ...]",

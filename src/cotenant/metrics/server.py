@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import ipaddress
 import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -11,27 +9,23 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from cotenant import listening
 from cotenant.errors import USAGE, Problem
 from cotenant.terminal import printable
 
-DEFAULT = "127.0.0.1:9835"
+DEFAULT = f"{listening.LOOPBACK}:9835"
+EXAMPLE = f"HOST:PORT, as {DEFAULT}"
 CLIENT_SECONDS = 10  # that a client may take over its request
 
 
-def address(text: str, is_public: bool) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """Of "HOST:PORT", "[IPv6]:PORT" or "PORT", as the socket module has it. Raises Problem."""
+def address(text: str, is_public: bool) -> listening.Address:
+    """Of "HOST:PORT", "[IPv6]:PORT" or "PORT". Raises Problem."""
     host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    host = host.removeprefix("[").removesuffix("]") or listening.LOOPBACK
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise Problem(f"'{text}' is no address to listen at", f"HOST:PORT, as {DEFAULT}", USAGE)
-    try:
-        family, _, _, _, found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError):
-        raise Problem(f"no address is known for '{host}'", f"HOST:PORT, as {DEFAULT}", USAGE) from None
-    if not is_public and not ipaddress.ip_address(str(found[0]).partition("%")[0]).is_loopback:
-        hint = f"--public allows it: everybody who reaches it sees users, programs and pods; or {DEFAULT}"
-        raise Problem(f"{host} is not a loopback address", hint, USAGE)
-    return family, found
+        raise Problem(f"'{text}' is no address to listen at", EXAMPLE, USAGE)
+    warning = "everybody who reaches it sees users, programs and pods"
+    return listening.address(host, int(port), is_public, EXAMPLE, warning)
 
 
 class Server(ThreadingHTTPServer):
@@ -44,7 +38,7 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__(where[:2], Handler)
         except OSError as error:
-            raise Problem(f"cannot listen at {listen}: {error.strerror}", remedy(error)) from None
+            raise listening.cannot_listen(listen, error, DEFAULT) from None
 
     def server_bind(self) -> None:  # without HTTPServer's look-up of the machine's name
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -59,14 +53,6 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         host = f"[{self.server_name}]" if ":" in self.server_name else self.server_name
         return f"http://{host}:{self.server_port}/metrics"
-
-
-def remedy(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "another program listens there: choose another port, or 0 for any free one"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "ports below 1024 are root's: choose a higher one"
-    return f"choose an address of this machine, as {DEFAULT}"
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -37,6 +37,9 @@ class Lately:
     share_asked: float | None = None
     share_got: float | None = None
     promise_kept: bool | None = None
+    wait_us: float | None = (
+        None  # for the GPU: the mean of the bursts that were timed over PROMISE_SAMPLES looks
+    )
 
 
 UNKNOWN = Lately()
@@ -86,6 +89,7 @@ class Looks:
             tenant.weight / weights if weights else None,
             used_ns / got_ns if used_ns is not None and got_ns else None,
             self.promise_kept(tenant, key),
+            self.wait_us(key),
         )
 
     def used_ns(self, key: Key) -> int | None:
@@ -97,6 +101,12 @@ class Looks:
         used_ns = self.used_ns(key)
         elapsed_ns = samples[-1][0] - samples[-2][0] if len(samples) > 1 else 0
         return min(used_ns / elapsed_ns, 1.0) if used_ns is not None and elapsed_ns > 0 else None
+
+    def wait_us(self, key: Key) -> float | None:
+        samples = self.uses[key]
+        (_, then), (_, now) = samples[0], samples[-1]
+        waits, waited_ns = now.waits - then.waits, now.waited_ns - then.waited_ns
+        return max(waited_ns, 0) / waits / 1000 if waits > 0 else None
 
     def promise_kept(self, tenant: segment.Tenant, key: Key) -> bool | None:
         samples = self.uses[key]
