@@ -49,6 +49,10 @@ class FakeCluster:
         self._answer()
         return self.objects.pop((version, kind, namespace, name), None) is not None
 
+    def all_of(self, version: str, kind: str) -> list[Object]:
+        self._answer()
+        return [deepcopy(made) for key, made in self.objects.items() if key[:2] == (version, kind)]
+
     def names_of(self, version: str, kind: str, labels: str) -> list[tuple[str, str]]:
         self._answer()
         wanted = dict(label.split("=") for label in labels.split(","))

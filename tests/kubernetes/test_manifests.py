@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from cotenant.kubernetes import chart, manifests, names, removal
+from cotenant.kubernetes import certificates, chart, manifests, names, removal
 from tests.kubernetes.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
@@ -23,10 +25,19 @@ def printed(cotenant: Run, *options: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(done.stdout))
 
 
+def without_certificate(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for one in objects:
+        if one["kind"] == "Secret":
+            one["data"] = sorted(one["data"])
+        if one["kind"] == "MutatingWebhookConfiguration":
+            del one["webhooks"][0]["clientConfig"]["caBundle"]
+    return objects
+
+
 def test_install_prints_every_object_with_the_labels_by_which_it_is_found(cotenant: Run) -> None:
     objects = printed(cotenant, "--image", "registry.example/c:1", "--namespace", "gpus")
     kinds = {one["kind"] for one in objects}
-    assert {"Namespace", "DeviceClass", "PriorityClass", "DaemonSet", "ClusterRole"} <= kinds
+    assert {"Namespace", "DeviceClass", "PriorityClass", "DaemonSet", "Deployment", "Secret"} <= kinds
     assert all(one["metadata"]["labels"].items() >= names.LABELS.items() for one in objects)
     assert all(one["metadata"].get("namespace", "gpus") == "gpus" for one in objects)
     images = {match for one in objects for match in re.findall(r"'image': '([^']+)'", str(one))}
@@ -57,6 +68,13 @@ def test_only_the_agent_is_privileged_and_no_right_is_a_wildcard() -> None:
     rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
     assert rules and all("*" not in words for rule in rules for words in rule.values())
     assert not any("secrets" in rule["resources"] for rule in rules)
+    [webhook] = [
+        one for one in objects if one["kind"] == "ClusterRole" and "webhook" in one["metadata"]["name"]
+    ]
+    assert [rule["resources"] for rule in webhook["rules"]] == [
+        ["resourceclaimtemplates"],
+        ["resourceslices"],
+    ]
 
 
 def test_the_chart_in_the_tree_is_the_one_that_the_code_writes() -> None:
@@ -84,7 +102,35 @@ def test_the_chart_renders_to_what_install_prints(cotenant: Run) -> None:
     def key(one: dict[str, Any]) -> tuple[str, str]:
         return one["kind"], one["metadata"]["name"]
 
-    assert sorted(rendered, key=key) == sorted(installed, key=key)
+    assert sorted(without_certificate(rendered), key=key) == sorted(without_certificate(installed), key=key)
+
+
+def test_the_certificate_is_the_service_s_and_its_authority_s(tmp_path: Path) -> None:
+    made = certificates.for_service("cotenant-webhook", "gpus")
+    for name, text in (("crt", made.certificate), ("key", made.key)):
+        (tmp_path / name).write_bytes(base64.b64decode(text))
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+    client = ssl.create_default_context(cadata=base64.b64decode(made.authority).decode())
+    assert handshake(server, client, "cotenant-webhook.gpus.svc") is None
+    assert "not valid for 'elsewhere.gpus.svc'" in str(handshake(server, client, "elsewhere.gpus.svc"))
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> Exception | None:
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(5):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                return error
+    return None
 
 
 def test_uninstall_leaves_nothing_of_ours_and_everything_of_others() -> None:
@@ -92,7 +138,7 @@ def test_uninstall_leaves_nothing_of_ours_and_everything_of_others() -> None:
     settings = manifests.Settings(namespace="gpus")
     for one in manifests.everything(settings):
         cluster.put(one)
-    for kind in ("ResourceSlice",):
+    for kind in ("ResourceSlice", "ResourceClaimTemplate"):
         cluster.put(
             {
                 "apiVersion": "resource.k8s.io/v1",
@@ -105,4 +151,4 @@ def test_uninstall_leaves_nothing_of_ours_and_everything_of_others() -> None:
     )
     removed = list(removal.remove(cluster, "gpus"))
     assert list(cluster.objects.values()) == [other]
-    assert ("DaemonSet", "cotenant-agent") in removed
+    assert removed[0] == ("MutatingWebhookConfiguration", "cotenant-webhook")

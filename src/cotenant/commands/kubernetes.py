@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,9 @@ from cotenant.cli import segment_option
 from cotenant.errors import Problem, narrate, unknown
 from cotenant.kubernetes import names
 from cotenant.terminal import say
+
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
 
 
 class Parts(click.Group):
@@ -92,16 +96,12 @@ Examples:
 )
 @kubeconfig_option
 def install(image: str | None, namespace: str, policy: str, dry_run: bool, kubeconfig: str | None) -> None:
-    """Install the node agent, DeviceClasses and PriorityClasses."""
-    from dataclasses import replace
-
-    from cotenant.kubernetes import manifests
+    """Install the node agent, the webhook with a certificate, DeviceClasses and PriorityClasses."""
     from cotenant.policies import registry
 
     if policy not in registry.names():
         raise unknown("policy", policy, registry.names())
-    settings = manifests.Settings(namespace=namespace, policy=policy)
-    made = manifests.everything(replace(settings, image=image) if image else settings)
+    made = everything(image, namespace, policy)
     if dry_run:
         import yaml
 
@@ -115,6 +115,21 @@ def install(image: str | None, namespace: str, policy: str, dry_run: bool, kubec
         narrate(f"{one['kind']} {one['metadata']['name']}")
 
 
+def everything(image: str | None, namespace: str, policy: str) -> list[dict[str, Any]]:
+    from dataclasses import asdict, replace
+
+    from cotenant.kubernetes import certificates, manifests
+
+    try:
+        certificate = certificates.for_service(manifests.WEBHOOK, namespace)
+    except ImportError:
+        raise Problem(
+            "cryptography is not installed", "install the extra: pip install 'cotenant[kubernetes]'"
+        ) from None
+    settings = manifests.Settings(namespace=namespace, policy=policy, **asdict(certificate))
+    return manifests.everything(replace(settings, image=image) if image else settings)
+
+
 @command.command(
     "uninstall",
     short_help="Remove Cotenant from a cluster.",
@@ -126,7 +141,7 @@ Examples:
 @namespace_option
 @kubeconfig_option
 def uninstall(namespace: str, kubeconfig: str | None) -> None:
-    """Remove everything that `install`, and the agents have made.
+    """Remove everything that `install`, the agents and the webhook have made.
 
     Pods that run go on under the limits they have; their claims are not deleted.
     """
@@ -242,3 +257,49 @@ def overflow_bytes(text: str) -> int:
         return limit
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return machine * (limit & ~units.SHARE_OF_GPU) // 1_000_000
+
+
+@command.command(
+    "webhook",
+    short_help="Turn annotations and other spellings into claims.",
+    epilog="""\b
+Examples:
+  cotenant kubernetes webhook --certificates /certificates""",
+)
+@click.option(
+    "--certificates",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    required=True,
+    envvar="COTENANT_KUBERNETES_CERTIFICATES",
+    show_envvar=True,
+    help="Where tls.crt and tls.key are; `install` makes them.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8443,
+    show_default=True,
+    metavar="PORT",
+    envvar="COTENANT_KUBERNETES_PORT",
+    show_envvar=True,
+    help="Where the API server reaches it.",
+)
+@kubeconfig_option
+def webhook(certificates: Path, port: int, kubeconfig: str | None) -> None:
+    """Answer the API server about new pods: give those that ask for GPUs in a short form their claims.
+
+    Runs until it is ended. docs/kubernetes.md has the annotations, and the spellings of other projects.
+    """
+    import signal
+    import threading
+
+    from cotenant.kubernetes.cluster import ApiServer
+    from cotenant.kubernetes.webhook.server import Webhook, serve
+
+    def ready(server: ThreadingHTTPServer) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Not in the handler itself: shutdown waits for the loop that the signal has interrupted.
+            signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
+
+    serve(Webhook(ApiServer(kubeconfig)), certificates, port, ready)

@@ -7,5 +7,6 @@ inventory         the GPUs of a node, as a ResourceSlice
 claims            an allocated claim, as the terms of a tenant
 manifests         all objects of an installation; chart: the same for Helm
 node/             the node agent: kubelet's services, CDI files, checkpoint
+webhook/          annotations and other projects' spellings, turned into claims
 cluster           the API server
 """

@@ -21,7 +21,27 @@ EXPRESSIONS = manifests.Settings(
     namespace="{{ .Release.Namespace }}",
     image="{{ .Values.image }}",
     policy="{{ .Values.policy }}",
+    certificate="{{ $certificate }}",
+    key="{{ $key }}",
+    authority="{{ $authority }}",
 )
+# An upgrade keeps the certificate that is there: the webhook's pods have it open.
+WEBHOOK_HEAD = f"""\
+{{{{- $host := printf "{manifests.WEBHOOK}.%s.svc" .Release.Namespace }}}}
+{{{{- $secret := lookup "v1" "Secret" .Release.Namespace "{manifests.WEBHOOK}" }}}}
+{{{{- $configuration := lookup "admissionregistration.k8s.io/v1" "MutatingWebhookConfiguration" "" \
+"{manifests.WEBHOOK}" }}}}
+{{{{- $made := genCA "cotenant-webhook-authority" 3650 }}}}
+{{{{- $signed := genSignedCert $host nil (list $host) 3650 $made }}}}
+{{{{- $certificate := $signed.Cert | b64enc }}}}
+{{{{- $key := $signed.Key | b64enc }}}}
+{{{{- $authority := $made.Cert | b64enc }}}}
+{{{{- if and $secret $configuration }}}}
+{{{{- $certificate = index $secret.data "tls.crt" }}}}
+{{{{- $key = index $secret.data "tls.key" }}}}
+{{{{- $authority = (index $configuration.webhooks 0).clientConfig.caBundle }}}}
+{{{{- end }}}}
+"""
 
 
 def files() -> dict[str, str]:
@@ -43,6 +63,8 @@ def files() -> dict[str, str]:
         "templates/agent.yaml": documents(
             [*manifests.agent_rights(EXPRESSIONS), *manifests.agent(EXPRESSIONS)]
         ),
+        "templates/webhook.yaml": WEBHOOK_HEAD
+        + documents([*manifests.webhook_rights(EXPRESSIONS), *manifests.webhook(EXPRESSIONS)]),
         "templates/NOTES.txt": "GPUs are claimed by the DeviceClasses "
         + ", ".join(names.DEVICE_CLASSES)
         + ".\n",

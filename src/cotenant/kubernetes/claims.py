@@ -128,13 +128,14 @@ def given_by(result: Mapping[str, Any]) -> Given:
 def opaque(
     config: Sequence[Mapping[str, Any]], source: str, requests: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    """Our driver's entries of one source that are about any of these requests."""
+    """Our driver's entries of one source that are about any of these requests, or about all their alternatives."""
+    named = {*requests, *(request.partition("/")[0] for request in requests)}
     return [
         entry["opaque"].get("parameters") or {}
         for entry in config
         if entry.get("source") == source
         and (entry.get("opaque") or {}).get("driver") == names.DRIVER
-        and (not entry.get("requests") or set(entry["requests"]) & set(requests))
+        and (not entry.get("requests") or set(entry["requests"]) & named)
     ]
 
 

@@ -26,6 +26,9 @@ class Cluster(Protocol):
     def delete(self, version: str, kind: str, name: str, namespace: str = "") -> bool:
         """False: there was none."""
 
+    def all_of(self, version: str, kind: str) -> list[Object]:
+        """In all namespaces."""
+
     def names_of(self, version: str, kind: str, labels: str) -> list[tuple[str, str]]:
         """(namespace, name) of all that have these labels, in all namespaces."""
 
@@ -86,6 +89,11 @@ class ApiServer:
             self._kind(version, kind).delete(name=name, namespace=namespace or None)
             return True
         return False
+
+    def all_of(self, version: str, kind: str) -> list[Object]:
+        with Explained():
+            found: list[Object] = self._kind(version, kind).get().to_dict()["items"]
+        return found
 
     def names_of(self, version: str, kind: str, labels: str) -> list[tuple[str, str]]:
         with Explained(NOT_FOUND):

@@ -18,7 +18,8 @@ Object = dict[str, Any]
 
 # Above pods without a class for production, below them for opportunistic: what is evicted first.
 PRIORITIES = {"production": 1_000_000, "standard": 0, "opportunistic": -1_000_000}
-METRICS_PORT = 9402
+METRICS_PORT, WEBHOOK_PORT = 9402, 8443
+WEBHOOK = "cotenant-webhook"
 STATE = "/var/lib/cotenant"
 KUBELET = "/var/lib/kubelet"
 CDI = "/var/run/cdi"
@@ -29,6 +30,10 @@ class Settings:
     namespace: str = names.NAMESPACE
     image: str = f"cotenant:{__version__}"
     policy: str = "guard"
+    # base64 of PEM files, as Secrets and webhook configurations have them
+    certificate: str = ""
+    key: str = ""
+    authority: str = ""
 
 
 def everything(settings: Settings) -> list[Object]:
@@ -38,7 +43,9 @@ def everything(settings: Settings) -> list[Object]:
         *device_classes(),
         *priority_classes(),
         *agent_rights(settings),
+        *webhook_rights(settings),
         *agent(settings),
+        *webhook(settings),
     ]
 
 
@@ -182,6 +189,12 @@ def agent_rights(settings: Settings) -> list[Object]:
     ]
 
 
+def webhook_rights(settings: Settings) -> list[Object]:
+    templates = rule(["resource.k8s.io"], ["resourceclaimtemplates"], ["create"])
+    slices = rule(["resource.k8s.io"], ["resourceslices"], ["list"])  # how large GPUs are
+    return rights(WEBHOOK, "webhook", settings, [templates, slices])
+
+
 def pod_labels(component: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "cotenant", "app.kubernetes.io/component": component}
 
@@ -236,7 +249,7 @@ def agent(settings: Settings) -> list[Object]:
                 "--public",
             ],
             ports=[{"name": "metrics", "containerPort": METRICS_PORT}],
-            securityContext={"privileged": True},
+            securityContext={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             volumeMounts=shared_memory,
         ),
     ]
@@ -264,3 +277,110 @@ def agent(settings: Settings) -> list[Object]:
             },
         )
     ]
+
+
+def webhook(settings: Settings) -> list[Object]:
+    secret = labelled(
+        "Secret",
+        "v1",
+        WEBHOOK,
+        settings.namespace,
+        "webhook",
+        type="kubernetes.io/tls",
+        data={"tls.crt": settings.certificate, "tls.key": settings.key},
+    )
+    container = {
+        "name": "webhook",
+        "image": settings.image,
+        "args": ["kubernetes", "webhook", "--certificates", "/certificates", "--port", str(WEBHOOK_PORT)],
+        "ports": [{"name": "https", "containerPort": WEBHOOK_PORT}],
+        "readinessProbe": {"httpGet": {"path": "/healthz", "port": "https", "scheme": "HTTPS"}},
+        "volumeMounts": [
+            {"name": "certificates", "mountPath": "/certificates", "readOnly": True},
+            {"name": "temporary", "mountPath": "/tmp"},
+        ],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": 65534,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    deployment = labelled(
+        "Deployment",
+        "apps/v1",
+        WEBHOOK,
+        settings.namespace,
+        "webhook",
+        spec={
+            "replicas": 2,
+            "selector": {"matchLabels": pod_labels("webhook")},
+            "template": {
+                "metadata": {"labels": pod_labels("webhook")},
+                "spec": {
+                    "serviceAccountName": WEBHOOK,
+                    "containers": [container],
+                    "volumes": [
+                        {"name": "certificates", "secret": {"secretName": WEBHOOK}},
+                        {"name": "temporary", "emptyDir": {}},
+                    ],
+                },
+            },
+        },
+    )
+    service = labelled(
+        "Service",
+        "v1",
+        WEBHOOK,
+        settings.namespace,
+        "webhook",
+        spec={"selector": pod_labels("webhook"), "ports": [{"port": 443, "targetPort": "https"}]},
+    )
+    configuration = labelled(
+        "MutatingWebhookConfiguration",
+        "admissionregistration.k8s.io/v1",
+        WEBHOOK,
+        "",
+        "webhook",
+        webhooks=[
+            {
+                "name": f"pods.{names.DRIVER}",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "NoneOnDryRun",  # it creates the claim's template
+                "failurePolicy": "Fail",
+                "timeoutSeconds": 5,
+                "matchPolicy": "Equivalent",
+                # Our own pods, and those that the cluster needs to run, never wait for the webhook.
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {
+                            "key": "kubernetes.io/metadata.name",
+                            "operator": "NotIn",
+                            "values": ["kube-system", settings.namespace],
+                        }
+                    ]
+                },
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                        "scope": "Namespaced",
+                    }
+                ],
+                "clientConfig": {
+                    "service": {
+                        "name": WEBHOOK,
+                        "namespace": settings.namespace,
+                        "path": "/mutate",
+                        "port": 443,
+                    },
+                    "caBundle": settings.authority,
+                },
+            }
+        ],
+    )
+    return [secret, deployment, service, configuration]

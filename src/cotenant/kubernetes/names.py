@@ -10,6 +10,10 @@ API_VERSION = f"{DRIVER}/v1"
 MEMORY, OVERFLOW, SHARE, TENANTS = "memory", "overflow", "share", "tenants"
 CAPACITIES = (MEMORY, OVERFLOW, SHARE, TENANTS)
 
+CLASS_ANNOTATION = f"{DRIVER}/class"
+MEMORY_ANNOTATION = f"{DRIVER}/memory"
+SLOWDOWN_ANNOTATION = f"{DRIVER}/slowdown"
+
 NAMESPACE = "cotenant-system"
 LABELS = {"app.kubernetes.io/name": "cotenant", "app.kubernetes.io/managed-by": "cotenant"}
 

@@ -1,4 +1,4 @@
-"""Taking an installation away again: what was installed, and what agents made since, by its labels."""
+"""Taking an installation away again: what was installed, and what agents and webhook made since, by its labels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from cotenant.kubernetes import manifests, names
 from cotenant.kubernetes.cluster import Cluster
 
-# Not their content, so that nothing is forgotten when the list of objects grows.
-MADE_LATER = (("resource.k8s.io/v1", "ResourceSlice"),)
+MADE_LATER = (
+    ("resource.k8s.io/v1", "ResourceSlice"),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"),
+)
 
 
 def remove(cluster: Cluster, namespace: str) -> Iterator[tuple[str, str]]:
-    """Yields the kind and name of each object that it has removed."""
+    """Yields the kind and name of each object that it has removed. The webhook goes first: no pod shall wait for it."""
     installed = manifests.everything(manifests.Settings(namespace=namespace))
     for one in reversed(installed):
         metadata = one["metadata"]

@@ -1,0 +1,64 @@
+"""The webhook's certificate, signed by an authority of its own that is thrown away afterwards: whoever has the
+cluster's webhook configuration trusts this one certificate and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from dataclasses import dataclass
+
+YEARS = 10
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """base64 of PEM, as Secrets have it."""
+
+    certificate: str
+    key: str
+    authority: str
+
+
+def for_service(service: str, namespace: str) -> Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    now = datetime.datetime.now(datetime.UTC)
+    host = f"{service}.{namespace}.svc"
+
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    def begin(subject: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(named(subject))
+            .issuer_name(named("cotenant-webhook-authority"))
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        )
+
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = (
+        begin("cotenant-webhook-authority", authority_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    hosts = x509.SubjectAlternativeName([x509.DNSName(host), x509.DNSName(f"{host}.cluster.local")])
+    certificate = (
+        begin(host, key.public_key())
+        .add_extension(hosts, critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+    def text(raw: bytes) -> str:
+        return base64.b64encode(raw).decode()
+
+    return Certificate(text(certificate.public_bytes(pem)), text(private), text(authority.public_bytes(pem)))

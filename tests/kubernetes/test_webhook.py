@@ -1,0 +1,254 @@
+"""Manifests in each project's spelling become claims unchanged; what cannot be honoured is refused with a reason."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.kubernetes import certificates, inventory
+from cotenant.kubernetes.inventory import Device
+from cotenant.kubernetes.webhook import server
+from cotenant.kubernetes.webhook.mutation import mutate
+from cotenant.kubernetes.webhook.server import Webhook
+from cotenant.kubernetes.webhook.wish import Refused
+from tests.kubernetes.fake_cluster import FakeCluster
+
+GIB = 1 << 30
+MANIFESTS = Path(__file__).with_name("manifests")
+
+
+def pod_of(name: str) -> dict[str, Any]:
+    pod: dict[str, Any] = yaml.safe_load((MANIFESTS / f"{name}.yaml").read_text())
+    return pod
+
+
+def one_size() -> Sequence[int]:
+    return [141 * GIB]
+
+
+def claimed(
+    name: str, sizes: Callable[[], Sequence[int]] = one_size
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pod, and the one template of its claims."""
+    mutation = mutate(pod_of(name), "team", sizes)
+    assert mutation is not None
+    [template] = mutation.templates
+    spec: dict[str, Any] = template["spec"]["spec"]["devices"]
+    names = [entry["resourceClaimTemplateName"] for entry in mutation.pod["spec"]["resourceClaims"]]
+    assert names == [template["metadata"]["name"]]
+    return mutation.pod, spec
+
+
+def users(pod: dict[str, Any]) -> list[str]:
+    return [one["name"] for one in pod["spec"]["containers"] if one.get("resources", {}).get("claims")]
+
+
+def test_cotenant_s_own_annotations() -> None:
+    pod, devices = claimed("cotenant")
+    assert devices["requests"] == [
+        {
+            "name": "gpu",
+            "exactly": {
+                "deviceClassName": "production.cotenant.dev",
+                "capacity": {"requests": {"memory": "20Gi"}},
+            },
+        }
+    ]
+    assert devices["config"][0]["opaque"]["parameters"]["promise"] == "5%"
+    assert pod["spec"]["priorityClassName"] == "cotenant-production"
+    assert users(pod) == ["server"]
+
+
+def test_hami() -> None:
+    pod, devices = claimed("hami")
+    [request] = devices["requests"]
+    exactly = request["exactly"]
+    assert exactly["deviceClassName"] == "production.cotenant.dev"
+    assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 2)
+    assert exactly["capacity"]["requests"] == {"memory": "3000Mi", "share": "30"}
+    [selector] = exactly["selectors"]
+    assert 'contains("h200") || ' in selector["cel"]["expression"]
+    assert devices["constraints"][0]["distinctAttribute"] == "cotenant.dev/uuid"
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2"}
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+    assert users(pod) == ["ubuntu-container"]
+
+
+def test_a_percentage_is_of_the_gpu_that_it_runs_on() -> None:
+    _, devices = claimed("hami-percentage")
+    assert devices["requests"][0]["exactly"]["capacity"]["requests"] == {"memory": "72192Mi"}
+    _, devices = claimed("hami-percentage", lambda: [80 * GIB, 141 * GIB, 80 * GIB])
+    first, second = devices["requests"][0]["firstAvailable"]
+    assert first["capacity"]["requests"] == {"memory": "72192Mi"}
+    assert 'quantity("141Gi")' in first["selectors"][0]["cel"]["expression"]
+    assert second["capacity"]["requests"] == {"memory": "40Gi"}
+    with pytest.raises(Refused, match="no node offers a GPU yet"):
+        claimed("hami-percentage", lambda: [])
+
+
+def test_kai() -> None:
+    mutation = mutate(pod_of("kai"), "team", one_size)
+    assert mutation is not None
+    exactly = mutation.templates[0]["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    assert exactly["deviceClassName"] == "opportunistic.cotenant.dev"
+    assert exactly["capacity"]["requests"] == {"share": "50", "memory": "72192Mi"}
+    assert mutation.pod["spec"]["priorityClassName"] == "train"
+    assert "queue 'default-queue'" in mutation.warnings[0]
+    _, devices = claimed("kai-memory")
+    assert devices["requests"][0]["exactly"]["capacity"]["requests"] == {"memory": "2000Mi"}
+
+
+def test_kubeshare() -> None:
+    pod, devices = claimed("kubeshare")
+    assert devices["requests"][0]["exactly"]["capacity"]["requests"] == {"share": "40", "memory": "3000Mi"}
+    [term] = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_gaiagpu() -> None:
+    pod, devices = claimed("gaiagpu")
+    assert devices["requests"][0]["exactly"]["capacity"]["requests"] == {"share": "50", "memory": "7680Mi"}
+    assert not any(pod["spec"]["containers"][0]["resources"][kind] for kind in ("limits", "requests"))
+
+
+@pytest.mark.parametrize(
+    ("name", "annotations", "reason"),
+    [
+        ("cotenant", {"cotenant.dev/clas": "production"}, "did you mean 'cotenant.dev/class'?"),
+        ("cotenant", {"cotenant.dev/class": "prodution"}, "did you mean 'production'?"),
+        ("cotenant", {"cotenant.dev/class": "standard"}, "promise is for production"),
+        ("cotenant", {"cotenant.dev/memory": "20"}, "did you forget the unit?"),
+        ("hami", {"hami.io/gpu-scheduler-policy": "spread"}, "the stock scheduler places claims"),
+        ("hami", {"nvidia.com/vgpu-mode": "mig"}, "makes no MIG instances"),
+        ("hami", {"nvidia.com/use-gputype": 'x") || ("'}, "names no GPUs"),
+        ("hami", {"gpu-fraction": "0.5"}, "in the words of HAMi and KAI"),
+        ("kai", {"gpu-memory": "2000"}, "leave one out"),
+        ("kai", {"gpu-fraction": "1.5"}, "over 0, and 1 at most"),
+        ("kai", {"gpu-fraction-container-name": "none"}, "the pod has ubuntu"),
+        ("kubeshare", {"sharedgpu/sched_affinity": "red"}, "let both pods use one ResourceClaim"),
+        ("kubeshare", {"sharedgpu/sched_exclusion": "red"}, "claim a whole GPU"),
+        ("gaiagpu", {"tencent.com/vcuda-core-limit": "80"}, "does not cap it"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(name: str, annotations: dict[str, str], reason: str) -> None:
+    pod = pod_of(name)
+    pod["metadata"].setdefault("annotations", {}).update(annotations)
+    with pytest.raises(Refused) as refused:
+        mutate(pod, "team", one_size)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "reason"),
+    [
+        ("hami", {"nvidia.com/gpumem-percentage": 50}, "leave one out"),
+        ("hami", {"nvidia.com/priority": 2}, "from 0 to 1"),
+        ("hami", {"nvidia.com/gpucore": 30}, "did you mean 'nvidia.com/gpucores'?"),
+        ("hami", {"nvidia.com/gpumem": "much"}, "no quantity: 'much'"),
+        ("gaiagpu", {"tencent.com/vcuda-core": 150}, "in hundreds"),
+    ],
+)
+def test_resources_that_make_no_sense_are_refused(name: str, resources: dict[str, Any], reason: str) -> None:
+    pod = pod_of(name)
+    pod["spec"]["containers"][0]["resources"]["limits"].update(resources)
+    with pytest.raises(Refused) as refused:
+        mutate(pod, "team", one_size)
+    assert reason in str(refused.value)
+
+
+def test_a_limit_below_the_whole_gpu_s_time_is_refused() -> None:
+    pod = pod_of("kubeshare")
+    pod["metadata"]["labels"]["sharedgpu/gpu_limit"] = "0.5"
+    with pytest.raises(Refused, match="does not cap it"):
+        mutate(pod, "team", one_size)
+
+
+def test_pods_of_others_are_left_alone() -> None:
+    plain = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web"}]}}
+    nvidia = {"containers": [{"name": "job", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}
+    assert mutate(plain, "team", one_size) is None
+    assert mutate({"metadata": {"name": "job"}, "spec": nvidia}, "team", one_size) is None
+
+
+def test_pods_that_want_the_same_share_a_template() -> None:
+    one, other = mutate(pod_of("hami"), "team", one_size), mutate(pod_of("hami"), "team", one_size)
+    assert one and other and one.templates == other.templates
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[FakeCluster, Callable[[dict[str, Any]], dict[str, Any]]]]:
+    """The webhook behind its certificate, as the API server calls it."""
+    cluster = FakeCluster()
+    device = Device("gpu", "GPU-1", "H200", 141 * GIB)
+    cluster.put(inventory.slice_of("node", [device], 0))
+    made = certificates.for_service("localhost", "team")
+    (tmp_path / "tls.crt").write_bytes(base64.b64decode(made.certificate))
+    (tmp_path / "tls.key").write_bytes(base64.b64decode(made.key))
+    running: list[ThreadingHTTPServer] = []
+    is_ready = threading.Event()
+
+    def ready(one: ThreadingHTTPServer) -> None:
+        running.append(one)
+        is_ready.set()
+
+    thread = threading.Thread(target=server.serve, args=(Webhook(cluster), tmp_path, 0, ready))
+    thread.start()
+    assert is_ready.wait(20)
+    trusting = ssl.create_default_context(cadata=base64.b64decode(made.authority).decode())
+    trusting.check_hostname = False  # it is reached by another name here
+
+    def post(review: dict[str, Any]) -> dict[str, Any]:
+        address = ("localhost", running[0].server_port)
+        connection = http.client.HTTPSConnection(*address, context=trusting, timeout=20)
+        connection.request("POST", "/mutate?timeout=5s", json.dumps(review))
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        response: dict[str, Any] = answer["response"]
+        assert (answer["kind"], response["uid"]) == ("AdmissionReview", "r1")
+        return response
+
+    yield cluster, post
+    running[0].shutdown()
+    thread.join()
+
+
+def review(pod: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    request = {"uid": "r1", "namespace": "team", "object": pod} | fields
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def test_the_api_server_gets_a_patch_and_the_template_exists(
+    served: tuple[FakeCluster, Callable[[dict[str, Any]], dict[str, Any]]],
+) -> None:
+    cluster, post = served
+    response = post(review(pod_of("kai")))
+    assert response["allowed"] and response["warnings"]
+    changes = {one["path"]: one["value"] for one in json.loads(base64.b64decode(response["patch"]))}
+    [claim] = changes["/spec"]["resourceClaims"]
+    assert cluster.get(
+        "resource.k8s.io/v1", "ResourceClaimTemplate", claim["resourceClaimTemplateName"], "team"
+    )
+
+
+def test_a_dry_run_creates_nothing_and_a_refusal_says_why(
+    served: tuple[FakeCluster, Callable[[dict[str, Any]], dict[str, Any]]],
+) -> None:
+    cluster, post = served
+    assert post(review(pod_of("kai"), dryRun=True))["patch"]
+    assert not cluster.all_of("resource.k8s.io/v1", "ResourceClaimTemplate")
+    wrong = pod_of("kai")
+    wrong["metadata"]["annotations"]["gpu-fraction"] = "half"
+    response = post(review(wrong))
+    assert not response["allowed"]
+    assert response["status"]["message"].startswith("Cotenant: gpu-fraction is 'half'")
+    assert post(review({"metadata": {}, "spec": {"containers": []}})) == {"uid": "r1", "allowed": True}
