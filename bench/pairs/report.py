@@ -171,6 +171,42 @@ def preemption_table(section: Section) -> str:
     return "\n".join(lines) + "\n"
 
 
+def bus_table(section: Section) -> str:
+    columns = (
+        "Production copies",
+        "Mode",
+        "Copies",
+        "p50, us",
+        "x alone [95 %]",
+        "Tail, us",
+        "x alone [95 %]",
+        "max, us",
+        "Other job's work",
+        "Results",
+    )
+    lines = [section["machine"], "", line(columns), line(["---"] * 2 + ["--:"] * 7 + ["---"])]
+    for row in section["rows"]:
+        alone = row["mode"] == "alone"
+        lines.append(
+            line(
+                [
+                    f"**{row['copy']}**" if alone else "",
+                    row["mode"],
+                    str(row["samples"]),
+                    f"{row['p50_us']:.0f}",
+                    "" if alone else _ratio(row["p50_ratio"]),
+                    f"{row['tail']}: {row['tail_us']:.0f}",
+                    "" if alone else _ratio(row["tail_ratio"]),
+                    f"{row['max_us']:.0f}",
+                    _share(row["share"]),
+                    row["results"],
+                ]
+            )
+        )
+    lines += ["", *(f"- Missed or open: {miss}." for miss in section["misses"])]
+    return "\n".join(lines) + "\n"
+
+
 def overhead_table(section: Section) -> str:
     columns = ("Job alone", "Class", "Steps/s without", "Steps/s with", "Cost [95 %]", "Wanted")
     lines = [section["machine"], "", line(columns), line(["---"] * 2 + ["--:"] * 4)]
@@ -223,6 +259,7 @@ TABLES = {
     "short": pairs_table,
     "promises": promises_table,
     "preemption": preemption_table,
+    "bus": bus_table,
     "overhead": overhead_table,
 }
 

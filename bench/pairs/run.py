@@ -4,6 +4,7 @@ python bench/pairs/run.py --quick                       # four pairs, three mode
 python bench/pairs/run.py --pairs decode+gpt --modes timeslice,cotenant
 python bench/pairs/run.py short                         # requests of 1 to 2 ms: compiled, with copies, with launches
 python bench/pairs/run.py preemption                    # how long production waits for a GPU that is held
+python bench/pairs/run.py bus                           # production's copies of 1 MiB beside a job that copies
 python bench/pairs/run.py promises                      # are 2, 5, 10 and 20 % kept, and at what cost
 python bench/pairs/run.py overhead                      # what the interposer costs a job alone
 python bench/pairs/run.py page --markdown PAGE          # the tables of what an earlier run has found
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 try:
+    import bus
     import clocks
     import overhead
     import preemption
@@ -66,6 +68,7 @@ DEFAULTS = {
     "quick": (6, 1.0),
     "short": (6, 1.0),
     "preemption": (6, 1.8),  # a thousand kernels of 100/s
+    "bus": (6, 0.5),  # more than a thousand copies of 600/s
     "overhead": (6, 0.5),
     "promises": (3, 10.0),  # six windows of 4 s, each after the first 2
     "page": (1, 1.0),
@@ -79,7 +82,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("pairs", "short", "promises", "preemption", "overhead", "page"),
+        choices=("pairs", "short", "promises", "preemption", "bus", "overhead", "page"),
         default="pairs",
     )
     parser.add_argument("--pairs", type=words, metavar="A+B,...", help="default: all that --list shows")
@@ -297,6 +300,13 @@ def run(options: argparse.Namespace) -> int:
             reporter,
             [sys.executable],
             lambda crew: preemption.measure(crew, rounds, seconds, reporter.narrate),
+        )
+    if options.what == "bus":
+        return run_alone(
+            options,
+            reporter,
+            [sys.executable],
+            lambda crew: bus.measure(crew, options.pairs or bus.NAMES, rounds, seconds, reporter.narrate),
         )
     return run_alone(
         options,

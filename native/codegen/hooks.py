@@ -97,6 +97,7 @@ HANDLED = {
     "KernelOnSeveral": "counted and gated in the stream of each device",
     "Graph": "counted and gated as a whole",
     "Copy": "counted and gated",
+    "HostCopy": "counted and gated; in pieces where a higher class uses the bus",
     "Fill": "counted and gated",
     "StreamOp": "counted; no load on the GPU, so no gate",
     "HostCall": "counted; no load on the GPU, so no gate",

@@ -12,6 +12,7 @@
 #include "tenant/context_end.h"
 #include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
+#include "tenant/host_copies.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
 #include "tenant/uncovered.h"
@@ -56,6 +57,8 @@ template <class Argument>
 tenant::Shape add_to_shape(tenant::Shape shape, Argument argument) {
     if constexpr (std::is_same_v<Argument, CUfunction> || std::is_same_v<Argument, CUgraphExec>)
         return tenant::mix(shape, reinterpret_cast<uintptr_t>(argument));
+    else if constexpr (std::is_same_v<Argument, CUdeviceptr>)
+        return shape;
     else if constexpr (std::is_same_v<Argument, size_t>)
         return tenant::mix(shape, rounded(argument));
     else if constexpr (std::is_integral_v<Argument>)
@@ -126,6 +129,36 @@ template <int index, bool per_thread, class Function>
 struct Graph : Enqueue<Kind::graph, Load::gpu, index, per_thread, Function> {};
 template <int index, bool per_thread, class Function>
 struct Copy : Enqueue<Kind::copy, Load::gpu, index, per_thread, Function> {};
+
+template <class To, class From>
+constexpr tenant::Way way_of() {
+    if (std::is_pointer_v<From>) return tenant::Way::to_gpu;
+    return std::is_pointer_v<To> ? tenant::Way::to_host : tenant::Way::unknown;
+}
+inline uint64_t address_of(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+inline uint64_t address_of(uint64_t pointer) { return pointer; }
+template <class Pointer>
+Pointer behind(Pointer pointer, size_t bytes) {
+    if constexpr (std::is_pointer_v<Pointer>)
+        return reinterpret_cast<Pointer>(reinterpret_cast<uintptr_t>(pointer) + bytes);
+    else
+        return static_cast<Pointer>(pointer + bytes);
+}
+template <int index, bool per_thread, class Function>
+struct HostCopy;
+template <int index, bool per_thread, class To, class From, class Size, class... Stream>
+struct HostCopy<index, per_thread, CUresult(To, From, Size, Stream...)> {
+    static CUresult call(To to, From from, Size bytes, Stream... stream) {
+        tenant::Work work(Kind::copy, stream_in(stream...), per_thread);
+        if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
+        if (!work.passes_gates()) return work.result(call_real<index>(to, from, bytes, stream...));
+        tenant::CopyAhead ahead(work, {way_of<To, From>(), address_of(to), address_of(from), bytes});
+        if (ahead.result() != CUDA_SUCCESS) return ahead.result();
+        auto rest = static_cast<Size>(bytes - ahead.bytes());
+        work.pass_gate(shape_of<index>(to, from, rest, stream...));
+        return work.result(call_real<index>(behind(to, ahead.bytes()), behind(from, ahead.bytes()), rest, stream...));
+    }
+};
 template <int index, bool per_thread, class Function>
 struct Fill : Enqueue<Kind::memory_op, Load::gpu, index, per_thread, Function> {};
 template <int index, bool per_thread, class Function>

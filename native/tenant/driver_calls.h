@@ -52,6 +52,7 @@
     CALL(cuMemFreeAsync)               \
     CALL(cuMemPoolGetAttribute)        \
     CALL(cuMemPoolTrimTo)              \
+    CALL(cuPointerGetAttributes)       \
     CALL(cuStreamGetCtx_v2)
 
 // Likewise: without these graphs are looked into less closely.

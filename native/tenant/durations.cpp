@@ -59,10 +59,11 @@ void Durations::learn(Shape shape, float us) {
     here->known.compare_exchange_strong(before, after, std::memory_order_relaxed);
 }
 
-Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream) {
+Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream, float scale) {
     for (Sample& sample : samples_) {
         if (!sample.take(context)) continue;
         sample.shape = shape;
+        sample.scale = scale;
         return sample.begin(context, stream) ? &sample : nullptr;
     }
     return nullptr;
@@ -95,7 +96,7 @@ void Samples::collect(Durations& durations) {
     for (Sample& sample : samples_) {
         float us = 0;
         if (!sample.is_on_its_way() || !sample.is_over(&us)) continue;
-        durations.learn(sample.shape, us);
+        durations.learn(sample.shape, us * sample.scale);
         sample.free();
     }
 }

@@ -100,10 +100,11 @@ class Samples {
  public:
     struct Sample : EventPair {
         Shape shape = 0;
+        float scale = 1;  // what is learned: the time, times this
     };
 
     // Null: none is free, or the driver would not; the operation goes untimed.
-    Sample* begin(Shape shape, CUcontext context, CUstream stream);
+    Sample* begin(Shape shape, CUcontext context, CUstream stream, float scale = 1);
     static void end(Sample* sample, CUstream stream, bool launched);
     bool any_on_its_way() const;
 

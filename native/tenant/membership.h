@@ -67,7 +67,7 @@ class Membership {
     }
     void complete_end(int number) { pages_.complete_end(number); }
     // For an operation that should be timed: a pair of events, or null.
-    Samples::Sample* begin_sample(Shape shape, const StreamState& state);
+    Samples::Sample* begin_sample(Shape shape, const StreamState& state, float scale);
 
     // It has not been stopped: for whoever it keeps waiting, by its work or in a line.
     void beat(uint64_t now_ns);
@@ -85,6 +85,9 @@ class Membership {
     GpuSet used_gpus;  // some stream of this tenant is there
     GpuSet company;    // somebody whom this tenant may have to wait for uses the GPU
     GpuSet below;      // a lower class uses the GPU
+    GpuSet bus;        // a higher class has copied between the host and the GPU lately
+    // Where a thread copies in pieces (host_copies.h), one in a process: nobody else may come between them.
+    std::atomic<StreamState*> in_pieces{nullptr};
     // How the watcher sleeps: so that any burst wakes it, or, as bursts seldom come alone, only one whose start is
     // timed. It waits for this word to change.
     enum Sleep : uint32_t { awake, soundly, lightly };

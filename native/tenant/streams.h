@@ -64,6 +64,7 @@ struct StreamState {
         uint64_t taken = issued.load();
         return static_cast<int64_t>(entered.load() - taken) > 0;
     }
+    bool is_legacy() const { return is_default() && !is_per_thread(); }
     bool is_default() const { return key.load(std::memory_order_relaxed) & kDefaultStream; }
     bool is_per_thread() const {
         return is_default() && (key.load(std::memory_order_relaxed) >> kContextBits & (kMostThreads - 1)) > 1;

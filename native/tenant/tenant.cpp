@@ -48,6 +48,9 @@ uint32_t thread_number() {
     return mine.value();
 }
 
+constexpr uint64_t kLongestPatienceNs = 1000000000;
+constexpr uint64_t kCallNs = 20000000;  // for which a copy in pieces waits for other threads' calls
+
 void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
 // A stream as the driver is called with it, and as the tenant knows it.
@@ -151,26 +154,36 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     add_one(figure(here.figures, kind));
     passes_gates_ =
         admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
-    // Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has
-    // marked us idle.
-    state->entered.fetch_add(1);
-    if (!here.busy.load()) membership_->become_busy(state->gpu);
+    enter();
+    if (passes_gates_ && membership_->in_pieces.load()) wait_for_pieces();
     bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
     if (runs_on_sms && !passes_gates_ && membership_->is_start_untimed(state->gpu)) membership_->time_start(*state);
     if (passes_gates_ && !here.ready.load(std::memory_order_relaxed)) membership_->become_ready(state->gpu);
 }
 
+// Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has marked us
+// idle.
+void Work::enter() {
+    state_->entered.fetch_add(1);
+    if (!membership_->slot().gpus[state_->gpu].busy.load()) membership_->become_busy(state_->gpu);
+}
+
 void Work::pass_gate(Shape shape) {
+    auto gate_every_us = static_cast<float>(wire::gate_every_us(membership_->segment().header.knobs));
+    pass_gate(shape, {membership_->durations.estimate(shape), gate_every_us, 1});
+}
+
+void Work::pass_gate(Shape shape, const Expected& expected) {
     wire::Knobs& header = membership_->segment().header.knobs;
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
-    admission::Knobs knobs{header.rule.load(std::memory_order_relaxed), static_cast<float>(wire::gate_every_us(header)),
+    admission::Knobs knobs{header.rule.load(std::memory_order_relaxed), expected.gate_every_us,
                            static_cast<float>(wire::in_flight_us(header))};
     admission::Seen seen{membership_->slot().tenant_class.load(std::memory_order_relaxed),
                          membership_->company.has(state_->gpu),
                          here.gate.load(std::memory_order_relaxed) == wire::kGateOpen,
                          state_->since_gate_us.load(std::memory_order_relaxed),
                          membership_->progress.in_flight_us(*state_),
-                         membership_->durations.estimate(shape),
+                         expected.us,
                          membership_->progress.operations_in_flight(*state_),
                          membership_->progress.gate_is_ahead(*state_)};
     admission::Verdict verdict = admission::admit(knobs, seen);
@@ -195,10 +208,8 @@ void Work::pass_gate(Shape shape) {
         membership_->durations.note_pieces(operation_us, operation_us * membership_->durations.piece_of_graph(shape));
     state_->since_gate_us.store(since_gate_us + operation_us, std::memory_order_relaxed);
     state_->queued_ns.fetch_add(static_cast<uint64_t>(operation_us * 1000), std::memory_order_relaxed);
-    if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_);
+    if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_, expected.scale);
 }
-
-constexpr uint64_t kLongestPatienceNs = 1000000000;
 
 // Only the launching thread waits; it holds no lock and is not inside the driver. It waits no longer than the knob
 // says, or kLongestPatienceNs where the driver's channel would soon be full: there the thread would wait inside the
@@ -233,7 +244,67 @@ void Work::wait_for_room(float in_flight_us) {
     }
 }
 
-void Work::end_sample(bool launched) { Samples::end(sample_, state_->handle, launched); }
+void Work::end_sample(bool launched) {
+    Samples::end(sample_, state_->handle, launched);
+    sample_ = nullptr;
+}
+
+bool Work::shares_bus() const { return membership_->bus.has(state_->gpu); }
+
+float Work::learned_us(Shape shape) const { return membership_->durations.estimate(shape); }
+
+// It is one operation more. The thread stays in the driver's midst, as the watcher sees it.
+void Work::count_piece() {
+    state_->entered.fetch_add(1);
+    state_->issued.fetch_add(1);
+}
+
+// The legacy stream waits for other streams, and they for it.
+bool Work::may_not_come_between() const {
+    const StreamState* split = membership_->in_pieces.load();
+    return split && (split == state_ || split->is_legacy() || state_->is_legacy());
+}
+
+// Sequentially consistent, as `entered`: either this thread sees that pieces are being copied, or the thread that
+// begins to copy them sees this one's call. Without a lock, and no longer than kLongestPatienceNs: the copy may wait
+// for what this very thread does next.
+void Work::wait_for_pieces() {
+    for (uint64_t began = wire::now_ns(); may_not_come_between() && !membership_->is_leaving(); enter()) {
+        state_->entered.fetch_sub(1);
+        while (may_not_come_between() && wire::now_ns() - began < kLongestPatienceNs) wire::nap(50000);
+        if (wire::now_ns() - began >= kLongestPatienceNs) return enter();
+    }
+}
+
+bool Work::others_are_calling() {
+    if (!membership_->try_lock()) return true;
+    bool calling = false;
+    membership_->streams.for_each([&](const StreamState& other) {
+        bool matters = &other == state_ || other.is_legacy() || state_->is_legacy();
+        calling |= matters && other.is_being_called();
+    });
+    membership_->unlock();
+    return calling;
+}
+
+bool Work::begin_pieces() {
+    state_->entered.fetch_sub(1);
+    StreamState* nobody = nullptr;
+    bool begins = membership_->in_pieces.compare_exchange_strong(nobody, state_);
+    uint64_t began = wire::now_ns();
+    while (begins && others_are_calling()) {
+        wire::nap(20000);
+        if (wire::now_ns() - began < kCallNs) continue;
+        membership_->in_pieces.store(nullptr);
+        begins = false;
+    }
+    enter();
+    // Who copies in pieces meanwhile may have to wait for others to have called, as we did.
+    if (!begins) wait_for_pieces();
+    return begins;
+}
+
+void Work::end_pieces() { membership_->in_pieces.store(nullptr); }
 
 void Work::stay_busy() {
     if (state_->is_per_thread()) membership_->mark_end_of_work(*state_);

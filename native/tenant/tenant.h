@@ -30,13 +30,32 @@ class Work {
     // For work that occupies the GPU: puts a gate before it where one is due, and times the operation where that is
     // due.
     void pass_gate(Shape shape);
+    // The same for an operation of which more is known than its shape. `scale`: what is learned is the time it takes,
+    // times this.
+    struct Expected {
+        float us, gate_every_us, scale;
+    };
+    void pass_gate(Shape shape, const Expected& expected);
     CUresult result(CUresult result) {  // what the driver said
         if (sample_) end_sample(result == CUDA_SUCCESS);
         return result;
     }
 
+    // For copies in pieces (host_copies.h).
+    bool shares_bus() const;
+    float learned_us(Shape shape) const;
+    CUstream stream() const { return state_->handle; }
+    // False: another thread is amid a call that must not come between two pieces.
+    bool begin_pieces();
+    void count_piece();
+    void end_pieces();
+
  private:
     void stay_busy();
+    bool may_not_come_between() const;
+    void wait_for_pieces();
+    bool others_are_calling();
+    void enter();
     void wait_for_room(float in_flight_us);
     void end_sample(bool launched);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "admission/bus.h"
 #include "admission/company.h"
 #include "tenant/captures.h"
 #include "tenant/membership_events.h"
@@ -109,9 +110,18 @@ void Watcher::look_around(uint64_t now) {
         if (!admission::is_gated(rule, tenant_class))
             membership_.breakdown.weigh(slot_, gpu, !wire::anybody_at_work(segment_, index_, gpu), now);
         membership_.company.set(gpu, admission::has_company(rule, {above, equals, below}, steered));
+        mind_bus(gpu, now, above);
         mind_gate(gpu, now, activity_.see(gpu));
     });
     slices_.mind(has_above_);
+}
+
+void Watcher::mind_bus(int gpu, uint64_t now, bool has_above) {
+    OnGpu& ours = gpus_[gpu];
+    uint64_t copies = has_above ? wire::copies_above(segment_, index_, gpu) : 0;
+    if (copies > ours.copies_above) ours.bus_used_ns = now;
+    ours.copies_above = copies;
+    membership_.bus.set(gpu, ours.bus_used_ns && now - ours.bus_used_ns < admission::kBusNs);
 }
 
 void Watcher::look_at(int gpu, uint64_t now) {

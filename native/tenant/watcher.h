@@ -45,6 +45,7 @@ class Watcher {
         // As of the last look at the gate.
         uint64_t minded_ns = 0, used_ns = 0;
         double done_us = 0;
+        uint64_t copies_above = 0, bus_used_ns = 0;  // as of the last look around
         uint32_t rule = 0;
         bool tolerant = false;
         admission::Budgets budgets;
@@ -55,6 +56,7 @@ class Watcher {
     void look_around(uint64_t now_ns);
     void look_at(int gpu, uint64_t now_ns);
     void look_at_start();
+    void mind_bus(int gpu, uint64_t now_ns, bool has_above);
     void look_for_idleness(int gpu, uint64_t now_ns, const Seen& seen);
     void account(int gpu, uint64_t until_ns);
     void mind_gate(int gpu, uint64_t now_ns, const Seen& seen);

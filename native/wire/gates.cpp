@@ -132,6 +132,16 @@ bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t
     return any_in(segment, first, last, [&](int other) { return other != index && uses(segment.slot(other), gpu); });
 }
 
+uint64_t copies_above(Segment& segment, int index, int gpu) {
+    uint32_t tenant_class = class_of(segment.slot(index));
+    uint64_t copies = 0;
+    if (tenant_class > 0)
+        for_each_in(segment, 0, tenant_class - 1, [&](int other) {
+            if (uses(segment.slot(other), gpu)) copies += segment.slot(other).gpus[gpu].figures.copies.load();
+        });
+    return copies;
+}
+
 bool any_floor(Segment& segment, int gpu) {
     return any_in(segment, 0, kClasses - 1,
                   [&](int other) { return segment.slot(other).floor.load() && uses(segment.slot(other), gpu); });

@@ -16,6 +16,8 @@ bool has_work(Segment& segment, int index, int gpu);
 bool anybody_at_work(Segment& segment, int index, int gpu);
 // Whether any other tenant of these classes, `first` to `last`, uses this GPU, with work or without.
 bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last);
+// How many copies tenants of higher classes have launched on this GPU, ever: a sum that changes while they copy.
+uint64_t copies_above(Segment& segment, int index, int gpu);
 // Whether a tenant has a floor on this GPU.
 bool any_floor(Segment& segment, int gpu);
 // Whether a tenant lets lower classes run beside it now.

@@ -256,3 +256,29 @@ def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str
         ("spin-100us", "cotenant"),
     ]
     assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
+
+
+def test_copies_beside_copies_on_the_software_gpu(
+    native: Path, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    if not (native / "shim" / "libcuda.so.1").exists():
+        pytest.skip("the interposer is not built")
+    output = tmp_path / "pairs.json"
+    command = [sys.executable, str(BENCH / "run.py"), "bus", "--rounds", "1", "--seconds", "0.3", "--hurry"]
+    done = subprocess.run(
+        [*command, "--pairs", "send+flood,fetch-pageable+flood-pageable", "--output", str(output)],
+        env=softgpu_env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(output.read_text())["bus"]["rows"]
+    pairs = ("send+flood", "fetch-pageable+flood-pageable")
+    assert [(row["pair"], row["mode"]) for row in rows] == [
+        (pair, mode) for pair in pairs for mode in ("alone", "timeslice", "cotenant")
+    ]
+    assert all(0 < row["p50_us"] <= row["tail_us"] <= row["max_us"] for row in rows)
+    assert not any("differs" in row["results"] for row in rows)
+    assert "1 MiB to the GPU, pinned" in done.stdout

@@ -1,0 +1,229 @@
+"""Copies between host and GPU: a lower class makes way for the copies of a higher one, and copies the same bytes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from tests.conftest import REAL_GPU, TREE
+from tests.interposer.conftest import COMPANY
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+pytestmark = pytest.mark.skipif(REAL_GPU, reason="a software GPU with a slow bus")
+
+PRELUDE = """
+import ctypes, itertools, select, sys, threading, time
+from cuda.bindings import driver
+from soft import Gpu, check
+MIB = 1 << 20
+gpu = Gpu()
+def told(): return select.select([sys.stdin], [], [], 0)[0]
+def pinned(size): return int(check(driver.cuMemHostAlloc(size, 0)))
+kept = []
+def pageable(size):
+    kept.append(ctypes.create_string_buffer(size)); return ctypes.addressof(kept[-1])
+def address(kind, size): return pinned(size) if kind == "pinned" else pageable(size)
+"""
+
+# For each line that it hears: copies 1 MiB both ways while all of it waits for a word in host memory, so that its
+# neighbours have come to rest; says how many microseconds the GPU took for each copy.
+PRODUCTION = """
+stream = gpu.stream(); host, there = pinned(MIB), check(driver.cuMemAlloc(MIB))
+word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP)); value = ctypes.c_uint32.from_address(word)
+events = [check(driver.cuEventCreate(0)) for _ in range(3)]
+print("ready", flush=True)
+for line in sys.stdin:
+    value.value = 0
+    check(driver.cuStreamWaitValue32(stream, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+    check(driver.cuEventRecord(events[0], stream)); check(driver.cuMemcpyHtoDAsync(there, host, MIB, stream))
+    check(driver.cuEventRecord(events[1], stream)); check(driver.cuMemcpyDtoHAsync(host, there, MIB, stream))
+    check(driver.cuEventRecord(events[2], stream)); time.sleep(0.01); value.value = 1
+    check(driver.cuStreamSynchronize(stream))
+    print(*(1000 * check(driver.cuEventElapsedTime(*pair)) for pair in itertools.pairwise(events)), flush=True)
+"""
+
+# Copies 16 MiB again and again, in the way it is told.
+FLOOD = """
+kind, way = sys.argv[1:]; SIZE = 16 * MIB
+stream = gpu.stream(); host, there = address(kind, SIZE), int(check(driver.cuMemAlloc(SIZE)))
+ways = {
+    "to": lambda: driver.cuMemcpyHtoD(there, host, SIZE), "from": lambda: driver.cuMemcpyDtoH(host, there, SIZE),
+    "to, in order": lambda: driver.cuMemcpyHtoDAsync(there, host, SIZE, stream),
+    "from, in order": lambda: driver.cuMemcpyDtoHAsync(host, there, SIZE, stream),
+    "by address": lambda: driver.cuMemcpy(there, host, SIZE),
+    "by address, in order": lambda: driver.cuMemcpyAsync(host, there, SIZE, stream),
+}
+print("ready", flush=True)
+while not told(): check(ways[way]()); check(driver.cuStreamSynchronize(stream))
+"""
+
+
+@pytest.fixture
+def slow_bus(tmp_path: Path) -> str:
+    """1 MiB takes 4 ms."""
+    device = (TREE / "native" / "softgpu" / "devices" / "small.gpu").read_text()
+    path = tmp_path / "slow.gpu"
+    path.write_text(device.replace("bus_gbps = 10", "bus_gbps = 0.25"))
+    return str(path)
+
+
+ALONE_US = (1 << 20) / 250
+
+
+def times(production: Tenant) -> list[float]:
+    production.say("copy")
+    return [float(word) for word in production.hear().split()]
+
+
+def copies(tenants_now: TenantsNow) -> int:
+    """That the job of the lower class has launched."""
+    below = [one for one in tenants_now() if one.tenant_class == segment.wire.Class.opportunistic]
+    return sum(use.figures["copies"] for one in below for use in one.uses)
+
+
+def has_copied(tenants_now: TenantsNow, before: int) -> bool:
+    return copies(tenants_now) > before
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("pinned", "to, in order"),
+        ("pinned", "from, in order"),
+        ("pinned", "from"),
+        ("pinned", "by address, in order"),
+        ("pageable", "to, in order"),
+        ("pageable", "from"),
+        ("pageable", "by address"),
+    ],
+)
+def test_production_copies_as_alone_beside_a_job_that_copies_without_pause(
+    tenant: Start, tenants_now: TenantsNow, slow_bus: str, kind: str, way: str
+) -> None:
+    """A whole copy of 16 MiB would share the bus with it: production's would take twice as long one way."""
+    settings = {"COTENANT_SOFTGPU": slow_bus}
+    production = tenant("production", PRELUDE + PRODUCTION, **settings)
+    assert production.hear() == "ready"
+    assert times(production) == pytest.approx([ALONE_US] * 2, rel=0.01)
+    flood = tenant("opportunistic", [sys.executable, "-u", "-c", PRELUDE + FLOOD, kind, way], **settings)
+    assert flood.hear() == "ready"
+    rounds: list[list[float]] = []
+    for _ in range(6):
+        before = copies(tenants_now)
+        wait_for(partial(has_copied, tenants_now, before))  # it is amid a new one
+        rounds.append(times(production))
+    flood.say("stop")
+    flood.finish()
+    # From the first ones it has learned that production uses the bus.
+    for seen in rounds[-3:]:
+        assert seen == pytest.approx([ALONE_US] * 2, rel=0.2)
+
+
+# Copies a few bytes every now and then until it hears something: it uses the bus.
+USES_BUS = """
+host, there = pinned(64), check(driver.cuMemAlloc(64)); print("ready", flush=True)
+while not told(): check(driver.cuMemcpyHtoD(there, host, 64)); time.sleep(0.05)
+"""
+
+# Up and down again, in every way, of sizes around those of pieces; then copies that the driver refuses.
+SAME_BYTES = """
+import random
+chance, most = random.Random(1), 3 * MIB + 13; stream = gpu.stream()
+there = int(check(driver.cuMemAlloc(most))); legacy, own = driver.CUstream(driver.CU_STREAM_LEGACY), gpu.stream()
+up = {
+    "now": lambda a, n: driver.cuMemcpyHtoD(there, a, n),
+    "in order": lambda a, n: driver.cuMemcpyHtoDAsync(there, a, n, own),
+    "by address": lambda a, n: driver.cuMemcpyAsync(there, a, n, legacy),
+}
+down = {
+    "now": lambda a, n: driver.cuMemcpyDtoH(a, there, n),
+    "in order": lambda a, n: driver.cuMemcpyDtoHAsync(a, there, n, own),
+    "by address": lambda a, n: driver.cuMemcpy(a, there, n),
+}
+def split():
+    from cotenant import segment; from pathlib import Path; import os
+    mine = [t for t in segment.read(Path(os.environ["COTENANT_SEGMENT"])).tenants if t.pid == os.getpid()]
+    return mine[0].uses[0].figures["gates"] if mine and mine[0].uses else 0
+out, back = address(sys.argv[1], most), address(sys.argv[1], most)
+def once(send, fetch, size):
+    wanted = chance.randbytes(size); ctypes.memmove(out, wanted, size); ctypes.memset(back, 0, size)
+    check(send(out, size)); check(driver.cuCtxSynchronize()); check(fetch(back, size)); check(driver.cuCtxSynchronize())
+    return ctypes.string_at(back, size) == wanted
+# Until the copies are split: each piece has a gate of its own.
+while True:
+    before = split(); once(up["now"], down["now"], most)
+    if split() - before > 10: break
+print(all(once(u, d, size) for u in up.values() for d in down.values() for size in (1, MIB // 8, MIB // 8 + 1, most)))
+before = ctypes.string_at(back, most); ctypes.memset(out, 1, most)
+refused = [call(out, most + 2 * MIB)[0].name for call in (*up.values(), *down.values())]
+check(driver.cuMemcpyDtoH(back, there, most)); print(ctypes.string_at(back, most) == before, *set(refused))
+"""
+
+
+@pytest.mark.parametrize("kind", ["pinned", "pageable"])
+def test_a_split_copy_copies_the_same_bytes_or_none(tenant: Start, kind: str) -> None:
+    production = tenant("production", PRELUDE + USES_BUS)
+    assert production.hear() == "ready"
+    below = tenant("opportunistic", [sys.executable, "-u", "-c", PRELUDE + SAME_BYTES, kind])
+    said = below.finish(120).split()
+    production.say("stop")
+    assert said == ["True", "True", "CUDA_ERROR_INVALID_VALUE"]
+
+
+# One thread fills memory with one value after another, from the host; another looks at all of it in stream order.
+WHOLE = """
+SIZE = 4 * MIB; there, seen = (int(check(driver.cuMemAlloc(SIZE))) for _ in range(2))
+filling = looking = gpu.stream()
+if sys.argv[1] == "legacy": filling, looking = driver.CUstream(driver.CU_STREAM_LEGACY), check(driver.cuStreamCreate(0))
+sources = [pinned(SIZE) for _ in range(2)]; [ctypes.memset(at, 1 + i, SIZE) for i, at in enumerate(sources)]
+back = pinned(SIZE); counts, stop = [0], False
+def fill():
+    gpu.use()
+    while not stop: check(driver.cuMemcpyHtoDAsync(there, sources[counts[0] % 2], SIZE, filling)); counts[0] += 1
+check(driver.cuMemcpyHtoD(there, sources[0], SIZE)); thread = threading.Thread(target=fill); thread.start()
+torn = looks = 0
+while looks < 40 or counts[0] < 40:
+    check(driver.cuMemcpyDtoDAsync(seen, there, SIZE, looking)); check(driver.cuStreamSynchronize(looking)); looks += 1
+    check(driver.cuMemcpyDtoHAsync(back, seen, SIZE, looking)); check(driver.cuStreamSynchronize(looking))
+    torn += len(set(ctypes.string_at(back, SIZE)[::4096])) > 1
+stop = True; thread.join(); gpu.synchronize(); print(torn)
+"""
+
+
+@pytest.mark.parametrize("streams", ["the same", "legacy"])
+def test_no_other_thread_sees_half_a_copy(tenant: Start, streams: str) -> None:
+    production = tenant("production", PRELUDE + USES_BUS)
+    assert production.hear() == "ready"
+    below = tenant("opportunistic", [sys.executable, "-u", "-c", PRELUDE + WHOLE, streams])
+    assert below.finish(120).split() == ["0"]
+    production.say("stop")
+
+
+# A copy of 16 MiB is launched as one operation where nobody else copies.
+LONE = """
+host, there = pinned(16 * MIB), check(driver.cuMemAlloc(16 * MIB)); stream = gpu.stream()
+for _ in range(20):
+    check(driver.cuMemcpyHtoDAsync(there, host, 16 * MIB, stream)); check(driver.cuStreamSynchronize(stream))
+"""
+
+
+@pytest.mark.parametrize("beside", [None, "opportunistic", "production"])
+def test_a_copy_stays_whole_where_no_higher_class_copies(tenant: Start, beside: str | None) -> None:
+    if beside:
+        idle = tenant(beside, COMPANY)
+        assert idle.hear() == "here"
+    below = tenant("opportunistic", PRELUDE + LONE)
+    below.finish(60)
+    assert below.total("gates") <= 2 * below.total("copies") == 40
