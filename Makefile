@@ -51,7 +51,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-kubernetes test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -64,6 +64,14 @@ demo: $(PACKAGE)  ## share one GPU between two jobs, and show what it does to la
 
 test: lint $(PACKAGE)  ## lint, and all tests that need no GPU
 	@$(PYTEST)
+
+test-kubernetes: $(PACKAGE)  ## the tests that need a real Kubernetes, built from the Go module proxy (the first time half an hour)
+	@export COTENANT_TEST_KUBERNETES=$${COTENANT_TEST_KUBERNETES:-$${XDG_CACHE_HOME:-$$HOME/.cache}/cotenant-tests/kubernetes}
+	if $(PYTHON_IN_VENV) tests/kubernetes/build.py; then
+	    $(PYTHON_IN_VENV) -m pytest --quiet tests/kubernetes/real
+	else
+	    echo "test-kubernetes: skipped, see above"
+	fi
 
 sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, with ThreadSanitizer, then with the others
 	@echo "sanitize: threads"

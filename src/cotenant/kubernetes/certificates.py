@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import base64
 import datetime
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 YEARS = 10
@@ -19,7 +21,8 @@ class Certificate:
     authority: str
 
 
-def for_service(service: str, namespace: str) -> Certificate:
+def for_service(service: str, namespace: str, addresses: Sequence[str] = ()) -> Certificate:
+    """`addresses` are IP addresses under which the service is reached as well."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -48,7 +51,13 @@ def for_service(service: str, namespace: str) -> Certificate:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    hosts = x509.SubjectAlternativeName([x509.DNSName(host), x509.DNSName(f"{host}.cluster.local")])
+    hosts = x509.SubjectAlternativeName(
+        [
+            x509.DNSName(host),
+            x509.DNSName(f"{host}.cluster.local"),
+            *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
+        ]
+    )
     certificate = (
         begin(host, key.public_key())
         .add_extension(hosts, critical=False)

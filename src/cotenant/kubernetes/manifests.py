@@ -131,7 +131,7 @@ def rights(name: str, component: str, settings: Settings, rules: Sequence[Object
 
 def agent_rights(settings: Settings) -> list[Object]:
     name = "cotenant-agent"
-    slices = rule(["resource.k8s.io"], ["resourceslices"], ["get", "create", "update", "delete"])
+    slices = rule(["resource.k8s.io"], ["resourceslices"], ["get", "create", "patch", "delete"])
     claims = rule(["resource.k8s.io"], ["resourceclaims"], ["get"])
     rules = [slices, claims, rule([""], ["nodes", "pods"], ["get"]), rule([""], ["events"], ["create"])]
     user = f"system:serviceaccount:{settings.namespace}:{name}"

@@ -1,0 +1,190 @@
+"""Build the programs of a Kubernetes cluster from the Go module proxy into one cache folder, once.
+
+    python tests/kubernetes/build.py [--into FOLDER] [PROGRAM...]
+
+A program that is already there is not built again; one that is half built is never seen, since a finished
+program is renamed into its place. k8s.io/kubernetes names its staging modules as v0.0.0, which the proxy does
+not have: each is replaced by the version that was published with the release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KUBERNETES = "1.36.3"
+STAGING = f"v0.{KUBERNETES.partition('.')[2]}"
+
+_VERSION_FLAGS = " ".join(
+    f"-X {package}.{name}={value}"
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    for name, value in (
+        ("gitVersion", f"v{KUBERNETES}"),
+        ("gitMajor", KUBERNETES.split(".", maxsplit=1)[0]),
+        ("gitMinor", KUBERNETES.split(".")[1]),
+        ("gitTreeState", "clean"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Go module and the programs that are built from it."""
+
+    path: str
+    version: str
+    programs: dict[str, str]
+    tags: str = ""
+    cgo: bool = False
+    link_flags: str = ""
+    staging: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+MODULES = {
+    "etcd": Module("go.etcd.io/etcd/server/v3", "v3.6.5", {"etcd": "."}),
+    "kubernetes": Module(
+        "k8s.io/kubernetes",
+        f"v{KUBERNETES}",
+        {
+            name: f"cmd/{name}"
+            for name in ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet", "kubectl")
+        },
+        tags="selinux,notest,grpcnotrace",
+        link_flags=_VERSION_FLAGS,
+        staging=True,
+    ),
+    "containerd": Module(
+        "github.com/containerd/containerd/v2",
+        "v2.2.9",
+        {
+            "containerd": "cmd/containerd",
+            "containerd-shim-runc-v2": "cmd/containerd-shim-runc-v2",
+            "ctr": "cmd/ctr",
+        },
+        tags="no_btrfs,no_devmapper,no_zfs",
+    ),
+    "runc": Module("github.com/opencontainers/runc", "v1.3.4", {"runc": "."}, cgo=True),
+}
+
+
+def default_folder() -> Path:
+    """Return where the programs are kept unless the caller names a folder."""
+    named = os.environ.get("COTENANT_TEST_KUBERNETES")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else cache / "cotenant-tests" / "kubernetes"
+
+
+def programs() -> dict[str, Module]:
+    """Return each program's name with the module that holds it, in the order of their use."""
+    return {program: module for module in MODULES.values() for program in module.programs}
+
+
+def missing(folder: Path, names: list[str]) -> list[str]:
+    """Return those of the programs that are not in the folder."""
+    return [name for name in names if not os.access(place(folder, name), os.X_OK)]
+
+
+def place(folder: Path, program: str) -> Path:
+    """Return where a program lies: what was built of another version is not taken for it."""
+    return folder / programs()[program].version / program
+
+
+def _go(arguments: list[str], where: Path, environment: dict[str, str]) -> str:
+    result = subprocess.run(
+        ["go", *arguments],
+        cwd=where,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0:
+        tail = "\n".join(result.stderr.strip().splitlines()[-20:])
+        sys.exit(f"error: go {' '.join(arguments[:2])} in {where}: {tail}")
+    return result.stdout
+
+
+def _staging_modules(where: Path, version: str) -> list[str]:
+    fetched = json.loads(_go(["mod", "download", "-json", f"k8s.io/kubernetes@{version}"], where, {}))
+    described = json.loads(_go(["mod", "edit", "-json", fetched["GoMod"]], where, {}))
+    return sorted(
+        entry["Old"]["Path"]
+        for entry in described["Replace"] or []
+        if entry["Old"]["Path"].startswith("k8s.io/")
+    )
+
+
+def _prepare(name: str, module: Module, folder: Path) -> Path:
+    """Write a module of our own that requires the wanted one, and return its folder."""
+    where = folder / "modules" / f"{name}-{module.version}"
+    if (where / "ready").exists():
+        return where
+    shutil.rmtree(where, ignore_errors=True)
+    where.mkdir(parents=True)
+    (where / "go.mod").write_text(f"module cotenant-tests/{name}\n\ngo 1.25.0\n", encoding="utf-8")
+    edits = [f"-require={module.path}@{module.version}"]
+    if module.staging:
+        edits += [f"-replace={path}={path}@{STAGING}" for path in _staging_modules(where, module.version)]
+    _go(["mod", "edit", *edits], where, {})
+    # Names the packages, so that go.sum covers what is built; the build tag keeps the file itself out.
+    imports = "".join(f'import _ "{_package(module, source)}"\n' for source in module.programs.values())
+    (where / "programs.go").write_text(
+        f"//go:build programs\n\npackage programs\n\n{imports}", encoding="utf-8"
+    )
+    (where / "ready").touch()
+    return where
+
+
+def _package(module: Module, source: str) -> str:
+    return module.path if source == "." else f"{module.path}/{source}"
+
+
+def build(name: str, program: str, module: Module, folder: Path) -> float:
+    """Build one program into the folder and return how many seconds it took."""
+    began = time.monotonic()
+    where = _prepare(name, module, folder)
+    unfinished = folder / f".{program}.{os.getpid()}"
+    arguments = ["build", "-mod=mod", "-trimpath", "-o", str(unfinished)]
+    if module.tags:
+        arguments += [f"-tags={module.tags}"]
+    arguments += [f"-ldflags=-s -w {module.link_flags}", _package(module, module.programs[program])]
+    _go(arguments, where, {"CGO_ENABLED": "1" if module.cgo else "0", "GOWORK": "off"} | module.environment)
+    place(folder, program).parent.mkdir(parents=True, exist_ok=True)
+    unfinished.rename(place(folder, program))
+    return time.monotonic() - began
+
+
+def main() -> None:
+    """Build what is asked for and is not there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--into", type=Path, default=default_folder())
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    options = parser.parse_args()
+    unknown = [name for name in options.programs if name not in programs()]
+    if unknown:
+        sys.exit(f"error: no such program: {', '.join(unknown)}\nhint: one of {', '.join(programs())}")
+    if shutil.which("go") is None:
+        sys.exit(
+            "error: go is not installed\nhint: install Go 1.25 or later; the programs come from its module proxy"
+        )
+    options.into.mkdir(parents=True, exist_ok=True)
+    for name, module in MODULES.items():
+        for program in missing(options.into, list(module.programs)):
+            if options.programs and program not in options.programs:
+                continue
+            print(f"building {program} of {module.path} {module.version} ...", flush=True)
+            print(f"built {program} in {build(name, program, module, options.into):.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
