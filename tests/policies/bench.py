@@ -31,6 +31,7 @@ class Plant:
     noise: float = 0.01
     seed: int = 1
     promise: float | None = None
+    mps_daemon: int = 0  # of both
     has_production: bool = True
     has_neighbour: bool = True
     # The neighbour's memory moves for so long, so often, and production is slowed down by it whatever is shut.
@@ -109,6 +110,7 @@ class Plant:
                     PRODUCTION,
                     TenantClass.production,
                     slowdown=self.promise,
+                    mps_daemon=self.mps_daemon,
                     has_work=busy,
                     busy_us=self.busy_us,
                     gap_us=self.gap_us,
@@ -123,6 +125,7 @@ class Plant:
                     NEIGHBOUR,
                     TenantClass.opportunistic,
                     has_work=True,
+                    mps_daemon=self.mps_daemon,
                     is_held=busy,
                     used_us=self.used_us,
                     operations=round(self.used_us / 50),

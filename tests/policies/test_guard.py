@@ -410,6 +410,23 @@ def test_what_varies_by_a_jobs_own_cpu_is_no_slowdown(seed: int) -> None:
     assert outcome.share > 0.75 and outcome.slowdown <= 0.05
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_in_one_mps_daemon_harmless_overlap_is_found_in_seconds(seed: int) -> None:
+    plant, guard = replace(eager(tolerant_slowdown=0.3, seed=seed), promise=None, mps_daemon=7), Guard()
+    plant.play(guard, 10)
+    assert position(guard) == TOLERANT
+    outcome = plant.play(guard, 10)
+    assert outcome.share > 0.85 and outcome.slowdown <= 0.05
+
+
+@pytest.mark.parametrize("about", [{"tolerant_slowdown": 2.0}, {"tolerant_slowdown": 0.3, "mps_daemon": 0}])
+def test_overlap_that_hurts_or_only_takes_turns_is_not_kept(about: dict[str, Any]) -> None:
+    plant, guard = replace(eager(), promise=None, **({"mps_daemon": 7} | about)), Guard()
+    levels: list[float] = []
+    outcome = plant.play(guard, 40, after_tick=lambda _: levels.append(position(guard)))
+    assert levels.count(TOLERANT) < 0.1 * len(levels) and outcome.slowdown <= 0.05
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_what_sharing_costs_an_eager_job_is_seen_through_its_cpus_noise(seed: int) -> None:
     plant, guard = eager(strict_slowdown=0.1, tolerant_slowdown=2.0, seed=seed), Guard()

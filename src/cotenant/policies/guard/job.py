@@ -4,7 +4,8 @@ With a stated promise the position follows promise.py.
 
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where overlap is
 harmless. guard tries TOLERANT when the job's slowdown at STRICT is under HARMLESS, and not before a minute at work
-beside others. The trial has a few windows to show that overlap is harmless; two bursts that are slowed down grossly end
+beside others. Where the job and all lower classes go through one MPS daemon, overlap is what they are there for: their
+kernels are on the GPU at once, so guard tries it after a second, and 5 % is harmless. The trial has a few windows to show that overlap is harmless; two bursts that are slowed down grossly end
 it; the next trial is twice as far away. A job so noisy that a few windows could prove nothing is not tried at all. The
 job is never between the two: a mean that looks harmless may hide a few requests that are not.
 """
@@ -32,13 +33,21 @@ RETRY_US = 4_000_000
 FIRST_WINDOWS, LOOKS = 3, 1  # that end a calibration: the first, and another
 MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
 
-HARMLESS = 0.02
+HARMLESS, HARMLESS_TOGETHER = 0.02, 0.05
 REMARKABLE = 0.05  # a slowdown that is worth a word where nothing was promised
 TRIAL_WINDOWS, TRIAL_BURSTS = 4, 2
 GROSS = 0.1
 WHOLE = 0.95  # share of a window at a level that is taken for all of it
 FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US = 60_000_000, 600_000_000
+FIRST_TRY_TOGETHER_US, LONGEST_TOGETHER_BACK_OFF_US = 1_000_000, 60_000_000
 TOLD = 0.05  # a change of the position that is worth a word
+
+
+def first_try(together: bool, now_us: float = 0.0) -> BackOff:
+    first_us, longest_us = FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US
+    if together:
+        first_us, longest_us = FIRST_TRY_TOGETHER_US, LONGEST_TOGETHER_BACK_OFF_US
+    return BackOff(first_us, longest_us, now_us + first_us)
 
 
 @dataclass(slots=True)
@@ -61,9 +70,8 @@ class Job:
     slowdowns: list[float] = field(default_factory=list)  # since the last move
     since_us: float = 0.0  # when the first of them began
     shared_us: float = 0.0  # at work while lower classes wanted to run: the clock of its trials
-    try_back_off: BackOff = field(
-        default_factory=lambda: BackOff(FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US, FIRST_TRY_US)
-    )
+    is_together: bool = False  # with all lower classes, in one MPS daemon
+    try_back_off: BackOff = field(default_factory=lambda: first_try(False))
     is_on_trial: bool = False
 
     @classmethod
@@ -180,6 +188,16 @@ class Job:
 
     # ---- without a promise ----
 
+    @property
+    def harmless(self) -> float:
+        return HARMLESS_TOGETHER if self.is_together else HARMLESS
+
+    def go_together(self, together: bool) -> None:
+        if together != self.is_together:
+            self.is_together = together
+            self.try_back_off = first_try(together, self.shared_us)
+            self.return_to_strict()
+
     def return_to_strict(self) -> None:
         self.level, self.slowdowns, self.is_on_trial = STRICT, [], False
         if self.promise:
@@ -204,7 +222,7 @@ class Job:
         if self.level != before:
             seconds = (now_us - self.since_us) / 1e6
             self.say(
-                f"It was slowed down by {mean:.1%} over the last {seconds:.1f} s, the limit is {HARMLESS:.0%}: "
+                f"It was slowed down by {mean:.1%} over the last {seconds:.1f} s, the limit is {self.harmless:.0%}: "
                 f"{in_words(self.level)} now (before: {in_words(before)})."
             )
         elif mean - doubt > REMARKABLE:
@@ -218,27 +236,27 @@ class Job:
         """Whether the windows so far were clear enough to move, or to stay."""
         windows = len(self.slowdowns)
         if self.level == TOLERANT:
-            if mean + 2 * doubt <= HARMLESS:
+            if mean + 2 * doubt <= self.harmless:
                 self.is_on_trial = False
                 return True
             is_over = self.is_on_trial and windows >= TRIAL_WINDOWS
-            if mean - 2 * doubt <= HARMLESS and not is_over:
+            if mean - 2 * doubt <= self.harmless and not is_over:
                 return False
             self.end_company()
             return True
         if self.try_back_off.holds(self.shared_us) or highest < TOLERANT:
-            return mean - doubt > HARMLESS
-        if 2 * alone.doubt(TRIAL_WINDOWS) >= HARMLESS:
+            return mean - doubt > self.harmless
+        if 2 * alone.doubt(TRIAL_WINDOWS) >= self.harmless:
             # Too noisy, unless that has just not been learned yet.
             if windows < MOST_WINDOWS:
                 return False
             self.try_back_off.begin(self.shared_us)
             return True
-        if mean + doubt < HARMLESS:
+        if mean + doubt < self.harmless:
             self.level, self.is_on_trial = TOLERANT, True
             self.meter.forget_parts(STRICT, TOLERANT)
             return True
-        return mean - doubt > HARMLESS
+        return mean - doubt > self.harmless
 
     def end_gross_company(self, tenant: Tenant) -> None:
         """Two bursts of a trial are enough where they were slowed down grossly."""
