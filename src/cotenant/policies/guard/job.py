@@ -5,9 +5,10 @@ With a stated promise the position follows promise.py.
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where overlap is
 harmless. guard tries TOLERANT when the job's slowdown at STRICT is under HARMLESS, and not before a minute at work
 beside others. Where the job and all lower classes go through one MPS daemon, overlap is what they are there for: their
-kernels are on the GPU at once, so guard tries it after a second, and 5 % is harmless. The trial has a few windows to show that overlap is harmless; two bursts that are slowed down grossly end
-it; the next trial is twice as far away. A job so noisy that a few windows could prove nothing is not tried at all. The
-job is never between the two: a mean that looks harmless may hide a few requests that are not.
+kernels are on the GPU at once, so guard tries it after a second, and 5 % is harmless. The trial has a few windows to
+show that overlap is harmless; two bursts that are slowed down grossly end it; the next trial is twice as far away. A
+job so noisy that a few windows could prove nothing is not tried at all. The job is never between the two: a mean that
+looks harmless may hide a few requests that are not.
 """
 
 from __future__ import annotations
