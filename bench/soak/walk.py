@@ -186,7 +186,7 @@ class Walk:
             return ""
         # It is asked once it is there: a request to nobody is lost.
         if not accounts.eventually(lambda: job.pid in accounts.taken(self.path)):
-            self.harm.append(f"{job.name} has no slot")
+            self.harm.append(f"{job.name} has no slot: {job.complaint()}")
             return ""
         self.pause(job, not job.is_paused)
         return f"{job.name} is {'paused' if job.is_paused else 'resumed'}"
@@ -243,11 +243,11 @@ class Walk:
     def look(self) -> None:
         """Slots are those of the living, and nothing is open where it should not be."""
         self.settle()
-        there = {job.pid for job in self.jobs if job.is_tenant}
-        if not accounts.eventually(lambda: accounts.taken(self.path) == there):
+        # A job that has only made a context may have a slot, or none.
+        wanted, living = {job.pid for job in self.jobs if job.is_tenant}, {job.pid for job in self.jobs}
+        if not accounts.eventually(lambda: wanted <= accounts.taken(self.path) <= living):
             found = accounts.taken(self.path)
-            self.harm.append(
-                f"slots left behind: {found - there or 'none'}; missing: {there - found or 'none'}"
-            )
+            missing = [f"{job.name}: {job.complaint()}" for job in self.jobs if job.pid in wanted - found]
+            self.harm.append(f"slots left behind: {found - living or 'none'}; missing: {missing or 'none'}")
         for name in accounts.strange_files(accounts.processes(self.folder), self.folder):
             self.harm.append(f"{name} is open in a shared folder")

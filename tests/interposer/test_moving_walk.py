@@ -300,3 +300,26 @@ def test_what_a_paused_job_waits_for_is_not_held(
         one.tell("check", "whole")
     finally:
         machine.end()
+
+
+def test_a_paused_job_without_memory_keeps_nobody_out(
+    softgpu_env: dict[str, str], native: Path, tmp_path: Path
+) -> None:
+    """What it waited for when it last came back is not what it waits for now."""
+    machine = Machine(Built(tmp_path, native), softgpu_env, tmp_path)
+    machine.set_memory_knobs(headroom=1)
+    try:
+        above = machine.start("production", COTENANT_CAPACITY=str(CAPACITY), COTENANT_OVERSUBSCRIBE="1")
+        one = machine.start("opportunistic", COTENANT_CAPACITY=str(CAPACITY))
+        above.tell(f"add alloc {8 * MiB}", "added")
+        one.tell(f"add alloc {4 * MiB}", "added")
+        pausing.pause(machine.path, above.pid)
+        pausing.resume(machine.path, above.pid, 30)
+        above.tell("free", "freed")
+        pausing.pause(machine.path, above.pid)
+        pausing.pause(machine.path, one.pid)
+        pausing.resume(machine.path, one.pid, 0)
+        wait_for(lambda: one.seen().where == Where.resident)
+        one.tell("check", "whole")
+    finally:
+        machine.end()

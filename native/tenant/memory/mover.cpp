@@ -398,13 +398,17 @@ void Mover::show() {
     // Others may have written anything there.
     if (mine_.where.load() != where_) set_where(where_);
     mine_.paused.store(is_paused_);
+    uint64_t wanted = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
-        if (!bytes.absent[gpu] || !is_evicted) continue;
+        if (!bytes.absent[gpu] || !will_restore) continue;
         mine_.wanted_gpu.store(static_cast<uint32_t>(gpu));
-        mine_.wanted_hard.store(0);
-        mine_.wanted_bytes.store(will_restore ? bytes.absent[gpu] + needed_bytes(gpu) : 0);
+        wanted = bytes.absent[gpu] + needed_bytes(gpu);
     }
+    if (!is_evicted) return;
+    // Also where it has nothing on the host: what it wanted before must not keep others out.
+    mine_.wanted_hard.store(0);
+    mine_.wanted_bytes.store(wanted);
 }
 
 // One that memory is copied in; under the residence's lock.
