@@ -197,11 +197,16 @@ def test_clean_removes_all_but_the_living(cotenant: Run, folder: Path) -> None:
 
 
 def test_clean_leaves_a_slot_that_is_being_made(folder: Path) -> None:
-    young, old = (folder / "slots" / name for name in ("new.1.a", "new.2.b"))
-    for file in (young, old):
+    """By the segment's clock: the files' times are the wall clock's, which jumps."""
+    now = segment.now_ns()
+    young = folder / "slots" / f"new.1.{now:x}"
+    old = folder / "slots" / f"new.2.{now - 100 * 10**9:x}"
+    of_tomorrow = folder / "slots" / f"new.3.{now + 10**15:x}"
+    for file in (young, old, of_tomorrow):
         file.touch()
-    os.utime(old, (0, 0))
-    assert FolderSegment(folder).clean() == ([old], [])
+        os.utime(file, (0, 0))
+    removed, kept = FolderSegment(folder).clean()
+    assert (set(removed), kept) == ({old, of_tomorrow}, [])
     assert young.exists()
 
 

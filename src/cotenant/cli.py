@@ -140,11 +140,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return report(error.format_message(), "", error.exit_code)
     except BrokenPipeError:
-        # The reader of our output has gone (`cotenant status | head`); the flush at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has gone (`cotenant status | head`).
+        drop_output()
         return FAILED
+    except OSError as error:
+        # A full disk, or a terminal that has gone.
+        drop_output()
+        return report(error.strerror or str(error), "", FAILED)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+
+
+def drop_output() -> None:
+    """The flush at exit must not fail again."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def explain(error: click.UsageError) -> tuple[str, str]:

@@ -68,7 +68,9 @@ def test_slots_of_two_users(shared_slots: Path, folder: Path, case: str) -> None
     run(shared_slots, folder, case)
 
 
-def test_what_was_left_behind_is_removed(shared_slots: Path, folder: Path) -> None:
+def test_what_was_left_behind_is_removed(
+    shared_slots: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(shared_slots, folder, "faults")
     slots = folder / "slots"
     (slots / "5").write_bytes(b"short")
@@ -77,8 +79,8 @@ def test_what_was_left_behind_is_removed(shared_slots: Path, folder: Path) -> No
     assert unborn, "a process was killed before its slot had a name"
     segment.FolderSegment(folder).clean()
     assert sorted(slots.iterdir()) == sorted(unborn)  # somebody may be about to name them
-    for path in unborn:
-        os.utime(path, (0, 0))
+    later = segment.now_ns() + 100 * 10**9
+    monkeypatch.setattr("cotenant.segment.folder.now_ns", lambda: later)
     removed, kept = segment.FolderSegment(folder).clean()
     assert (sorted(removed), kept, list(slots.iterdir())) == (sorted(unborn), [], [])
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from cotenant import endings
 from cotenant.errors import USAGE, Problem
 from cotenant.terminal import console
 
@@ -70,7 +71,7 @@ def command(output: Path, seconds: float, software_gpu: bool) -> None:
 
     check_place(output)
 
-    with _narration(seconds) as narrate:
+    with endings.tidy(), _narration(seconds) as narrate:
         measurement = measure(seconds, True if software_gpu else None, narrate)
         narrate("drawing", seconds)
         leave(measurement, output)

@@ -12,8 +12,8 @@ import fcntl
 import functools
 import mmap
 import os
+import re
 import stat
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from pathlib import Path
 from cotenant.segment.grants import Grant, best_class, smaller_limit, write_grants
 from cotenant.segment.interface import Segment
 from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
-from cotenant.segment.library import make_shared_header
+from cotenant.segment.library import make_shared_header, now_ns
 from cotenant.segment.paths import check_owner
 from cotenant.segment.pids import Seen, seen
 from cotenant.segment.requests import with_pid, write_requests
@@ -294,9 +294,16 @@ def remove_unless_live(slots: int, path: Path, header: Header) -> bool:
             found = slot_in(descriptor, path, header)
             if found and found.is_live:
                 return False
-        elif path.name.startswith("new.") and time.time() - about.st_mtime < LONGEST_BIRTH_SECONDS:
+        elif is_being_born(path.name):
             return False
         os.unlink(path.name, dir_fd=slots)
         return True
     finally:
         os.close(descriptor)
+
+
+def is_being_born(name: str) -> bool:
+    """A slot's file is called new.PID.MOMENT until it is whole (native/wire/shared_segment.cpp). The moment is one of
+    the segment's clock, which nobody can set."""
+    found = re.fullmatch(r"new\.\d+\.([0-9a-f]{1,16})", name)
+    return found is not None and 0 <= now_ns() - int(found[1], 16) < LONGEST_BIRTH_SECONDS * 10**9
