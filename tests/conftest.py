@@ -25,6 +25,10 @@ REAL_GPU = os.environ.get("COTENANT_TEST_REAL_GPU") == "1"
 TREE = Path(__file__).resolve().parent.parent
 CHILD_SECONDS = 60.0
 
+# No test reads this machine's or this user's settings.
+NO_FILES = {"COTENANT_USER_CONFIG": "", "COTENANT_MACHINE_CONFIG": ""}
+os.environ |= NO_FILES
+
 # A shell starts what it runs in the background with SIGINT ignored, and children inherit that: here it means something.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -73,6 +77,7 @@ def clean_environment() -> dict[str, str]:
     env.pop("COLUMNS", None)  # pytest-xdist sets it
     # Only tests of the daemon want one; it would outlive the others.
     env["COTENANT_NO_DAEMON"] = "1"
+    env |= NO_FILES
     return env
 
 

@@ -148,7 +148,6 @@ def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> N
         (["4711", "--class", "prodution"], "did you mean 'production'?"),
         (["--class", "standard"], "cotenant ctl JOB"),
         (["finetune"], "give one of --class"),
-        ([], "cotenant ctl JOB"),
         (["4711", "--policy", "fair"], "leave the job out"),
         (["4711", "--weight", "0"], "0.1 to 100"),
         (["4711", "--weight", "5%"], "0.1 to 100"),

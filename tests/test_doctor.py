@@ -27,6 +27,7 @@ NAMES = [
     "mps",
     "mig",
     "preload",
+    "settings",
     "shared-memory",
     "symbols",
     "self-test",

@@ -42,6 +42,17 @@ class Subcommands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class Nested(click.Group):
+    """The subcommands of a subcommand."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0][:1] != "-" and args[0] not in self.commands and not ctx.resilient_parsing:
+            raise unknown("subcommand", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
 class OneOf(click.Choice[str]):
     """A word out of a few; for a wrong one the nearest right one is the hint."""
 
@@ -114,7 +125,8 @@ def output_option(
     epilog="Shell completion and all environment variables: docs/commands.md.",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Several jobs share one GPU, and the job that matters does not notice.
 
     \b
@@ -122,6 +134,10 @@ def cli() -> None:
     cotenant run --class opportunistic -- python finetune.py
     cotenant status
     """
+    if ctx.invoked_subcommand and ctx.invoked_subcommand != "config":
+        from cotenant.config import files
+
+        ctx.default_map = {ctx.invoked_subcommand: files.for_command(ctx.invoked_subcommand, os.environ)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

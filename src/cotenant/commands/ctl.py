@@ -32,7 +32,8 @@ Examples:
   cotenant ctl 4711 --memory 10G
   cotenant ctl train.py finetune.py --weight 3 --floor 5%
   cotenant ctl --policy strict
-  cotenant ctl --capacity 24G --headroom 1G --host-memory 64G""",
+  cotenant ctl --capacity 24G --headroom 1G --host-memory 64G
+  cotenant ctl""",
 )
 @jobs_argument(required=False)
 @click.option(
@@ -141,7 +142,8 @@ def command(
     segment_file: Path | None,
 ) -> None:
     """Change all processes of JOB while they run, or the policy and the memory knobs of all tenants. JOB is a job's
-    name, its id or the beginning of that, or a PID of one of its processes or of its launcher.
+    name, its id or the beginning of that, or a PID of one of its processes or of its launcher. Without anything to
+    change it prints what is set for all tenants, and where that comes from.
 
     Work that they have queued keeps its order and its results; the change counts from their next launch on.
     "none" takes back a promise or a limit, "default" goes back to what holds where nothing was set. With the class go
@@ -169,6 +171,9 @@ def command(
             memory_knobs.change(path, knobs)
             narrate("; ".join(memory_knobs.in_words(knobs)))
         return
+    if not words and not wanted:
+        show_standing(path)
+        return
     if not words:
         hint = "cotenant ctl JOB --class ... for a job, cotenant ctl --policy NAME for all"
         raise Problem("no job given", hint, USAGE)
@@ -185,6 +190,15 @@ def command(
         changed = {name: value for pid in job.pids for name, value in requests[pid].items()}
         said = ", ".join(in_words(name, value) for name, value in changed.items())
         narrate(f"{job}: {said}{stays(job, wanted)}")
+
+
+def show_standing(path: Path) -> None:
+    """What `ctl` can change for all, as it is."""
+    import os
+
+    from cotenant.config import files, standing
+
+    standing.print_table(list(standing.of_segment(path, os.environ, files.load(os.environ))))
 
 
 def stays(job: jobs.Job, wanted: Mapping[str, int]) -> str:

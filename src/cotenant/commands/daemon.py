@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cotenant import segment
 from cotenant.cli import segment_option
+from cotenant.config.settings import option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.terminal import say
 
 if TYPE_CHECKING:
+    from cotenant.config import live
     from cotenant.daemon.control import Control
 
-LINGER_SECONDS = 10.0
 TAKEOVER_SECONDS = 15.0
 
 
@@ -29,28 +31,17 @@ TAKEOVER_SECONDS = 15.0
 Examples:
   cotenant daemon --policy strict
   cotenant daemon --policy ./mine.py:Mine
+  cotenant daemon --capacity 24G --headroom 1G
   cotenant daemon --linger 3600 &
   sudo cotenant daemon --replace --admins gpu-admins
   cotenant daemon install --user --dry-run""",
 )
-@click.option(
-    "--policy",
-    metavar="NAME|FILE.py[:CLASS]",
-    envvar="COTENANT_DAEMON_POLICY",
-    show_envvar=True,
-    help="The policy from now on; `cotenant policies` lists them. The variable counts only while no command has"
-    " named one.",
-)
-@click.option(
-    "--linger",
-    type=click.FloatRange(min=0),
-    default=LINGER_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    envvar="COTENANT_DAEMON_LINGER",
-    show_envvar=True,
-    help="How long the daemon runs on after the last tenant has ended.",
-)
+@option("daemon.policy")
+@option("daemon.linger")
+@option("daemon.capacity")
+@option("daemon.headroom")
+@option("daemon.host_memory")
+@option("daemon.stay")
 @click.option(
     "--admins",
     metavar="GROUP",
@@ -71,6 +62,10 @@ def command(
     context: click.Context,
     policy: str | None,
     linger: float,
+    capacity: int | None,
+    headroom: int | None,
+    host_memory: int | None,
+    stay_us: int | None,
     admins: str | None,
     replace: bool,
     segment_file: Path | None,
@@ -78,10 +73,13 @@ def command(
     """Tick the policy's controller for the tenants of a segment, and write the knobs that it sets.
 
     `cotenant run` starts the daemon in the background where none runs. A segment has one daemon; when it ends, the
-    jobs run on. The daemon follows `cotenant ctl --policy NAME`.
+    jobs run on. The daemon follows `cotenant ctl --policy NAME`, and changes of the files of settings
+    (docs/configuration.md); what `ctl` has set goes first. --policy names the policy for good; its variable and the
+    files count only while no command has named one.
     """
     if context.invoked_subcommand:
         return
+    from cotenant.config.live import LiveSettings
     from cotenant.daemon import choice, lock
     from cotenant.daemon.attachment import Attachment
     from cotenant.daemon.loop import Daemon
@@ -89,8 +87,18 @@ def command(
 
     group = None if admins is None else group_number(admins)
     path = segment_file.absolute() if segment_file else segment.path_for(os.environ)
-    if policy is not None:
+    if policy is not None and is_said("policy"):
         policy = choice.for_segment(policy)
+    given = given_here(
+        {
+            "policy": policy,
+            "linger": linger,
+            "capacity": capacity,
+            "headroom": headroom,
+            "host_memory": host_memory,
+            "stay": stay_us,
+        }
+    )
     # What is typed holds for the segment, as with `run --policy`; the variable only while no command has named one.
     source = context.get_parameter_source("policy")
     named = policy if source is click.core.ParameterSource.COMMANDLINE else None
@@ -109,8 +117,9 @@ def command(
             if named is not None:
                 attachment.policy = named
             socket = control_socket(path, group)
+            settings = LiveSettings(path, given, registry.DEFAULT)
             try:
-                Daemon(attachment, policy or registry.DEFAULT, linger).run()
+                Daemon(attachment, policy or registry.DEFAULT, linger, settings=settings).run()
             finally:
                 if socket:
                     socket.end()
@@ -206,3 +215,22 @@ def install(is_user: bool, dry_run: bool) -> None:
         raise Problem(f"cannot write {file}: {error.strerror}", hint) from None
     manage = "systemctl --user" if is_user else "sudo systemctl"
     narrate(f"{file} is written\nnext: {manage} daemon-reload && {manage} enable --now cotenant")
+
+
+def is_said(parameter: str) -> bool:
+    """By flag or variable; what files say the daemon reads again when they change."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source in (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT)
+
+
+def given_here(values: Mapping[str, Any]) -> dict[str, live.Holds]:
+    from cotenant.config import live, settings
+
+    given = {}
+    for name, value in values.items():
+        parameter = settings.BY_KEY[f"daemon.{name}"].argument
+        if value is not None and is_said(parameter):
+            source = click.get_current_context().get_parameter_source(parameter)
+            is_flag = source is click.core.ParameterSource.COMMANDLINE
+            given[name] = live.Holds(live.encoded(name, value), live.FLAG if is_flag else live.VARIABLE)
+    return given

@@ -8,6 +8,7 @@ import click
 
 from cotenant import segment
 from cotenant.cli import segment_option
+from cotenant.config.settings import option
 from cotenant.errors import Problem, narrate
 from cotenant.terminal import say
 
@@ -22,21 +23,8 @@ Examples:
   cotenant metrics --listen 0.0.0.0:9835 --public
   cotenant metrics | sponge /var/lib/prometheus/node-exporter/cotenant.prom""",
 )
-@click.option(
-    "--listen",
-    envvar="COTENANT_METRICS_LISTEN",
-    show_envvar=True,
-    metavar="HOST:PORT",
-    help="Serve /metrics there until interrupted, instead of printing once.",
-)
-@click.option(
-    "--public",
-    "is_public",
-    is_flag=True,
-    envvar="COTENANT_METRICS_PUBLIC",
-    show_envvar=True,
-    help="Let --listen name an address that other machines reach.",
-)
+@option("metrics.listen")
+@option("metrics.public")
 @segment_option
 def command(listen: str | None, is_public: bool, segment_file: Path | None) -> None:
     """Print the figures of all tenants and GPUs in Prometheus' text format, once; with --listen serve them over HTTP.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
-from cotenant import classes, segment, units
+from cotenant import classes, segment
 from cotenant.cli import OneOf, gpu_option, segment_option
+from cotenant.config.settings import option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.launch import environment, execute, job_name, mounts, python_path
 from cotenant.terminal import say
@@ -28,16 +29,7 @@ Examples:
   cotenant run --dry-run -- python train.py
   docker run $(cotenant run --class opportunistic --print-mounts docker) --gpus all image python train.py""",
 )
-@click.option(
-    "--class",
-    "tenant_class",
-    type=OneOf("class", classes.NAMES),
-    default=classes.TenantClass.standard.name,
-    show_default=True,
-    envvar="COTENANT_CLASS",
-    show_envvar=True,
-    help="How much the command matters: a class waits while a higher class has work on the GPU.",
-)
+@option("run.class")
 @click.option(
     "--name",
     metavar="NAME",
@@ -45,46 +37,11 @@ Examples:
     show_envvar=True,
     help="What `status`, `ctl`, `pause`, `resume` and `explain` call the job.  [default: its script or program]",
 )
-@click.option(
-    "--weight",
-    type=units.weight,
-    metavar="NUMBER",
-    envvar="COTENANT_WEIGHT",
-    show_envvar=True,
-    help="Its weight among the jobs of its class, 0.1 to 100.  [default: 1]",
-)
-@click.option(
-    "--slowdown",
-    type=units.slowdown,
-    metavar="SHARE",
-    envvar="COTENANT_SLOWDOWN",
-    show_envvar=True,
-    help="For production: by how much it may slow down, such as 5%.",
-)
-@click.option(
-    "--floor",
-    type=units.floor,
-    metavar="SHARE",
-    envvar="COTENANT_FLOOR",
-    show_envvar=True,
-    help="For other classes: the share of the GPU that it gets whatever the higher classes do.",
-)
-@click.option(
-    "--memory",
-    type=units.memory_limit,
-    metavar="SIZE|SHARE",
-    envvar="COTENANT_MEMORY",
-    show_envvar=True,
-    help="The most that its processes together may allocate of each GPU's memory: 20G, or 30%.",
-)
-@click.option(
-    "--oversubscribe/--no-oversubscribe",
-    default=None,
-    envvar="COTENANT_OVERSUBSCRIBE",
-    show_envvar=True,
-    help="Whether Cotenant may evict its GPU memory to the host while other jobs need the space.  [default: only in"
-    " the class opportunistic]",
-)
+@option("run.weight")
+@option("run.slowdown")
+@option("run.floor")
+@option("run.memory")
+@option("run.oversubscribe")
 @gpu_option
 @segment_option
 @click.option(
@@ -94,27 +51,9 @@ Examples:
     show_envvar=True,
     help="The policy for all tenants of the segment from now on; `cotenant policies` lists them.",
 )
-@click.option(
-    "--no-daemon",
-    is_flag=True,
-    envvar="COTENANT_NO_DAEMON",
-    show_envvar=True,
-    help="Start no daemon: the rules go on under the last knobs, and no policy adapts them.",
-)
-@click.option(
-    "--require",
-    is_flag=True,
-    envvar="COTENANT_REQUIRE",
-    show_envvar=True,
-    help="Fail where sharing is not possible, instead of running the command without it.",
-)
-@click.option(
-    "--quiet",
-    is_flag=True,
-    envvar="COTENANT_QUIET",
-    show_envvar=True,
-    help="Print no line on the command's terminal when it is paused and resumed.",
-)
+@option("run.no_daemon")
+@option("run.require")
+@option("run.quiet")
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -241,7 +180,10 @@ def only_for_its_class(
 
 
 def is_from_outer_run(option: str) -> bool:
+    """Or from a file: it was not said for this job."""
     source = click.get_current_context().get_parameter_source(option)
+    if source is click.core.ParameterSource.DEFAULT_MAP:
+        return True
     return source is click.core.ParameterSource.ENVIRONMENT and "COTENANT_RUN_ID" in os.environ
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from cotenant import classes, segment, units
-from cotenant.cli import output_option
+from cotenant.cli import Nested, output_option
 from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.segment.folder import create_folder
 from cotenant.segment.grants import Grant, Subject, grants_in, merged, write_grants
@@ -48,15 +48,6 @@ def of_a_folder(function: Callable[..., None]) -> Callable[..., None]:
     return with_folder
 
 
-class Subjects(click.Group):
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0][:1] != "-" and args[0] not in self.commands and not ctx.resilient_parsing:
-            raise unknown("subcommand", args[0], self.commands)
-        return super().resolve_command(ctx, args)
-
-
 def allow_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--allow",
@@ -83,7 +74,7 @@ def limit_option(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(
     "segment",
-    cls=Subjects,
+    cls=Nested,
     short_help="Share a GPU between users.",
     epilog="""\b
 Examples:

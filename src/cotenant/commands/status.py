@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from cotenant import figures, segment, table
-from cotenant.cli import jobs_argument, output_option, segment_option
+from cotenant.cli import jobs_argument, segment_option
+from cotenant.config.settings import option
 from cotenant.errors import narrate
 from cotenant.figures import Of, Width
 from cotenant.tenants.lately import Key, Lately
@@ -46,18 +47,8 @@ Examples:
   cotenant status -o json | jq '.tenants[] | select(.class == "production")'""",
 )
 @jobs_argument(required=False)
-@output_option("status", ("table", "wide", "json", "csv"))
-@click.option(
-    "--interval",
-    "interval_seconds",
-    type=click.FloatRange(0, 60),
-    default=0.25,
-    show_default=True,
-    metavar="SECONDS",
-    envvar="COTENANT_STATUS_INTERVAL",
-    show_envvar=True,
-    help="How long to watch what the tenants use of the GPU; 0: not at all.",
-)
+@option("status.output", "-o")
+@option("status.interval")
 @segment_option
 def command(words: tuple[str, ...], output: str, interval_seconds: float, segment_file: Path | None) -> None:
     from cotenant.tenants import looking
@@ -71,6 +62,7 @@ def command(words: tuple[str, ...], output: str, interval_seconds: float, segmen
         seen = replace(seen, tenants=tuple(one for one in seen.tenants if id(one) in chosen))
     if not seen.tenants:
         narrate("no tenants")
+    tell_wrong_settings(path)
     nvml = nvml_bytes() if seen.tenants and output != "table" else {}
     if output == "json":
         print_json(seen, path, nvml, lately)
@@ -78,6 +70,14 @@ def command(words: tuple[str, ...], output: str, interval_seconds: float, segmen
         print_csv(seen, nvml, lately)
     elif seen.tenants:
         print_table(seen, nvml, lately, wide=output == "wide")
+
+
+def tell_wrong_settings(path: Path) -> None:
+    """That the daemon goes on under what a file said before it was wrong."""
+    from cotenant.config import live
+
+    if problem := live.problem_of_daemon(path):
+        narrate(f"cotenant: the daemon keeps the last settings that were right: {problem}")
 
 
 def nvml_bytes() -> figures.NvmlBytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from cotenant.cli import segment_option
+from cotenant.config.settings import option
 
 
 @click.command(
@@ -28,24 +29,8 @@ Examples:
     show_envvar=True,
     help="Print one frame and stop, as without a terminal.",
 )
-@click.option(
-    "--readonly",
-    is_flag=True,
-    envvar="COTENANT_TOP_READONLY",
-    show_envvar=True,
-    help="Leave out the keys that change, pause, resume or kill tenants.",
-)
-@click.option(
-    "--interval",
-    "interval_seconds",
-    type=click.FloatRange(0.1, 60),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    envvar="COTENANT_TOP_INTERVAL",
-    show_envvar=True,
-    help="From one look to the next: what is shown is what happened in between.",
-)
+@option("top.readonly")
+@option("top.interval")
 @segment_option
 def command(once: bool, readonly: bool, interval_seconds: float, segment_file: Path | None) -> None:
     """Show each GPU with what each class used of it, its clock and power, and its tenants. In a terminal it goes

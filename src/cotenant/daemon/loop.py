@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from cotenant.config.live import LiveSettings
 from cotenant.daemon.attachment import Attachment, Look
 from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
 from cotenant.daemon.report import Report
@@ -40,17 +41,24 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 class Daemon:
     def __init__(
-        self, attachment: Attachment, policy: str, linger_seconds: float, clocks: Clocks | None = None
+        self,
+        attachment: Attachment,
+        policy: str,
+        linger_seconds: float,
+        clocks: Clocks | None = None,
+        settings: LiveSettings | None = None,
     ) -> None:
-        """`policy` is for as long as the segment names none."""
+        """`policy` is for as long as the segment names none; `settings` change it and the time to linger."""
         self.attachment = attachment
         self.default_policy = policy
         self.linger_seconds = linger_seconds
+        self.settings = settings
         self.report = Report(attachment.path)
         self.clocks = clocks or Clocks()
         self.readings: Mapping[int, Reading] = {}  # at the last tick, by the GPU's number
         self.clock_at_work = ClockAtWork()
-        # What the segment named at the last tick, how often it had been, and as which file.
+        # What the segment named at the last tick, or the settings where it named none; how often it had been, and as
+        # which file.
         self.wanted: str | None = None
         self.choices = 0
         self.source: object = None
@@ -85,6 +93,8 @@ class Daemon:
         finally:
             self.attachment.reset()
             self.report.remove()
+            if self.settings is not None and self.attachment.is_current():
+                self.settings.end()
             self.clocks.end()
 
     def rest(self, until: float) -> bool:
@@ -99,6 +109,7 @@ class Daemon:
     def tick(self) -> float | None:
         """Returns the milliseconds from its beginning to the next tick; None: no tenant is at work."""
         began = time.thread_time()
+        self.follow_settings()
         is_new = self.follow_choice()
         look = self.attachment.look()
         if look.live:
@@ -154,18 +165,25 @@ class Daemon:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
+    def follow_settings(self) -> None:
+        """Files may have changed."""
+        if self.settings is None or not self.attachment.is_current():
+            return
+        self.settings.follow(self.attachment.header)
+        self.default_policy = str(self.settings.wanted["policy"].value)
+        self.linger_seconds = float(self.settings.wanted["linger"].value)
+
     def follow_choice(self) -> bool:
         """Whether another policy takes over, or the same one starts anew."""
         # The count first: a name that is written meanwhile is read at the next tick.
-        choices, wanted = self.attachment.choices, self.attachment.policy
-        is_named_again = wanted == self.wanted and choices != self.choices
-        name = wanted or self.default_policy
+        choices, name = self.attachment.choices, self.attachment.policy or self.default_policy
+        is_named_again = name == self.wanted and choices != self.choices
         self.choices = choices
         # One that works keeps what it has learned, unless its file is another now.
         is_mended = is_named_again and (self.problem or registry.source_of(name) != self.source)
-        if wanted == self.wanted and not is_mended:
+        if name == self.wanted and not is_mended:
             return False
-        self.wanted = wanted
+        self.wanted = name
         self.controllers = {}
         try:
             self.source = registry.source_of(name)

@@ -14,8 +14,15 @@ from cotenant.errors import Problem, narrate
 # What is meant for the guest, or changes how a process uses a GPU.
 OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_")
 # What it is to be like itself, and where it finds NVML.
-KEPT = ("COTENANT_NATIVE", "COTENANT_DAEMON_", "COTENANT_DRIVER", "COTENANT_SOFTGPU")
-POLICY, LINGER = "COTENANT_DAEMON_POLICY", "COTENANT_DAEMON_LINGER"
+KEPT = (
+    "COTENANT_NATIVE",
+    "COTENANT_DAEMON_",
+    "COTENANT_DRIVER",
+    "COTENANT_SOFTGPU",
+    "COTENANT_USER_CONFIG",
+    "COTENANT_MACHINE_CONFIG",
+)
+POLICY = "COTENANT_DAEMON_POLICY"
 
 
 def unless_running(path: Path, environment: Mapping[str, str]) -> None:
@@ -30,10 +37,7 @@ def unless_running(path: Path, environment: Mapping[str, str]) -> None:
             kept[POLICY] = choice.for_segment(name)
         except Problem as problem:
             narrate(f"cotenant: {POLICY}: {problem.message}: the default policy is used instead")
-    if LINGER in kept and not is_length(kept[LINGER]):
-        narrate(
-            f"cotenant: {LINGER}: '{kept.pop(LINGER)}' is no number of seconds: the default is used instead"
-        )
+    drop_wrong_settings(kept)
     try:
         report.check(path)
     except Problem as problem:
@@ -41,11 +45,21 @@ def unless_running(path: Path, environment: Mapping[str, str]) -> None:
     spawn(path, kept)
 
 
-def is_length(text: str) -> bool:
-    try:
-        return float(text) >= 0
-    except ValueError:
-        return False
+def drop_wrong_settings(kept: dict[str, str]) -> None:
+    """Nobody would see that the daemon does not start."""
+    import click
+
+    from cotenant.config import settings
+
+    for one in settings.SETTINGS:
+        variable = one.environment_variable
+        if one.table != "daemon" or variable not in kept or variable == POLICY:
+            continue
+        try:
+            one.parsed(kept[variable])
+        except (Problem, click.UsageError):
+            what = "number of seconds" if one.metavar == "SECONDS" else one.metavar
+            narrate(f"cotenant: {variable}: '{kept.pop(variable)}' is no {what}: the default is used instead")
 
 
 def environment_for_daemon(environment: Mapping[str, str]) -> dict[str, str]:

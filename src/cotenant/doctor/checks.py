@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cotenant.doctor import devices, installed, probing, shared_memory
+from cotenant.doctor import configuration, devices, installed, probing, shared_memory
 from cotenant.doctor.finding import Finding, Machine
 
 # Each with the checks that it needs: where one of them failed, its own failure would say nothing new.
@@ -15,6 +15,7 @@ CHECKS: dict[str, tuple[Callable[[Machine], Finding], Sequence[str]]] = {
     "mps": (devices.mps, ()),
     "mig": (devices.mig, ()),
     "preload": (installed.preloads, ()),
+    "settings": (configuration.settings, ()),
     "shared-memory": (shared_memory.shared_memory, ()),
     "symbols": (installed.symbols, ("package", "driver")),
     "self-test": (probing.self_test, ("package", "driver", "gpu")),

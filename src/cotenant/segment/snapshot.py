@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,14 @@ class Tenant:
         return not self.is_elsewhere
 
 
+NO_KNOBS: Mapping[str, tuple[int, ...]] = {
+    "capacity": (),
+    "headroom": (0,),
+    "host_memory": (0,),
+    "stay": (0,),
+}
+
+
 @dataclass(frozen=True)
 class Snapshot:
     gpus: dict[int, str]
@@ -119,6 +127,8 @@ class Snapshot:
     policy: str = ""  # that was chosen; empty: the default
     rule: int = Rule.strict
     stale_ms: int = DEFAULT_STALE_MS
+    # By name, 0 for what nobody has set: of `capacity` one for each GPU, of the others one. Headroom is 1 + bytes.
+    memory_knobs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=lambda: dict(NO_KNOBS))
 
 
 def snapshot_of(memory: bytes, path: Path, is_shared: bool = False) -> Snapshot:
@@ -137,7 +147,18 @@ def snapshot_of(memory: bytes, path: Path, is_shared: bool = False) -> Snapshot:
         if is_live(slot):
             tenants.append(tenant_in(slot, gpus, is_shared))
     policy = printable(header.policy.decode(errors="replace"))
-    return Snapshot(gpus, tuple(tenants), lost, policy, header.knobs.rule, header.knobs.stale_ms)
+    knobs = memory_knobs_in(header)
+    return Snapshot(gpus, tuple(tenants), lost, policy, header.knobs.rule, header.knobs.stale_ms, knobs)
+
+
+def memory_knobs_in(header: Header) -> dict[str, tuple[int, ...]]:
+    memory = header.memory_knobs
+    return {
+        "capacity": tuple(gpu.capacity for gpu in header.gpus if gpu.known == GPU_VALID),
+        "headroom": (memory.headroom,),
+        "host_memory": (memory.host_memory,),
+        "stay": (memory.stay_ms,),
+    }
 
 
 def tenant_in(slot: Slot, gpus: dict[int, str], is_shared: bool = False) -> Tenant:
