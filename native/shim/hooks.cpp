@@ -47,6 +47,8 @@ CUstreamCaptureMode mode_in(First first, Rest... rest) {
         return mode_in(rest...);
 }
 
+inline CUgraphExec exec_in(CUgraphExec exec, CUstream) { return exec; }
+
 // What makes two calls alike, so that they take the same time: the kernel or graph, its dimensions, the bytes (to an
 // eighth of their size).
 inline uint64_t rounded(size_t bytes) {
@@ -97,6 +99,7 @@ struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
         tenant::Work work(kind, stream_in(arguments...), per_thread);
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
+        if constexpr (kind == Kind::graph) work.launches(exec_in(arguments...));
         if (load == Load::gpu && work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
         return work.result(call_real<index>(arguments...));
     }
@@ -378,6 +381,7 @@ void prepare_hooks() {
     TENANT_DRIVER_CALLS(CALL)
     TENANT_MEMORY_CALLS(CALL)
     TENANT_GRAPH_CALLS(CALL)
+    TENANT_LANE_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
     for (const Hook& hook : hooks) hook_by_index[hook.index] = hook.function;

@@ -1,8 +1,10 @@
-// For measurement and tests: what stands behind a function that a program holds.
+// What programs may ask of the interposer itself: lanes; and for measurement and tests, what stands behind a function
+// that a program holds.
 #include <string.h>
 
 #include "shim/hooks.h"
 #include "shim/resolve.h"
+#include "tenant/lanes.h"
 #include "tenant/time_slice.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -29,6 +31,16 @@ EXPORT const char* cotenant_hook_name(const void* function) {
         if (shim::hook_for(i) && shim::hook_for(i) == function) return shim::names[i];
     return nullptr;
 }
+
+// Lanes (tenant/lanes.h), for cotenant.api.lane. Shares are thousandths.
+EXPORT int cotenant_lane_open(const char* name, uint32_t tenant_class, uint32_t weight, uint32_t slowdown,
+                              uint32_t floor) {
+    tenant::LaneTerms terms{tenant_class, weight, slowdown, floor, {}};
+    strncpy(terms.name, name, sizeof terms.name - 1);
+    return tenant::open_lane(terms);
+}
+EXPORT int cotenant_lane_enter(int lane) { return tenant::enter_lane(lane); }
+EXPORT int64_t cotenant_lane_escaped(int lane) { return tenant::escaped_from(lane); }
 
 // The time slice of this process in microseconds: asked for, granted; and 1: it was refused.
 EXPORT void cotenant_time_slice(uint32_t out[3]) {

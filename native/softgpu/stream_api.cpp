@@ -90,6 +90,8 @@ PLAIN_AND_PTSZ(cuStreamQuery, (CUstream stream), query(stream, which))
 PLAIN_AND_PTSZ(cuStreamSynchronize, (CUstream stream), synchronize_stream(stream, which))
 PLAIN_AND_PTSZ(cuStreamGetPriority, (CUstream stream, int* priority),
                ask(stream, which, priority, [](const Stream& s, const Context&) { return s.priority; }))
+PLAIN_AND_PTSZ(cuStreamGetFlags, (CUstream stream, unsigned int* flags),
+               ask(stream, which, flags, [](const Stream& s, const Context&) { return s.flags; }))
 PLAIN_AND_PTSZ(cuStreamGetCtx, (CUstream stream, CUcontext* context), ask(stream, which, context, context_handle))
 PLAIN_AND_PTSZ(cuStreamGetCtx_v2, (CUstream stream, CUcontext* context, CUgreenCtx* green),
                context_and_green(stream, context, green, which))

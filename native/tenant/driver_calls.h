@@ -61,6 +61,9 @@
     CALL(cuGraphNodeGetDependencies_v2) \
     CALL(cuGraphNodeGetDependentNodes)
 
+// Likewise: without these no stream is a lane's.
+#define TENANT_LANE_CALLS(CALL) CALL(cuStreamGetFlags)
+
 // Likewise: without these memory does not move.
 #define TENANT_MOVING_CALLS(CALL)        \
     CALL(cuCtxRecordEvent)               \
@@ -90,6 +93,7 @@ struct DriverCalls {
     TENANT_DRIVER_CALLS(CALL)
     TENANT_MEMORY_CALLS(CALL)
     TENANT_GRAPH_CALLS(CALL)
+    TENANT_LANE_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
 };

@@ -16,6 +16,7 @@ enum class ForkStep : uint8_t {
     driver,
     recorder,
     membership,
+    lanes,
     captures,
     graphs,
     time_slice,

@@ -17,6 +17,7 @@ namespace tenant {
 
 // What is known of an exec that has gates.
 struct KeptClone {
+    Membership* membership;  // whose gates
     CUgraphExec exec;
     CUgraph clone;
     CUcontext context;  // of the gates, on this GPU of the segment
@@ -53,7 +54,7 @@ KeptClone** find_kept(CUgraphExec exec) {
 
 void destroy(KeptClone* entry) {
     if (entry->clone) driver.cuGraphDestroy(entry->clone);
-    if (Membership* membership = Membership::current_if_joined()) membership->progress.free_graph_word(entry->word);
+    if (Membership::current_if_joined()) entry->membership->progress.free_graph_word(entry->word);
     entry->places.discard();
     delete entry;
 }
@@ -173,7 +174,7 @@ class Gating {
 
 // The tenant, if it passes gates and its gate on the current context's GPU can be mapped.
 Membership* gated_tenant(CUcontext* context, int* gpu, Membership::GatePlaces* places) {
-    Membership* membership = Membership::current();
+    Membership* membership = Membership::of_thread(Membership::current());
     if (!membership || !(*context = current_context())) return nullptr;
     uint32_t rule = membership->segment().header.knobs.rule.load();
     if (!admission::is_gated(rule, membership->slot().tenant_class.load())) return nullptr;
@@ -187,9 +188,9 @@ CUdeviceptr place_of(uint32_t word, CUdeviceptr words) { return word && words ? 
 
 // Where the gates are now. A context that is not current may be gone, and is not asked.
 Gating gating_now(const KeptClone& kept) {
-    Membership* membership = Membership::current_if_joined();
-    bool is_there = membership && current_context() == kept.context;
-    Membership::GatePlaces now = is_there ? membership->gate_places(kept.context, kept.gpu) : Membership::GatePlaces{};
+    bool is_there = Membership::current_if_joined() && current_context() == kept.context;
+    Membership::GatePlaces now =
+        is_there ? kept.membership->gate_places(kept.context, kept.gpu) : Membership::GatePlaces{};
     bool has_moved = now.gate && (!kept.word_place || now.words);
     if (!has_moved) return {kept.gate, kept.word_place, kept.context};
     // As many operations as it was instantiated with.
@@ -232,7 +233,8 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     float us = 0;
     is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
     if (!is_long_) return;
-    entry_ = new (std::nothrow) KeptClone{nullptr, nullptr, context, gpu, places.gate, 0, 0, {}, 1, nullptr};
+    entry_ =
+        new (std::nothrow) KeptClone{membership, nullptr, nullptr, context, gpu, places.gate, 0, 0, {}, 1, nullptr};
     if (entry_) entry_->word = membership->progress.take_graph_word();
     if (entry_) entry_->word_place = place_of(entry_->word, places.words);
     if (!entry_ || driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
@@ -264,7 +266,8 @@ GatedGraph::~GatedGraph() {
 }
 
 void GatedGraph::keep_for(CUgraphExec exec) {
-    if (Membership* membership = Membership::current_if_joined()) {
+    if (Membership::current_if_joined()) {
+        Membership* membership = entry_->membership;
         membership->slot().gpus[entry_->gpu].figures.gates.fetch_add(entry_->places.count(), std::memory_order_relaxed);
         membership->durations.begin_graph(graph_shape(exec), entry_->piece);
     }
@@ -278,7 +281,7 @@ void GatedGraph::keep_for(CUgraphExec exec) {
 }
 
 void GatedGraph::note_ungated(CUgraphExec exec) const {
-    if (Membership* membership = Membership::current_if_joined())
+    if (Membership* membership = Membership::of_thread(Membership::current_if_joined()))
         membership->durations.begin_graph(graph_shape(exec), 1);
     if (is_long_) count(Uncovered::ungated_graph);
 }
@@ -311,15 +314,21 @@ void forget_exec(CUgraphExec exec) {
     if (found) destroy(found);
 }
 
-int standing_graphs(int gpu) {
-    Membership* membership = Membership::current_if_joined();
+int standing_graphs(const Membership& membership, int gpu) {
     // Not waited for: its holder may be in the driver.
-    if (!membership || !kept_lock.try_lock()) return 0;
+    if (!kept_lock.try_lock()) return 0;
     int standing = 0;
     for (const KeptClone* one = kept; one; one = one->next)
-        standing += one->gpu == gpu && one->word && membership->progress.graph_stands(one->word);
+        standing += one->membership == &membership && one->gpu == gpu && one->word &&
+                    membership.progress.graph_stands(one->word);
     kept_lock.unlock();
     return standing;
+}
+
+Membership* gates_in(CUgraphExec exec) {
+    Locked locked(kept_lock);
+    KeptClone* found = *find_kept(exec);
+    return found ? found->membership : nullptr;
 }
 
 }  // namespace tenant

@@ -14,6 +14,7 @@
 namespace tenant {
 
 struct KeptClone;
+class Membership;
 
 class GatedGraph {
  public:
@@ -42,7 +43,9 @@ class GatedGraph {
 // The node of an exec that a node of the program's graph stands for.
 CUgraphNode node_in_exec(CUgraphExec exec, CUgraphNode node);
 void forget_exec(CUgraphExec exec);
-// How many of this GPU's stand at a gate inside.
-int standing_graphs(int gpu);
+// How many stand at a gate of this tenant's inside, on this GPU.
+int standing_graphs(const Membership& membership, int gpu);
+// The tenant whose gates an exec has; null: it has none.
+Membership* gates_in(CUgraphExec exec);
 
 }  // namespace tenant

@@ -28,8 +28,9 @@ enum Phase : uint32_t { starting, holding, refused, left };
 
 Lock join_lock{Rank::joining};
 std::atomic<bool> given_up{false};
-// A forked child builds its own over it: the parent's, as inherited, belongs to nobody there.
-alignas(Membership) char storage[sizeof(Membership)];
+// A forked child builds its own over it: the parent's, as inherited, belongs to nobody there. The first is the
+// process's own; those of lanes that nobody uses are never touched.
+alignas(Membership) char storage[1 + Membership::kMostLanes][sizeof(Membership)];
 
 }  // namespace
 
@@ -42,14 +43,12 @@ Membership* Membership::join() {
     if (!registered.exchange(true)) atexit(leave_at_exit);
     Locked locked(join_lock);
     if (!joined_.load() && !given_up.load()) {
-        auto* membership = new (storage) Membership;
+        auto* membership = new (storage[0]) Membership;
         std::string why;
         const char* path = segment_from_environment();
         if (!path)
             why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
-        else if ((membership->segment_ = wire::open_segment(path, &why)) && !membership->start())
-            why = std::string(path) + " has no free slot";
-        if (why.empty())
+        else if (membership->start(path, &why))
             joined_.store(membership, std::memory_order_release);
         else {
             given_up.store(true);
@@ -59,15 +58,49 @@ Membership* Membership::join() {
     return joined_.load();
 }
 
-bool Membership::start() {
-    if (!start_own_thread(watcher_main, this)) return false;
-    while (phase_.load() == starting) wire::wait_here(phase_, starting, 100000000);
-    return phase_.load() == holding;
+int Membership::add_lane(const LaneTerms& terms) {
+    uint32_t count = lanes_open();
+    if (count == kMostLanes) return 0;
+    lanes_[count].terms = terms;
+    lanes_open_.store(count + 1, std::memory_order_release);
+    return static_cast<int>(count) + 1;
+}
+
+// A lane that finds no slot stays with the process's own tenant.
+Membership* Membership::join_lane(uint32_t number, Membership* own) {
+    Lane& lane = lanes_[number];
+    if (lane.refused.load(std::memory_order_relaxed)) return own;
+    Locked locked(join_lock);
+    if (Membership* joined = lane.joined.load()) return joined;
+    const char* path = segment_from_environment();
+    if (given_up.load() || lane.refused.load() || !path) return own;
+    auto* membership = new (storage[1 + number]) Membership;
+    membership->lane_ = &lane.terms;
+    std::string why;
+    bool joins = membership->start(path, &why);
+    (joins ? lane.joined.store(membership, std::memory_order_release) : lane.refused.store(true));
+    return joins ? membership : own;
+}
+
+// Each tenant opens the segment for itself: what a process keeps beside a segment is of one slot (wire/attached.h).
+bool Membership::start(const char* path, std::string* why) {
+    segment_ = wire::open_segment(path, why);
+    if (!segment_) return false;
+    if (start_own_thread(watcher_main, this))
+        while (phase_.load() == starting) wire::wait_here(phase_, starting, 100000000);
+    if (phase_.load() == holding) return true;
+    *why = std::string(path) + " has no free slot";
+    return false;
 }
 
 void Membership::forget_in_child() {
     joined_.store(nullptr);
+    for (Lane& lane : lanes_) {
+        lane.joined.store(nullptr);
+        lane.refused.store(false);
+    }
     given_up.store(false);
+    lock_.renew();
     wire::ask_clock_again_in_child();
     join_lock.renew();
 }
@@ -83,25 +116,30 @@ void Membership::leave_at_exit() {
     // First: a thread that goes on launching passes through from here on, and must not join anew. What one of them has
     // still in its hands (this object, the segment's mapping) stays as long as the process.
     given_up.store(true);
-    Membership* membership = joined_.exchange(nullptr);
-    if (!membership) return;
-    write_report(*membership->slot_, membership->terms);
-    membership->leaving_.store(1);
-    membership->wake_watcher();
+    if (Membership* membership = joined_.exchange(nullptr)) membership->leave();
+    for (Lane& lane : lanes_)
+        if (Membership* membership = lane.joined.exchange(nullptr)) membership->leave();
+}
+
+void Membership::leave() {
+    write_report(*slot_, terms);
+    leaving_.store(1);
+    wake_watcher();
     // The watcher leaves the slot by itself; if it is stuck in the driver, the kernel frees the slot when we end.
-    for (int tries = 0; tries < 20 && membership->phase_.load() == holding; ++tries)
-        wire::wait_here(membership->phase_, holding, 10000000);
+    for (int tries = 0; tries < 20 && phase_.load() == holding; ++tries) wire::wait_here(phase_, holding, 10000000);
 }
 
 void Membership::introduce() {
     slot_ = &segment_->slot(index_);
-    terms.introduce(*slot_);
+    terms.introduce(*slot_, lane_);
     // The context that brought us here has its channels already.
     slot_->time_slice_us.store(time_slice().granted_us);
     slot_->time_slice_refused.store(time_slice().refused);
-    tell<AtJoin>([&](const AtJoin& one) { one.act(*segment_, *slot_); });
+    // Memory, and what escapes the interposer altogether, are the process's.
+    if (!is_lane()) tell<AtJoin>([&](const AtJoin& one) { one.act(*segment_, *slot_); });
     if (has_identity_file()) wire::attached(*segment_).highest_class = class_from_environment();
-    wire::join_class(*segment_, index_, class_from_environment());
+    wire::join_class(*segment_, index_,
+                     lane_ ? static_cast<wire::Class>(lane_->tenant_class) : class_from_environment());
     terms.tenant_class = wire::class_of(*slot_);
 }
 
@@ -112,7 +150,8 @@ void* Membership::watcher_main(void* self) {
         membership->phase_.store(phase);
         wire::wake_here(membership->phase_);
     };
-    membership->index_ = wire::take_slot(*membership->segment_);
+    membership->index_ =
+        wire::take_slot(*membership->segment_, membership->is_lane() ? wire::Self::thread : wire::Self::process);
     if (membership->index_ < 0) {
         enter(refused);
         return nullptr;

@@ -21,6 +21,7 @@
     LOCK(meeting_device, "the first use of a device measures what the driver has taken of it")                    \
     LOCK(driver_memory, "NVML is asked and compared with the ledger")                                             \
     LOCK(ledger, "an allocation is entered or leaves")                                                            \
+    LOCK(lanes, "a lane is opened: for a moment")                                                                 \
     LOCK(ipc_import, "for a moment; also around a fork, before ipc_export")                                       \
     LOCK(ipc_export, "for a moment; also around a fork")                                                          \
     LOCK(unused_ranges, "for a moment")                                                                           \

@@ -1,14 +1,18 @@
-// One process's place in the segment: its slot, its streams and its gates. joining.cpp makes it at the first work, and
-// the watcher (watcher.h) owns the slot for as long as the process lives.
+// A tenant's place in the segment: its slot, its streams and its gates. A process has one, and one more for each lane
+// that is in use (lanes.h). joining.cpp makes it at the first work, and the watcher (watcher.h) owns the slot for as
+// long as the process lives.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <string>
 
 #include "tenant/breakdown.h"
 #include "tenant/captures.h"
 #include "tenant/durations.h"
 #include "tenant/gpu_pages.h"
 #include "tenant/gpu_set.h"
+#include "tenant/let_through.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
 #include "tenant/streams.h"
@@ -20,6 +24,14 @@
 
 namespace tenant {
 
+class Membership;
+
+struct Lane {
+    LaneTerms terms;
+    std::atomic<Membership*> joined{nullptr};
+    std::atomic<bool> refused{false};  // the segment had no slot for it
+};
+
 class Membership {
  public:
     // Null: not joined. The first work of a process with a context joins; what cannot join passes through for good.
@@ -29,6 +41,35 @@ class Membership {
     }
     static Membership* current_if_joined() { return joined_.load(std::memory_order_acquire); }
     static void forget_in_child();
+
+    // The lanes, numbered from 0. Their terms are never changed; each joins at its first work.
+    static constexpr uint32_t kMostLanes = 8;
+    static uint32_t lanes_open() { return lanes_open_.load(std::memory_order_acquire); }
+    static const LaneTerms& lane_terms(uint32_t lane) { return lanes_[lane].terms; }
+    // One at a time. Returns how many there are; 0: it was one too many.
+    static int add_lane(const LaneTerms& terms);
+    static Membership* lane_if_joined(uint32_t lane) { return lanes_[lane].joined.load(std::memory_order_acquire); }
+    static bool is_refused(uint32_t lane) { return lanes_[lane].refused.load(); }
+    // 1 + the lane that the calling thread launches in; 0: none.
+    static inline thread_local uint32_t lane_of_thread = 0;
+    // Whom the calling thread launches as: its lane, or its process's own.
+    static Membership* of_thread(Membership* own) {
+        uint32_t lane = lane_of_thread;
+        if (!lane || !own) return own;
+        Membership* joined = lane_if_joined(lane - 1);
+        return joined ? joined : join_lane(lane - 1, own);
+    }
+    // The process's own and those of its lanes, as far as they have joined.
+    template <class Do>
+    static void for_each(Do&& act) {
+        if (Membership* own = current_if_joined()) act(*own);
+        for (uint32_t i = 0, count = lanes_open(); i < count; ++i)
+            if (Membership* lane = lane_if_joined(i)) act(*lane);
+    }
+    bool is_lane() const { return lane_ != nullptr; }
+    // When something last happened in its streams on this GPU, as its watcher sees it.
+    uint64_t moved_ns(int gpu) const { return std::max(moved_ns_[gpu].load(), burst_began_ns(gpu)); }
+    void note_move(int gpu, uint64_t now_ns) { moved_ns_[gpu].store(now_ns, std::memory_order_relaxed); }
 
     wire::Segment& segment() { return *segment_; }
     wire::Slot& slot() { return *slot_; }
@@ -81,6 +122,13 @@ class Membership {
     Samples samples;
     Progress progress;
     Breakdown breakdown;
+    LetThrough let_through;
+    // The watcher's: how many launches of each other tenant of the process it has seen, and when there last was a new
+    // one.
+    struct Launches {
+        uint64_t count = 0, since_ns = 0;
+    };
+    Launches launches_seen[1 + kMostLanes][wire::kGpus];
     Terms terms;
     GpuSet used_gpus;  // some stream of this tenant is there
     GpuSet company;    // somebody whom this tenant may have to wait for uses the GPU
@@ -97,25 +145,33 @@ class Membership {
     friend class MembershipLocked;
 
     static Membership* join();
+    static Membership* join_lane(uint32_t lane, Membership* own);
     static void leave_at_exit();
+    void leave();
     static void* watcher_main(void* self);
     void wake_watcher();
 
     static constexpr CUdeviceptr kCannotMap = 1;
-    bool start();
+    bool start(const char* path, std::string* why);
     void introduce();
     CUdeviceptr map_gate_of(StreamState& state);
     static std::atomic<Membership*> joined_;
+    static inline Lane lanes_[kMostLanes];
+    static inline std::atomic<uint32_t> lanes_open_{0};
+    // Of all tenants of the process: what a capture forbids, it forbids to all watchers.
+    static inline Lock lock_{Rank::membership};
+
+    const LaneTerms* lane_ = nullptr;  // null: the process's own
 
     wire::Segment* segment_ = nullptr;
     wire::Slot* slot_ = nullptr;
     int index_ = -1;
-    Lock lock_{Rank::membership};
     GpuPages pages_;
     GpuSet untimed_;                  // see is_start_untimed
     std::atomic<uint32_t> phase_{0};  // of the watcher: see joining.cpp; threads wait for it to change
     std::atomic<uint32_t> leaving_{0};
     std::atomic<uint64_t> burst_began_ns_[wire::kGpus]{};
+    std::atomic<uint64_t> moved_ns_[wire::kGpus]{};
 };
 
 class MembershipLocked : Locked {

@@ -87,6 +87,9 @@ class Progress {
     uint32_t take_graph_word();
     void free_graph_word(uint32_t number);
     bool graph_stands(uint32_t number) const { return words_[number].load(std::memory_order_relaxed) == 1; }
+    // A word of the same kind that is 1 until the GPU has reached some place (let_through.h).
+    void raise_word(uint32_t number) { words_[number].store(1); }
+    bool is_raised(uint32_t number) const { return graph_stands(number); }
 
  private:
     static constexpr uint32_t kIssuedApart = 64;

@@ -13,6 +13,7 @@ bool SliceChoice::note_overlap(bool overlaps) {
 }
 
 void SliceChoice::mind(bool has_above) {
+    if (membership_.is_lane()) return;  // slices are the process's
     wire::Segment& segment = membership_.segment();
     const Terms& terms = membership_.terms;
     uint32_t tenant_class = terms.tenant_class;

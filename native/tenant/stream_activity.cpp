@@ -24,13 +24,15 @@ bool is_empty(StreamState& state) {
 
 Seen StreamActivity::see(int gpu) {
     Seen seen;
-    int standing = standing_graphs(gpu), running = 0;
+    int standing = standing_graphs(membership_, gpu), running = 0;
+    uint64_t moves = 0;
     if (!membership_.try_lock()) return {false, true, running_[gpu], false};
     // While a graph is captured no stream may be asked.
     bool capturing = captures.load() != 0;
     membership_.streams.for_each([&](StreamState& state) {
         uint64_t issued = state.issued.load();
         if (state.gpu == gpu && state.is_being_called()) seen.called = true;
+        if (state.gpu == gpu) moves += issued + state.finished;
         if (state.gpu != gpu || issued == state.finished) return;
         seen.changed = true;
         if (membership_.progress.stands_at_gate(state)) {
@@ -45,6 +47,8 @@ Seen StreamActivity::see(int gpu) {
         }
     });
     membership_.unlock();
+    if (moves != moves_[gpu]) membership_.note_move(gpu, wire::now_ns());
+    moves_[gpu] = moves;
     seen.unfinished |= capturing;
     // Each graph that stands is in a stream that seems to run.
     seen.running = running_[gpu] = running > standing;

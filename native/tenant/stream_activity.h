@@ -29,6 +29,7 @@ class StreamActivity {
     // As of the last look, where there can be none now.
     bool running_[wire::kGpus] = {};
     double done_us_[wire::kGpus] = {};
+    uint64_t moves_[wire::kGpus] = {};  // operations issued, and seen finished
 };
 
 }  // namespace tenant

@@ -7,7 +7,9 @@
 #include "tenant/context.h"
 #include "tenant/context_end.h"
 #include "tenant/gate.h"
+#include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
+#include "tenant/lanes.h"
 #include "tenant/membership.h"
 #include "tenant/memory/used_contexts.h"
 #include "wire/border.h"
@@ -106,6 +108,15 @@ StreamState* state_of(Membership& membership, CUstream handle, bool per_thread_d
     return state;
 }
 
+// What a launch does to the other tenants of its process. Of the calling thread, which has one at a time: in the launch
+// path nothing of this is touched where there are no lanes.
+struct Crossing {
+    Membership* escaped = nullptr;
+    Membership* before = nullptr;
+    GoingThrough stream, graph;
+};
+thread_local Crossing crossing;
+
 bool is_capturing(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -132,6 +143,23 @@ void put_gate(Membership& membership, StreamState& state) {
         add_one(here.figures.escaped);
 }
 
+// Each tenant of the process has pages and streams of its own in a context. By number, since one may join meanwhile.
+template <class Do>
+void for_each_numbered(Do&& act) {
+    if (Membership* own = Membership::current_if_joined()) act(*own, 0);
+    for (uint32_t i = 0; i < Membership::lanes_open(); ++i)
+        if (Membership* lane = Membership::lane_if_joined(i)) act(*lane, 1 + i);
+}
+
+void begin_end_of(CUcontext context, int (&numbers)[1 + Membership::kMostLanes]) {
+    for (int& number : numbers) number = GpuPages::kNone;
+    for_each_numbered([&](Membership& one, uint32_t i) { numbers[i] = one.begin_end_of(context); });
+}
+
+void complete_end(const int (&numbers)[1 + Membership::kMostLanes]) {
+    for_each_numbered([&](Membership& one, uint32_t i) { one.complete_end(numbers[i]); });
+}
+
 bool put_mark(StreamState& state) {
     CUstreamBatchMemOpParams mark = write_value(state.progress_word, Progress::passed(Progress::mark_of(state)));
     Progress::note_mark(state);
@@ -142,12 +170,14 @@ bool put_mark(StreamState& state) {
 
 Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Membership::current()) {
     if (!membership_ || is_too_late()) return;
+    if (__builtin_expect(Membership::lanes_open() != 0, 0)) choose_lane(stream, per_thread_default);
     StreamState* state = state_of(*membership_, stream, per_thread_default);
     if (!state) return;
     if (captures.load(std::memory_order_acquire) && is_capturing(state->handle)) return;
 
     state_ = state;
     kind_ = kind;
+    if (__builtin_expect(crosses_, 0)) begin_crossing();
     wire::Slot& slot = membership_->slot();
     wire::OnGpu& here = slot.gpus[state->gpu];
     uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
@@ -166,6 +196,33 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
 void Work::enter() {
     state_->entered.fetch_add(1);
     if (!membership_->slot().gpus[state_->gpu].busy.load()) membership_->become_busy(state_->gpu);
+}
+
+void Work::choose_lane(CUstream handle, bool per_thread_default) {
+    NamedStream stream(handle, per_thread_default);
+    if (stream.key == kNoStream) return;
+    Launcher launcher = launcher_into(*membership_, stream.key, stream.handle);
+    membership_ = launcher.membership;
+    crossing = {launcher.escaped, launcher.before, {}, {}};
+    crosses_ = launcher.escaped || launcher.before;
+}
+
+void Work::begin_crossing() {
+    if (crossing.escaped) add_one(crossing.escaped->slot().gpus[state_->gpu].figures.escaped);
+    if (crossing.before) crossing.stream.begin(*crossing.before, state_->gpu);
+}
+
+void Work::end_crossing() {
+    crossing.stream.complete(state_->handle, state_->context);
+    crossing.graph.complete(state_->handle, state_->context);
+}
+
+void Work::look_into(CUgraphExec exec) {
+    Membership* gated = gates_in(exec);
+    if (!gated || gated == membership_) return;
+    if (!crosses_) crossing = {};
+    crosses_ = true;
+    crossing.graph.begin(*gated, state_->gpu);
 }
 
 void Work::pass_gate(Shape shape) {
@@ -222,8 +279,9 @@ void Work::wait_for_room(float in_flight_us) {
     bool is_held = here.gate.load() != wire::kGateOpen;
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
     uint64_t patience_ns = uint64_t{wire::patience_ms(membership_->segment().header.knobs)} * 1000000;
-    if (is_held && progress.operations_in_flight(*state_) > 2 * admission::kMostOperations)
-        patience_ns = kLongestPatienceNs;
+    // A lane's thread in the driver would hold back the other threads of its process.
+    bool soon_full = membership_->is_lane() || progress.operations_in_flight(*state_) > 2 * admission::kMostOperations;
+    if (is_held && soon_full) patience_ns = kLongestPatienceNs;
     uint64_t last_step = wire::now_ns();
     auto is_full = [&] {
         return progress.in_flight_us(*state_) > in_flight_us ||
@@ -307,6 +365,7 @@ bool Work::begin_pieces() {
 void Work::end_pieces() { membership_->in_pieces.store(nullptr); }
 
 void Work::stay_busy() {
+    if (__builtin_expect(crosses_, 0)) end_crossing();
     if (state_->is_per_thread()) membership_->mark_end_of_work(*state_);
     // Counted only now that the driver has it: earlier, the watcher would find its stream empty and take it for done.
     // Both sequentially consistent: either the watcher sees this operation, or we see that it has marked us idle
@@ -353,7 +412,7 @@ EndingStream::EndingStream(CUstream stream) : membership_(Membership::current_if
     if (!membership_) return;
     StreamKey key = key_of_stream(stream);
     MembershipLocked locked(*membership_);
-    membership_->streams.remove(key);
+    Membership::for_each([&](Membership& one) { one.streams.remove(key); });
     if (captures.load()) capture_ = captures.find(key);
 }
 
@@ -375,10 +434,12 @@ EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
         CUgreenCtx its = nullptr;
         return driver.cuStreamGetCtx_v2(state.handle, &owner, &its) == CUDA_SUCCESS && its == green;
     };
-    membership->streams.remove_if([&](const StreamState& state) {
-        if (!is_its(state)) return false;
-        captures.remove(captures.find(state.key.load(std::memory_order_relaxed)));
-        return true;
+    Membership::for_each([&](Membership& one) {
+        one.streams.remove_if([&](const StreamState& state) {
+            if (!is_its(state)) return false;
+            captures.remove(captures.find(state.key.load(std::memory_order_relaxed)));
+            return true;
+        });
     });
 }
 
@@ -390,13 +451,13 @@ CUresult EndingGreenContext::result(CUresult result) {
 DestroyingContext::DestroyingContext(CUcontext context) : membership_(Membership::current_if_joined()) {
     if (!membership_) return;
     MembershipLocked locked(*membership_);
-    ending_ = membership_->begin_end_of(context);
+    begin_end_of(context, ending_);
 }
 
 DestroyingContext::~DestroyingContext() {
     if (!membership_) return;
     MembershipLocked locked(*membership_);
-    membership_->complete_end(ending_);
+    complete_end(ending_);
 }
 
 ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
@@ -414,7 +475,9 @@ ReleasingPrimary::~ReleasingPrimary() {
     unsigned int flags = 0;
     int active = 0;
     if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active) {
-        membership_->complete_end(membership_->begin_end_of(context_));
+        int ending[1 + Membership::kMostLanes];
+        begin_end_of(context_, ending);
+        complete_end(ending);
         context_ended(context_);
     }
     membership_->unlock();

@@ -1,16 +1,16 @@
-// What the hooks call. One tenant a process: it joins the segment at the first work that it sees, counts, marks itself
-// busy, and puts gates into its streams. The launch path takes no lock, makes no system call and allocates nothing.
+// What the hooks call. A process is a tenant, and so is each of its lanes (lanes.h): it joins the segment at the first
+// work that it sees, counts, marks itself busy, and puts gates into its streams. The launch path takes no lock, makes
+// no system call and allocates nothing.
 #pragma once
 
 #include <atomic>
 
 #include "tenant/durations.h"
+#include "tenant/lanes.h"
 #include "tenant/memory/move_barrier.h"
 #include "tenant/streams.h"
 
 namespace tenant {
-
-class Membership;
 
 enum class Kind : uint8_t { kernel, graph, copy, memory_op, host_call };
 
@@ -36,6 +36,10 @@ class Work {
         float us, gate_every_us, scale;
     };
     void pass_gate(Shape shape, const Expected& expected);
+    // For a graph: it may have the gates of another tenant of the process inside.
+    void launches(CUgraphExec exec) {
+        if (__builtin_expect(Membership::lanes_open() != 0, 0) && state_) look_into(exec);
+    }
     CUresult result(CUresult result) {  // what the driver said
         if (sample_) end_sample(result == CUDA_SUCCESS);
         return result;
@@ -56,6 +60,11 @@ class Work {
     void wait_for_pieces();
     bool others_are_calling();
     void enter();
+    // The following only where the process has lanes.
+    void choose_lane(CUstream stream, bool per_thread_default);
+    void look_into(CUgraphExec exec);
+    void begin_crossing();
+    void end_crossing();
     void wait_for_room(float in_flight_us);
     void end_sample(bool launched);
 
@@ -65,6 +74,7 @@ class Work {
     Samples::Sample* sample_ = nullptr;
     Kind kind_ = Kind::kernel;
     bool passes_gates_ = false;
+    bool crosses_ = false;  // it concerns another tenant of the process
 };
 
 // Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.
@@ -131,7 +141,7 @@ class DestroyingContext {
 
  private:
     Membership* membership_;
-    int ending_ = 0;
+    int ending_[1 + Membership::kMostLanes];
 };
 
 // Around the driver's call that gives a primary context back: its streams are forgotten if that ended it.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "tenant/settings.h"
@@ -23,13 +24,35 @@ void read_program_name(char* out, size_t room) {
 
 }  // namespace
 
-void Terms::introduce(wire::Slot& slot) {
+void Terms::become(const LaneTerms& lane) {
+    weight = std::max(lane.weight, 1u);
+    slowdown = lane.slowdown;
+    floor = lane.floor;
+    // The end of a long name goes, not the lane's.
+    const char* of = job[0] ? job : name;
+    size_t room = sizeof job - 2 - strnlen(lane.name, sizeof lane.name);
+    char joined[sizeof job];
+    snprintf(joined, sizeof joined, "%.*s/%s", static_cast<int>(std::min(room, strlen(of))), of, lane.name);
+    memcpy(job, joined, sizeof job);
+    bool has_id = std::any_of(run_id, run_id + sizeof run_id, [](uint8_t byte) { return byte != 0; });
+    if (!has_id) return;
+    uint64_t half[2];
+    memcpy(half, run_id, sizeof half);
+    for (const char* at = lane.name; *at; ++at) {
+        half[0] = (half[0] ^ static_cast<uint8_t>(*at)) * 0x100000001b3;
+        half[1] = (half[1] + half[0]) * 0x9e3779b97f4a7c15;
+    }
+    memcpy(run_id, half, sizeof half);
+}
+
+void Terms::introduce(wire::Slot& slot, const LaneTerms* lane) {
     weight = std::max(thousandths_from_environment("COTENANT_WEIGHT", 1000), 1u);
     slowdown = thousandths_from_environment("COTENANT_SLOWDOWN", 0);
     floor = thousandths_from_environment("COTENANT_FLOOR", 0);
     run_id_from_environment(run_id);
     read_program_name(name, sizeof name);
     job_from_environment(job, sizeof job);
+    if (lane) become(*lane);
     slot.weight.store(weight);
     slot.slowdown.store(slowdown);
     slot.floor.store(floor);

@@ -6,15 +6,25 @@
 
 namespace tenant {
 
+// Of a lane (lanes.h), as the program states them.
+struct LaneTerms {
+    uint32_t tenant_class = wire::standard, weight = 1000, slowdown = 0, floor = 0;
+    char name[32] = {};
+};
+
 struct Terms {
     uint32_t tenant_class = wire::standard, weight = 1000, slowdown = 0, floor = 0;
     uint8_t run_id[16] = {};
     char name[sizeof wire::Slot::name] = {};
     char job[sizeof wire::Slot::job] = {};
 
-    // From the environment; all but the class, which others see once the rest of the slot is there.
-    void introduce(wire::Slot& slot);
+    // From the environment; all but the class, which others see once the rest of the slot is there. A lane's job is
+    // named JOB/LANE and has an id of its own, which is the same for all processes of the run.
+    void introduce(wire::Slot& slot, const LaneTerms* lane);
     void mend(wire::Segment& segment, int index) const;
+
+ private:
+    void become(const LaneTerms& lane);
 };
 
 }  // namespace tenant

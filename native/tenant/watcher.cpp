@@ -7,6 +7,7 @@
 #include "admission/bus.h"
 #include "admission/company.h"
 #include "tenant/captures.h"
+#include "tenant/lanes.h"
 #include "tenant/membership_events.h"
 #include "tenant/notice.h"
 #include "wire/border.h"
@@ -47,9 +48,9 @@ void Watcher::watch() {
             if (!wire::keep_slot(segment_, index_)) notice_once("another process has this one's slot in the segment");
             terms_.mend(segment_, index_);
             membership_.beat(now);
-            change_class(std::max(terms_.tenant_class, wire::best_class_of_own(segment_)));
+            change_class(membership_.is_lane() ? wanted_class_ : terms_.tenant_class);
             look_around(now);
-            tell<AtLook>([&](const AtLook& one) { one.act(membership_, now); });
+            if (!membership_.is_lane()) tell<AtLook>([&](const AtLook& one) { one.act(membership_, now); });
         }
         bool timing = membership_.samples.any_on_its_way();
         if (timing && membership_.try_lock()) {
@@ -85,10 +86,10 @@ void Watcher::take_requests(uint64_t now) {
     if (asked.weight) slot_.weight.store(terms_.weight = std::max(asked.weight - 1, 1u));
     if (asked.slowdown) slot_.slowdown.store(terms_.slowdown = asked.slowdown - 1);
     if (asked.floor) slot_.floor.store(terms_.floor = asked.floor - 1);
-    if (asked.tenant_class) change_class(asked.tenant_class - 1);
+    if (asked.tenant_class) change_class(wanted_class_ = asked.tenant_class - 1);
     if (asked.time_slice_us) slices_.ask(asked.time_slice_us - 1);
     if (asked.tenant_class || asked.time_slice_us) slices_.mind(has_above_);
-    tell<AtRequest>([&](const AtRequest& one) { one.act(membership_, asked); });
+    if (!membership_.is_lane()) tell<AtRequest>([&](const AtRequest& one) { one.act(membership_, asked); });
 }
 
 void Watcher::look_around(uint64_t now) {
@@ -249,7 +250,7 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
         float rate = static_cast<float>(std::min(here.rate.load(), 1000u)) / 1000;
         ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us, did_us);
         here.over_rate.store(ours.budgets.over_rate());
-        here.below_floor.store(ours.budgets.below_floor());
+        here.below_floor.store(ours.budgets.below_floor() || is_let_through(membership_, gpu, now));
     }
     mind_overlap(gpu, now, seen);
     turns_.take_part(gpu, now, seen, has_equals_);
@@ -322,10 +323,18 @@ void Watcher::mind_overlap(int gpu, uint64_t now, const Seen& seen) {
     if (slices_.note_overlap(overlaps)) slices_.mind(has_above_);
 }
 
+// What the administrator grants; a lane's is not above its process's either.
+uint32_t Watcher::best_class() const {
+    Membership* own = membership_.is_lane() ? Membership::current_if_joined() : nullptr;
+    return std::max(own ? wire::class_of(own->slot()) : 0, wire::best_class_of_own(segment_));
+}
+
 void Watcher::change_class(uint32_t wanted) {
     uint32_t before = terms_.tenant_class;
-    if (wanted >= wire::kClasses || wanted == before) return;
-    terms_.tenant_class = std::max(wanted, wire::best_class_of_own(segment_));
+    if (wanted >= wire::kClasses) return;
+    wanted = std::max(wanted, best_class());
+    if (wanted == before) return;
+    terms_.tenant_class = wanted;
     wire::join_class(segment_, index_, static_cast<wire::Class>(terms_.tenant_class));
     membership_.used_gpus.each([&](int gpu) {
         if (slot_.gpus[gpu].busy.load()) wire::go_busy(segment_, index_, gpu);

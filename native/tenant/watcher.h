@@ -52,6 +52,7 @@ class Watcher {
     };
 
     void take_requests(uint64_t now_ns);
+    uint32_t best_class() const;
     void change_class(uint32_t wanted);
     void look_around(uint64_t now_ns);
     void look_at(int gpu, uint64_t now_ns);
@@ -82,8 +83,9 @@ class Watcher {
     SliceChoice slices_{membership_};
     OnGpu gpus_[wire::kGpus];
     admission::Grace grace_;
-    uint64_t garbage_since_ns_ = 0;  // in the requests
-    uint64_t overlapped_ns_ = 0;     // when an equal was last on the GPU with us
+    uint32_t wanted_class_ = membership_.terms.tenant_class;  // which it has unless it may only have a lower one
+    uint64_t garbage_since_ns_ = 0;                           // in the requests
+    uint64_t overlapped_ns_ = 0;                              // when an equal was last on the GPU with us
     bool has_others_below_ = false, has_equals_ = false;
     bool has_above_ = true;  // somebody of a class above uses one of its GPUs
 };

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -39,8 +40,10 @@ uint64_t own_pid_namespace() {
 
 }  // namespace
 
-Identity own_identity() {
-    return {static_cast<uint32_t>(getpid()), start_time("/proc/self/stat"), own_pid_namespace()};
+Identity own_identity(Self self) {
+    bool is_thread = self == Self::thread;
+    auto number = static_cast<uint32_t>(is_thread ? syscall(SYS_gettid) : getpid());
+    return {number, start_time(is_thread ? "/proc/thread-self/stat" : "/proc/self/stat"), own_pid_namespace()};
 }
 
 bool read_identity(const Slot& slot, Identity* out) {

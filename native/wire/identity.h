@@ -11,8 +11,10 @@ struct Identity {
     uint64_t pid_namespace;
 };
 
-// Of the calling process.
-Identity own_identity();
+// Of the calling process; or of the calling thread: its number and start time, which are no other's either, and by
+// which /proc and kill find its process.
+enum class Self { process, thread };
+Identity own_identity(Self self = Self::process);
 
 // The slot's identity, if its check word agrees. False: it is garbage, or not signed yet.
 bool read_identity(const Slot& slot, Identity* out);

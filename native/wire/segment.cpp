@@ -167,8 +167,8 @@ void close_segment(Segment* segment) {
     if (segment) munmap(segment, mapped_bytes());
 }
 
-int take_slot(Segment& segment) {
-    attached(segment).self = own_identity();
+int take_slot(Segment& segment, Self signer) {
+    attached(segment).self = own_identity(signer);
     auto begin = [](Segment& where, int index) {
         FAULT_POINT();
         clear(where, index);

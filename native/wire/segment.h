@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "wire/identity.h"
 #include "wire/wire.h"
 
 namespace wire {
@@ -14,8 +15,9 @@ Segment* create_or_open_segment(const char* path, std::string* why);
 Segment* open_segment(const char* path, std::string* why);
 void close_segment(Segment* segment);
 
-// Takes a free or lost slot for the calling thread, which must live as long as the tenant. -1: all are taken.
-int take_slot(Segment& segment);
+// Takes a free or lost slot for the calling thread, which must live as long as the tenant. -1: all are taken. A process
+// that has several slots opens the segment for each, and signs all but its first as a thread.
+int take_slot(Segment& segment, Self signer = Self::process);
 void leave_slot(Segment& segment, int index);
 // Called by the owner now and then: writes the slot's identity again where it was overwritten. False: the slot was
 // given to another process meanwhile, which shares it until it leaves.

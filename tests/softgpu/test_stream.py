@@ -86,6 +86,8 @@ def test_each_thread_has_a_default_stream_of_its_own(cuda: Any, context: Any, bu
 def test_streams_tell_what_they_are(cuda: Any, context: Any, new_stream: Callable[..., Any]) -> None:
     stream = new_stream(NON_BLOCKING, -2)
     assert value(cuda.cuStreamGetPriority(stream)) == -2
+    assert value(cuda.cuStreamGetFlags(stream)) == NON_BLOCKING
+    assert value(cuda.cuStreamGetFlags(new_stream(0, 0))) == 0
     assert int(value(cuda.cuStreamGetCtx(stream))) == int(context)
     assert (
         value(cuda.cuStreamGetPriority(new_stream(0, -100))) == value(cuda.cuCtxGetStreamPriorityRange())[1]

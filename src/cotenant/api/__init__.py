@@ -4,6 +4,8 @@ process. `cotenant/__init__.py` names the public ones, and loads a module here w
 figure_types   a tenant's figures as fields, written from cotenant.figures
 results        what the functions return
 running        status, explain, pause, resume
+lane           tenant: tenants inside one process
+notebook       %load_ext cotenant
 """
 
 from __future__ import annotations

@@ -1,0 +1,83 @@
+"""What the test programs of lanes share: production work that keeps going, in a process with lanes."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cuda.bindings import driver
+from soft import Gpu, check  # type: ignore[import-not-found]
+
+gpu = Gpu()
+kernel = gpu.kernel("empty")
+BUSY = driver.CUresult.CUDA_ERROR_NOT_READY
+
+
+def is_done(stream: Any) -> bool:
+    return bool(driver.cuStreamQuery(stream)[0] != BUSY)
+
+
+def launch(stream: Any, times: int = 1) -> None:
+    for _ in range(times):
+        gpu.launch(kernel, stream)
+
+
+def finish(stream: Any) -> None:
+    check(driver.cuStreamSynchronize(stream))
+
+
+def until(what: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.001)
+
+
+def in_thread(act: Callable[[], None]) -> threading.Thread:
+    def run() -> None:
+        gpu.use()
+        act()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+class Production:
+    """The process's own work. Its stream is not empty before the end, and `rounds` counts what it has done beside."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.stream = gpu.stream()
+        word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP))
+        self.word = ctypes.c_uint32.from_address(int(word))
+        self.address = check(driver.cuMemHostGetDevicePointer(word, 0))
+        self.stops = False
+
+    def __enter__(self) -> Production:
+        self.word.value, self.stops = 0, False
+        launch(self.stream)
+        check(driver.cuStreamWaitValue32(self.stream, self.address, 1, 0))
+        self.thread = in_thread(self.goes_round)
+        self.does(2)
+        return self
+
+    def goes_round(self) -> None:
+        stream = gpu.stream()
+        while not self.stops:
+            launch(stream)
+            finish(stream)
+            self.rounds += 1
+
+    def does(self, rounds: int) -> None:
+        goal = self.rounds + rounds
+        until(lambda: self.rounds >= goal)
+
+    def __exit__(self, *_: object) -> None:
+        self.stops = True
+        self.thread.join()
+        self.word.value = 1
+        finish(self.stream)

@@ -1,0 +1,453 @@
+"""Tenants inside one process: `with cotenant.tenant(...)` around threads and streams of one program."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from cotenant.classes import TenantClass
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run, RunPython
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
+
+IMPORTS = """
+import ctypes, os, sys, threading, warnings
+import cotenant
+from cuda.bindings import driver
+from soft import check
+from lanes import Production, finish, gpu, in_thread, is_done, kernel, launch, until
+warnings.simplefilter('error')
+"""
+
+
+def program(text: str) -> str:
+    return IMPORTS + text
+
+
+@pytest.fixture
+def runs(tenant: Start) -> Callable[..., str]:
+    """Runs a program as a production tenant to its end; returns what it printed."""
+
+    def run(text: str, tenant_class: str = "production", **settings: str) -> str:
+        return tenant(tenant_class, program(text), **settings).finish()
+
+    return run
+
+
+def test_a_lane_has_a_slot_and_figures_of_its_own(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = tenant(
+        "production",
+        program("""
+stream = gpu.stream(); launch(stream, 7); finish(stream)
+with cotenant.tenant('opportunistic', weight=2, floor='5%'):
+    inside = gpu.stream(); launch(inside, 11); finish(inside)
+with cotenant.tenant('standard', name='index'):
+    inside = gpu.stream(); launch(inside, 3); finish(inside)
+launch(stream, 2); finish(stream)
+print('ready', flush=True); input()
+"""),
+    )
+    assert one.hear() == "ready" and one.process
+    own, index, lane = sorted(tenants_now(), key=lambda found: found.tenant_class)
+    assert own.pid == one.process.pid
+    assert [found.uses[0].figures["kernels"] for found in (own, lane, index)] == [9, 11, 3]
+    assert [TenantClass(found.tenant_class).name for found in (own, lane, index)] == [
+        "production",
+        "opportunistic",
+        "standard",
+    ]
+    assert (lane.weight, lane.floor, own.weight, own.floor) == (2000, 50, 1000, 0)
+    assert own.uses[0].figures["gates"] == 0 and lane.uses[0].figures["gates"] > 0
+    assert len({found.pid for found in (own, lane, index)}) == 3
+    assert len({found.run_id for found in (own, lane, index)}) == 3
+    assert lane.job == f"{own.job}/opportunistic" and index.job == f"{own.job}/index"
+    assert lane.uses[0].memory_bytes == 0
+    one.say("")
+    one.finish()
+    assert tenants_now() == ()
+    assert sorted(line["kernels"] for line in one.figures()) == [3, 9, 11]
+
+
+def test_production_goes_on_while_its_greedy_lane_waits(runs: Callable[..., str]) -> None:
+    runs("""
+lane = cotenant.tenant('opportunistic')
+with lane: launch(lane.stream); finish(lane.stream)
+launched = 0
+def greedy():
+    global launched, stream
+    with lane:
+        stream = lane.stream
+        while launched < 2000:
+            launch(stream); launched += 1
+with Production() as production:
+    thread = in_thread(greedy)
+    until(lambda: launched > 100)
+    before = launched
+    production.does(300)
+    assert not is_done(stream) and launched < 2000, launched
+thread.join()
+finish(stream)
+""")
+
+
+def test_a_lane_runs_when_production_is_idle_and_not_while_it_is_busy(runs: Callable[..., str]) -> None:
+    runs("""
+lane = cotenant.tenant('opportunistic')
+with lane:
+    stream = lane.stream
+    launch(stream, 5); finish(stream)
+for _ in range(3):
+    with Production() as production:
+        with lane: launch(stream, 5)
+        production.does(50)
+        assert not is_done(stream)
+    finish(stream)
+""")
+
+
+def test_production_that_waits_for_its_lane_on_the_gpu_is_not_held_for_good(runs: Callable[..., str]) -> None:
+    runs("""
+lane = cotenant.tenant('opportunistic')
+stream, event = gpu.stream(), check(driver.cuEventCreate(0))
+launch(stream); finish(stream)
+for _ in range(3):
+    with Production():
+        with lane:
+            launch(lane.stream, 5)
+            check(driver.cuEventRecord(event, lane.stream))
+        check(driver.cuStreamWaitEvent(stream, event, 0))
+        launch(stream)
+    finish(stream)
+""")
+
+
+def test_a_stream_of_two_lanes_does_not_hold_production_at_the_others_gate(runs: Callable[..., str]) -> None:
+    runs("""
+lane = cotenant.tenant('opportunistic')
+shared = gpu.stream()
+launch(shared); finish(shared)
+with Production() as production:
+    with lane:
+        launch(shared, 5)
+        launch(lane.stream, 5)
+    production.does(20)
+    assert not is_done(shared)
+    launch(shared); finish(shared)  # behind the gates that the lane has put there
+    def is_held():
+        launch(shared); production.does(2)
+        return not is_done(shared)
+    with lane:
+        until(is_held)  # once production is past, the lane's gate closes again
+        production.does(100)
+        assert not is_done(shared)
+finish(shared)
+""")
+
+
+def test_a_graph_with_the_gates_of_a_lane_runs_to_its_end_in_production(runs: Callable[..., str]) -> None:
+    runs("""
+lane = cotenant.tenant('opportunistic')
+stream = gpu.stream()
+launch(stream); finish(stream)
+with lane:
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+    launch(stream, 100)
+    graph = check(driver.cuStreamEndCapture(stream))
+    exec = check(driver.cuGraphInstantiate(graph, 0))
+with Production():
+    check(driver.cuGraphLaunch(exec, stream))
+    finish(stream)
+""")
+
+
+def test_results_are_the_same_whoever_computes_them(runs: Callable[..., str]) -> None:
+    assert runs("""
+from ctypes import addressof, c_float, c_uint64, c_void_p
+N, LANES = 256, ['opportunistic', 'standard', 'production']
+add, scale = gpu.kernel('add'), gpu.kernel('scale')
+def arguments(*values):
+    held = [c_uint64(int(v)) if isinstance(v, int) or hasattr(v, '__int__') and not isinstance(v, float) else c_float(v)
+            for v in values]
+    array = (c_void_p * len(held))(*[addressof(one) for one in held])
+    return array, held
+def compute(number, results):
+    buffer = check(driver.cuMemAlloc(4 * N)); stream = None
+    host = (c_float * N)(*range(N))
+    check(driver.cuMemcpyHtoD(buffer, addressof(host), 4 * N))
+    done = check(driver.cuEventCreate(0))
+    last = None
+    # One chain of dependent steps, each in another lane, ordered by events.
+    for step in range(12):
+        with cotenant.tenant(LANES[(step + number) % 3]) as lane:
+            stream = lane.stream
+            if last is not None: check(driver.cuStreamWaitEvent(stream, done, 0))
+            check(driver.cuMemcpyHtoDAsync(int(buffer) + 4 * step, addressof(host), 4, stream))
+            check(driver.cuMemcpyDtoDAsync(int(buffer) + 4 * (N // 2), int(buffer), 4 * (N // 2), stream))
+            check(driver.cuMemsetD32Async(int(buffer) + 4 * (N - 1 - step), step, 1, stream))
+            check(driver.cuEventRecord(done, stream)); last = stream
+    check(driver.cuEventSynchronize(done))
+    check(driver.cuMemcpyDtoH(addressof(host), buffer, 4 * N))
+    results[number] = bytes(host)
+results = {}
+threads = [in_thread(lambda number=number: compute(number, results)) for number in range(3)]
+for thread in threads: thread.join()
+alone = {}
+def plain(number):
+    host = (c_float * N)(*range(N)); words = (ctypes.c_uint32 * N).from_buffer(host)
+    for step in range(12):
+        host[step] = 0.0
+        for i in range(N // 2): words[N // 2 + i] = words[i]
+        words[N - 1 - step] = step
+    return bytes(host)
+assert results[0] == results[1] == results[2] == plain(0), 'results differ'
+print('same')
+""").endswith("same\n")
+
+
+def test_blocks_nest_and_are_left_by_exceptions(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = tenant(
+        "production",
+        program("""
+own = gpu.stream(); launch(own); finish(own)
+enter = ctypes.CDLL(None).cotenant_lane_enter
+low, middle = cotenant.tenant('opportunistic'), cotenant.tenant('standard')
+with low:
+    launch(low.stream, 2)
+    try:
+        with middle:
+            launch(middle.stream, 3)
+            with low: launch(low.stream, 5)
+            raise KeyError
+    except KeyError: pass
+    launch(low.stream, 7)
+    gpu.synchronize()
+@low
+def work(times):
+    'its text'
+    launch(low.stream, times); gpu.synchronize()
+    return times
+assert work(11) == 11 and work.__doc__ == 'its text'
+@middle
+def fails(): raise OSError
+try: fails()
+except OSError: pass
+assert enter(0) == 0
+launch(own, 13); gpu.synchronize()
+try: low.__exit__(None, None, None)
+except RuntimeError: pass
+else: raise AssertionError
+try:
+    @low
+    async def coroutine(): pass
+except TypeError: pass
+else: raise AssertionError
+print('ready', flush=True); input()
+"""),
+    )
+    assert one.hear() == "ready"
+    counted = {found.tenant_class: found.uses[0].figures["kernels"] for found in tenants_now()}
+    assert counted == {0: 1 + 13, 1: 3, 2: 2 + 5 + 7 + 11}
+
+
+def test_threads_are_in_lanes_each_by_itself(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = tenant(
+        "production",
+        program("""
+def work(lane, times):
+    with lane:
+        assert lane.stream == lane.stream
+        streams.append(lane.stream)
+        launch(lane.stream, times); finish(lane.stream)
+streams = []
+low = cotenant.tenant('opportunistic')
+with low:  # not inherited by threads
+    def plain():
+        stream = gpu.stream(); launch(stream, 5); finish(stream)
+    in_thread(plain).join()
+threads = [in_thread(lambda: work(low, 10)) for _ in range(4)]
+threads += [in_thread(lambda: work(cotenant.tenant('standard'), 100)) for _ in range(4)]
+for thread in threads: thread.join()
+print('ready', flush=True); input()
+"""),
+    )
+    assert one.hear() == "ready"
+    counted = {found.tenant_class: found.uses[0].figures["kernels"] for found in tenants_now()}
+    assert counted == {0: 5, 1: 400, 2: 40}
+
+
+def test_work_in_the_default_stream_stays_the_processs_and_is_warned_of(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    one = tenant(
+        "production",
+        program("""
+blocking = check(driver.cuStreamCreate(0))
+lane = cotenant.tenant('opportunistic')
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter('always')
+    with lane:
+        launch(0, 2); launch(driver.CUstream(2), 3); launch(blocking, 4); launch(lane.stream, 5)
+        gpu.synchronize()
+assert len(told) == 1 and '9 operations' in str(told[0].message), told
+with lane: launch(lane.stream); finish(lane.stream)
+print('ready', flush=True); input()
+"""),
+    )
+    assert one.hear() == "ready"
+    counted = {found.tenant_class: found.uses[0].figures for found in tenants_now()}
+    assert counted[0]["kernels"] == 9 and counted[0]["escaped"] == 0
+    assert counted[2]["kernels"] == 6 and counted[2]["escaped"] == 9
+
+
+def test_the_lanes_streams_have_the_priority_of_their_class(runs: Callable[..., str]) -> None:
+    runs("""
+least, greatest = check(driver.cuCtxGetStreamPriorityRange())
+assert greatest < least
+for name in ('production', 'standard', 'opportunistic'):
+    with cotenant.tenant(name) as lane:
+        priority = check(driver.cuStreamGetPriority(lane.stream))
+        assert check(driver.cuStreamGetFlags(lane.stream)) == 1
+    assert (name == 'production') == (priority == greatest), (name, priority)
+    assert (name == 'opportunistic') == (priority == least), (name, priority)
+""")
+
+
+def test_a_fork_in_a_block_leaves_both_in_it(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = tenant(
+        "production",
+        program("""
+with cotenant.tenant('opportunistic') as lane:
+    launch(lane.stream); finish(lane.stream)
+    child = os.fork()
+    if child == 0:
+        assert ctypes.CDLL(None).cotenant_lane_enter(1) == 1
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    launch(lane.stream, 4); finish(lane.stream)
+print('ready', flush=True); input()
+"""),
+    )
+    assert one.hear() == "ready"
+    (lane,) = [found for found in tenants_now() if found.tenant_class == 2]
+    assert lane.uses[0].figures["kernels"] == 5
+
+
+@pytest.mark.parametrize("end", ["sys.exit(0)", "ctypes.CDLL(None).exit(0)", "os._exit(0)"])
+def test_a_process_that_ends_inside_a_block_leaves_no_tenant(
+    tenant: Start, tenants_now: TenantsNow, end: str
+) -> None:
+    one = tenant(
+        "production",
+        program(f"""
+with Production() as production:
+    with cotenant.tenant('opportunistic') as lane:
+        launch(lane.stream, 5)
+        production.word.value, production.stops = 1, True
+        {end}
+"""),
+    )
+    assert one.process
+    assert one.process.wait(timeout=60) == 0
+    assert tenants_now() == ()
+
+
+def test_a_killed_process_leaves_no_tenant(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = tenant(
+        "production",
+        program("""
+with cotenant.tenant('opportunistic') as lane:
+    launch(lane.stream); finish(lane.stream)
+    print('ready', flush=True); input()
+"""),
+    )
+    assert one.hear() == "ready" and one.process
+    assert len(tenants_now()) == 2
+    os.kill(one.process.pid, signal.SIGKILL)
+    one.process.wait(timeout=60)
+    wait_for(lambda: tenants_now() == ())
+
+
+def test_a_lane_is_not_above_its_process_and_a_name_is_one_lane(runs: Callable[..., str]) -> None:
+    runs(
+        """
+def problem(*args, **more):
+    try:
+        with cotenant.tenant(*args, **more): raise AssertionError
+    except cotenant.Problem as told: return f'{told.message}: {told.hint}'
+assert 'cotenant run --class production' in problem('production')
+with cotenant.tenant('standard', name='a'): pass
+assert "'a' with other terms" in problem('opportunistic', name='a')
+assert "'a' with other terms" in problem('standard', name='a', weight=3)
+for number in range(7):
+    with cotenant.tenant('standard', name=f'b{number}'): pass
+assert 'eight lanes' in problem('standard', name='one more')
+with cotenant.tenant('standard', name='a'): pass
+assert "did you mean 'standard'" in problem('standart')
+assert 'no name' in problem('standard', name='x/y') and 'no name' in problem('standard', name='x' * 32)
+assert 'floor is for' in problem('production', floor=0.1)
+assert 'slowdown is for' in problem('standard', slowdown='5%')
+assert 'no weight' in problem('standard', weight=1000)
+""",
+        tenant_class="standard",
+    )
+
+
+def test_ctl_and_explain_tell_a_lane_from_its_process(
+    tenant: Start, tenants_now: TenantsNow, cotenant: Run
+) -> None:
+    one = tenant(
+        "production",
+        program("""
+stream = gpu.stream(); launch(stream); finish(stream)
+with cotenant.tenant('standard') as lane: launch(lane.stream); finish(lane.stream)
+print('ready', flush=True); input()
+"""),
+    )
+    assert one.hear() == "ready" and one.process
+    own, lane = sorted(tenants_now(), key=lambda found: found.tenant_class)
+    assert own.pid == one.process.pid
+
+    def classes() -> dict[int, str]:
+        return {found.pid: TenantClass(found.tenant_class).name for found in tenants_now()}
+
+    for word in (str(os.getpid()), str(own.pid), own.job):
+        told = cotenant("explain", word, env=one.env)
+        assert told.returncode == 0, told.stderr
+        assert f"({own.pid})" in told.stdout and f"({lane.pid})" not in told.stdout
+    done = cotenant("ctl", lane.job, "--class", "opportunistic", env=one.env)
+    assert done.returncode == 0, done.stderr
+    assert classes() == {own.pid: "production", lane.pid: "opportunistic"}
+    assert cotenant("ctl", lane.job, "--class", "standard", env=one.env).returncode == 0
+    done = cotenant("ctl", str(own.pid), "--class", "opportunistic", env=one.env)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: classes() == {own.pid: "opportunistic", lane.pid: "opportunistic"})
+    assert cotenant("ctl", str(own.pid), "--class", "production", env=one.env).returncode == 0
+    wait_for(lambda: classes() == {own.pid: "production", lane.pid: "standard"})
+
+
+OUTSIDE = """
+import cotenant
+with cotenant.tenant('opportunistic', required=False) as lane: print(lane.number, lane.stream)
+try:
+    with cotenant.tenant('opportunistic'): pass
+except cotenant.Problem as told: print(told.message, told.hint, sep=': ')
+"""
+
+
+def test_outside_cotenant_run_one_error_names_the_remedy(run_python: RunPython) -> None:
+    done = run_python(OUTSIDE)
+    none, told, *rest = done.stdout.splitlines()
+    assert (none, rest, done.returncode) == ("0 0", [], 0), done.stderr
+    assert told.startswith(
+        "this process was not started under `cotenant run`: start it with: cotenant run -- "
+    )
