@@ -77,6 +77,15 @@ def share(what: str, text: str, least: int, most: int) -> str:
     return percent(found)
 
 
+def share_to_one(text: str) -> float:
+    """0.3 of "30%" or "0.3": an option's type for click, as the next."""
+    return (thousandths(share("share", text, 0, 1000)) or 0) / 1000
+
+
+def share_above_zero(text: str) -> float:
+    return (thousandths(share("share", text, 1, 100_000)) or 0) / 1000
+
+
 def microseconds(text: str) -> int:
     """0: it is no length of time."""
     found = TIME.fullmatch(text.strip())

@@ -6,14 +6,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cotenant import output_files
-from cotenant.cli import output_option
+from cotenant.cli import OneOf, output_option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.terminal import say
+from cotenant.units import share_above_zero, share_to_one
 
 if TYPE_CHECKING:
     from cotenant.simulator import Outcome, Study
@@ -34,6 +35,8 @@ Examples:
   cotenant simulate orion-resnet50 --policy mps,reef,orion,guard --gpu a100
   cotenant simulate my-jobs.toml --policy all --seconds 60 --plot jobs.png
   cotenant simulate serving.trace training.trace --policy strict,guard -o json
+  cotenant simulate --cluster made-up-openb --gpus 64 --plot cluster.png
+  cotenant simulate --cluster openb_pod_list_default.csv --gpus 1000 --jobs 10000 --services 1000
   cotenant simulate --list""",
 )
 @click.option(
@@ -44,7 +47,8 @@ Examples:
     envvar="COTENANT_SIMULATE_POLICY",
     show_envvar=True,
     metavar="NAME|FILE.py[,...]|all",
-    help="The policies to simulate; `cotenant policies` lists them.",
+    help="The policies to simulate; `cotenant policies` lists them. With --cluster: the placement policies,"
+    " all by default.",
 )
 @click.option(
     "--gpu",
@@ -92,7 +96,67 @@ Examples:
     is_flag=True,
     envvar="COTENANT_SIMULATE_LIST",
     show_envvar=True,
-    help="List the shipped workloads, and stop.",
+    help="List the shipped workloads, or with --cluster the made-up logs and the placement policies, and stop.",
+)
+@click.option(
+    "--cluster",
+    is_flag=True,
+    envvar="COTENANT_SIMULATE_CLUSTER",
+    show_envvar=True,
+    help="Simulate a cluster: WORKLOAD is a log of jobs in a public schema, and each policy places them.",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 100_000),
+    envvar="COTENANT_SIMULATE_GPUS",
+    show_envvar=True,
+    help="With --cluster: how many GPUs it has.  [default: 64]",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 1_000_000),
+    envvar="COTENANT_SIMULATE_JOBS",
+    show_envvar=True,
+    help="With --cluster: how many jobs come; a shorter log is repeated.  [default: the log's]",
+)
+@click.option(
+    "--load",
+    type=share_above_zero,
+    metavar="SHARE",
+    envvar="COTENANT_SIMULATE_LOAD",
+    show_envvar=True,
+    help="With --cluster: jobs come closer together or further apart, so that they ask for this share of all GPUs,"
+    " such as 80%.  [default: as logged]",
+)
+@click.option(
+    "--services",
+    type=click.IntRange(0, 100_000),
+    envvar="COTENANT_SIMULATE_SERVICES",
+    show_envvar=True,
+    help="With --cluster: on how many GPUs a production service is always there.  [default: 0]",
+)
+@click.option(
+    "--production",
+    type=share_to_one,
+    metavar="SHARE",
+    envvar="COTENANT_SIMULATE_PRODUCTION",
+    show_envvar=True,
+    help="With --cluster: the part of the jobs that is production, where the log does not say it.  [default: 0%]",
+)
+@click.option(
+    "--promise",
+    type=share_to_one,
+    metavar="SHARE",
+    envvar="COTENANT_SIMULATE_PROMISE",
+    show_envvar=True,
+    help="With --cluster: by how much production may slow down.  [default: 5%]",
+)
+@click.option(
+    "--sharing",
+    type=OneOf("way of sharing", ("cotenant", "mps", "timeslice")),
+    envvar="COTENANT_SIMULATE_SHARING",
+    show_envvar=True,
+    help="With --cluster: how jobs on one GPU share it.  [default: cotenant]",
 )
 @click.argument("workload", nargs=-1)
 def command(
@@ -104,13 +168,42 @@ def command(
     plot: Path | None,
     trace: Path | None,
     list_workloads: bool,
+    cluster: bool,
+    gpus: int | None,
+    jobs: int | None,
+    load: float | None,
+    services: int | None,
+    production: float | None,
+    promise: float | None,
+    sharing: str | None,
     workload: tuple[str, ...],
 ) -> None:
     """Simulate WORKLOAD under each policy. WORKLOAD is a shipped workload, a workload file, or recorded traces.
 
     Of several traces the first is production, the others are opportunistic. Each job is also simulated alone;
     "x alone" compares with that. The policies are those that run live, and policies from papers.
+
+    With --cluster WORKLOAD is a log of jobs as Microsoft (Philly), SenseTime (Helios) and Alibaba (2020, openb)
+    have published them, or one of the made-up logs that are shipped; docs/cluster.md says more.
     """
+    for_clusters: dict[str, object] = {
+        "--gpus": gpus,
+        "--jobs": jobs,
+        "--load": load,
+        "--services": services,
+        "--production": production,
+        "--promise": promise,
+        "--sharing": sharing,
+    }
+    if cluster:
+        refuse_given({"--seconds": seconds, "--trace": trace}, "is not for clusters", "leave it out")
+        source = click.get_current_context().get_parameter_source("policies")
+        if source is click.core.ParameterSource.DEFAULT:
+            policies = "all"
+        given = {name.removeprefix("--"): value for name, value in for_clusters.items() if value is not None}
+        simulate_cluster(workload, policies, gpu, seed, output, plot, list_workloads, given)
+        return
+    refuse_given(for_clusters, "is for clusters", "add --cluster")
     if list_workloads:
         print_workloads()
         return
@@ -126,11 +219,9 @@ def command(
 
     wanted = policy_names(policies)
     if plot is not None:
-        if plot.suffix not in pictures.FORMATS:
-            raise Problem(f"'{plot}' is no picture", f"its name ends in {', '.join(pictures.FORMATS)}", USAGE)
-        pictures.require_matplotlib()
-    for target in filter(None, (plot, trace)):
-        output_files.check(target)
+        check_picture(plot)
+    if trace is not None:
+        output_files.check(trace)
     spans = MOST_SPANS // len(wanted) if trace else 0
     recording = Recording(TIMELINE_PLACES if plot else 0, TIMELINE_S, spans)
     study = NewStudy(from_items(workload), gpu, seconds, seed, recording)
@@ -151,6 +242,43 @@ def command(
         narrate(f"{plot} drawn")
     if trace is not None:
         write_trace(outcomes, trace)
+
+
+def simulate_cluster(
+    logs: Sequence[str],
+    policies: str,
+    gpu: str,
+    seed: int,
+    output: str,
+    plot: Path | None,
+    list_logs: bool,
+    given: dict[str, Any],
+) -> None:
+    from cotenant.cluster.simulation import study
+
+    if list_logs:
+        study.print_what_there_is()
+        return
+    if plot is not None:
+        check_picture(plot)
+    with progress_of(study.policy_names(policies)) as tell:
+        found = study.outcomes(logs, policies, gpu, seed, tell, **given)
+    study.show(found, output, plot)
+
+
+def refuse_given(options: dict[str, object], why: str, hint: str) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise Problem(f"{option} {why}", hint, USAGE)
+
+
+def check_picture(path: Path) -> None:
+    from cotenant.simulator import pictures
+
+    if path.suffix not in pictures.FORMATS:
+        raise Problem(f"'{path}' is no picture", f"its name ends in {', '.join(pictures.FORMATS)}", USAGE)
+    pictures.require_matplotlib()
+    output_files.check(path)
 
 
 def tell_what_to_doubt(study: Study, policies: Sequence[str]) -> None:

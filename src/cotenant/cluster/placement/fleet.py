@@ -8,7 +8,7 @@ all jobs on a GPU together have at most its memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ GpuNumber = int
 ROUNDING = 1e-9  # sums of shares such as 0.1
 
 RESERVED, LEFT_OVER = 0, 1  # the layers
+
+Demand = tuple[int, float, int, int, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +36,27 @@ class Job:
     affinity: str = ""  # jobs with the same word share a GPU
     anti_affinity: str = ""  # jobs with the same word do not
     exclusion: str = ""  # it shares a GPU only with jobs that have the same word
+    # What follows from the others, computed once: thousands of jobs are asked for it in every round.
+    layer: int = field(init=False, compare=False, repr=False)
+    part: Part = field(init=False, compare=False, repr=False)
+    demand: Demand = field(
+        init=False, compare=False, repr=False
+    )  # the same for jobs that fit into the same places
+    likeness: tuple[Demand, str, float | None] = field(init=False, compare=False, repr=False)
 
-    @property
-    def layer(self) -> int:
-        return LEFT_OVER if self.tenant_class is TenantClass.opportunistic else RESERVED
-
-    @property
-    def part(self) -> Part:
-        return Part(self.kind, self.tenant_class is TenantClass.production)
+    def __post_init__(self) -> None:
+        words = (self.affinity, self.anti_affinity, self.exclusion)
+        is_opportunistic = self.tenant_class is TenantClass.opportunistic
+        layer = LEFT_OVER if is_opportunistic else RESERVED
+        demand = (layer, self.share, self.memory_bytes, self.gpus, *words)
+        object.__setattr__(self, "layer", layer)
+        object.__setattr__(self, "part", Part(self.kind, self.tenant_class is TenantClass.production))
+        object.__setattr__(self, "demand", demand)
+        object.__setattr__(self, "likeness", (demand, self.kind, self.slowdown))
 
     @property
     def is_labelled(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.exclusion)
-
-    @property
-    def demand(self) -> Job:
-        """The same for jobs that fit into the same places."""
-        return replace(self, id="", kind="", slowdown=None)
 
 
 Mask = npt.NDArray[np.bool_]

@@ -46,19 +46,20 @@ class Placement:
     ) -> dict[str, Places]:
         """One job after the other, each added to `fleet`."""
         placed: dict[str, Places] = {}
-        full: set[Job] = set()  # nothing is freed in between: what did not fit once does not fit again
+        refused: set[object] = set()  # nothing is freed in between: what did not fit once does not fit again
         for job in waiting:
-            demand = job.demand
-            if demand in full:
+            if job.likeness in refused or job.demand in refused:
                 continue
             candidates = np.flatnonzero(fleet.fits(job))
-            if len(candidates) >= job.gpus:
-                chosen = self.choose(job, candidates, fleet, interference)
-                if chosen is not None:
-                    placed[job.id] = chosen
-                    fleet.add(job, chosen)
+            if len(candidates) < job.gpus:
+                refused.add(job.demand)
+                continue
+            chosen = self.choose(job, candidates, fleet, interference)
+            if chosen is None:
+                refused.add(job.likeness)
             else:
-                full.add(demand)
+                placed[job.id] = chosen
+                fleet.add(job, chosen)
         return placed
 
     def choose(

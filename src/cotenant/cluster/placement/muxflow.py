@@ -81,9 +81,9 @@ def weight(job: Job, residents: tuple[Job, ...], interference: Interference) -> 
 def weights_of(jobs: Sequence[Job], fleet: Fleet, interference: Interference) -> npt.NDArray[np.float64]:
     """A row a job, a column a GPU. Jobs of one kind and demand have the same row."""
     weights = np.full((len(jobs), len(fleet)), IMPOSSIBLE)
-    rows: dict[tuple[Job, str, float | None], npt.NDArray[np.float64]] = {}
+    rows: dict[object, npt.NDArray[np.float64]] = {}
     for number, job in enumerate(jobs):
-        key = (job.demand, job.kind, job.slowdown)
+        key = job.likeness
         if key not in rows:
             rows[key] = row(job, fleet, interference)
         weights[number] = rows[key]
