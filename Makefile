@@ -135,6 +135,14 @@ chart: $(PACKAGE)  ## rewrite the Helm chart in deploy/kubernetes/chart from src
 fuzz-segment: $(PACKAGE)  ## jobs on the software GPU while nonsense is written into their segment, for an hour each
 	COTENANT_FUZZ_SECONDS=$${COTENANT_FUZZ_SECONDS:-3600} $(VENV)/bin/pytest -q tests/interposer/test_fuzz_segment.py
 
+.PHONY: docs man
+docs: $(PACKAGE)  ## build the documentation's site into build/site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+	echo "build/site/index.html"
+
+man: $(PACKAGE)  ## write the manual's pages into build/man
+	@$(VENV)/bin/cotenant man --output build/man
+
 .PHONY: soak
 soak: $(PACKAGE)  ## jobs that come, go, crash, fork and are paused: what do they leave behind? (SOAK_SECONDS=7200; default 120)
 	@$(PYTHON_IN_VENV) bench/soak/run.py --seconds $${SOAK_SECONDS:-120}
