@@ -99,6 +99,12 @@ def processes(folder: Path) -> dict[int, str]:
     return found
 
 
+def is_writable(pid: int, descriptor: str) -> bool:
+    text = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text()
+    flags = next(int(line.split()[1], 8) for line in text.splitlines() if line.startswith("flags:"))
+    return flags & os.O_ACCMODE != os.O_RDONLY
+
+
 def strange_files(pids: Iterable[int], folder: Path) -> set[str]:
     """Files in shared places that these processes have open or mapped for writing, outside the soak's folder."""
     found = set()
@@ -111,5 +117,6 @@ def strange_files(pids: Iterable[int], folder: Path) -> set[str]:
         with contextlib.suppress(OSError):
             for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    found.add(os.readlink(entry))
+                    if is_writable(pid, entry.name):
+                        found.add(os.readlink(entry))
     return {name for name in found if name.startswith(SHARED_FOLDERS) and not name.startswith(f"{folder}/")}

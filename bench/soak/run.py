@@ -86,6 +86,7 @@ class Soak:
         self.path = self.walk.path
         self.began = time.monotonic()
         self.looks = 0
+        self.verbose = False
         self.rows: list[tuple[str, str, str]] = []
 
     @property
@@ -138,7 +139,7 @@ class Soak:
         return {name: held for name, pid in pids.items() if (held := accounts.holding(pid))}
 
     def go_on(self, seconds: float, actions: int | None, verbose: bool) -> None:
-        number = 0
+        number, self.verbose = 0, verbose
         while time.monotonic() - self.began < seconds and (actions is None or number < actions):
             said = self.walk.act()
             number += 1
@@ -151,6 +152,9 @@ class Soak:
     def look(self) -> None:
         self.walk.look()
         self.looks += 1
+        if self.verbose:
+            held = {name: f"{one.resident / 2**20:.1f} MiB" for name, one in self.holdings().items()}
+            narrate(f"look {self.looks}: {held}")
 
     def end(self) -> None:
         """Ends everybody, the residents last; what is left then is harm."""

@@ -182,7 +182,8 @@ class Walk:
 
     def pause_or_resume(self) -> str:
         job = self.any_job()
-        if not job.is_tenant:
+        # One that is stopped may not have come to its first work.
+        if not job.is_tenant or (job.is_stopped and job.unanswered):
             return ""
         # It is asked once it is there: a request to nobody is lost.
         if not accounts.eventually(lambda: job.pid in accounts.taken(self.path)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +116,40 @@ def test_another_users_production_job_is_waited_for_until_it_ends(
     assert {one.uid for one in tenants_now()} == {0, NOBODY}
     other.end(how)
     wait_for(lambda: order(low, "done?") == "True")
+
+
+@NEEDS_ROOT
+def test_a_tenant_in_a_user_namespace_is_outside_the_user_that_started_it(
+    tenant: Start, tenants_now: TenantsNow, holding_program: Path, folder: Path
+) -> None:
+    """Inside it is root, and number 1: it waits for nobody by that, and nobody takes it for root's."""
+    namespaces = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *namespaces]
+    if not (shutil.which("setpriv") and shutil.which("unshare")):
+        pytest.skip("no setpriv or unshare command")
+    tried = subprocess.run([*as_nobody, "true"], check=False, capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"no user namespaces for other users here: {tried.stderr.strip()}")
+    program = shutil.copy(holding_program, folder.parent)
+    low = ready(tenant("opportunistic", OBEDIENT))
+    other = subprocess.Popen(
+        [*as_nobody, program, str(folder), "hold", "0", "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert other.stdout and other.stdout.readline() == "holding\n"
+        (seen,) = [one for one in tenants_now() if one.tenant_class == 0]
+        assert (seen.uid, seen.own_pid, seen.is_here) == (NOBODY, 1, True)
+        assert Path(f"/proc/{seen.pid}").stat().st_uid == NOBODY
+        wait_for(lambda: use(tenants_now(), low).gated or order(low, "queue 1") != "did queue")
+        assert order(low, "done?") == "False"
+        os.kill(seen.pid, signal.SIGKILL)
+        wait_for(lambda: order(low, "done?") == "True")
+    finally:
+        other.kill()
+        other.communicate()
 
 
 @NEEDS_ROOT
