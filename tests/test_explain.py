@@ -68,26 +68,26 @@ def test_who_is_above_and_has_work(scene: Scene, explained: Any) -> None:
     scene.tenant(12, "lenient", TenantClass.standard, busy=1, tolerant_until_ns=FOREVER)
     scene.tenant(13, "stopped", TenantClass.production, busy=1).heartbeat_ns = 1
     text = explained()
-    assert "GPU 0: it waits; has used 2.5 s" in text
-    assert "because production 10 (serve) is of a higher class and has work" in text
+    assert "GPU 0: train (20) waits; has used 2.5 s" in text
+    assert "because production serve (10) is of a higher class than train (20) and has work" in text
     assert not re.search("idle\\)|lenient|stopped", text)
 
 
 def test_shut_by_the_policy(scene: Scene, explained: Any) -> None:
     scene.waiting(shut_until_ns=time.monotonic_ns() + 60 * 10**9)
-    found = re.search(r"the policy keeps it shut, for another (\d+) ms", explained())
+    found = re.search(r"the policy keeps train \(20\) shut, for another (\d+) ms", explained())
     assert found and 0 < int(found[1]) <= 60_000
 
 
 def test_a_moment_that_has_passed_is_no_reason(scene: Scene, explained: Any) -> None:
     scene.waiting(shut_until_ns=1)
     text = explained()
-    assert "keeps it shut" not in text and "its gate is being opened" in text
+    assert "shut" not in text and "the gate of train (20) is being opened" in text
 
 
 def test_over_its_rate(scene: Scene, explained: Any) -> None:
     scene.waiting(over_rate=1, rate=300)
-    assert "it has used more than its rate, 30% of the GPU" in explained()
+    assert "train (20) has used more than its rate, 30% of the GPU" in explained()
 
 
 @pytest.mark.parametrize("rule", [Rule.strict, Rule.fair])
@@ -97,13 +97,13 @@ def test_the_turn_of_an_equal(scene: Scene, explained: Any, rule: Rule) -> None:
     scene.tenant(21, "other", TenantClass.opportunistic, busy=1, holds_turn=1)
     scene.tenant(22, "higher", TenantClass.standard, busy=1, holds_turn=1)
     text = explained()
-    assert "because the turn belongs to 21 (other), its equal" in text
-    assert ("turn belongs to 22" in text) == (rule is Rule.fair)
+    assert "because the turn belongs to other (21), an equal of train (20)" in text
+    assert ("turn belongs to higher (22)" in text) == (rule is Rule.fair)
 
 
 def test_it_is_not_waiting(scene: Scene, explained: Any) -> None:
     scene.waiting(gate=1)
-    assert "it has work and is not waiting" in explained()
+    assert "train (20) has work and is not waiting" in explained()
     scene.waiting(gate=1, below_floor=1)
     assert "it has got less than its floor" in explained()
 
@@ -112,7 +112,9 @@ def test_without_work_it_says_what_would_happen(scene: Scene, explained: Any) ->
     scene.waiting(busy=0)
     scene.tenant(10, "serve", TenantClass.production, busy=1)
     text = explained()
-    assert "it has no work" in text and "it would wait if it had work" in text and "10 (serve)" in text
+    assert (
+        "train (20) has no work" in text and "it would wait if it had work" in text and "serve (10)" in text
+    )
 
 
 def test_its_standing(scene: Scene, explained: Any) -> None:
@@ -147,15 +149,81 @@ def test_the_policys_decisions_about_it(
     assert held is not None
     try:
         shown = report.Report(scene.path)
-        lines = {(20, 20, 0): ["Newer.", "Older\x1b."], (20, 999, 0): ["Of a former owner of the number."]}
+        lines = {
+            (20, 20, 0): ["It is newer.", "Older\x1b."],
+            (20, 999, 0): ["Of a former owner of the number."],
+        }
         shown.show("mine", "it failed once", lines)
         text = explained()
-        assert re.search(r"policy mine, daemon \d+\n  it failed once\n  \d\d:\d\d:\d\d Newer\.\n", text)
-        assert "Older?." in text and "former" not in text
+        assert re.search(
+            r"policy mine, daemon \d+\n  it failed once\n  \d\d:\d\d:\d\d train \(20\) is newer\.\n", text
+        )
+        assert "train (20): older?." in text and "former" not in text
         (about,) = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)["tenants"]
-        assert [one["text"] for one in about["policy"]["decisions"]] == ["Newer.", "Older\x1b."]
+        decisions = about["policy"]["decisions"]
+        assert [one["text"] for one in decisions] == ["train (20) is newer.", "train (20): older\x1b."]
+        assert [one["subject"]["pid"] for one in decisions] == [20, 20]
     finally:
         lock.release(scene.path, held)
+
+
+def test_a_decision_about_another_names_that_one(
+    scene: Scene, explained: Any, cotenant: Run, plain_env: dict[str, str]
+) -> None:
+    """As guard decides about the production job that all lower classes wait for."""
+    scene.waiting()
+    scene.tenant(10, "serve", TenantClass.production, busy=1)
+    held = lock.acquire(scene.path)
+    assert held is not None
+    try:
+        lines = [
+            report.Told("It is slowed down by 7%.", (10, 10)),
+            report.Told("Its promise is kept.", (10, 10)),
+            report.Told("It was there.", (99, 99)),
+        ]
+        report.Report(scene.path).show("guard", "", {(20, 20, 0): lines})
+        text = explained()
+        assert "serve (10) is slowed down by 7%." in text and "serve (10)'s promise is kept." in text
+        assert "a tenant that has ended (99) was there." in text
+        (about,) = json.loads(cotenant("explain", "20", "-o", "json", env=plain_env).stdout)["tenants"]
+        subjects = [one["subject"] for one in about["policy"]["decisions"]]
+        assert [(one["job"], one["pid"]) for one in subjects] == [("serve", 10), ("serve", 10), (None, 99)]
+    finally:
+        lock.release(scene.path, held)
+
+
+@pytest.mark.parametrize("tenant_class", TenantClass)
+@pytest.mark.parametrize(
+    "state", ["idle", "busy", "gated", "evicting", "evicted", "restoring", "paused", "limit", "new"]
+)
+def test_every_sentence_names_its_subject(
+    scene: Scene, explained: Any, tenant_class: TenantClass, state: str
+) -> None:
+    here = {"gate": int(state != "gated"), "busy": int(state != "idle"), "memory_bytes": 1 << 20}
+    slot = scene.tenant(20, "train", tenant_class, **({} if state == "new" else here))
+    slot.gpus[0].figures.bursts = state != "new"
+    slot.slowdown, slot.floor, slot.time_slice_us, slot.residence.evictions = 50, 50, 2000, 2
+    slot.residence.refusal = 3
+    if state in Where.__members__:
+        slot.residence.where, slot.host_bytes = Where[state], 1 << 20
+    if state in ("paused", "limit"):
+        slot.residence.where, slot.host_bytes = Where.evicted, 1 << 20
+        slot.residence.paused, slot.memory_limit = state == "paused", 1 << 20
+    for line in explained().splitlines():
+        if not line.startswith("policy "):
+            assert "train (20)" in line, line
+            assert not re.search(r"(^|: |because )(it|its) ", line.strip()), line
+
+
+def test_a_job_that_its_own_limit_keeps_away_says_so(explained: Any, scene: Scene) -> None:
+    slot = scene.waiting()
+    slot.residence.where, slot.host_bytes, slot.memory_limit = Where.evicted, 10 << 20, 20 << 20
+    text = explained()
+    assert "train (20)'s memory is evicted, because of train (20)'s own memory limit, 20M: 10M of" in text
+    assert "cotenant ctl 20 --memory" in text
+    slot.residence.waiting_since_ns, slot.residence.wanted_bytes = 1, 10 << 20
+    text = explained()
+    assert "because of other tenants that need the space" in text and "when there is space for 10M" in text
 
 
 def test_json_has_it_all(scene: Scene, cotenant: Run, plain_env: dict[str, str]) -> None:
@@ -167,7 +235,7 @@ def test_json_has_it_all(scene: Scene, cotenant: Run, plain_env: dict[str, str])
     assert (about["class"], about["floor"], about["slowdown"]) == ("opportunistic", 0.05, None)
     (gpu,) = about["gpus"]
     assert (gpu["has_work"], gpu["gated"], gpu["used_seconds"], gpu["busy_seconds"]) == (True, True, 1, 3)
-    assert gpu["why"] == ["production 10 (serve) is of a higher class and has work"]
+    assert gpu["why"] == ["production serve (10) is of a higher class than train (20) and has work"]
     assert about["policy"] == {"name": "guard", "daemon": None, "problem": "", "decisions": []}
 
 
@@ -193,14 +261,15 @@ def test_a_process_that_is_no_tenant(cotenant: Run, plain_env: dict[str, str], s
 def test_memory_that_moves_is_said_to(explained: Any, scene: Scene, where: Where, words: str) -> None:
     slot = scene.waiting()
     slot.residence.where, slot.host_bytes = where, 10 << 20
-    assert f"its memory is being {words}: 10M are on the host now" in explained()
+    assert f"train (20)'s memory is being {words}" in (text := explained())
+    assert "10M of train (20)'s memory are on the host now" in text
 
 
 def test_what_cannot_leave_the_gpu_is_all_but_what_can_move(explained: Any, scene: Scene) -> None:
     slot = scene.waiting(memory_bytes=10 << 20)
     slot.memory[0].movable_bytes = 6 << 20
     slot.residence.where = segment.Where.resident
-    assert "4M of its memory cannot be evicted" in explained()
+    assert "4M of train (20)'s memory cannot be evicted" in explained()
     slot.memory[0].movable_bytes = 10 << 20
     assert "cannot be evicted" not in explained()
 
@@ -212,12 +281,15 @@ def test_where_the_time_of_a_burst_goes(scene: Scene, explained: Any) -> None:
     slot.gpus[0].figures.bursts = 1000
     text = explained(10)
     assert (
-        "of a burst of 1.80 ms it waited 0.21 ms for the GPU, ran 1.49 ms and waited 0.10 ms for its own CPU"
+        "of a burst of 1.80 ms serve (10) waited 0.21 ms for the GPU, ran 1.49 ms and waited 0.10 ms for its own CPU"
         in text
     )
     assert "no other tenant was at work" not in text
     slot.pace[0].now_ns, slot.pace[0].alone_ns = 120_000, 100_000
-    assert "its operations take 20% more GPU time than when no other tenant was at work" in explained(10)
+    assert (
+        "serve (10)'s operations take 20% more GPU time than when no other tenant was at work"
+        in explained(10)
+    )
 
 
 def test_a_job_that_passes_gates_has_no_breakdown(scene: Scene, explained: Any) -> None:

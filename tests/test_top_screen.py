@@ -171,9 +171,7 @@ def test_who_waits_sees_for_whom(path: Path, written: Written) -> None:
 
     async def do(pilot: Pilot[None], app: Top) -> None:
         await pilot.press("down")
-        about = (
-            "201 (train.py) of user 1000, run 02020202 waits: production 100 (serve.py) is of a higher class"
-        )
+        about = "201 (train.py) of user 1000, run 02020202 waits: production serve.py (100) is of"
         await shows(pilot, app, about)
 
     on_screen(path, do)

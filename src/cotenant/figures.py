@@ -180,12 +180,37 @@ def refusal(tenant: segment.Tenant) -> str | None:
     return tenant.refusal and tenant.refusal.text
 
 
+class EvictedFor(Enum):
+    """Why a tenant's memory is on the host, or on its way there."""
+
+    pause = "it was paused by hand"
+    limit = "its own memory limit"
+    space = "other tenants need the space"
+
+
+def evicted_for(tenant: segment.Tenant) -> EvictedFor | None:
+    """None: it is not evicted. One that its own limit keeps away waits for no space (memory/mover.cpp)."""
+    if tenant.where not in (segment.Where.evicted, segment.Where.evicting):
+        return None
+    if tenant.paused:
+        return EvictedFor.pause
+    is_evicted = tenant.where == segment.Where.evicted
+    if tenant.memory_limit and tenant.host_bytes and is_evicted and not tenant.wanted_bytes:
+        return EvictedFor.limit
+    return EvictedFor.space
+
+
+def cause_of_eviction(tenant: segment.Tenant) -> str | None:
+    found = evicted_for(tenant)
+    return found.name if found else None
+
+
 def operation_us(name: str) -> Callable[[OnGpu], float | None]:
     return lambda here: getattr(here.use, name) / 1000 or None
 
 
 STATES = (
-    "`busy`; `idle`; `gated`: its gate is closed; `evicted`: other tenants need the memory; "
+    "`busy`; `idle`; `gated`: its gate is closed; `evicted`: its memory is on the host (`evicted_for`); "
     "`paused`: evicted by hand; `evicting`, `restoring`: its memory is moving."
 )
 JOB = "The name of its `cotenant run`: `--name`, else its script or program."
@@ -328,6 +353,13 @@ FIGURES = (
             kind=Kind.text,
         ),
         of_tenant("paused", "yes or no", "Whether it was evicted by hand."),
+        of_tenant(
+            "evicted_for",
+            "",
+            "Why its memory is on the host: `space` (other tenants need it), `limit` (its own), `pause` (by hand).",
+            cause_of_eviction,
+            kind=Kind.text,
+        ),
         of_tenant("wanted_bytes", "bytes", "GPU memory that it waits for."),
         of_tenant("saved_bytes", "bytes", "What evictions have copied to the host, ever.", kind=Kind.counter),
         of_tenant(

@@ -57,6 +57,9 @@ class TenantFigures:
     """Its memory: `pinned` (it does not move), `resident`, `evicting`, `evicted`, `restoring`."""
     paused: bool
     """Whether it was evicted by hand."""
+    evicted_for: str | None
+    """Why its memory is on the host: `space` (other tenants need it), `limit` (its own), `pause` (by
+    hand)."""
     wanted_bytes: int
     """GPU memory that it waits for."""
     saved_bytes: int
@@ -78,8 +81,8 @@ class OnGpuFigures:
     gpu: int
     """The GPU's number in the segment."""
     state: str
-    """`busy`; `idle`; `gated`: its gate is closed; `evicted`: other tenants need the memory; `paused`:
-    evicted by hand; `evicting`, `restoring`: its memory is moving."""
+    """`busy`; `idle`; `gated`: its gate is closed; `evicted`: its memory is on the host (`evicted_for`);
+    `paused`: evicted by hand; `evicting`, `restoring`: its memory is moving."""
     gpu_share: float | None
     """GPU time charged to it, of the time between the last two looks."""
     used_seconds: float

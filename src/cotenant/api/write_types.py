@@ -18,6 +18,7 @@ BY_NAME = {
     "began_at": "str | None",
     "slowdown": "float | None",
     "refusal": "str | None",
+    "evicted_for": "str | None",
     "gpu_share": "float | None",
     "promise_kept": "bool | None",
     "share_asked": "float | None",

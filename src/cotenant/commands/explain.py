@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from cotenant.errors import Problem
 from cotenant.tenants import jobs, looking
 from cotenant.tenants.lately import NOTHING_KNOWN, Key, Lately
 from cotenant.terminal import printable, say
+
+if TYPE_CHECKING:
+    from cotenant.daemon import report
 
 WATCHED_SECONDS = 0.25
 
@@ -81,7 +84,7 @@ def breakdown_of(tenant: segment.Tenant, use: segment.Use) -> dict[str, Any] | N
     from cotenant.tenants import breakdown
 
     found = breakdown.of(use) if tenant.tenant_class == TenantClass.production else None
-    return vars(found) | {"text": list(breakdown.in_words(found))} if found else None
+    return vars(found) | {"text": list(breakdown.in_words(found, jobs.named(tenant)))} if found else None
 
 
 def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> dict[str, Any]:
@@ -105,23 +108,50 @@ def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> 
         "daemon": shown.pid,
         "problem": shown.problem,
         "decisions": [
-            vars(one) | {"gpu": about.gpu}
+            decision(one, about.gpu, seen, tenant)
             for about in shown.tenants
-            if (about.pid, about.started) == (tenant.own_pid, tenant.started)
+            if (about.pid, about.started) == (tenant.pid, tenant.started)
             for one in about.decisions
         ],
     }
 
 
+def decision(one: report.Decision, gpu: int, seen: segment.Snapshot, asked: segment.Tenant) -> dict[str, Any]:
+    """With the tenant that it is about: under some policies what holds a job back is decided about another."""
+    subject = next((other for other in seen.tenants if (other.pid, other.started) == one.about), None)
+    if one.about is None:
+        subject = asked
+    who = jobs.named(subject) if subject else f"a tenant that has ended ({one.about[0] if one.about else 0})"
+    return {
+        "at": one.at,
+        "gpu": gpu,
+        "subject": {
+            "job": subject.job if subject else None,
+            "pid": subject.pid if subject else one.about[0] if one.about else None,
+            "run_id": subject.run_id if subject else None,
+        },
+        "text": with_subject(one.text, who),
+    }
+
+
+def with_subject(sentence: str, who: str) -> str:
+    """A policy knows no names: it says "It"."""
+    for pronoun, name in (("It ", f"{who} "), ("Its ", f"{who}'s ")):
+        if sentence.startswith(pronoun):
+            return name + sentence[len(pronoun) :]
+    return f"{who}: {sentence[:1].lower()}{sentence[1:]}"
+
+
 def in_words(about: dict[str, Any]) -> Iterator[str]:
-    yield f"{about['job']} ({about['pid']}): {', '.join(standing(about))}"
-    yield from memory_in_words(about)
+    who = f"{about['job']} ({about['pid']})"
+    yield f"{who}: {', '.join(standing(about))}"
+    yield from memory_in_words(about, who)
     for gpu in about["gpus"]:
-        yield f"GPU {gpu['gpu']}: {on_gpu(gpu)}"
+        yield f"GPU {gpu['gpu']}: {on_gpu(gpu, who)}"
         if gpu["has_work"] or gpu["why"]:
             yield from (f"  because {why}" for why in gpu["why"])
         if gpu["has_work"] and gpu["gated"] and not gpu["why"]:
-            yield "  its gate is being opened right now"
+            yield f"  the gate of {who} is being opened right now"
         if gpu["breakdown"]:
             yield from (f"  {line}" for line in gpu["breakdown"]["text"])
         if about["policy"]["daemon"] is not None:
@@ -129,7 +159,7 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
         if gpu["at_work"] and gpu["at_work"]["in_words"]:
             yield f"  {gpu['at_work']['in_words']}"
     if not about["gpus"]:
-        yield "it has not used a GPU yet"
+        yield f"{who} has not used a GPU yet"
     policy = about["policy"]
     if policy["daemon"] is None:
         why = policy["problem"] or "no daemon runs"
@@ -144,23 +174,28 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
         yield f"  {at}{where} {decision['text']}"
 
 
-def memory_in_words(about: dict[str, Any]) -> Iterator[str]:
+def memory_in_words(about: dict[str, Any], who: str) -> Iterator[str]:
     size = units.size_shown
-    if about["where"] in ("evicting", "restoring"):
-        how = "evicted to the host" if about["where"] == "evicting" else "restored"
-        yield f"its memory is being {how}: {size(about['host_bytes'])} are on the host now"
-    elif about["where"] == "evicted":
-        why = "paused by hand" if about["paused"] else "evicted: other tenants need the space"
-        yield f"{why}: {size(about['host_bytes'])} of its memory are on the host"
-        if about["paused"]:
-            yield f"  `cotenant resume {about['pid']}` resumes it"
+    on_host = f"{size(about['host_bytes'])} of {who}'s memory are on the host"
+    if about["where"] == "restoring":
+        yield f"{who}'s memory is being restored: {on_host} now"
+    elif about["evicted_for"]:
+        is_moving = about["where"] == "evicting"
+        what = "is being evicted to the host" if is_moving else "is evicted"
+        cause = figures.EvictedFor[about["evicted_for"]]
+        limit = f", {about['memory_limit']}" if cause is figures.EvictedFor.limit else ""
+        yield f"{who}'s memory {what}, because of {because(cause, who)}{limit}: {on_host}{' now' if is_moving else ''}"
+        if cause is figures.EvictedFor.pause:
+            yield f"  `cotenant resume {about['pid']}` resumes {who}"
+        elif cause is figures.EvictedFor.limit:
+            yield f"  {who} runs on when it frees memory, or under a higher limit: cotenant ctl {about['pid']} --memory"
         elif about["wanted_bytes"]:
-            yield f"  it is restored when there is space for {size(about['wanted_bytes'])}"
+            yield f"  {who} is restored when there is space for {size(about['wanted_bytes'])}"
     elif about["wanted_bytes"]:
-        yield f"it waits for {size(about['wanted_bytes'])} of the GPU's memory"
+        yield f"{who} waits for {size(about['wanted_bytes'])} of the GPU's memory"
     stays = sum(max(gpu["memory_bytes"] - gpu["movable_bytes"], 0) for gpu in about["gpus"])
     if about["where"] != "pinned" and stays:
-        yield f"{size(stays)} of its memory cannot be evicted"
+        yield f"{size(stays)} of {who}'s memory cannot be evicted"
     if about["evictions"]:
         spared = (
             f", {size(about['dropped_bytes'])} were free and not copied" if about["dropped_bytes"] else ""
@@ -168,9 +203,17 @@ def memory_in_words(about: dict[str, Any]) -> Iterator[str]:
         took = about["transfer_seconds"]
         lasted = f"; eviction and restore took {took:.2f} s the last time" if took else ""
         times = "once" if about["evictions"] == 1 else f"{about['evictions']} times"
-        yield f"its memory was evicted {times}: {size(about['saved_bytes'])} copied{spared}{lasted}"
+        yield f"{who}'s memory was evicted {times}: {size(about['saved_bytes'])} copied{spared}{lasted}"
     if about["refusal"]:
-        yield f"its last eviction was refused: {about['refusal']}"
+        yield f"{who}'s last eviction was refused: {about['refusal']}"
+
+
+def because(cause: figures.EvictedFor, who: str) -> str:
+    return {
+        figures.EvictedFor.pause: "a pause by hand",
+        figures.EvictedFor.limit: f"{who}'s own memory limit",
+        figures.EvictedFor.space: "other tenants that need the space",
+    }[cause]
 
 
 def standing(about: dict[str, Any]) -> Iterator[str]:
@@ -188,11 +231,13 @@ def standing(about: dict[str, Any]) -> Iterator[str]:
         yield f"counts as idle after {about['grace_us']} us without work"
 
 
-def on_gpu(gpu: dict[str, Any]) -> str:
+def on_gpu(gpu: dict[str, Any], who: str) -> str:
     used = f"has used {gpu['used_seconds']:.1f} s"
+    if gpu["gpu_share"] is not None:
+        used += f", {gpu['gpu_share']:.0%} of the GPU now"
     if gpu["has_work"] and gpu["gated"]:
-        return f"it waits; {used}"
+        return f"{who} waits; {used}"
     if gpu["has_work"]:
         ahead = ", ahead of the higher classes: it has got less than its floor" if gpu["below_floor"] else ""
-        return f"it has work and is not waiting{ahead}; {used}"
-    return f"it has no work; {used}" + ("; it would wait if it had work" if gpu["why"] else "")
+        return f"{who} has work and is not waiting{ahead}; {used}"
+    return f"{who} has no work; {used}" + ("; it would wait if it had work" if gpu["why"] else "")

@@ -21,10 +21,10 @@ from pathlib import Path
 from cotenant.config.live import LiveSettings
 from cotenant.daemon.attachment import Attachment, Look
 from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
-from cotenant.daemon.report import Report
+from cotenant.daemon.report import Report, Told
 from cotenant.errors import Problem
 from cotenant.policies import border, registry
-from cotenant.policies.interface import Knobs, Policy, TenantId, View
+from cotenant.policies.interface import Knobs, Policy, Said, TenantId, View
 from cotenant.policies.strict import Strict
 
 CALM_MS = 100.0
@@ -203,11 +203,12 @@ class Daemon:
     def show(self, look: Look) -> None:
         began, lines, clocks = time.thread_time(), {}, {}
         for gpu, places in look.places.items():
+            processes = {place.id: (place.pid, place.started) for place in places}
             for place in places:
                 if gpu not in self.controllers:
                     break
                 key = (place.pid, place.started, gpu)
-                lines[key] = self.explained(gpu, place.id)
+                lines[key] = [told(one, processes) for one in self.explained(gpu, place.id)]
                 if mhz := self.clock_at_work.mean_mhz.get((gpu, place.id)):
                     clocks[key] = mhz
         self.report.show(self.about.name, self.problem, lines, self.readings, clocks)
@@ -234,6 +235,11 @@ class Daemon:
                 self.needed_at = time.monotonic()
                 return True
         return False
+
+
+def told(sentence: str, processes: Mapping[TenantId, tuple[int, int]]) -> Told:
+    """With the process that it is about, where that is another than the one asked about."""
+    return Told(sentence, processes.get(sentence.about) if isinstance(sentence, Said) else None)
 
 
 class TooLong(BaseException):

@@ -1,10 +1,12 @@
 """What the daemon shows: SEGMENT.daemon.json, whole at every moment, for `cotenant explain`.
 
-    {"pid", "policy", "since", "problem", "tenants": [{"pid", "started", "gpu", "decisions": [{"at", "text"}]}],
+    {"pid", "policy", "since", "problem",
+     "tenants": [{"pid", "started", "gpu", "decisions": [{"at", "text", "about"}]}],
      "gpus": [{"gpu", "problem", "state": the fields of GpuState, or null,
                "at_work": [{"pid", "started", "clock_mhz"}]}]}
 
-Times are seconds since 1970, but for that of a GPU's state. A decision's time is that of the report in which it was
+`about` is [PID, when it was started] of the tenant that a decision is about, where that is another. Times are seconds
+since 1970, but for that of a GPU's state. A decision's time is that of the report in which it was
 first seen: controllers know no clock.
 """
 
@@ -47,10 +49,29 @@ def check(path: Path) -> None:
         files.check(path, one)
 
 
+Process = tuple[int, int]  # PID, when it was started
+
+
+class Told(str):
+    """A sentence of a policy; `about` is another tenant than the one asked about."""
+
+    about: Process | None
+
+    def __new__(cls, text: str, about: Process | None = None) -> Told:
+        made = super().__new__(cls, text)
+        made.about = about
+        return made
+
+
 @dataclass(frozen=True)
 class Decision:
     at: float
     text: str
+    about: Process | None = None  # another tenant than the one asked about
+
+
+def decided(now: float, said: str) -> Decision:
+    return Decision(now, str(said), getattr(said, "about", None))
 
 
 class Report:
@@ -134,7 +155,7 @@ def stamped(said: Sequence[str], before: Sequence[Decision], now: float) -> list
     for new in range(len(said) + 1):
         kept = len(said) - new
         if list(said[new:]) == known[:kept]:
-            return [*(Decision(now, text) for text in said[:new]), *before[:kept]]
+            return [*(decided(now, text) for text in said[:new]), *before[:kept]]
     raise AssertionError("nothing follows at the latest")
 
 
@@ -180,8 +201,18 @@ def read(path: Path) -> Shown | None:
 
 
 def about(found: Any) -> About:
-    decisions = tuple(Decision(moment(one["at"]), text(one["text"])) for one in found["decisions"])
+    decisions = tuple(
+        Decision(moment(one["at"]), text(one["text"]), process(one.get("about")))
+        for one in found["decisions"]
+    )
     return About(whole(found["pid"]), whole(found["started"]), whole(found["gpu"]), decisions)
+
+
+def process(found: Any) -> Process | None:
+    if found is None:
+        return None
+    pid, started = found
+    return whole(pid), whole(started)
 
 
 def reading(found: Any) -> Reading:

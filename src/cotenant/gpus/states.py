@@ -11,6 +11,7 @@ from cotenant.daemon import lock, report
 from cotenant.daemon.clocks import STALE_SECONDS, Reading
 from cotenant.errors import Problem
 from cotenant.policies.interface import GpuState
+from cotenant.tenants import jobs
 
 NEGLIGIBLE = 0.01
 
@@ -50,7 +51,7 @@ def at_work(shown: report.Shown | str, tenant: segment.Tenant, gpu: int) -> dict
         return None
     slower = max(0.0, state.highest_mhz / mhz - 1)
     words = (
-        f"While it had work the clock was {mhz:.0f} MHz of late: its kernels take up to {slower:.0%} longer than at"
-        f" {state.highest_mhz:.0f} MHz, whoever else is there."
+        f"While {jobs.named(tenant)} had work the clock was {mhz:.0f} MHz of late: its kernels take up to"
+        f" {slower:.0%} longer than at {state.highest_mhz:.0f} MHz, whoever else is there."
     )
     return {"clock_mhz": round(mhz, 1), "slower": slower, "in_words": words if slower > NEGLIGIBLE else ""}

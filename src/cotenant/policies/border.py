@@ -13,7 +13,7 @@ from numbers import Real
 from typing import TypeGuard
 
 from cotenant import units
-from cotenant.policies.interface import Knobs, Rule, TenantKnobs
+from cotenant.policies.interface import Knobs, Rule, Said, TenantKnobs
 from cotenant.terminal import printable
 
 LIVE_RULES = frozenset((Rule.none, Rule.strict, Rule.fair))
@@ -109,7 +109,13 @@ def sentences(answer: object) -> list[str]:
     """What `explain` answered; raises BadAnswer where it is no list of sentences."""
     if not isinstance(answer, list | tuple) or not all(isinstance(one, str) for one in answer):
         raise BadAnswer(f"explain answered {shown(answer)}, not a list of sentences")
-    return [printable(one[:LONGEST_SENTENCE]) for one in answer[:MOST_SENTENCES]]
+    return [sentence(one) for one in answer[:MOST_SENTENCES]]
+
+
+def sentence(one: str) -> str:
+    text = printable(one[:LONGEST_SENTENCE])
+    about = getattr(one, "about", None)
+    return Said(text, about) if type(about) is int else text
 
 
 def shown(value: object) -> str:

@@ -141,6 +141,17 @@ class Knobs:
     parameters: Sequence[float] = ()  # of a modelled rule (native/admission/moment.h), at most 8
 
 
+class Said(str):
+    """A sentence about another tenant than the one that was asked about."""
+
+    about: TenantId
+
+    def __new__(cls, text: str, about: TenantId) -> Said:
+        made = super().__new__(cls, text)
+        made.about = about
+        return made
+
+
 class Policy:
     """What adapts: the controller of one GPU. A policy has a name and a title (a line for people); what it does not
     define is as here."""
@@ -159,5 +170,6 @@ class Policy:
         return Knobs(rule=self.rule)
 
     def explain(self, tenant: TenantId) -> list[str]:
-        """What it last decided about this tenant and why, in whole sentences, the newest first."""
+        """What it last decided about this tenant and why, in whole sentences, the newest first. "It" is the tenant, or
+        of a Said the one that it is about."""
         return []

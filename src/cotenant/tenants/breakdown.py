@@ -60,11 +60,12 @@ def _of_sums(
     return Breakdown(burst_us, wait_us, waits, gap_us, max(burst_us - gap_us - (wait_us or 0), 0), slower)
 
 
-def in_words(found: Breakdown) -> Iterator[str]:
+def in_words(found: Breakdown, who: str = "it") -> Iterator[str]:
     parts = [f"ran {found.run_us / 1000:.2f} ms", f"waited {found.gap_us / 1000:.2f} ms for its own CPU"]
     if found.wait_us is not None:
         parts.insert(0, f"waited {found.wait_us / 1000:.2f} ms for the GPU")
-    yield f"of a burst of {found.burst_us / 1000:.2f} ms it {', '.join(parts[:-1])} and {parts[-1]}"
+    yield f"of a burst of {found.burst_us / 1000:.2f} ms {who} {', '.join(parts[:-1])} and {parts[-1]}"
     if found.slower is not None:
+        whose = "its" if who == "it" else f"{who}'s"
         more = f"{abs(found.slower):.0%} {'more' if found.slower >= 0 else 'less'}"
-        yield f"its operations take {more} GPU time than when no other tenant was at work"
+        yield f"{whose} operations take {more} GPU time than when no other tenant was at work"

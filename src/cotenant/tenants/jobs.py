@@ -51,6 +51,11 @@ class Job:
         return f"{handle} ({self.name} of {user_name(self.uid)}, PID {self.pids[0]})"
 
 
+def named(tenant: Tenant) -> str:
+    """One process, for a sentence."""
+    return f"{tenant.job} ({tenant.pid})"
+
+
 def of(tenants: Iterable[Tenant]) -> list[Job]:
     """A tenant writes its own slot: only those of one user can be of one job."""
     by_run: dict[tuple[int, str], list[Tenant]] = {}

@@ -6,26 +6,28 @@ from collections.abc import Iterator
 
 from cotenant import classes, segment
 from cotenant.policies.interface import Rule
+from cotenant.tenants import jobs
 
 
 def reasons(seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, now_ns: int) -> Iterator[str]:
-    """Nothing where it may go on."""
+    """Nothing where it may go on. Each names its subject."""
     if not use.gated:
         return
+    who = jobs.named(tenant)
     if seen.rule == Rule.strict:
         for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
             if other.tenant_class < tenant.tenant_class and there.tolerant_until_ns <= now_ns:
                 name = classes.name_of(other.tenant_class)
-                yield f"{name} {other.pid} ({other.job}) is of a higher class and has work"
+                yield f"{name} {jobs.named(other)} is of a higher class than {who} and has work"
     if use.shut_until_ns > now_ns:
         left_ms = (use.shut_until_ns - now_ns) / 1e6
-        yield f"the policy keeps it shut, for another {left_ms:.0f} ms unless it is renewed"
+        yield f"the policy keeps {who} shut, for another {left_ms:.0f} ms unless it is renewed"
     if use.over_rate:
-        yield f"it has used more than its rate, {use.rate / 10:g}% of the GPU"
+        yield f"{who} has used more than its rate, {use.rate / 10:g}% of the GPU"
     for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
         is_equal = seen.rule == Rule.fair or other.tenant_class == tenant.tenant_class
         if is_equal and there.holds_turn:
-            yield f"the turn belongs to {other.pid} ({other.job}), its equal"
+            yield f"the turn belongs to {jobs.named(other)}, an equal of {who}"
 
 
 def others_with_work(

@@ -41,7 +41,7 @@ from cotenant.policies.guard.job import FREE, RETRY_US, Job
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import Promise
 from cotenant.policies.guard.worth import Worth
-from cotenant.policies.interface import Knobs, Policy, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import Knobs, Policy, Said, Tenant, TenantId, TenantKnobs, View
 from cotenant.policies.journal import Journal
 
 CALIBRATION_US, FIRST_CALIBRATION_US = 400_000, 1_000_000
@@ -97,9 +97,10 @@ class Guard(Policy):
             return []
         if not self.jobs:
             return ["No production job is on its GPU."]
+        if tenant in self.jobs:
+            return self.journal.of(tenant, self.jobs[tenant].standing)
         leading = min(self.jobs, key=lambda one: self.jobs[one].position)
-        about = tenant if tenant in self.jobs else leading
-        return self.journal.of(about, self.jobs[about].standing)
+        return [Said(told, leading) for told in self.journal.of(leading, self.jobs[leading].standing)]
 
     def look_below(self, others: Sequence[Tenant], now_us: float) -> Below:
         before = [(self.below.get(one.id, one), one) for one in others]
