@@ -334,7 +334,7 @@ def test_the_agent_serves_while_the_api_server_is_away(
             ended.set()
         return {"gpu-0": "", "gpu-1": ""}
 
-    agent.run(look, ended)
+    agent.run(look, lambda: None, ended)
     assert node.cluster.applied == 1
     assert capsys.readouterr().err.count("no API server") == 1
     assert not agent.places.socket.exists()

@@ -239,14 +239,17 @@ def agent(
     size = overflow_bytes(overflow)
     devices, softgpu = gpus.found(os.environ)
     cluster = ApiServer(kubeconfig)
-    ready = host.make_ready(state, segment_file or segment.SHARED, devices, softgpu, os.environ)
+    shared = segment_file or segment.SHARED
+    ready = host.make_ready(state, shared, devices, softgpu, os.environ)
     claims = Claims(state, cdi, ready, node, devices)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     narrate(f"{len(devices)} GPUs on {node}: {', '.join(device.name for device in devices)}")
     places = Places(kubelet / "plugins", kubelet / "plugins_registry")
-    Agent(node, cluster, claims, devices, places, size).run(lambda: gpus.are_well(os.environ, devices), ended)
+    Agent(node, cluster, claims, devices, places, size).run(
+        lambda: gpus.are_well(os.environ, devices), lambda: host.tidy(shared), ended
+    )
 
 
 def overflow_bytes(text: str) -> int:

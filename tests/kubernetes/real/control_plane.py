@@ -94,6 +94,7 @@ class ControlPlane:
             "--authorization-mode=Node,RBAC",
             "--endpoint-reconciler-type=none",
             "--allow-privileged",
+            "--kubelet-preferred-address-types=InternalIP",
         )
         self.kubeconfig = self.kubeconfig_for(TOKEN, "administrator")
         until(self.is_ready, "kube-apiserver is not ready")
@@ -105,8 +106,8 @@ class ControlPlane:
             f"--service-account-private-key-file={account_key}",
             f"--secure-port={free_port()}",
             f"--cert-dir={self.folder}/controller-manager",
-            # Nodes of these tests need no kubelet that says it is alive.
-            "--controllers=*,-node-lifecycle-controller",
+            # Most nodes of these tests have no kubelet that says it is alive.
+            "--node-monitor-grace-period=24h",
         )
         self.run(
             "kube-scheduler",

@@ -226,12 +226,16 @@ class Agent:
     def withdraw(self) -> None:
         self.cluster.delete(RESOURCE, "ResourceSlice", f"{self.node}-{names.DRIVER}")
 
-    def run(self, look: Callable[[], Mapping[str, str]], until: threading.Event) -> None:
-        """Until told to end. The API server may be away for any time; running pods need neither it nor us."""
+    def run(
+        self, look: Callable[[], Mapping[str, str]], tidy: Callable[[], None], until: threading.Event
+    ) -> None:
+        """Until told to end. `look` says what is wrong with which device; `tidy` cleans up after tenants that were
+        killed. The API server may be away for any time; running pods need neither it nor us."""
         self.claims.restore()
         said = ""
         while not until.is_set():
             self.serve()
+            tidy()
             if self.state.put(look()):
                 for name, problem in self.state.problems.items():
                     if problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -13,7 +14,7 @@ from cotenant.errors import Problem
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import container, durable
 from cotenant.launch import native_files
-from cotenant.segment.folder import create_folder
+from cotenant.segment.folder import FolderSegment, create_folder
 from cotenant.segment.layout import uuid_bytes
 from cotenant.segment.paths import is_folder
 
@@ -60,6 +61,12 @@ def copy_native(state: Path, parts: Sequence[str]) -> Path:
     fresh.rename(place)
     durable.sync(state)
     return place
+
+
+def tidy(shared: Path) -> None:
+    """Reaps the slots of killed tenants: on a node nobody else may be left to do it."""
+    with contextlib.suppress(OSError, segment.BadSegment):
+        FolderSegment(shared).clean()
 
 
 def make_segment(shared: Path, devices: Sequence[Device]) -> None:

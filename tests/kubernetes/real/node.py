@@ -1,0 +1,295 @@
+"""A real node on this machine: containerd and kubelet in a mount namespace of their own, and our agent beside them.
+
+Pods use the host's network: the node has no other. Their images are made here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cotenant.launch import native_files
+from tests.kubernetes import build
+from tests.kubernetes.real import images
+from tests.kubernetes.real.control_plane import ControlPlane, binaries, free_port, until
+
+PROGRAMS = ["kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "runc"]
+PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
+
+# runc comes from the Go module proxy, which has no libseccomp; containerd asks for its filters all the same.
+WITHOUT_SECCOMP = """\
+#!{python} -SE
+import json, os, sys
+if "--bundle" in sys.argv:
+    file = sys.argv[sys.argv.index("--bundle") + 1] + "/config.json"
+    config = json.load(open(file))
+    config["linux"].pop("seccomp", None)
+    json.dump(config, open(file, "w"))
+os.execv("{runc}", ["runc", *sys.argv[1:]])
+"""
+
+
+def required() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a node needs root")
+    binaries(*PROGRAMS)
+
+
+def own_address() -> str:
+    """Kubelet takes no loopback address for its node's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            pytest.skip("this machine has no address but the loopback's")
+        address: str = probe.getsockname()[0]
+        return address
+
+
+class RealNode:
+    def __init__(self, plane: ControlPlane, name: str, folder: Path, softgpu: dict[str, str]) -> None:
+        required()
+        self.plane, self.name, self.folder, self.softgpu = plane, name, folder, softgpu
+        self.address = own_address()
+        self.programs = {one: build.place(build.default_folder(), one) for one in PROGRAMS}
+        self.containerd: subprocess.Popen[bytes] | None = None
+        self.kubelet: subprocess.Popen[bytes] | None = None
+        self.agent: subprocess.Popen[bytes] | None = None
+        for place in ("kubelet", "cdi", "state", "cni", "cni-bin", "bin", "logs"):
+            (folder / place).mkdir()
+        self.segment = Path(f"/dev/shm/cotenant-test-{os.getpid()}-{name}")
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "c.sock"
+
+    def start(self, program: Path) -> None:
+        """`program` is a file that pods of the image SHELL have as /bin/program."""
+        shim = "containerd-shim-runc-v2"
+        (self.folder / "bin" / shim).symlink_to(self.programs[shim])
+        wrapper = self.folder / "bin" / "runc"
+        wrapper.write_text(WITHOUT_SECCOMP.format(python=sys.executable, runc=self.programs["runc"]))
+        wrapper.chmod(0o755)
+        self.start_containerd()
+        self.make_images(program)
+        self.start_kubelet()
+        self.start_agent()
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ) | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+
+    def log(self, name: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(self.folder / "logs" / f"{name}.log", flags, 0o644)
+
+    def start_containerd(self) -> None:
+        (self.folder / "cni" / "10-loopback.conflist").write_text(
+            '{"cniVersion": "0.4.0", "name": "lo", "plugins": [{"type": "loopback"}]}'
+        )
+        config = self.folder / "containerd.toml"
+        config.write_text(f"""\
+version = 3
+root = "{self.folder}/root"
+state = "{self.folder}/run"
+disabled_plugins = ["io.containerd.nri.v1.nri"]
+[grpc]
+  address = "{self.socket}"
+[ttrpc]
+  address = "{self.folder}/t.sock"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{PAUSE}"
+[plugins.'io.containerd.cri.v1.runtime']
+  enable_cdi = true
+  cdi_spec_dirs = ["{self.folder}/cdi"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["{self.folder}/cni-bin"]
+  conf_dir = "{self.folder}/cni"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = "{self.folder}/bin/runc"
+  SystemdCgroup = false
+""")
+        self.containerd = subprocess.Popen(
+            [
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                str(self.programs["containerd"]),
+                "-c",
+                str(config),
+            ],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log("containerd"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        until(lambda: self.ctr("version").returncode == 0, "containerd does not answer", 60)
+
+    def ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.inside([str(self.programs["ctr"]), "-a", str(self.socket), "-n", "k8s.io", *arguments])
+
+    def inside(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        """In the node's mount namespace."""
+        assert self.containerd
+        return subprocess.run(
+            ["nsenter", "--mount", "--target", str(self.containerd.pid), *command],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def make_images(self, program: Path) -> None:
+        source = self.folder / "pause.c"
+        source.write_text("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
+        pause = self.folder / "pause"
+        subprocess.run(["cc", "-static", "-o", str(pause), str(source)], check=True)
+        images.write(self.folder / "pause.tar", PAUSE, {"/pause": pause}, ["/pause"])
+        tools = {f"/bin/{one}": images.found(one) for one in ("sh", "env", "sleep", "cat", "touch")}
+        tools["/bin/program"] = program
+        # Every image with glibc has these, even where its own programs need less.
+        native = [path for path in native_files.folder().rglob("*") if path.is_file()]
+        files = tools | images.with_libraries([*tools.values(), *native])
+        images.write(self.folder / "shell.tar", SHELL, files, ["/bin/sleep", "1000000"])
+        for one in ("pause", "shell"):
+            done = self.ctr("images", "import", str(self.folder / f"{one}.tar"))
+            assert done.returncode == 0, done.stderr
+
+    def start_kubelet(self) -> None:
+        config = self.folder / "kubelet.yaml"
+        config.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                    "kind": "KubeletConfiguration",
+                    "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+                    "authorization": {"mode": "AlwaysAllow"},
+                    "address": self.address,
+                    "port": free_port(),
+                    "healthzPort": 0,
+                    "readOnlyPort": 0,
+                    "containerRuntimeEndpoint": f"unix://{self.socket}",
+                    "cgroupDriver": "cgroupfs",
+                    "cgroupRoot": "/",
+                    "cgroupsPerQOS": False,
+                    "enforceNodeAllocatable": [],
+                    "failCgroupV1": False,
+                    "failSwapOn": False,
+                    "makeIPTablesUtilChains": False,
+                    "localStorageCapacityIsolation": False,
+                    "imageGCHighThresholdPercent": 100,
+                    "imageGCLowThresholdPercent": 99,
+                    "evictionHard": {"memory.available": "10Mi"},
+                    "registryPullQPS": 0,
+                    "syncFrequency": "5s",
+                    "nodeStatusUpdateFrequency": "4s",
+                    "volumePluginDir": str(self.folder / "volumes"),
+                    "podLogsDir": str(self.folder / "logs" / "pods"),
+                    "resolvConf": "",
+                }
+            )
+        )
+        assert self.containerd
+        self.kubelet = subprocess.Popen(
+            [
+                *("nsenter", "--mount", "--target", str(self.containerd.pid)),
+                str(self.programs["kubelet"]),
+                f"--config={config}",
+                f"--kubeconfig={self.plane.kubeconfig}",
+                f"--root-dir={self.folder}/kubelet",
+                f"--cert-dir={self.folder}/pki",
+                f"--hostname-override={self.name}",
+                f"--node-ip={self.address}",
+                "--v=2",
+            ],
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log("kubelet"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def start_agent(self) -> None:
+        environment = self.environment() | self.softgpu
+        self.agent = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "cotenant", "kubernetes", "agent", "--node", self.name),
+                *("--kubelet", str(self.folder / "kubelet"), "--cdi", str(self.folder / "cdi")),
+                *("--state", str(self.folder / "state"), "--segment", str(self.segment)),
+                *("--kubeconfig", str(self.plane.kubeconfig), "--overflow", "1G"),
+            ],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log("agent"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def is_ready(self) -> bool:
+        found = self.plane.cluster.get("v1", "Node", self.name)
+        conditions = found["status"].get("conditions") or [] if found else []
+        is_up = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return is_up and "has registered" in (self.folder / "logs" / "agent.log").read_text()
+
+    def kubectl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.programs["kubectl"]), f"--kubeconfig={self.plane.kubeconfig}", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def left_of_claims(self) -> list[str]:
+        """What the node still has of claims: folders, CDI files, slots."""
+        places = (self.folder / "state" / "claims", self.folder / "cdi", self.segment / "slots")
+        return [str(path) for place in places if place.is_dir() for path in place.iterdir()]
+
+    def kill(self, process: subprocess.Popen[bytes] | None) -> None:
+        if process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def stop(self) -> None:
+        if self.agent:
+            self.agent.terminate()
+            self.agent.wait(30)
+        self.kill(self.kubelet)
+        for pid in self.shims():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while self.shims() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for pid in self.shims():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.kill(self.containerd)
+        if self.segment.is_dir():
+            subprocess.run(["rm", "-rf", str(self.segment)], check=False)
+
+    def shims(self) -> list[int]:
+        """The processes of this node's containers that look after one each."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    line = (entry / "cmdline").read_bytes()
+                    if b"containerd-shim" in line and str(self.socket).encode() in line:
+                        found.append(int(entry.name))
+        return found
