@@ -178,6 +178,7 @@ Membership* gated_tenant(CUcontext* context, int* gpu, Membership::GatePlaces* p
     if (!membership || !(*context = current_context())) return nullptr;
     uint32_t rule = membership->segment().header.knobs.rule.load();
     if (!admission::is_gated(rule, membership->slot().tenant_class.load())) return nullptr;
+    if (membership->is_lane() && !Membership::standing_places.any()) return nullptr;
     *gpu = membership->gpu_of(*context);
     if (*gpu < 0) return nullptr;
     *places = membership->gate_places(*context, *gpu);

@@ -76,6 +76,7 @@ Membership* Membership::join_lane(uint32_t number, Membership* own) {
     if (given_up.load() || lane.refused.load() || !path) return own;
     auto* membership = new (storage[1 + number]) Membership;
     membership->lane_ = &lane.terms;
+    standing_places.count();
     std::string why;
     bool joins = membership->start(path, &why);
     (joins ? lane.joined.store(membership, std::memory_order_release) : lane.refused.store(true));
@@ -99,6 +100,7 @@ void Membership::forget_in_child() {
         lane.joined.store(nullptr);
         lane.refused.store(false);
     }
+    standing_places.forget_all();
     given_up.store(false);
     lock_.renew();
     wire::ask_clock_again_in_child();

@@ -15,6 +15,7 @@
 #include "tenant/let_through.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
+#include "tenant/standing_places.h"
 #include "tenant/streams.h"
 #include "tenant/terms.h"
 #include "wire/clock.h"
@@ -67,6 +68,9 @@ class Membership {
             if (Membership* lane = lane_if_joined(i)) act(*lane);
     }
     bool is_lane() const { return lane_ != nullptr; }
+    static inline StandingPlaces standing_places;
+    // Whether this stream of its may stand at a gate.
+    bool may_stand(StreamState& state) { return !is_lane() || standing_places.take(this, state); }
     // When something last happened in its streams on this GPU, as its watcher sees it.
     uint64_t moved_ns(int gpu) const { return std::max(moved_ns_[gpu].load(), burst_began_ns(gpu)); }
     void note_move(int gpu, uint64_t now_ns) { moved_ns_[gpu].store(now_ns, std::memory_order_relaxed); }

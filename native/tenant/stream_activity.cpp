@@ -46,6 +46,7 @@ Seen StreamActivity::see(int gpu) {
             ++running;
         }
     });
+    if (membership_.is_lane()) Membership::standing_places.free_unused(&membership_);
     membership_.unlock();
     if (moves != moves_[gpu]) membership_.note_move(gpu, wire::now_ns());
     moves_[gpu] = moves;

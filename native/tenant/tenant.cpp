@@ -127,7 +127,28 @@ static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_c
               offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
 wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
 
+bool put_mark(StreamState& state) {
+    CUstreamBatchMemOpParams mark = write_value(state.progress_word, Progress::passed(Progress::mark_of(state)));
+    Progress::note_mark(state);
+    return driver.cuStreamBatchMemOp_v2(state.handle, 1, &mark, 0) == CUDA_SUCCESS;
+}
+
+// In place of a gate, for a lane's stream that has no place to stand. It waits no longer than a policy could want:
+// where the process waits for this very thread, it has no work, or is seen to stand still (lanes.cpp).
+void wait_at_gate(Membership& membership, StreamState& state) {
+    constexpr uint64_t kLongestNs = 60000000000;
+    wire::OnGpu& here = membership.slot().gpus[state.gpu];
+    state.since_gate_us.store(0, std::memory_order_relaxed);
+    uint64_t began = wire::now_ns();
+    while (here.gate.load() != wire::kGateOpen && !membership.is_leaving() && wire::now_ns() - began < kLongestNs)
+        wire::nap(50000);
+    // What is in flight is known all the same.
+    CUdeviceptr mapped = membership.gate_of(state);
+    if (mapped && state.progress_word) put_mark(state);
+}
+
 void put_gate(Membership& membership, StreamState& state) {
+    if (!membership.may_stand(state)) return wait_at_gate(membership, state);
     wire::OnGpu& here = membership.slot().gpus[state.gpu];
     CUdeviceptr gate = membership.gate_of(state);
     CUdeviceptr word = state.progress_word;
@@ -158,12 +179,6 @@ void begin_end_of(CUcontext context, int (&numbers)[1 + Membership::kMostLanes])
 
 void complete_end(const int (&numbers)[1 + Membership::kMostLanes]) {
     for_each_numbered([&](Membership& one, uint32_t i) { one.complete_end(numbers[i]); });
-}
-
-bool put_mark(StreamState& state) {
-    CUstreamBatchMemOpParams mark = write_value(state.progress_word, Progress::passed(Progress::mark_of(state)));
-    Progress::note_mark(state);
-    return driver.cuStreamBatchMemOp_v2(state.handle, 1, &mark, 0) == CUDA_SUCCESS;
 }
 
 }  // namespace

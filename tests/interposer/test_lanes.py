@@ -100,6 +100,34 @@ finish(stream)
 """)
 
 
+@pytest.mark.parametrize(("channels", "stand"), [("", 4), ("1", 0), ("6", 3)])
+def test_few_streams_of_lanes_stand_at_gates_and_the_others_wait_on_the_cpu(
+    runs: Callable[..., str], channels: str, stand: int
+) -> None:
+    """A stream that stands keeps one of the driver's channels from all others of the process."""
+    settings = {"CUDA_DEVICE_MAX_CONNECTIONS": channels} if channels else {}
+    runs(
+        f"""
+launched, finished = [], []
+def work():
+    with cotenant.tenant('opportunistic' if len(finished) % 2 else 'standard') as lane:
+        launch(lane.stream); launched.append(lane.stream)
+        finish(lane.stream); finished.append(lane.stream)
+in_thread(work).join()
+in_thread(work).join()
+assert len(finished) == 2
+with Production() as production:
+    threads = [in_thread(work) for _ in range(10)]
+    until(lambda: len(launched) == 2 + {stand})
+    production.does(100)
+    assert len(launched) == 2 + {stand} and len(finished) == 2, (launched, finished)
+for thread in threads: thread.join()
+assert len(finished) == 12
+""",
+        **settings,
+    )
+
+
 def test_a_lane_runs_when_production_is_idle_and_not_while_it_is_busy(runs: Callable[..., str]) -> None:
     runs("""
 lane = cotenant.tenant('opportunistic')
