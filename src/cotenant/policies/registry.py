@@ -25,6 +25,7 @@ SHARING = ("timeslice", "together")
 
 BUILT_IN = {
     "guard": "cotenant.policies.guard.policy:Guard",
+    "guard-spatial": "cotenant.policies.guard.spatial:GuardSpatial",
     "strict": "cotenant.policies.strict:Strict",
     "fair": "cotenant.policies.fair:Fair",
     "none": "cotenant.policies.none:NoPolicy",

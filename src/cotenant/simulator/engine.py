@@ -68,6 +68,7 @@ class Engine:
         self._lib = native.library()
         self._recording = recording
         machine = machine_record(gpu, policy)
+        self._mps_daemon = int(policy.sharing == "together")
         begin, length = recording.timeline_of(seconds)
         self._handle = self._lib.cotenant_sim_new(
             ctypes.byref(machine), recording.timeline_places, begin * 1e6, length * 1e6, recording.most_spans
@@ -140,7 +141,7 @@ class Engine:
         view = interface.View(
             now_us=about.now_us,
             tenants=[
-                seen_tenant(number, job, seen)
+                seen_tenant(number, job, seen, self._mps_daemon)
                 for number, (job, seen) in enumerate(zip(self._jobs, self._views, strict=True))
                 if seen.is_here
             ],
@@ -288,7 +289,7 @@ def hash_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def seen_tenant(number: int, job: Job, seen: Any) -> interface.Tenant:
+def seen_tenant(number: int, job: Job, seen: Any, mps_daemon: int) -> interface.Tenant:
     return interface.Tenant(
         id=number,
         tenant_class=job.tenant_class,
@@ -302,6 +303,7 @@ def seen_tenant(number: int, job: Job, seen: Any) -> interface.Tenant:
         operations=seen.operations,
         bursts=seen.bursts,
         in_flight_us=seen.in_flight_us,
+        mps_daemon=mps_daemon,
         share_request=job.share_request,
         share_limit=job.share_limit,
         sm_us=seen.sm_us,

@@ -288,6 +288,13 @@ class Meter:
         """By its GPU time, where that is what counts."""
         return replace(window, cost=max(window.cost - window.host, SMALLEST_US)) if self.is_eager else window
 
+    def drags_on(self, tenant: Tenant, slowdown: float) -> bool:
+        """Whether the stretch so far is slowed down by more than this already, however soon it ends."""
+        window = Part(grown=self.stretch.grown(tenant)).window(TOLERANT)
+        if window is None or self.alone is None:
+            return False
+        return self.alone.slowdown(self.judged(window).cost) > slowdown
+
     def forget_parts(self, *levels: float) -> None:
         for level in levels or self.parts:
             self.parts[level] = Part()

@@ -30,6 +30,7 @@ BUSY_US, LEAST_BUSY = 1_000_000, 0.05
 
 KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 10_000_000, 5_000_000
 FREE, FREELY_KNOWN_FOR_US = 0.85, 2_500_000  # up to this position, learning is given back
+KNOWN_TOGETHER_FOR_US = 30_000_000
 RETRY_US = 4_000_000
 FIRST_WINDOWS, LOOKS = 3, 1  # that end a calibration: the first, and another
 MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
@@ -37,7 +38,7 @@ MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
 HARMLESS, HARMLESS_TOGETHER = 0.02, 0.05
 REMARKABLE = 0.05  # a slowdown that is worth a word where nothing was promised
 TRIAL_WINDOWS, TRIAL_BURSTS = 4, 2
-GROSS = 0.1
+GROSS, ENDLESS = 0.1, 0.5
 WHOLE = 0.95  # share of a window at a level that is taken for all of it
 FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US = 60_000_000, 600_000_000
 FIRST_TRY_TOGETHER_US, LONGEST_TOGETHER_BACK_OFF_US = 1_000_000, 60_000_000
@@ -135,6 +136,8 @@ class Job:
             return True
         if self.promise and self.position <= FREE:
             return now_us - alone.learned_us > FREELY_KNOWN_FOR_US
+        if self.is_together and not self.promise:
+            return now_us - alone.learned_us > KNOWN_TOGETHER_FOR_US
         is_sure = alone.doubt(MOST_WINDOWS) < (self.stated or REMARKABLE) / 2
         return now_us - alone.learned_us > (KNOWN_FOR_US if is_sure else BARELY_KNOWN_FOR_US)
 
@@ -260,14 +263,15 @@ class Job:
         return mean - doubt > self.harmless
 
     def end_gross_company(self, tenant: Tenant) -> None:
-        """Two bursts of a trial are enough where they were slowed down grossly."""
-        if not self.is_on_trial or tenant.has_work or self.alone is None:
+        """Two bursts of a trial are enough where they were slowed down grossly, and one that does not end."""
+        if not self.is_on_trial or self.alone is None:
             return
-        window = self.meter.parts[TOLERANT].window(TOLERANT)
-        if window is None or window.bursts < TRIAL_BURSTS:
-            return
-        if self.alone.slowdown(self.meter.judged(window).cost) <= GROSS:
-            return
+        if not self.meter.drags_on(tenant, ENDLESS):
+            window = self.meter.parts[TOLERANT].window(TOLERANT)
+            if tenant.has_work or window is None or window.bursts < TRIAL_BURSTS:
+                return
+            if self.alone.slowdown(self.meter.judged(window).cost) <= GROSS:
+                return
         self.end_company()
         self.say(f"Overlap was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.level)} now.")
 
