@@ -94,7 +94,7 @@ with Production() as production:
     until(lambda: launched > 100)
     before = launched
     production.does(300)
-    assert not is_done(stream) and launched < 2000, launched
+    assert production.stood_still or (not is_done(stream) and launched < 2000), launched
 thread.join()
 finish(stream)
 """)
@@ -118,9 +118,9 @@ in_thread(work).join()
 assert len(finished) == 2
 with Production() as production:
     threads = [in_thread(work) for _ in range(10)]
-    until(lambda: len(launched) == 2 + {stand})
+    until(lambda: len(launched) >= 2 + {stand})
     production.does(100)
-    assert len(launched) == 2 + {stand} and len(finished) == 2, (launched, finished)
+    assert production.stood_still or (len(launched) == 2 + {stand} and len(finished) == 2), (launched, finished)
 for thread in threads: thread.join()
 assert len(finished) == 12
 """,
@@ -138,7 +138,7 @@ for _ in range(3):
     with Production() as production:
         with lane: launch(stream, 5)
         production.does(50)
-        assert not is_done(stream)
+        assert production.stood_still or not is_done(stream)
     finish(stream)
 """)
 
@@ -169,7 +169,7 @@ with Production() as production:
         launch(shared, 5)
         launch(lane.stream, 5)
     production.does(20)
-    assert not is_done(shared)
+    assert production.stood_still or not is_done(shared)
     launch(shared); finish(shared)  # behind the gates that the lane has put there
     def is_held():
         launch(shared); production.does(2)
@@ -177,7 +177,7 @@ with Production() as production:
     with lane:
         until(is_held)  # once production is past, the lane's gate closes again
         production.does(100)
-        assert not is_done(shared)
+        assert production.stood_still or not is_done(shared)
 finish(shared)
 """)
 

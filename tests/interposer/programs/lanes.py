@@ -13,6 +13,7 @@ from soft import Gpu, check  # type: ignore[import-not-found]
 
 gpu = Gpu()
 kernel = gpu.kernel("empty")
+STANDSTILL = 0.25  # native/tenant/lanes.cpp
 BUSY = driver.CUresult.CUDA_ERROR_NOT_READY
 
 
@@ -47,7 +48,8 @@ def in_thread(act: Callable[[], None]) -> threading.Thread:
 
 
 class Production:
-    """The process's own work. Its stream is not empty before the end, and `rounds` counts what it has done beside."""
+    """The process's own work. Its stream is not empty before the end, and `rounds` counts what it has done beside.
+    Where it gets no processor for so long that it seems to stand still, nothing is said of what it holds back."""
 
     def __init__(self) -> None:
         self.rounds = 0
@@ -58,7 +60,7 @@ class Production:
         self.stops = False
 
     def __enter__(self) -> Production:
-        self.word.value, self.stops = 0, False
+        self.word.value, self.stops, self.longest, self.last = 0, False, 0.0, time.monotonic()
         launch(self.stream)
         check(driver.cuStreamWaitValue32(self.stream, self.address, 1, 0))
         self.thread = in_thread(self.goes_round)
@@ -70,7 +72,13 @@ class Production:
         while not self.stops:
             launch(stream)
             finish(stream)
+            now = time.monotonic()
+            self.longest, self.last = max(self.longest, now - self.last), now
             self.rounds += 1
+
+    @property
+    def stood_still(self) -> bool:
+        return max(self.longest, time.monotonic() - self.last) > STANDSTILL / 2
 
     def does(self, rounds: int) -> None:
         goal = self.rounds + rounds
