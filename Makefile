@@ -145,7 +145,9 @@ man: $(PACKAGE)  ## write the manual's pages into build/man
 
 .PHONY: soak
 soak: $(PACKAGE)  ## jobs that come, go, crash, fork and are paused: what do they leave behind? (SOAK_SECONDS=7200; default 120)
-	@$(PYTHON_IN_VENV) bench/soak/run.py --seconds $${SOAK_SECONDS:-120}
+	@half=$$(($${SOAK_SECONDS:-120} / 2))
+	$(PYTHON_IN_VENV) bench/soak/run.py --seconds $$half
+	$(PYTHON_IN_VENV) bench/soak/run.py --seconds $$half --shared
 
 bench-scale: $(PACKAGE)  ## what many tenants cost
 	@$(PYTHON_IN_VENV) bench/scale/run.py

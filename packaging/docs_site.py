@@ -153,7 +153,7 @@ def findings() -> Iterator[tuple[str, str, str, str]]:
             name, verdict, cause, fix = ([*map(words, node.args), ""])[:4]
             fix = next((words(one.value) for one in node.keywords if one.arg == "fix"), fix)
             if name in checks.CHECKS and verdict in ("warn", "fail"):
-                yield name, verdict, cause, fix
+                yield name, verdict, "as the check says" if cause == "..." else cause, fix
 
 
 def words(node: ast.expr) -> str:

@@ -2,6 +2,7 @@
 
     python bench/soak/run.py                      # two hours
     python bench/soak/run.py --seconds 120        # as `make soak`
+    python bench/soak/run.py --seconds 120 --shared
     python bench/soak/run.py --seed 7 --verbose   # the actions of that seed again, each named as it happens
 
 Up to six jobs share a software GPU of their own under `cotenant run`. Two of them live through all of it: they, the
@@ -48,6 +49,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=7200.0, help="default: two hours")
     parser.add_argument("--actions", type=int, help="end after so many, whatever the time")
     parser.add_argument("--seed", type=int, help="default: another each time; it is printed")
+    parser.add_argument("--shared", action="store_true", help="in an administrator's segment, a folder")
     parser.add_argument("--verbose", action="store_true", help="name each action on stderr")
     parser.add_argument("-o", "--output", type=output_files.argument, metavar="FILE.json")
     return parser.parse_args(words)
@@ -80,9 +82,13 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 class Soak:
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, shared: bool = False) -> None:
         self.folder = folder
-        self.walk = Walk(seed, folder, compiled(folder), environment(folder))
+        env = environment(folder)
+        if shared:
+            create = [sys.executable, "-m", "cotenant", "segment", "create", env["COTENANT_SEGMENT"]]
+            subprocess.run(create, env=env, check=True, stderr=subprocess.DEVNULL)
+        self.walk = Walk(seed, folder, compiled(folder), env)
         self.path = self.walk.path
         self.began = time.monotonic()
         self.looks = 0
@@ -184,7 +190,7 @@ class Soak:
             if status := job.ended():
                 self.harm.append(f"{job.name} ended with {status}: {job.complaint()}")
         self.compare("processes", 0, lambda: len(accounts.processes(self.folder)))
-        self.compare("files beside the segment", 0, lambda: len(self.strays()))
+        self.compare("files of the segment left", 0, lambda: len(self.strays()))
 
     def compare_holdings(self) -> None:
         def excess() -> dict[str, str]:
@@ -207,11 +213,13 @@ class Soak:
 
     def strays(self) -> list[str]:
         kept = ("segment", "soak_job", "gpu")
-        return [
+        beside = [
             entry.name
             for entry in self.folder.iterdir()
             if entry.name not in kept and not entry.name.endswith(".stderr")
         ]
+        inside = self.path.rglob("*") if self.path.is_dir() else ()
+        return beside + [entry.name for entry in inside if entry.name not in ("header", "slots")]
 
     def compare(self, name: str, before: int, now: Any) -> None:
         if not accounts.eventually(lambda: now() == before, 20.0):
@@ -242,7 +250,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(
         prefix="cotenant-soak-", dir=memory if os.access(memory, os.W_OK) else None
     ) as folder:
-        soak = Soak(seed, Path(folder))
+        soak = Soak(seed, Path(folder), options.shared)
         try:
             soak.begin()
             soak.go_on(options.seconds, options.actions, options.verbose)
