@@ -235,28 +235,16 @@ def wall_clock_reads(path: Path) -> list[str]:
     return found
 
 
-# Shown to people, and nothing follows from it.
-SHOWN = {
-    "src/cotenant/daemon/report.py": {"__init__", "show"},  # when a decision was made
-    "src/cotenant/tenants/jobs.py": {"began_at"},
-}
+# What decides: the others show moments to people, and write them into files.
+DECIDING = ("segment", "daemon", "policies", "launch")
+SHOWN = {"src/cotenant/daemon/report.py": {"__init__", "show"}}  # when a decision was made
 
 
 def test_nothing_is_decided_by_a_clock_that_can_be_set() -> None:
-    for path in sorted((TREE / "src").rglob("*.py")):
-        name = path.relative_to(TREE).as_posix()
-        if name.startswith(LATER):
-            continue
-        assert set(wall_clock_reads(path)) <= SHOWN.get(name, set()), f"{name} reads the wall clock"
-
-
-# Figures of the demo, the simulator, the cluster's and the kubelet's side, which have dates in what they write.
-LATER = (
-    "src/cotenant/kubernetes/",
-    "src/cotenant/cluster/",
-    "src/cotenant/dashboard/",
-    "src/cotenant/events/",
-)
+    for folder in DECIDING:
+        for path in sorted((TREE / "src" / "cotenant" / folder).rglob("*.py")):
+            name = path.relative_to(TREE).as_posix()
+            assert set(wall_clock_reads(path)) <= SHOWN.get(name, set()), f"{name} reads the wall clock"
 
 
 def test_the_native_side_reads_no_clock_that_can_be_set() -> None:
