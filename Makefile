@@ -51,7 +51,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-kubernetes test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-kubernetes test-slurm test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -71,6 +71,13 @@ test-kubernetes: $(PACKAGE)  ## the tests that need a real Kubernetes, built fro
 	    $(PYTHON_IN_VENV) -m pytest --quiet tests/kubernetes/real
 	else
 	    echo "test-kubernetes: skipped, see above"
+	fi
+
+test-slurm: $(PACKAGE)  ## the tests that need a real Slurm: Debian's, fetched and unpacked into build/slurm
+	@if $(PYTHON_IN_VENV) tests/slurm/unpack.py build/slurm; then
+	    COTENANT_TEST_SLURM=$(CURDIR)/build/slurm $(PYTHON_IN_VENV) -m pytest --quiet tests/slurm
+	else
+	    echo "test-slurm: skipped, see above"
 	fi
 
 sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, with ThreadSanitizer, then with the others

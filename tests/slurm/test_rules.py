@@ -1,0 +1,149 @@
+"""Which class and limits a Slurm job gets, and what the task prolog prints."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from cotenant.classes import TenantClass
+from cotenant.cli import main
+from cotenant.errors import Problem
+from cotenant.slurm.prolog import changes
+from cotenant.slurm.rules import Rule, Rules, SlurmJob, read_rules, rule_for
+from tests.compiling import TREE
+
+RULES = """
+[qos.gold]
+class = "production"
+slowdown = "5%"
+[qos.scavenger]
+class = "opportunistic"
+memory = "40%"
+[partition.serving]
+class = "production"
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Rules:
+    path = tmp_path / "slurm.toml"
+    path.write_text(RULES)
+    return read_rules(path)
+
+
+def test_the_qos_goes_before_the_partition_and_that_before_the_default(rules: Rules) -> None:
+    gold = Rule(TenantClass.production, slowdown="5%")
+    assert rule_for(SlurmJob("1", qos="gold", partition="serving"), rules) == gold
+    assert rule_for(SlurmJob("1", qos="normal", partition="serving"), rules) == Rule(TenantClass.production)
+    assert rule_for(SlurmJob("1", qos="normal", partition="other"), rules) == Rule(TenantClass.standard)
+    assert rule_for(SlurmJob("1", partition="other"), Rules(default=None)) is None
+
+
+def test_a_comment_may_ask_for_less(rules: Rules) -> None:
+    job = SlurmJob("1", comment="cotenant class=opportunistic memory=20G weight=2")
+    assert rule_for(job, rules) == Rule(TenantClass.opportunistic, memory="20G", weight="2")
+    job = SlurmJob("1", qos="scavenger", comment="cotenant: memory=10%")
+    assert rule_for(job, rules) == Rule(TenantClass.opportunistic, memory="10%")
+    lower = SlurmJob("1", qos="gold", comment="cotenant class=standard")
+    assert rule_for(lower, rules) == Rule(TenantClass.standard)
+    assert rule_for(SlurmJob("1", comment="nightly run of class=production"), rules) == Rule()
+    assert rule_for(SlurmJob("1", comment="cotenant class=opportunistic"), Rules(comments=False)) == Rule()
+
+
+@pytest.mark.parametrize(
+    ("qos", "comment", "said"),
+    [
+        ("", "cotenant class=production", "the class production is not yours to take"),
+        ("scavenger", "cotenant memory=50%", "50% of memory is more than your limit"),
+        ("scavenger", "cotenant memory=1G", "1G of memory is more than your limit"),
+        ("", "cotenant floor=10%", "a floor is not yours to take"),
+        ("", "cotenant clas=standard", "unknown key 'clas'"),
+        ("", "cotenant class=lazy", "unknown class 'lazy'"),
+        ("", "cotenant opportunistic", "'opportunistic' says nothing"),
+    ],
+)
+def test_a_comment_may_not_ask_for_more_or_for_nonsense(
+    rules: Rules, qos: str, comment: str, said: str
+) -> None:
+    with pytest.raises(Problem) as problem:
+        rule_for(SlurmJob("1", qos=qos, comment=comment), rules)
+    assert said in problem.value.message and problem.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[qos.a]\nclass = 'best'", "unknown class 'best'"),
+        ("[qos.a]\nslowdown = '5%'", "slowdown is for production"),
+        ("[qos.a]\nclass = 'production'\nfloor = '5%'", "floor is for standard and opportunistic"),
+        ("[qos]\na = 3", "'qos.a' is a table, not 3"),
+        ("[quality.a]\nclass = 'standard'", "unknown key 'quality'"),
+        ("require = 'yes'", "'require' is true or false"),
+        ("[default]\nmemory = 'much'", "no memory limit: 'much'"),
+        ("default = ", "is no TOML"),
+    ],
+)
+def test_wrong_rules_are_one_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "slurm.toml"
+    path.write_text(text)
+    with pytest.raises(Problem) as problem:
+        read_rules(path)
+    assert said in problem.value.message and "\n" not in problem.value.message
+
+
+def test_the_rules_that_are_deployed_are_right() -> None:
+    found = read_rules(TREE / "deploy" / "slurm" / "slurm.toml")
+    assert found.qos["production"] == Rule(TenantClass.production, slowdown="5%")
+
+
+def test_the_prolog_prints_what_has_changed_as_slurm_reads_it() -> None:
+    before = {"A": "1", "B": "2", "PYTHONPATH": "x"}
+    assert changes(before, {"A": "1", "B": "3", "C": "two words"}) == [
+        "export B=3",
+        "export C=two words",
+        "unset PYTHONPATH",
+    ]
+    with pytest.raises(Problem):
+        changes({}, {"A": "1\nunset PATH"})
+
+
+def squeue(tmp_path: Path, answer: str) -> Path:
+    path = tmp_path / "squeue"
+    path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def run_prolog(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    more: str = "",
+) -> tuple[int, str, str]:
+    path = tmp_path / "slurm.toml"
+    path.write_text(f'squeue = "{squeue(tmp_path, answer)}"\n{more}{RULES}')
+    monkeypatch.setattr(
+        "cotenant.launch.execute.inherited", lambda: {"SLURM_JOB_ID": "7", "PATH": "/usr/bin"}
+    )
+    status = main(["slurm", "task-prolog", "--rules", str(path)])
+    return (status, *capsys.readouterr())
+
+
+def test_what_cannot_be_shared_runs_without_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "normal|shared|cotenant class=production"
+    status, out, err = run_prolog(tmp_path, monkeypatch, capsys, wrong)
+    assert (status, out) == (0, "") and "not yours to take: running without sharing" in err
+    status, out, err = run_prolog(tmp_path, monkeypatch, capsys, wrong, "require = true\n")
+    assert (status, out) == (2, "") and err.startswith("error: ")
+
+
+def test_a_job_without_a_rule_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = run_prolog(tmp_path, monkeypatch, capsys, "normal|shared|(null)", "default = false\n")
+    assert done == (0, "", "")
