@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cotenant import units
-from cotenant.cli import segment_option
 from cotenant.errors import Problem, narrate, unknown
 from cotenant.kubernetes import names
 from cotenant.terminal import say
@@ -43,6 +43,38 @@ namespace_option = click.option(
     envvar="COTENANT_KUBERNETES_NAMESPACE",
     show_envvar=True,
     help="Where Cotenant's own pods run.",
+)
+
+kubelet_option = click.option(
+    "--kubelet",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/kubelet"),
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_KUBELET",
+    show_envvar=True,
+    help="Kubelet's folder.",
+)
+
+state_option = click.option(
+    "--state",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/cotenant"),
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_STATE",
+    show_envvar=True,
+    help="What the agent keeps over a restart of the node, and containers mount.",
+)
+
+node_segment_option = click.option(
+    "--segment",
+    "segment_file",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    envvar="COTENANT_SEGMENT",
+    show_envvar=True,
+    help="The node's segment.  [default: /dev/shm/cotenant.shared]",
 )
 
 
@@ -177,16 +209,7 @@ Examples:
     show_envvar=True,
     help="Host memory for what claims allocate beyond their GPU memory: 64G, or a share of the node's.",
 )
-@click.option(
-    "--kubelet",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path),
-    default=Path("/var/lib/kubelet"),
-    show_default=True,
-    envvar="COTENANT_KUBERNETES_KUBELET",
-    show_envvar=True,
-    help="Kubelet's folder.",
-)
+@kubelet_option
 @click.option(
     "--cdi",
     metavar="FOLDER",
@@ -197,17 +220,8 @@ Examples:
     show_envvar=True,
     help="Where the container runtime looks for CDI files.",
 )
-@click.option(
-    "--state",
-    metavar="FOLDER",
-    type=click.Path(path_type=Path),
-    default=Path("/var/lib/cotenant"),
-    show_default=True,
-    envvar="COTENANT_KUBERNETES_STATE",
-    show_envvar=True,
-    help="What the agent keeps over a restart of the node, and containers mount.",
-)
-@segment_option
+@state_option
+@node_segment_option
 @kubeconfig_option
 def agent(
     node: str,
@@ -223,8 +237,6 @@ def agent(
     Agent and kubelet may be restarted at any time: running pods go on, and claims stay as they are.
     """
     import os
-    import signal
-    import threading
 
     from cotenant import segment
     from cotenant.kubernetes.cluster import EXTRA_HINT, ApiServer
@@ -242,14 +254,68 @@ def agent(
     shared = segment_file or segment.SHARED
     ready = host.make_ready(state, shared, devices, softgpu, os.environ)
     claims = Claims(state, cdi, ready, node, devices)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     narrate(f"{len(devices)} GPUs on {node}: {', '.join(device.name for device in devices)}")
     places = Places(kubelet / "plugins", kubelet / "plugins_registry")
     Agent(node, cluster, claims, devices, places, size).run(
-        lambda: gpus.are_well(os.environ, devices), lambda: host.tidy(shared), ended
+        lambda: gpus.are_well(os.environ, devices), lambda: host.tidy(shared), told_to_end()
     )
+
+
+@command.command(
+    "device-plugin",
+    short_help="Offer this node's GPUs as extended resources.",
+    epilog="""\b
+Examples:
+  cotenant kubernetes device-plugin
+  cotenant kubernetes device-plugin --split production=60,opportunistic=40""",
+)
+@click.option(
+    "--split",
+    metavar="CLASS=PERCENT[,...]",
+    default="production=50,standard=25,opportunistic=25",
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_SPLIT",
+    show_envvar=True,
+    help="How much of each GPU's memory each class may have; each percent is one unit of cotenant.dev/CLASS.",
+)
+@kubelet_option
+@state_option
+@node_segment_option
+def device_plugin(split: str, kubelet: Path, state: Path, segment_file: Path | None) -> None:
+    """Offer this node's GPUs as extended resources, for clusters without Dynamic Resource Allocation.
+
+    A container asks for `cotenant.dev/production: 20` and gets 20 % of one GPU's memory, in that class.
+    """
+    import os
+
+    from cotenant import segment
+    from cotenant.kubernetes.cluster import EXTRA_HINT
+
+    try:
+        from cotenant.kubernetes.node import device_plugin as plugins
+        from cotenant.kubernetes.node import gpus, host
+        from cotenant.kubernetes.node.agent import State
+    except ImportError as error:
+        raise Problem(f"{error.name} is not installed", EXTRA_HINT) from None
+
+    divided = plugins.parse_split(split)
+    devices, softgpu = gpus.found(os.environ)
+    shared = segment_file or segment.SHARED
+    ready = host.make_ready(state, shared, devices, softgpu, os.environ)
+    now = State({device.name: "" for device in devices})
+    made = [plugins.Plugin(name, percent, devices, now, state, ready) for name, percent in divided.items()]
+    plugins.Plugins(kubelet / "device-plugins", made).run(
+        now, lambda: gpus.are_well(os.environ, devices), lambda: host.tidy(shared), told_to_end()
+    )
+
+
+def told_to_end() -> threading.Event:
+    import signal
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    return ended
 
 
 def overflow_bytes(text: str) -> int:
@@ -295,7 +361,6 @@ def webhook(certificates: Path, port: int, kubeconfig: str | None) -> None:
     Runs until it is ended. docs/kubernetes.md has the annotations, and the spellings of other projects.
     """
     import signal
-    import threading
 
     from cotenant.kubernetes.cluster import ApiServer
     from cotenant.kubernetes.webhook.server import Webhook, serve

@@ -121,16 +121,19 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
   BinaryName = "{self.folder}/bin/runc"
   SystemdCgroup = false
 """)
+        # Kubelet has its device plugins there, whatever its own folder is.
+        fixed = "/var/lib/kubelet/device-plugins"
+        own = self.folder / "kubelet" / "device-plugins"
+        own.mkdir(exist_ok=True)
+        lines = [
+            "set -e",
+            "mount -t tmpfs none /var/lib",
+            f"mkdir -p {fixed}",
+            f"mount --bind {own} {fixed}",
+            f"exec {self.programs['containerd']} -c {config}",
+        ]
         self.containerd = subprocess.Popen(
-            [
-                "unshare",
-                "--mount",
-                "--propagation",
-                "private",
-                str(self.programs["containerd"]),
-                "-c",
-                str(config),
-            ],
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", "\n".join(lines)],
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=self.log("containerd"),
@@ -224,17 +227,19 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         )
 
     def start_agent(self) -> None:
-        environment = self.environment() | self.softgpu
-        self.agent = subprocess.Popen(
+        cluster = ["--kubeconfig", str(self.plane.kubeconfig), "--node", self.name]
+        self.agent = self.ours("agent", "--cdi", str(self.folder / "cdi"), "--overflow", "1G", *cluster)
+
+    def ours(self, part: str, *arguments: str) -> subprocess.Popen[bytes]:
+        places = ["--kubelet", str(self.folder / "kubelet"), "--state", str(self.folder / "state")]
+        return subprocess.Popen(
             [
-                *(sys.executable, "-m", "cotenant", "kubernetes", "agent", "--node", self.name),
-                *("--kubelet", str(self.folder / "kubelet"), "--cdi", str(self.folder / "cdi")),
-                *("--state", str(self.folder / "state"), "--segment", str(self.segment)),
-                *("--kubeconfig", str(self.plane.kubeconfig), "--overflow", "1G"),
+                *(sys.executable, "-m", "cotenant", "kubernetes", part, *places),
+                *("--segment", str(self.segment), *arguments),
             ],
-            env=environment,
+            env=self.environment() | self.softgpu,
             stdin=subprocess.DEVNULL,
-            stdout=self.log("agent"),
+            stdout=self.log(part),
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )

@@ -192,6 +192,38 @@ def test_a_claim_with_a_wrong_parameter_says_so_in_the_pod_s_events(node: RealNo
     remove(node, "wrong")
 
 
+def test_without_claims_extended_resources_have_the_same_limits(node: RealNode) -> None:
+    plugin = node.ours("device-plugin", "--split", "standard=50")
+
+    def units() -> str | None:
+        found = node.plane.cluster.get("v1", "Node", node.name)
+        return ((found or {}).get("status", {}).get("allocatable") or {}).get("cotenant.dev/standard")
+
+    try:
+        until(lambda: units() == "50", "kubelet does not know the resource", 60)
+        limits = {"cotenant.dev/standard": "10"}
+        container = {
+            "name": "main",
+            "image": SHELL,
+            "imagePullPolicy": "Never",
+            "command": ["env", "-i", "/bin/program", "60", "60"],
+            "resources": {"limits": limits},
+        }
+        spec = {
+            "nodeSelector": {"kubernetes.io/hostname": node.name},
+            "hostNetwork": True,
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        }
+        metadata = {"name": "units", "namespace": "default"}
+        node.plane.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        once(node, "units", "Succeeded")
+        assert node.kubectl("logs", "units").stdout.split() == ["0", OUT_OF_MEMORY]
+    finally:
+        node.kill(plugin)
+
+
 def test_agent_and_kubelet_are_killed_while_pods_come_and_go(node: RealNode) -> None:
     start(node, "steady", HOLD)
     steady = once(node, "steady", "Running")["status"]["containerStatuses"][0]

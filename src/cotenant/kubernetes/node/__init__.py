@@ -5,5 +5,6 @@ services          the same, served on Unix sockets
 preparing         prepare and unprepare: identity file, CDI file, checkpoint
 checkpoint        which claims are prepared, on disk
 host              what a container gets from the host: native files, preload, segment
+device_plugin     extended resources, for clusters without DRA
 agent             all of it together, and the ResourceSlice
 """

@@ -68,9 +68,8 @@ def uid_in(file: str) -> str | None:
     return file[len(begin) : -len(end)] if file.startswith(begin) and file.endswith(end) else None
 
 
-def specification(uid: str, uuids: Sequence[str], identity_file: Path, host: Host) -> str:
-    """The CDI file of a claim. What all of its devices need stands once: a container that has two of them would mount
-    it twice."""
+def edits(uuids: Sequence[str], identity_file: Path, host: Host) -> dict[str, Any]:
+    """The mounts and variables of a container."""
     mounts = [
         mount(host.native, NATIVE),
         mount(host.preload, PRELOAD),
@@ -78,15 +77,22 @@ def specification(uid: str, uuids: Sequence[str], identity_file: Path, host: Hos
         mount(host.segment, SHARED),
         mount(host.segment / "slots", SHARED / "slots", "rw"),
     ]
-    edits: dict[str, Any] = {"mounts": mounts}
+    made: dict[str, Any] = {"mounts": mounts}
     if host.softgpu:
         mounts.append(mount(host.softgpu, Path("/tmp/cotenant-softgpu-0"), "rw"))
-        edits["env"] = [f"CUDA_VISIBLE_DEVICES={','.join(uuids)}"]
+        made["env"] = [f"CUDA_VISIBLE_DEVICES={','.join(uuids)}"]
+    return made
+
+
+def specification(uid: str, uuids: Sequence[str], identity_file: Path, host: Host) -> str:
+    """The CDI file of a claim. What all of its devices need stands once: a container that has two of them would mount
+    it twice."""
     devices = [
         {"name": f"{uid}-{number}", "containerEdits": {"env": [f"COTENANT_CLAIMED_GPU_{number}={uuid}"]}}
         for number, uuid in enumerate(uuids)
     ]
-    made = {"cdiVersion": CDI_VERSION, "kind": KIND, "devices": devices, "containerEdits": edits}
+    shared = edits(uuids, identity_file, host)
+    made = {"cdiVersion": CDI_VERSION, "kind": KIND, "devices": devices, "containerEdits": shared}
     return json.dumps(made, indent=2) + "\n"
 
 
