@@ -26,7 +26,7 @@ class Holding:
 
     descriptors: int
     threads: Counter[str]  # by name
-    resident: int  # bytes
+    resident: int  # bytes, apart from the host memory that its slot accounts for
 
     def excess(self, before: Holding) -> str:
         """What it holds more than before; empty: nothing that counts."""
@@ -40,7 +40,7 @@ class Holding:
         return ", ".join(words)
 
 
-def holding(pid: int) -> Holding | None:
+def holding(pid: int, pinned: int = 0) -> Holding | None:
     """None: there is no such process."""
     try:
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
@@ -49,7 +49,7 @@ def holding(pid: int) -> Holding | None:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
         return None
-    return Holding(descriptors, threads, pages * os.sysconf("SC_PAGESIZE"))
+    return Holding(descriptors, threads, pages * os.sysconf("SC_PAGESIZE") - pinned)
 
 
 def eventually(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
@@ -80,6 +80,11 @@ def on_gpu(path: Path, pids: Iterable[int]) -> int:
 def on_host(path: Path, pids: Iterable[int]) -> int:
     wanted = set(pids)
     return sum(one.host_bytes for one in segment.read(path).tenants if one.pid in wanted)
+
+
+def pinned(path: Path, pid: int) -> int:
+    """Host memory that a tenant keeps for its next eviction, within the budget of all."""
+    return sum(one.host_pinned_bytes for one in segment.read(path).tenants if one.pid == pid)
 
 
 def daemon(path: Path) -> int | None:

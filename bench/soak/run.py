@@ -142,7 +142,8 @@ class Soak:
         pids |= {name: pid for pid, name in accounts.processes(self.folder).items() if name == "softgpud"}
         if daemon := accounts.daemon(self.path):
             pids["daemon"] = daemon
-        return {name: held for name, pid in pids.items() if (held := accounts.holding(pid))}
+        found = {name: accounts.holding(pid, accounts.pinned(self.path, pid)) for name, pid in pids.items()}
+        return {name: held for name, held in found.items() if held}
 
     def go_on(self, seconds: float, actions: int | None, verbose: bool) -> None:
         number, self.verbose = 0, verbose
