@@ -1,5 +1,5 @@
-// A job of the soak. It does what stdin says, one word and its numbers a line, and answers each line with one of its own.
-// It opens the driver as programs do, starts in milliseconds, and ends in every way a process can.
+// A job of the soak. It does what stdin says, one word and its numbers a line, and answers each line with one of its
+// own. It opens the driver as programs do, starts in milliseconds, and ends in every way a process can.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -12,27 +12,27 @@
 
 typedef int (*Call)();  // the driver's functions take what they take; each is called with its own types below
 
-#define CALLS(X)                                                                                                       \
-    X(cuInit)                                                                                                          \
-    X(cuDevicePrimaryCtxRetain)                                                                                        \
-    X(cuCtxSetCurrent)                                                                                                 \
-    X(cuCtxSynchronize)                                                                                                \
-    X(cuModuleLoadData)                                                                                                \
-    X(cuModuleGetFunction)                                                                                             \
-    X(cuLaunchKernel)                                                                                                  \
-    X(cuMemAlloc_v2)                                                                                                   \
-    X(cuMemFree_v2)                                                                                                    \
-    X(cuMemsetD32_v2)                                                                                                  \
-    X(cuMemcpyDtoH_v2)                                                                                                 \
-    X(cuMemGetInfo_v2)                                                                                                 \
-    X(cuStreamCreate)                                                                                                  \
-    X(cuStreamSynchronize)                                                                                             \
-    X(cuStreamDestroy_v2)                                                                                              \
-    X(cuStreamBeginCapture_v2)                                                                                         \
-    X(cuStreamEndCapture)                                                                                              \
-    X(cuGraphInstantiateWithFlags)                                                                                     \
-    X(cuGraphLaunch)                                                                                                   \
-    X(cuGraphExecDestroy)                                                                                              \
+#define CALLS(X)                   \
+    X(cuInit)                      \
+    X(cuDevicePrimaryCtxRetain)    \
+    X(cuCtxSetCurrent)             \
+    X(cuCtxSynchronize)            \
+    X(cuModuleLoadData)            \
+    X(cuModuleGetFunction)         \
+    X(cuLaunchKernel)              \
+    X(cuMemAlloc_v2)               \
+    X(cuMemFree_v2)                \
+    X(cuMemsetD32_v2)              \
+    X(cuMemcpyDtoH_v2)             \
+    X(cuMemGetInfo_v2)             \
+    X(cuStreamCreate)              \
+    X(cuStreamSynchronize)         \
+    X(cuStreamDestroy_v2)          \
+    X(cuStreamBeginCapture_v2)     \
+    X(cuStreamEndCapture)          \
+    X(cuGraphInstantiateWithFlags) \
+    X(cuGraphLaunch)               \
+    X(cuGraphExecDestroy)          \
     X(cuGraphDestroy)
 
 #define DECLARE(name) static Call name;
