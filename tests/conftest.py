@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import importlib.util
 import os
 import shutil
@@ -75,10 +76,19 @@ def clean_environment() -> dict[str, str]:
     env["PYTHONPATH"] = os.pathsep.join(p for p in (str(package_folder().parent), env.get("PYTHONPATH")) if p)
     env["NO_COLOR"] = "1"
     env.pop("COLUMNS", None)  # pytest-xdist sets it
+    env["XDG_CACHE_HOME"] = str(cache_folder())
     # Only tests of the daemon want one; it would outlive the others.
     env["COTENANT_NO_DAEMON"] = "1"
     env |= NO_FILES
     return env
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Of this session, so that nothing of the user's own is read or written."""
+    folder = tempfile.mkdtemp(prefix="cotenant-test-cache-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def run_child(

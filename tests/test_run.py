@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.conftest import Run, RunPython
 
 SETTINGS = {
+    "COTENANT_LAST_RUN",
+    "COTENANT_SHARE_WHY",
     "COTENANT_DRIVER",
     "COTENANT_SEGMENT",
     "COTENANT_CLASS",

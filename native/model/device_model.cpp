@@ -31,25 +31,68 @@ DeviceModel::DeviceModel(const DeviceSpec& spec)
 
 // ---- contexts and queues --------------------------------------------------------------------------------------------
 
-ContextId DeviceModel::open_context() {
+ContextId DeviceModel::open_context(uint64_t company, double share) {
     ContextId id;
     if (free_contexts_.empty()) {
         id = static_cast<ContextId>(contexts_.size());
         contexts_.emplace_back();
-        if (!all_at_once_) lanes_.emplace_back();
     } else {
         id = free_contexts_.back();
         free_contexts_.pop_back();
     }
-    contexts_[id].open = true;
-    contexts_[id].slice_us = slice_us_;
+    Context& context = contexts_[id];
+    context.open = true;
+    context.lane = enter_lane(company);
+    context.share = share > 0 && share < 1 ? share : 1;
+    if (context.share < 1) held_++;
     return id;
 }
 
+size_t DeviceModel::enter_lane(uint64_t company) {
+    if (all_at_once_) return 0;
+    size_t lane = lanes_.size();
+    if (company) {
+        auto same = [company](const Lane& one) { return one.company == company; };
+        lane = static_cast<size_t>(std::find_if(lanes_.begin(), lanes_.end(), same) - lanes_.begin());
+    }
+    if (lane == lanes_.size()) {
+        if (free_lanes_.empty()) {
+            lanes_.emplace_back();
+        } else {
+            lane = free_lanes_.back();
+            free_lanes_.pop_back();
+        }
+        lanes_[lane].company = company;
+        lanes_[lane].slice_us = slice_us_;
+    }
+    lanes_[lane].contexts++;
+    return lane;
+}
+
+void DeviceModel::leave_lane(size_t lane) {
+    if (all_at_once_ || --lanes_[lane].contexts > 0) return;
+    lanes_[lane].company = 0;
+    free_lanes_.push_back(lane);
+    // The lane may soon be another context's, which must not inherit the turn.
+    if (resident_ != lane) return;
+    resident_ = rated_ = SIZE_MAX;
+    turn_end_us_ = never;
+}
+
 void DeviceModel::set_slice(ContextId context, double us) {
-    contexts_[context].slice_us = std::max(us, shortest_slice_us);
-    if (context == resident_) turn_end_us_ = never;
+    size_t lane = contexts_[context].lane;
+    if (lanes_[lane].company) return;
+    lanes_[lane].slice_us = std::max(us, shortest_slice_us);
+    if (lane == resident_) turn_end_us_ = never;
     changed_ = true;
+}
+
+bool DeviceModel::is_in_kernel(ContextId context) const {
+    for (QueueId id : contexts_[context].queues) {
+        Slot head = queues_[id].head;
+        if (head != none && ops_[head].kind == WorkKind::kernel && ops_[head].start_us != never) return true;
+    }
+    return false;
 }
 
 void DeviceModel::cancel_context(ContextId context) {
@@ -70,12 +113,9 @@ void DeviceModel::cancel_context(ContextId context) {
     }
     contexts_[context].queues.clear();
     contexts_[context].open = false;
+    if (contexts_[context].share < 1) held_--;
     free_contexts_.push_back(context);
-    // The id may soon name another context, which must not inherit the turn.
-    if (!all_at_once_ && resident_ == context) {
-        resident_ = rated_ = SIZE_MAX;
-        turn_end_us_ = never;
-    }
+    leave_lane(contexts_[context].lane);
     changed_ = true;
     drain_eligible();
 }
@@ -398,7 +438,7 @@ void DeviceModel::take_turns() {
     }
     // While no other context wanted to run, slice followed slice: a newcomer waits for the end of the present one.
     auto set_end = [this] {
-        double slice = contexts_[resident_].slice_us;
+        double slice = lanes_[resident_].slice_us;
         double slices = std::floor(std::max(0.0, now_ - turn_start_us_) / slice);
         turn_end_us_ = turn_start_us_ + slice * (slices + 1);
     };
@@ -430,16 +470,20 @@ void DeviceModel::share() {
     static const std::vector<Slot> nothing;
     const std::vector<Slot>& kernels = lane == SIZE_MAX ? nothing : lanes_[lane].kernels;
 
+    if (held_) {
+        asked_by_.assign(contexts_.size(), 0);
+        for (Slot slot : kernels) asked_by_[queues_[ops_[slot].queue].context] += ops_[slot].sms;
+    }
     auto priority = [&](size_t i) { return queues_[ops_[kernels[i]].queue].priority; };
     auto each_level = [&](auto&& visit) {
         double free_sms = sms_;
         for (size_t first = 0, last; first < kernels.size(); first = last) {
             double asked = 0;
             for (last = first; last < kernels.size() && priority(last) == priority(first); last++) {
-                asked += ops_[kernels[last]].sms;
+                asked += ops_[kernels[last]].sms * held_to_share(kernels[last]);
             }
             double speed = asked <= free_sms ? 1 : free_sms / asked;
-            for (size_t i = first; i < last; i++) visit(kernels[i], speed);
+            for (size_t i = first; i < last; i++) visit(kernels[i], speed * held_to_share(kernels[i]));
             free_sms = std::max(0.0, free_sms - asked);
         }
     };
@@ -450,6 +494,13 @@ void DeviceModel::share() {
     for (Slot slot : device_copies_) set_rate(slot, bandwidth);
     share_link(to_device_);
     share_link(to_host_);
+}
+
+// What a kernel gets of the SMs that it asks for, where its context is held to a share of them all.
+double DeviceModel::held_to_share(Slot slot) const {
+    if (!held_) return 1;
+    ContextId context = queues_[ops_[slot].queue].context;
+    return std::min(1.0, contexts_[context].share * sms_ / asked_by_[context]);
 }
 
 void DeviceModel::share_link(const std::vector<Slot>& copies) {

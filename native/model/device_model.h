@@ -71,7 +71,8 @@ struct Notice {
 //               device-memory bandwidth slows all operations that draw on it in proportion.
 //   contexts    one at a time, in turns of slice_us while several have kernels to run; switch_us passes at each change
 //               with no kernel running; a kernel that loses its turn goes on later where it was. A context with no
-//               runnable kernel gives up its turn at once. With all_at_once there are no turns.
+//               runnable kernel gives up its turn at once. With all_at_once there are no turns. Contexts of one
+//               company (clients of an MPS server) have their turns together, and their kernels run side by side.
 //   copies      go on whichever context has the turn: one link engine a direction, shared equally; on-device copies
 //               draw on the memory bandwidth.
 //
@@ -81,9 +82,13 @@ class DeviceModel {
  public:
     explicit DeviceModel(const DeviceSpec& spec);
 
-    ContextId open_context();
-    void cancel_context(ContextId context);  // drops all of its operations without notice; frees its queues
-    void set_slice(ContextId context, double us);
+    // A context of `company` takes its turns together with the others of that company; 0: by itself. `share`: of the
+    // SMs, what its kernels together get at most.
+    ContextId open_context(uint64_t company = 0, double share = 1);
+    void cancel_context(ContextId context);        // drops all of its operations without notice; frees its queues
+    void set_slice(ContextId context, double us);  // a company keeps the device's own
+    // Whether a kernel of it has begun and not ended.
+    bool is_in_kernel(ContextId context) const;
 
     QueueId open_queue(ContextId context, int priority);  // lower is more urgent
     void close_queue(QueueId queue);                      // what was submitted still completes
@@ -144,12 +149,16 @@ class DeviceModel {
     };
     struct Context {
         bool open = false;
-        double slice_us = 0;
+        size_t lane = 0;
+        double share = 1;
         std::vector<QueueId> queues;
     };
-    // What takes turns: a context each, or all contexts together.
+    // What takes turns: a context each, a company, or all contexts together.
     struct Lane {
         std::vector<Slot> kernels;  // runnable, most urgent first, then oldest
+        uint64_t company = 0;
+        size_t contexts = 0;
+        double slice_us = 0;
     };
     struct Starting {
         double at_us;
@@ -161,7 +170,10 @@ class DeviceModel {
 
     const Op* find(OpId id) const;
     OpId id_of(Slot slot) const { return (static_cast<OpId>(ops_[slot].generation) << 32) | (slot + 1); }
-    size_t lane_of(const Op& op) const { return all_at_once_ ? 0 : queues_[op.queue].context; }
+    size_t lane_of(const Op& op) const { return contexts_[queues_[op.queue].context].lane; }
+    size_t enter_lane(uint64_t company);
+    void leave_lane(size_t lane);
+    double held_to_share(Slot slot) const;
     bool wants(size_t lane) const { return lane < lanes_.size() && !lanes_[lane].kernels.empty(); }
 
     Slot take_slot();
@@ -210,9 +222,12 @@ class DeviceModel {
     std::vector<Notice> notices_;
 
     std::vector<Lane> lanes_;
-    size_t wanting_ = 0;          // lanes with kernels
-    size_t resident_ = SIZE_MAX;  // the lane whose state is on the device
-    size_t rated_ = SIZE_MAX;     // the lane whose kernels have rates
+    std::vector<size_t> free_lanes_;
+    size_t held_ = 0;               // contexts that get a share of the SMs only
+    std::vector<double> asked_by_;  // SMs, by context, of the lane that is being shared out
+    size_t wanting_ = 0;            // lanes with kernels
+    size_t resident_ = SIZE_MAX;    // the lane whose state is on the device
+    size_t rated_ = SIZE_MAX;       // the lane whose kernels have rates
     double turn_start_us_ = 0;
     double turn_end_us_ = never;  // only while others want the device
     double switch_end_us_ = -1;   // while in the future, no kernel runs

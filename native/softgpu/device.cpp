@@ -6,6 +6,7 @@
 
 #include "softgpu/driver.h"
 #include "softgpu/identity.h"
+#include "softgpu/mps_client.h"
 
 namespace softgpu {
 
@@ -23,6 +24,8 @@ int device_attribute(CUdevice device, CUdevice_attribute attribute) {
         case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
         case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
             return 0;
+        case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+            return mps_client().server != 0;
         default:
             break;
     }

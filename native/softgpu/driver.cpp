@@ -10,6 +10,7 @@
 
 #include "softgpu/identity.h"
 #include "softgpu/machine.h"
+#include "softgpu/mps_client.h"
 
 namespace softgpu {
 namespace {
@@ -78,6 +79,7 @@ CUresult initialise() {
         state.store(State::no_device);
         return CUDA_ERROR_NO_DEVICE;
     }
+    if (const int refused = join_mps()) return static_cast<CUresult>(refused);
     static const int registered = pthread_atfork(nullptr, nullptr, in_forked_child);
     if (registered != 0) return CUDA_ERROR_OPERATING_SYSTEM;
     state.store(State::initialised);

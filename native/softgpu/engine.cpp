@@ -9,6 +9,7 @@
 
 #include "softgpu/engine_connection.h"
 #include "softgpu/machine.h"
+#include "softgpu/mps_client.h"
 #include "softgpu/protocol.h"
 
 namespace softgpu {
@@ -19,6 +20,7 @@ using protocol::Kind;
 using protocol::Message;
 
 constexpr int out_of_memory = 2, not_initialized = 3, unknown_error = 999;  // CUresults
+constexpr int priorities = 6;                                               // that a stream may have
 constexpr size_t queue_depth = 1024;  // operations in flight; a submission beyond it sleeps
 constexpr size_t queue_room = 768;    // until so few are left
 
@@ -65,7 +67,12 @@ class EngineState : public Subscriber, public std::enable_shared_from_this<Engin
             queues_[id].closing = false;
             queues_[id].last = 0;
             if (error_) return id;
+            const MpsClient& mps = mps_client();
+            if (mps.server && !opened_)
+                connection_->append(message_of(Kind::open_mps_context, device_, context_, mps.percentage, mps.server));
             opened_ = true;
+            // All streams of a client of low priority come after those of the others.
+            if (mps.priority) priority += priorities;
             uint64_t argument = static_cast<uint64_t>(static_cast<int64_t>(priority));
             connection_->append(message_of(Kind::open_queue, device_, context_, id, argument));
         }
@@ -171,7 +178,7 @@ class EngineState : public Subscriber, public std::enable_shared_from_this<Engin
     }
 
     // What the failed context had queued must not keep the device from the others.
-    void fail(int result) {
+    void fail(int result) override {
         fail_here(result);
         end_context();
     }
@@ -232,6 +239,10 @@ class EngineState : public Subscriber, public std::enable_shared_from_this<Engin
     // ---- on the connection's threads ----
 
     void handle(const protocol::Event& event) override {
+        if (event.kind == protocol::EventKind::failed) {
+            fail(static_cast<int>(event.op));
+            return;
+        }
         Operation operation;
         {
             std::lock_guard<std::mutex> lock(mutex_);

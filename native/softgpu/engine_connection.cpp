@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "softgpu/engine_start.h"
+#include "softgpu/mps_client.h"
 
 namespace softgpu {
 
@@ -22,7 +23,7 @@ std::atomic<bool> forked_child{false};
 
 namespace {
 
-constexpr int unknown_error = 999, deinitialized = 4;  // CUresults
+constexpr int unknown_error = 999, deinitialized = 4, mps_rpc_failure = 806;  // CUresults
 // How often a wait on a value is looked at: soon at first, less often when it takes long.
 constexpr long quick_poll_ns = 50'000, slow_poll_ns = 200'000;
 constexpr double quick_for_us = 5'000;
@@ -31,7 +32,7 @@ constexpr double quick_for_us = 5'000;
 struct Current {
     std::mutex mutex;
     std::shared_ptr<Connection> connection;
-    std::atomic<int> descriptors[2]{{-1}, {-1}};
+    std::atomic<int> descriptors[3]{{-1}, {-1}, {-1}};
 };
 
 Current& current() {
@@ -113,6 +114,7 @@ std::shared_ptr<Connection> Connection::get(std::string* why) {
     }
     here.descriptors[0] = operations;
     here.descriptors[1] = calls;
+    here.descriptors[2] = mps_client().connection;
     here.connection = connection;
     return connection;
 }
@@ -142,6 +144,14 @@ void Connection::at_exit() {
         connection = current().connection;
     }
     if (!connection || connection->lost_) return;
+    if (mps_client().server) {
+        protocol::Message message{};
+        message.bytes = sizeof message;
+        message.kind = protocol::Kind::leave;
+        message.stamp_us = now_us();
+        connection->append(message);
+        connection->flush();
+    }
     auto engines = connection->engines();
     for (auto& engine : engines) engine->fail_here(deinitialized);
     if (connection->on_reader_thread()) return;
@@ -163,6 +173,7 @@ uint32_t Connection::attach(const std::shared_ptr<Subscriber>& engine) {
         engines_[context] = engine;
     }
     if (lost_) engine->fail_here(unknown_error);
+    if (mps_server_ended_) engine->fail_here(mps_rpc_failure);
     return context;
 }
 
@@ -223,14 +234,21 @@ void Connection::read_events() {
     size_t filled = 0;
     for (;;) {
         timespec nap{0, now_us() - waiting_since_us_ < quick_for_us ? quick_poll_ns : slow_poll_ns};
-        pollfd readable{operations_, POLLIN, 0};
-        int polled = ppoll(&readable, 1, waits_.empty() ? nullptr : &nap, nullptr);
-        if (polled > 0 && !receive(&buffer, &filled)) break;
+        pollfd readable[2] = {{operations_, POLLIN, 0}, {mps_server_ended_ ? -1 : mps_client().connection, POLLIN, 0}};
+        int polled = ppoll(readable, 2, waits_.empty() ? nullptr : &nap, nullptr);
+        if (polled > 0 && readable[1].revents) fail_with_mps_server();
+        if (polled > 0 && readable[0].revents && !receive(&buffer, &filled)) break;
         poll_waits();
         flush();
     }
     waits_.clear();
     lose();
+}
+
+// The server says nothing more, so this is its end.
+void Connection::fail_with_mps_server() {
+    mps_server_ended_ = true;
+    for (auto& engine : engines()) engine->fail(mps_rpc_failure);
 }
 
 bool Connection::receive(std::vector<char>* buffer, size_t* filled) {

@@ -29,6 +29,7 @@ class Subscriber {
     // Runs `until` unless the engine has ended; true when the wait is over, in one way or the other.
     virtual bool poll(uint64_t op, const std::function<bool()>& until) = 0;
     virtual void call(uint64_t op, const std::function<void()>& function) = 0;
+    virtual void fail(int result) = 0;
     virtual void fail_here(int result) = 0;  // an error that softgpud need not hear of
     virtual void wait_for_effect() = 0;      // at the process's end: for about a second at most
 };
@@ -76,6 +77,7 @@ class Connection {
     void append_bytes(const void* message, size_t bytes, const void* rest, size_t rest_bytes);
     void start_threads(const std::shared_ptr<Connection>& self);
     void read_events();
+    void fail_with_mps_server();
     void run_calls();
     bool receive(std::vector<char>* buffer, size_t* filled);
     void deliver(const char* events, size_t count);
@@ -96,6 +98,7 @@ class Connection {
 
     std::mutex calls_mutex_;
 
+    std::atomic<bool> mps_server_ended_{false};
     std::vector<Wait> waits_;  // the reader thread's own
     double waiting_since_us_ = 0;
 

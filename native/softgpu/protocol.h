@@ -15,17 +15,19 @@
 
 namespace softgpu::protocol {
 
-constexpr uint32_t version = 1;  // part of the socket's name: clients of another version have another machine
+constexpr uint32_t version = 2;  // part of the socket's name: clients of another version have another machine
 
 enum class Kind : uint16_t {
     hello,
     // operations
-    open_queue,  // opens its context too, when it is the first
+    open_mps_context,  // of an MPS client, before its first queue: queue is its share of the SMs in percent
+    open_queue,        // opens its context too, when it is the first
     close_queue,
     close_context,
     submit,   // a Submit, followed by the operations it comes after
     release,  // ends a hold
     watch,    // somebody waits for this operation: tell of its end promptly
+    leave,    // the process ends in order: what its contexts still run hurts no other client of its MPS server
     // calls
     reserve,
     give_back,
@@ -44,7 +46,8 @@ struct Message {
     uint16_t device;
     uint32_t context;
     uint32_t queue;
-    uint64_t argument;  // the operation; open_queue: the priority; reserve and give_back: bytes
+    uint64_t argument;  // the operation; open_queue: the priority; reserve and give_back: bytes; of an MPS client: its
+                        // server
     double stamp_us;    // CLOCK_MONOTONIC when it was sent: softgpud's late wake-ups do not delay the work
 };
 static_assert(sizeof(Message) == 32 && std::is_trivially_copyable_v<Message>);
@@ -63,7 +66,7 @@ static_assert(sizeof(Submit) == 64 && std::is_trivially_copyable_v<Submit>);
 
 constexpr uint32_t largest_message = 16 << 20;
 
-enum class EventKind : uint32_t { done, reached };
+enum class EventKind : uint32_t { done, reached, failed };  // failed: the context, with `op` as its CUresult
 
 struct Event {
     uint64_t op;

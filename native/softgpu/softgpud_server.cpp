@@ -71,7 +71,6 @@ void Server::serve(double patience_us, double linger_us) {
         now = clock_us();
         apply_arrived(now);
         for (size_t i = 0; i < devices_.size(); i++) advance(static_cast<int>(i), now);
-        for (auto& entry : clients_) send_to(*entry.second);
         for (auto entry = clients_.begin(); entry != clients_.end();) {
             if (entry->second->dead) {
                 drop(*entry->second);
@@ -80,6 +79,7 @@ void Server::serve(double patience_us, double linger_us) {
                 ++entry;
             }
         }
+        for (auto& entry : clients_) send_to(*entry.second);
     }
 }
 
@@ -109,7 +109,30 @@ void Server::accept_clients() {
     }
 }
 
+// A client of an MPS server that is killed in the middle of a kernel leaves the server in an undefined state: here all
+// its other clients fail, as at worst they do.
+void Server::fail_company_of(const Client& client) {
+    constexpr uint64_t mps_rpc_failure = 806;  // a CUresult
+    for (auto& [name, context] : client.contexts) {
+        uint64_t server = context->mps_server;
+        if (!server || !devices_[static_cast<size_t>(context->device)].model.is_in_kernel(context->id)) continue;
+        for (auto& entry : clients_) {
+            Client& other = *entry.second;
+            if (&other == &client) continue;
+            std::vector<uint32_t> failed;
+            for (auto& [its_name, its] : other.contexts)
+                if (its->mps_server == server) failed.push_back(its_name);
+            for (uint32_t its_name : failed) {
+                protocol::Event event{mps_rpc_failure, 0, 0, its_name, protocol::EventKind::failed};
+                say(other, &event, sizeof event);
+                close_context(other, its_name);
+            }
+        }
+    }
+}
+
 void Server::drop(Client& client) {
+    if (!client.left) fail_company_of(client);
     while (!client.contexts.empty()) close_context(client, client.contexts.begin()->first);
     for (size_t i = 0; i < devices_.size(); i++) devices_[i].reserved -= client.reserved[i];
     close(client.fd);  // leaves the epoll set by itself
@@ -212,6 +235,13 @@ void Server::apply(Client& client, const char* bytes, double now) {
     model::DeviceModel& device = devices_[message.kind == Kind::hello ? 0 : message.device].model;
     uint32_t slot = static_cast<uint32_t>(message.argument & protocol::queue_mask);
     switch (message.kind) {
+        case Kind::open_mps_context:
+            if (!context_of(client, message))
+                open_context(client, message, message.argument, static_cast<double>(message.queue) / 100);
+            break;
+        case Kind::leave:
+            client.left = true;
+            break;
         case Kind::open_queue:
             open_queue(client, message);
             break;
@@ -239,14 +269,18 @@ void Server::apply(Client& client, const char* bytes, double now) {
     }
 }
 
+Server::Context& Server::open_context(Client& client, const Message& message, uint64_t mps_server, double share) {
+    auto context = std::make_unique<Context>();
+    context->device = message.device;
+    context->mps_server = mps_server;
+    context->id = devices_[message.device].model.open_context(mps_server, share);
+    return *(client.contexts[message.context] = std::move(context));
+}
+
 void Server::open_queue(Client& client, const Message& message) {
     Device& device = devices_[message.device];
-    auto& context = client.contexts[message.context];
-    if (!context) {
-        context = std::make_unique<Context>();
-        context->device = message.device;
-        context->id = device.model.open_context();
-    }
+    Context* context = context_of(client, message);
+    if (!context) context = &open_context(client, message, 0, 1);
     if (message.queue > protocol::queue_mask || context->device != message.device) {
         client.dead = true;
         return;

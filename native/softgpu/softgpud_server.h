@@ -37,12 +37,14 @@ class Server {
     struct Context {
         model::ContextId id = 0;
         int device = 0;
+        uint64_t mps_server = 0;
         std::deque<Queue> queues;  // by the client's slot; stays in place when it grows
     };
     struct Client {
         int fd = -1;
         int pid = 0;
         bool dead = false;
+        bool left = false;  // in order
         std::vector<char> incoming, outgoing;
         size_t outgoing_sent = 0;
         bool waits_to_send = false;
@@ -77,7 +79,9 @@ class Server {
     Context* context_of(Client& client, const protocol::Message& message);
     Queue* queue_of(Client& client, const protocol::Message& message, uint32_t slot);
     const InFlight* find(const Queue& queue, uint64_t op) const;
+    Context& open_context(Client& client, const protocol::Message& message, uint64_t mps_server, double share);
     void open_queue(Client& client, const protocol::Message& message);
+    void fail_company_of(const Client& client);
     void close_context(Client& client, uint32_t context);
     void drop(Client& client);
     void advance(int device, double to);

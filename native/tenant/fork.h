@@ -17,6 +17,8 @@ enum class ForkStep : uint8_t {
     recorder,
     membership,
     lanes,
+    mps,
+    leave_in_order,
     captures,
     graphs,
     time_slice,

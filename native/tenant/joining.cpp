@@ -6,6 +6,7 @@
 #include "tenant/context.h"
 #include "tenant/fork.h"
 #include "tenant/identity_file.h"
+#include "tenant/leave_in_order.h"
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
 #include "tenant/notice.h"
@@ -35,6 +36,7 @@ alignas(Membership) char storage[1 + Membership::kMostLanes][sizeof(Membership)]
 }  // namespace
 
 Membership* Membership::join() {
+    leave_in_order::stand_aside_if_ending();
     if (given_up.load(std::memory_order_relaxed)) return nullptr;
     // A process without a context (a forked child of a CUDA program, say) has no work to share.
     if (!current_context()) return nullptr;

@@ -42,6 +42,8 @@ class Membership {
     }
     static Membership* current_if_joined() { return joined_.load(std::memory_order_acquire); }
     static void forget_in_child();
+    // From now on every launch asks to join, and so comes by join(). Usable in a signal's handler.
+    static void turn_launches_to_join() { joined_.store(nullptr); }
 
     // The lanes, numbered from 0. Their terms are never changed; each joins at its first work.
     static constexpr uint32_t kMostLanes = 8;
@@ -114,6 +116,9 @@ class Membership {
     // For an operation that should be timed: a pair of events, or null.
     Samples::Sample* begin_sample(Shape shape, const StreamState& state, float scale);
 
+    // It looks at once. Usable in a signal's handler.
+    void wake_watcher();
+
     // It has not been stopped: for whoever it keeps waiting, by its work or in a line.
     void beat(uint64_t now_ns);
 
@@ -153,7 +158,6 @@ class Membership {
     static void leave_at_exit();
     void leave();
     static void* watcher_main(void* self);
-    void wake_watcher();
 
     static constexpr CUdeviceptr kCannotMap = 1;
     bool start(const char* path, std::string* why);

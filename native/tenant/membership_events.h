@@ -10,7 +10,16 @@ namespace tenant {
 
 class Membership;
 
-enum class MembershipStep : uint8_t { uncovered, driver_memory, residence, mover, kSteps };
+enum class MembershipStep : uint8_t {
+    uncovered,
+    leave_in_order,
+    mps_health,
+    last_run,
+    driver_memory,
+    residence,
+    mover,
+    kSteps
+};
 
 // The process has a slot, which others do not see yet.
 struct AtJoin {

@@ -5,6 +5,7 @@
 #include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/graphs.h"
+#include "tenant/mps.h"
 
 namespace tenant {
 
@@ -13,11 +14,11 @@ namespace {
 bool is_empty(StreamState& state) {
     if (state.is_per_thread()) {
         CUevent last_work = state.last_work.load(std::memory_order_acquire);
-        return !last_work || driver.cuEventQuery(last_work) != CUDA_ERROR_NOT_READY;
+        return !last_work || mps::note(driver.cuEventQuery(last_work)) != CUDA_ERROR_NOT_READY;
     }
     if (current_context() != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return true;
     // An error (a context that has failed) is an end too.
-    return driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;
+    return mps::note(driver.cuStreamQuery(state.handle)) != CUDA_ERROR_NOT_READY;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tenant/mps.h"
 #include "tenant/settings.h"
 
 namespace tenant {
@@ -59,6 +60,7 @@ void Terms::introduce(wire::Slot& slot, const LaneTerms* lane) {
     memcpy(slot.run_id, run_id, sizeof run_id);
     memcpy(slot.name, name, sizeof name);
     memcpy(slot.job, job, sizeof job);
+    slot.mps_daemon.store(mps_daemon = mps::daemon_here());
 }
 
 void Terms::mend(wire::Segment& segment, int index) const {
@@ -72,6 +74,8 @@ void Terms::mend(wire::Segment& segment, int index) const {
     if (memcmp(slot.run_id, run_id, sizeof run_id) != 0) memcpy(slot.run_id, run_id, sizeof run_id);
     if (memcmp(slot.name, name, sizeof name) != 0) memcpy(slot.name, name, sizeof name);
     if (memcmp(slot.job, job, sizeof job) != 0) memcpy(slot.job, job, sizeof job);
+    if (slot.mps_daemon.load(std::memory_order_relaxed) != mps_daemon) slot.mps_daemon.store(mps_daemon);
+    if (slot.mps_fault.load(std::memory_order_relaxed) != mps::fault()) slot.mps_fault.store(mps::fault());
     if (slot.tenant_class.load() != tenant_class)
         wire::join_class(segment, index, static_cast<wire::Class>(tenant_class));
 }

@@ -17,6 +17,7 @@ struct Terms {
     uint8_t run_id[16] = {};
     char name[sizeof wire::Slot::name] = {};
     char job[sizeof wire::Slot::job] = {};
+    uint64_t mps_daemon = 0;
 
     // From the environment; all but the class, which others see once the rest of the slot is there. A lane's job is
     // named JOB/LANE and has an id of its own, which is the same for all processes of the run.

@@ -8,6 +8,7 @@
 #include "admission/company.h"
 #include "tenant/captures.h"
 #include "tenant/lanes.h"
+#include "tenant/leave_in_order.h"
 #include "tenant/membership_events.h"
 #include "tenant/notice.h"
 #include "wire/border.h"
@@ -40,6 +41,7 @@ void Watcher::watch() {
     uint64_t last_busy = 0, last_care = 0;
     while (!membership_.is_leaving()) {
         look_at_start();
+        if (leave_in_order::is_ending()) drain_for_the_end();
         uint64_t now = wire::now_ns();
         take_requests(now);
         if (now - last_care >= kCareNs) {
@@ -327,6 +329,32 @@ void Watcher::mind_overlap(int gpu, uint64_t now, const Seen& seen) {
 uint32_t Watcher::best_class() const {
     Membership* own = membership_.is_lane() ? Membership::current_if_joined() : nullptr;
     return std::max(own ? wire::class_of(own->slot()) : 0, wire::best_class_of_own(segment_));
+}
+
+// Its gates stay closed, so that work behind them does not begin, and no thread launches any more: what runs now is all
+// that has to end.
+void Watcher::drain_for_the_end() {
+    uint64_t began = wire::now_ns(), deadline = began + leave_in_order::kPatienceNs;
+    auto is_running = [&] {
+        bool any = false;
+        membership_.used_gpus.each([&](int gpu) {
+            Seen seen = activity_.see(gpu);
+            any |= seen.running || (seen.unfinished && !seen.standing);
+            // A thread may be about to launch; the one that the signal has interrupted never goes on.
+            any |= seen.called && wire::now_ns() - began < kOverlapNs;
+        });
+        return any;
+    };
+    membership_.used_gpus.each([&](int gpu) {
+        if (!admission::is_gated(wire::rule_of(segment_.header), terms_.tenant_class)) return;
+        // Only its owner writes these two, and until the end nothing else does.
+        slot_.gpus[gpu].below_floor.store(0);
+        slot_.gpus[gpu].over_rate.store(1);
+        wire::refresh_gate(segment_, index_, gpu);
+    });
+    while (is_running() && wire::now_ns() < deadline && !membership_.is_leaving()) wire::nap(kMillisecond);
+    leave_in_order::note_drained();
+    while (!membership_.is_leaving()) wire::nap(leave_in_order::kPatienceNs);
 }
 
 void Watcher::change_class(uint32_t wanted) {

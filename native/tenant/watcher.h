@@ -53,6 +53,7 @@ class Watcher {
 
     void take_requests(uint64_t now_ns);
     uint32_t best_class() const;
+    void drain_for_the_end();
     void change_class(uint32_t wanted);
     void look_around(uint64_t now_ns);
     void look_at(int gpu, uint64_t now_ns);

@@ -37,7 +37,7 @@ struct Row {
     uint32_t is_held;
     uint32_t in_flight_us;
     uint32_t rate;
-    uint32_t unused;
+    uint32_t mps_daemon;  // half of its number is enough to tell it; 0: none, or it has failed
 };
 static_assert(sizeof(Row) == 120);
 
@@ -75,6 +75,7 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.is_held = here.gate.load() != wire::kGateOpen;
     row.in_flight_us = here.in_flight_us.load();
     row.rate = here.rate.load();
+    row.mps_daemon = static_cast<uint32_t>(slot.mps_fault.load() ? 0 : slot.mps_daemon.load());
     return row;
 }
 

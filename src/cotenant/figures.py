@@ -205,6 +205,10 @@ def cause_of_eviction(tenant: segment.Tenant) -> str | None:
     return found.name if found else None
 
 
+def mps(tenant: segment.Tenant) -> str | None:
+    return f"{tenant.mps_daemon & 0xFFFFFFFF:08x}" if tenant.mps_daemon else None
+
+
 def operation_us(name: str) -> Callable[[OnGpu], float | None]:
     return lambda here: getattr(here.use, name) / 1000 or None
 
@@ -231,6 +235,7 @@ NVML_BYTES = (
     "What NVML counts for the process. More than `memory_bytes`: the driver's own allocations in a job without a "
     "limit. Less: managed memory, or a graph not yet launched."
 )
+MPS = "The MPS daemon that its contexts live in; empty: contexts of its own. Jobs with the same one can overlap."
 FIGURES = (
     *at(
         Width.table,
@@ -290,6 +295,7 @@ FIGURES = (
             "ungated_graphs", "count", "Long graphs that could not be given gates inside.", kind=Kind.counter
         ),
         of_tenant("checkpoints", "count", "Calls of the driver's checkpointing.", kind=Kind.counter),
+        of_tenant("mps", "", MPS, mps, kind=Kind.text),
         on_gpu("memory_bytes", "bytes", "What it has allocated of the GPU's memory."),
         of_tenant(
             "memory_limit",
@@ -345,6 +351,7 @@ FIGURES = (
         ),
         of_tenant("time_slice_refused", "yes or no", "Whether the driver refused its time slice."),
         of_tenant("grace_us", "us", "After so long without work it counts as idle."),
+        of_tenant("mps_fault", "number", "The CUDA error with which its MPS server failed; 0: none."),
         of_tenant(
             "where",
             "",

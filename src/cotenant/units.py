@@ -66,6 +66,10 @@ def floor_or_none(text: str) -> str:
     return "0%" if text == "none" else floor(text)
 
 
+def sms(text: str) -> str:
+    return share("share of the SMs", text, 10, 1000)
+
+
 def share(what: str, text: str, least: int, most: int) -> str:
     found = thousandths(text)
     # 5 would be 500 %: whoever means that writes the sign.

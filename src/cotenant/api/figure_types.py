@@ -33,6 +33,9 @@ class TenantFigures:
     """Long graphs that could not be given gates inside."""
     checkpoints: int
     """Calls of the driver's checkpointing."""
+    mps: str | None
+    """The MPS daemon that its contexts live in; empty: contexts of its own. Jobs with the same one can
+    overlap."""
     memory_limit: str | None
     """The most that it may allocate of each GPU: `20G`; of its run's limit and its user's the smaller."""
     host_bytes: int
@@ -53,6 +56,8 @@ class TenantFigures:
     """Whether the driver refused its time slice."""
     grace_us: int
     """After so long without work it counts as idle."""
+    mps_fault: int
+    """The CUDA error with which its MPS server failed; 0: none."""
     where: str
     """Its memory: `pinned` (it does not move), `resident`, `evicting`, `evicted`, `restoring`."""
     paused: bool

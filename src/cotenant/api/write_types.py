@@ -13,6 +13,7 @@ BY_UNIT = {"": "str", "yes or no": "bool", "seconds": "float", "ratio": "float",
 BY_NAME = {
     "weight": "float",
     "memory_limit": "str | None",
+    "mps": "str | None",
     "nvml_bytes": "int | None",
     "command": "str | None",
     "began_at": "str | None",

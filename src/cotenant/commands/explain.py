@@ -65,7 +65,7 @@ def gather(
 ) -> dict[str, Any]:
     """The tenant's figures, and for each GPU why it waits and what else is known."""
     from cotenant.gpus import states
-    from cotenant.tenants import wait_reasons
+    from cotenant.tenants import sharing, wait_reasons
 
     now_ns = segment.now_ns()
     shown = states.read(path)
@@ -77,7 +77,7 @@ def gather(
             "device": figures.read(figures.Of.gpu, states.figures(shown, use.gpu)),
             "at_work": states.at_work(shown, tenant, use.gpu),
         }
-    return about | {"policy": policy_about(seen, tenant, path)}
+    return about | {"sharing": sharing.of(tenant), "policy": policy_about(seen, tenant, path)}
 
 
 def breakdown_of(tenant: segment.Tenant, use: segment.Use) -> dict[str, Any] | None:
@@ -143,9 +143,12 @@ def with_subject(sentence: str, who: str) -> str:
 
 
 def in_words(about: dict[str, Any]) -> Iterator[str]:
+    from cotenant.tenants import sharing
+
     who = f"{about['job']} ({about['pid']})"
     yield f"{who}: {', '.join(standing(about))}"
     yield from memory_in_words(about, who)
+    yield from sharing.in_words(about["sharing"], who)
     for gpu in about["gpus"]:
         yield f"GPU {gpu['gpu']}: {on_gpu(gpu, who)}"
         if gpu["has_work"] or gpu["why"]:

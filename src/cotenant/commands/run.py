@@ -14,6 +14,7 @@ from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.config.settings import option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.launch import environment, execute, job_name, mounts, python_path
+from cotenant.mps import control, decide, sharing
 from cotenant.terminal import say
 
 
@@ -26,6 +27,7 @@ Examples:
   cotenant run --class production --slowdown 5% -- python serve.py
   cotenant run --class opportunistic --memory 20G --gpu 1 python finetune.py --epochs 3
   cotenant run --name nightly -- torchrun --nproc-per-node 2 train.py
+  cotenant run --share spatial --sms 60% -- python batch.py
   cotenant run --dry-run -- python train.py
   docker run $(cotenant run --class opportunistic --print-mounts docker) --gpus all image python train.py""",
 )
@@ -42,6 +44,9 @@ Examples:
 @option("run.floor")
 @option("run.memory")
 @option("run.oversubscribe")
+@option("run.share")
+@option("run.sms")
+@option("run.isolate")
 @gpu_option
 @segment_option
 @click.option(
@@ -79,6 +84,9 @@ def command(
     floor: str | None,
     memory: str | None,
     oversubscribe: bool | None,
+    share: str,
+    sms: str | None,
+    isolate: bool,
     gpu: str | None,
     segment_file: Path | None,
     policy: str | None,
@@ -99,6 +107,8 @@ def command(
         raise Problem("no command given", "cotenant run [options] [--] command...", USAGE)
     name = job_name.checked(name) if name is not None and not is_from_outer_run("name") else None
     slowdown, floor = only_for_its_class(tenant_class, slowdown, floor)
+    if isolate and share == decide.SPATIAL and not is_from_outer_run("share"):
+        raise Problem("--isolate and --share spatial contradict each other", "leave one of them out", USAGE)
     if policy:
         from cotenant.daemon import choice
 
@@ -150,6 +160,11 @@ def command(
         after = environment.of_no_tenant(before)
     if gpu:
         environment.show_gpus(after, gpu)
+    if "COTENANT_SEGMENT" in after:
+        wanted = sharing.Wanted(
+            share, isolate, classes.TenantClass[tenant_class], sms, memory, after["COTENANT_NAME"]
+        )
+        choose_sharing(after, wanted, require, dry_run)
     if dry_run:
         show(before, after, words)
         return
@@ -158,6 +173,17 @@ def command(
         tell_granted_class(path, tenant_class)
         look_after(path, policy, no_daemon)
     execute.become(program, words, after)
+
+
+def choose_sharing(after: dict[str, str], wanted: sharing.Wanted, require: bool, dry: bool) -> None:
+    """Raises a Problem where the job shall overlap at all costs and cannot."""
+    try:
+        sharing.route(after, wanted, Path(after["COTENANT_SEGMENT"]), dry)
+    except control.NoMps as trouble:
+        hint = "`cotenant doctor` says more; --share turns needs no MPS"
+        if require:
+            raise Problem(f"no overlap: {trouble}", hint) from None
+        narrate(f"cotenant: no overlap: {trouble}: taking turns; hint: {hint}")
 
 
 def only_for_its_class(

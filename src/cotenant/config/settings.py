@@ -16,6 +16,7 @@ import click
 from cotenant import classes, units
 from cotenant.cli import OneOf
 from cotenant.errors import USAGE, Problem
+from cotenant.mps import decide
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,34 @@ SETTINGS = (
         otherwise="only in the class opportunistic",
         variable="COTENANT_OVERSUBSCRIBE",
         flags="--oversubscribe/--no-oversubscribe",
+        is_switch=True,
+    ),
+    Setting(
+        "run",
+        "share",
+        "How it shares the GPU: in turns, or with its kernels beside those of others (spatial, by way of MPS);"
+        " auto goes by the job's last run.",
+        type=OneOf("way to share", decide.CHOICES),
+        metavar="|".join(decide.CHOICES),
+        default=decide.AUTO,
+        variable="COTENANT_SHARE",
+    ),
+    Setting(
+        "run",
+        "sms",
+        "Where it overlaps: the share of the SMs that its kernels get.",
+        type=units.sms,
+        metavar="SHARE",
+        otherwise="80% in the lower classes",
+        variable="COTENANT_SMS",
+    ),
+    Setting(
+        "run",
+        "isolate",
+        "Never go through MPS, so that no fault of another job can touch it.",
+        type=click.BOOL,
+        default=False,
+        variable="COTENANT_ISOLATE",
         is_switch=True,
     ),
     Setting(

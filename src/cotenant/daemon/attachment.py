@@ -133,7 +133,7 @@ class Attachment:
         self.ids = {}
         for (
             started, used_ns, busy_ns, gap_ns, operations, bursts, moved_ns, shut_until_ns, tolerant_until_ns,
-            index, gpu, pid, tenant_class, weight, slowdown, floor, has_work, is_held, in_flight_us, rate, _,
+            index, gpu, pid, tenant_class, weight, slowdown, floor, has_work, is_held, in_flight_us, rate, mps_daemon,
         ) in ROW.iter_unpack(memoryview(self.rows)[: count * ROW.size]):  # fmt: skip
             if gpu not in tenants:
                 continue  # it has become known in this moment
@@ -162,6 +162,7 @@ class Attachment:
             about["bursts"] = bursts
             about["in_flight_us"] = float(in_flight_us)
             about["moved_us"] = moved_ns / 1000
+            about["mps_daemon"] = mps_daemon
             tenants[gpu].append(tenant)
         look.views = {gpu: View(now_ns / 1000, found) for gpu, found in tenants.items()}
         return look

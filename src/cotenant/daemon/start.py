@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from cotenant.daemon import choice, lock, report
 from cotenant.errors import Problem, narrate
+from cotenant.launch import detached
 
-# What is meant for the guest, or changes how a process uses a GPU.
-OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_")
 # What it is to be like itself, and where it finds NVML.
 KEPT = (
     "COTENANT_NATIVE",
@@ -42,7 +39,7 @@ def unless_running(path: Path, environment: Mapping[str, str]) -> None:
         report.check(path)
     except Problem as problem:
         narrate(f"cotenant: the daemon cannot write its report: {problem.message}; hint: {problem.hint}")
-    spawn(path, kept)
+    detached.spawn([sys.executable, "-P", "-m", "cotenant", "daemon", "--segment", str(path)], kept)
 
 
 def drop_wrong_settings(kept: dict[str, str]) -> None:
@@ -63,35 +60,4 @@ def drop_wrong_settings(kept: dict[str, str]) -> None:
 
 
 def environment_for_daemon(environment: Mapping[str, str]) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if name.startswith(KEPT) or not name.startswith(OF_THE_GUEST)
-    }
-    if folders := kept.get("PYTHONPATH"):
-        # It works in another folder.
-        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, folders.split(os.pathsep)))
-    return kept
-
-
-def spawn(path: Path, environment: Mapping[str, str]) -> None:
-    command = [sys.executable, "-P", "-m", "cotenant", "daemon", "--segment", str(path)]
-    # In between there is a process that ends at once: the command must not get a child that it knows nothing of.
-    between = os.fork()
-    if between:
-        os.waitpid(between, 0)
-        return
-    try:
-        os.setsid()
-        if os.fork() == 0:
-            os.chdir("/")
-            nothing = os.open(os.devnull, os.O_RDWR)
-            for stream in range(3):
-                os.dup2(nothing, stream)
-            for file in map(int, os.listdir("/proc/self/fd")):
-                if file > 2:
-                    with contextlib.suppress(OSError):
-                        os.close(file)
-            os.execve(command[0], command, dict(environment))
-    finally:
-        os._exit(0)
+    return detached.environment_for(environment, KEPT)

@@ -38,6 +38,10 @@ def mps(machine: Machine) -> Finding:
             "if a stopped MPS left it behind, remove it: programs would wait for its server",
             facts,
         )
+    if not pipe.exists():
+        return Finding(
+            "mps", "ok", "only in daemons of their own folders, for jobs that overlap", facts=facts
+        )
     return Finding(
         "mps",
         "warn",

@@ -6,6 +6,7 @@ COTENANT_CLASS
 COTENANT_RUN_ID         the run's: new for each, the same for all its processes
 COTENANT_NAME           what people call it
 COTENANT_WEIGHT, COTENANT_SLOWDOWN, COTENANT_FLOOR, COTENANT_MEMORY, COTENANT_OVERSUBSCRIBE    where they were given
+COTENANT_SHARE_WHY, COTENANT_MPS_FAULTS, COTENANT_LAST_RUN    how it shares and why, and what is kept (cotenant.mps)
 LD_PRELOAD              the interposer first
 PYTHONPATH              begins with a folder of ours where its memory can move (python_path.py)
 """
@@ -27,6 +28,7 @@ PROMISES = (
     "COTENANT_MEMORY",
     "COTENANT_OVERSUBSCRIBE",
 )
+SHARING = ("COTENANT_SHARE_WHY", "COTENANT_MPS_FAULTS", "COTENANT_LAST_RUN")
 SETTINGS = (
     "COTENANT_DRIVER",
     "COTENANT_SEGMENT",
@@ -34,6 +36,7 @@ SETTINGS = (
     "COTENANT_RUN_ID",
     "COTENANT_NAME",
     *PROMISES,
+    *SHARING,
 )
 
 

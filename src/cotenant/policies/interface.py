@@ -54,7 +54,7 @@ class Tenant:
     operations: int = 0  # kernels, graphs, copies
     bursts: int = 0  # from idle to having work
     in_flight_us: float = 0.0
-    mps_daemon: int = 0  # names the MPS daemon through which its work goes; 0: none
+    mps_daemon: int = 0  # that its contexts live in: those with the same one can overlap; 0: none
     moved_us: float = 0.0  # when its memory was last on its way to the host or back; 0: never, as simulated
     # What only the simulator knows; live these have their defaults.
     share_request: float = 0.0  # of the GPU that it asked for, as Gemini's pods do

@@ -82,6 +82,8 @@ class Tenant:
     ungated_graphs: int = 0  # long ones that could not be given gates inside
     checkpoints: int = 0
     job: str = ""  # the name of its run; the program's where none was given
+    mps_daemon: int = 0  # in which its contexts live; 0: in none
+    mps_fault: int = 0  # the CUDA error with which they have failed there
     grace_us: int = 0
     heartbeat_ns: int = 0
     asked: tuple[str, ...] = ()  # what it shall change and has not yet

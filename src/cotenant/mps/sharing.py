@@ -1,0 +1,122 @@
+"""How a job of `cotenant run` shares: takes turns, or overlaps with others by way of MPS. Decided here at its start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotenant import segment, units
+from cotenant.classes import TenantClass
+from cotenant.mps import joining, last_runs
+from cotenant.mps.control import NoMps, find
+from cotenant.mps.decide import AUTO, SPATIAL, TURNS, decide
+
+WHY = "COTENANT_SHARE_WHY"
+# Of the SMs, for the lower classes: production's small kernels find free ones.
+LOWER_CLASSES_SMS = "80%"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    share: str
+    isolated: bool
+    tenant_class: TenantClass
+    sms: str | None
+    memory: str | None
+    job: str
+
+
+def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = False) -> None:
+    """Decides, and sets the environment. Raises NoMps where overlap was asked for and is not possible."""
+    joining.drop_own(environment)
+    if (
+        kept := last_runs.file_for(environment, wanted.job)
+        if dry
+        else last_runs.prepare(environment, wanted.job)
+    ):
+        environment[last_runs.VARIABLE] = str(kept)
+    asks = not wanted.isolated and wanted.share == AUTO
+    known = last_runs.read(environment, wanted.job) if asks else None
+    company = asks and is_production_in_mps(environment, path)
+    may_overlap = not wanted.isolated and (wanted.share == SPATIAL or known is not None or company)
+    program = find(environment, driver_of(environment)) if may_overlap else None
+    # Where nothing speaks for overlap it is not looked for MPS either.
+    share, reason = decide(
+        wanted.share,
+        wanted.tenant_class,
+        wanted.isolated,
+        program is not None or not may_overlap,
+        known,
+        company,
+    )
+    if wanted.isolated:
+        joining.isolate(environment)
+    if share == SPATIAL:
+        try:
+            overlap(environment, wanted, program, dry)
+        except NoMps as trouble:
+            if wanted.share == SPATIAL:
+                environment[WHY] = f"{TURNS}: {trouble}"
+                raise
+            share, reason = TURNS, str(trouble)
+    environment[WHY] = f"{share}: {reason}"
+
+
+def overlap(environment: dict[str, str], wanted: Wanted, program: str | None, dry: bool) -> None:
+    if program is None:
+        raise NoMps("nvidia-cuda-mps-control is not installed")
+    if joining.find_running(environment, program) is None:
+        place = joining.place_for(environment)
+        would_be = place.current or place.generation(1)
+        generation = would_be if dry else joining.join(environment, program)
+        environment["CUDA_MPS_PIPE_DIRECTORY"] = str(generation.pipe)
+        environment[joining.FAULTS] = str(generation.faults)
+    is_production = wanted.tenant_class is TenantClass.production
+    environment["CUDA_MPS_CLIENT_PRIORITY"] = "0" if is_production else "1"
+    percentage = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+    if wanted.sms:
+        environment[percentage] = wanted.sms.removesuffix("%")
+    elif not is_production:
+        environment.setdefault(percentage, LOWER_CLASSES_SMS.removesuffix("%"))
+    if wanted.memory:
+        environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = memory_limits(environment, wanted.memory)
+
+
+def memory_limits(environment: Mapping[str, str], memory: str) -> str:
+    """As MPS has them: for each GPU that the job sees, by the number that it has there."""
+    from cotenant.gpus import naming, nvml
+
+    listed = nvml.installed(driver_of(environment)) or []
+    visible = naming.visible_now(environment)
+    count = len(visible) if visible is not None else len(listed)
+    limit = units.encoded_limit(memory)
+    if limit & units.SHARE_OF_GPU:
+        # Which of them each number means is CUDA's to know; the smallest limit of all would refuse too soon.
+        largest = max((gpu.memory_bytes for gpu in listed), default=0)
+        limit = largest * (limit - units.SHARE_OF_GPU) // 1_000_000
+    megabytes = -(-limit // (1 << 20))
+    return ",".join(f"{number}={megabytes}M" for number in range(max(count, 1)))
+
+
+def is_production_in_mps(environment: Mapping[str, str], path: Path) -> bool:
+    """In the daemon that this job would join."""
+    if joining.place_for(environment).current is None:
+        return False
+    try:
+        tenants = segment.read(path).tenants
+    except (OSError, segment.BadSegment):
+        return False
+    return any(
+        one.mps_daemon
+        and not one.mps_fault
+        and one.tenant_class == TenantClass.production
+        and one.uid == os.getuid()
+        for one in tenants
+    )
+
+
+def driver_of(environment: Mapping[str, str]) -> Path | None:
+    named = environment.get("COTENANT_DRIVER")
+    return Path(named) if named else None

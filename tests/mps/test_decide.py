@@ -1,0 +1,81 @@
+"""How `auto` decides, and what it remembers of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cotenant import segment
+from cotenant.classes import TenantClass
+from cotenant.mps import last_runs
+from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Known, decide
+from tests.conftest import Run
+from tests.mps.conftest import Job, Start
+
+LOW, HIGH = TenantClass.opportunistic, TenantClass.production
+LIGHT, HEAVY = Known(0.2), Known(0.9)
+
+
+@pytest.mark.parametrize(
+    ("known", "company", "tenant_class", "share"),
+    [
+        (None, False, HIGH, TURNS),
+        (LIGHT, False, HIGH, SPATIAL),
+        (HEAVY, False, HIGH, TURNS),
+        (Known(0.2, harmless=False), False, HIGH, TURNS),
+        (Known(0.9, harmless=True), False, LOW, SPATIAL),
+        (None, True, LOW, SPATIAL),
+        (HEAVY, True, LOW, SPATIAL),
+        (Known(0.9, harmless=False), True, LOW, TURNS),
+        (HEAVY, True, HIGH, TURNS),
+    ],
+)
+def test_auto_goes_by_the_last_run_and_the_company(
+    known: Known | None, company: bool, tenant_class: TenantClass, share: str
+) -> None:
+    chosen, reason = decide(AUTO, tenant_class, False, True, known, company)
+    assert chosen == share and reason
+
+
+def test_what_was_asked_for_comes_first_and_isolation_before_it() -> None:
+    assert decide(SPATIAL, LOW, False, True, HEAVY, False)[0] == SPATIAL
+    assert decide(TURNS, LOW, False, True, LIGHT, True)[0] == TURNS
+    assert decide(SPATIAL, LOW, True, True, LIGHT, True)[0] == TURNS
+    assert decide(AUTO, LOW, False, False, LIGHT, True) == (TURNS, "there is no MPS control program here")
+
+
+def test_the_newest_run_counts_and_of_it_the_process_with_the_most_work(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert last_runs.read(environment, "train.py") is None
+    file = last_runs.prepare(environment, "train.py")
+    assert file is not None
+    file.write_text(
+        "run aa 100.0 90.0\nrun bb 10.0 1.0\nrun bb 10.0 3.0\nrun bb 10.0 2.0\nrun cc 0.1 0.1\ngarbage\nrun x y z\n"
+    )
+    assert last_runs.read(environment, "train.py") == Known(0.3)
+    last_runs.note_overlap(environment, "train.py", harmless=False)
+    assert last_runs.read(environment, "train.py") == Known(0.3, harmless=False)
+    file.write_text("run aa 10.0 5.0\n" * 5000)
+    assert last_runs.prepare(environment, "train.py") == file
+    assert file.stat().st_size < last_runs.LONGEST_BYTES
+    assert last_runs.read(environment, "train.py") == Known(0.5)
+
+
+def test_a_light_job_overlaps_from_its_second_run_on_and_explain_says_why(
+    start: Start, tenant: Callable[[Job], segment.Tenant], mps_env: dict[str, str], cotenant: Run
+) -> None:
+    first = start("--name", "light").begin()
+    assert tenant(first).mps_daemon == 0
+    said = cotenant("explain", str(first.pid), env=mps_env).stdout
+    assert "takes turns: nothing is known of an earlier run" in said
+    assert first.end()[0] == 0
+    written = last_runs.file_for(mps_env, "light")
+    assert written is not None and written.read_text().startswith("run ")
+    # As if it had lasted for long enough to tell.
+    written.write_text("run 00 60.0 6.0\n")
+    second = start("--name", "light").begin()
+    assert tenant(second).mps_daemon
+    said = cotenant("explain", str(second.pid), env=mps_env).stdout
+    assert "overlaps with others in MPS: in its last run it had work on the GPU 10% of the time" in said

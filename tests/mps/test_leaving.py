@@ -1,0 +1,58 @@
+"""A client of MPS that is interrupted or terminated lets its kernel end first: on the software GPU, as at worst on a
+real one, a client that dies in the middle of a kernel takes all clients of its server with it."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.mps.conftest import Start
+from tests.waiting import wait_for
+
+LONG_US = 700_000
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_ended_in_a_kernel_dies_of_the_signal_and_the_other_goes_on(
+    start: Start, number: int
+) -> None:
+    other = start("--share", "spatial", "--class", "production").begin()
+    ended = start("--share", "spatial", "--class", "production").begin()
+    began = time.monotonic()
+    assert ended.say(f"start {LONG_US}") == "0"
+    assert ended.kill(number)[0] == -number
+    assert time.monotonic() - began > LONG_US / 1e6, "the kernel came to its end"
+    assert int(other.say("timed 1000")) >= 1000
+
+
+def test_a_job_that_is_killed_in_a_kernel_takes_the_others_with_it(start: Start) -> None:
+    """The danger itself, without which the tests beside it would show nothing."""
+    other = start("--share", "spatial", "--class", "production").begin()
+    killed = start("--share", "spatial", "--class", "production").begin()
+    assert killed.say("start 60000000") == "0"
+    assert int(other.say("timed 10000")) > 0, "the kernel has begun by now"
+    killed.kill(signal.SIGKILL)
+    wait_for(lambda: int(other.say("timed 1000")) == -806)
+
+
+def test_a_second_signal_ends_it_at_once(start: Start) -> None:
+    job = start("--share", "spatial").begin()
+    assert job.say("start 60000000") == "0"
+    job.process.send_signal(signal.SIGTERM)
+    assert job.kill(signal.SIGINT)[0] in (-signal.SIGINT, -signal.SIGTERM)
+
+
+def test_a_kernel_without_end_is_not_waited_for(start: Start) -> None:
+    job = start("--share", "spatial").begin()
+    assert job.say("start 600000000") == "0"
+    assert job.kill(signal.SIGTERM)[0] == -signal.SIGTERM
+
+
+def test_a_program_keeps_its_own_handler(start: Start) -> None:
+    job = start("--share", "spatial").begin()
+    assert job.say("handler") == "ok"
+    job.process.send_signal(signal.SIGTERM)
+    assert job.hear() == "caught"
+    assert int(job.say("timed 100")) >= 100
