@@ -285,8 +285,19 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.kill(self.containerd)
+        self.end_containers()
         if self.segment.is_dir():
             subprocess.run(["rm", "-rf", str(self.segment)], check=False)
+
+    def end_containers(self) -> None:
+        """A container outlives a shim that was killed."""
+        tasks = self.folder / "run" / "io.containerd.runtime.v2.task" / "k8s.io"
+        ids = [entry.name for entry in tasks.iterdir()] if tasks.is_dir() else []
+        for groups in Path("/proc").glob("[0-9]*/cgroup"):
+            with contextlib.suppress(OSError):
+                where = groups.read_text()
+                if any(one in where for one in ids):
+                    os.kill(int(groups.parent.name), signal.SIGKILL)
 
     def shims(self) -> list[int]:
         """The processes of this node's containers that look after one each."""

@@ -24,7 +24,7 @@ from tests.kubernetes.real.node import SHELL, RealNode, required
 RESOURCE = "resource.k8s.io/v1"
 OUT_OF_MEMORY = "2"
 CHURN_SECONDS = float(os.environ.get("COTENANT_TEST_CHURN_SECONDS", "20"))
-HOLD = ["sh", "-c", "program 16 < /dev/zero"]  # reads without end: keeps its memory
+HOLD = ["sh", "-c", "sleep 1000000 | program 16"]  # waits for more, and keeps its memory
 
 
 @pytest.fixture(scope="module")
