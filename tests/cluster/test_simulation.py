@@ -84,6 +84,14 @@ def test_a_broken_promise_counts_for_as_long_as_it_is_broken() -> None:
         assert outcome.broken == pytest.approx(broken, abs=0.002)
 
 
+def test_a_job_that_comes_can_have_a_promise_too() -> None:
+    serving = production("p", kind="serve", slowdown=0.05)
+    outcome = simulated("first-fit", [(serving, 0, 1000), (train("a", 1.0), 0, 100)])
+    broken = {job.id: job.broken_s for job in outcome.jobs}
+    assert broken == pytest.approx({"p": 150.0, "a": 0.0})
+    assert outcome.broken_s == pytest.approx(150.0)
+
+
 def test_the_policy_sees_what_is_predicted_and_jobs_get_what_is_true() -> None:
     service = production("s", kind="serve", slowdown=0.05)
     harmless = table(SERVE_beside_train=1.0, train_beside_SERVE=1.0)
