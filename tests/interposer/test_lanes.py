@@ -463,6 +463,67 @@ print('ready', flush=True); input()
     wait_for(lambda: classes() == {own.pid: "production", lane.pid: "standard"})
 
 
+# The few names of PyTorch's streams that a block uses, over the software GPU.
+TORCH = """
+import types
+class Stream:
+    device = 0
+    def __init__(self, handle): self.handle = handle
+    def wait_stream(self, other):
+        event = check(driver.cuEventCreate(0))
+        check(driver.cuEventRecord(event, other.handle)); check(driver.cuStreamWaitEvent(self.handle, event, 0))
+    def synchronize(self): finish(self.handle)
+default = Stream(driver.CUstream(1)); now = threading.local()
+torch = sys.modules['torch'] = types.ModuleType('torch')
+torch.cuda = types.SimpleNamespace(
+    is_initialized=lambda: True,
+    current_device=lambda: 0,
+    current_stream=lambda: getattr(now, 'stream', default),
+    ExternalStream=lambda handle, device: Stream(driver.CUstream(handle)),
+    set_stream=lambda stream: setattr(now, 'stream', stream),
+)
+"""
+
+
+def test_a_block_makes_its_stream_pytorchs_and_ends_when_its_work_has(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    one = tenant(
+        "production",
+        program(
+            TORCH
+            + """
+def work(times): launch(torch.cuda.current_stream().handle, times)
+work(2)
+with cotenant.tenant('opportunistic') as lane:
+    assert int(torch.cuda.current_stream().handle) == lane.stream
+    work(3)
+assert torch.cuda.current_stream() is default and is_done(lane.stream)
+try:
+    with lane:
+        work(4)
+        raise KeyError
+except KeyError: pass
+assert torch.cuda.current_stream() is default
+with Production() as production:
+    done = []
+    def block():
+        with lane: work(5)
+        done.append(1)
+    thread = in_thread(block)
+    production.does(50)
+    assert production.stood_still or not done
+    work(6); finish(default.handle)  # in the default stream, which the block leaves alone
+thread.join()
+print('ready', flush=True); input()
+"""
+        ),
+    )
+    assert one.hear() == "ready"
+    counted = {found.tenant_class: found.uses[0].figures for found in tenants_now()}
+    assert (counted[2]["kernels"], counted[2]["escaped"]) == (3 + 4 + 5, 0)
+
+
 OUTSIDE = """
 import cotenant
 with cotenant.tenant('opportunistic', required=False) as lane: print(lane.number, lane.stream)
