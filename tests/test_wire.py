@@ -122,7 +122,9 @@ def test_structures_lie_as_the_compiler_lays_them(tmp_path: Path) -> None:
 def test_a_field_that_is_added_to_the_header_is_there_in_python(tmp_path: Path) -> None:
     header = tmp_path / "wire.h"
     text = (TREE / "native" / "wire" / "wire.h").read_text()
-    header.write_text(text.replace("uint8_t unused[88];", "uint8_t unused[80];\n    Count added;"))
+    left = int(re.findall(r"uint8_t unused\[(\d+)\];", text)[-1])
+    added = f"uint8_t unused[{left - left % 8 - 8}];\n    Count added;"
+    header.write_text(text.replace(f"uint8_t unused[{left}];", added))
     made, _ = generated(header, tmp_path)
     assert made["Slot"].added.offset == segment.Slot.gpus.offset - 8
     assert ctypes.sizeof(made["Slot"]) == ctypes.sizeof(segment.Slot)

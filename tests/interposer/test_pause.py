@@ -357,7 +357,7 @@ def test_status_and_explain_say_so(job: Tenant, cotenant: Run) -> None:
     assert (about["where"], about["paused"], about["host_bytes"]) == ("evicted", True, 4 * MiB)
     assert " paused " in cotenant("status", env=job.env).stdout
     words = cotenant("explain", pid_of(job), env=job.env).stdout
-    assert "paused by hand: 4M of its memory are on the host" in words
+    assert "memory is evicted, because of a pause by hand: 4M" in words
     assert "`cotenant resume " + pid_of(job) + "`" in words
 
 
