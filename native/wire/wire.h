@@ -212,8 +212,8 @@ struct Slot {
     Count ungated_graphs;
     Count checkpoints;
     char job[64];  // the name of its run, zero-terminated; empty: none was given
-    // Of a process whose contexts live in an MPS server. Kernels of tenants with the same number can be on a GPU at once;
-    // all others only take turns.
+    // Of a process whose contexts live in an MPS server. Kernels of tenants with the same number can be on a GPU at
+    // once; all others only take turns.
     Count mps_daemon;  // names the daemon (tenant/mps.h); 0: contexts of its own
     Flag mps_fault;    // the CUresult with which they have failed; 0: none
     uint8_t unused[76];
