@@ -25,7 +25,7 @@ def begin() -> dict[str, Any]:
     check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(0))))
     name = check(driver.cuDeviceGetName(256, check(driver.cuDeviceGet(0))))
     version = {"driver API": str(check(driver.cuDriverGetVersion()))}
-    return {"gpu": name.decode().strip("\0"), "versions": version}
+    return {"gpu": name.decode().split("\0")[0].strip(), "versions": version}
 
 
 def host_memory(size: int, is_pinned: bool) -> tuple[int, Any]:
