@@ -83,6 +83,7 @@ def command(
     from cotenant.daemon import choice, lock
     from cotenant.daemon.attachment import Attachment
     from cotenant.daemon.loop import Daemon
+    from cotenant.events.watching import Watching
     from cotenant.policies import registry
 
     group = None if admins is None else group_number(admins)
@@ -119,7 +120,8 @@ def command(
             socket = control_socket(path, group)
             settings = LiveSettings(path, given, registry.DEFAULT)
             try:
-                Daemon(attachment, policy or registry.DEFAULT, linger, settings=settings).run()
+                events = Watching(path)
+                Daemon(attachment, policy or registry.DEFAULT, linger, settings=settings, events=events).run()
             finally:
                 if socket:
                     socket.end()

@@ -23,6 +23,7 @@ from cotenant.daemon.attachment import Attachment, Look
 from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
 from cotenant.daemon.report import Report, Told
 from cotenant.errors import Problem
+from cotenant.events.watching import Watching
 from cotenant.policies import border, registry
 from cotenant.policies.interface import Knobs, Policy, Said, TenantId, View
 from cotenant.policies.strict import Strict
@@ -47,12 +48,14 @@ class Daemon:
         linger_seconds: float,
         clocks: Clocks | None = None,
         settings: LiveSettings | None = None,
+        events: Watching | None = None,
     ) -> None:
         """`policy` is for as long as the segment names none; `settings` change it and the time to linger."""
         self.attachment = attachment
         self.default_policy = policy
         self.linger_seconds = linger_seconds
         self.settings = settings
+        self.events = events
         self.report = Report(attachment.path)
         self.clocks = clocks or Clocks()
         self.readings: Mapping[int, Reading] = {}  # at the last tick, by the GPU's number
@@ -82,6 +85,7 @@ class Daemon:
         signal.signal(signal.SIGALRM, end_the_wait)
         self.patience_seconds = PATIENCE_SECONDS
         self.clocks.start()  # with these signals blocked
+        cause = "no tenant was left"
         try:
             next_tick = time.monotonic()
             while self.is_needed():
@@ -89,8 +93,12 @@ class Daemon:
                 pause_ms = self.tick()
                 next_tick = began + (pause_ms or 0) / 1000
                 if self.rest(next_tick) if pause_ms else self.sleep():
+                    cause = "a signal ended it"
                     break
         finally:
+            if self.events is not None and self.attachment.is_current():
+                self.events.look(is_news=True)
+                self.events.ended(cause)
             self.attachment.reset()
             self.report.remove()
             if self.settings is not None and self.attachment.is_current():
@@ -126,6 +134,7 @@ class Daemon:
             for gpu, knobs in decided.items():
                 self.attachment.turn(gpu, look.places[gpu], knobs.tenants, round(hold_ms * 1e6))
             self.cost_ms += WEIGHT_OF_NEW * ((time.thread_time() - began) * 1000 - self.cost_ms)
+        self.watch(is_news)
         # While no tenant is at work nothing is decided, and the last report is complete.
         self.is_told &= not (at_work or is_news)
         if not self.is_told and self.report.is_due() and self.attachment.is_current():
@@ -172,6 +181,13 @@ class Daemon:
         self.settings.follow(self.attachment.header)
         self.default_policy = str(self.settings.wanted["policy"].value)
         self.linger_seconds = float(self.settings.wanted["linger"].value)
+
+    def watch(self, is_news: bool) -> None:
+        """Writes down what has happened."""
+        if self.events is None or not self.attachment.is_current():
+            return
+        self.events.decides(self.about.name, self.problem, self.settings.problem if self.settings else "")
+        self.events.look(is_news)
 
     def follow_choice(self) -> bool:
         """Whether another policy takes over, or the same one starts anew."""

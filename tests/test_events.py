@@ -1,0 +1,263 @@
+"""`cotenant events`: what happened between two looks at a segment, and the file in which it is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from cotenant.classes import TenantClass
+from cotenant.daemon.attachment import Attachment
+from cotenant.daemon.loop import Daemon
+from cotenant.errors import Problem
+from cotenant.events import Event, Kind, kinds, log, read
+from cotenant.events.observer import ESCAPES_SECONDS, SURE, Observer
+from cotenant.events.watching import Watching
+from cotenant.segment import Where
+from tests.compiling import TREE
+from tests.segments import UUID, Written
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+SECOND = 1_000_000_000
+
+
+class Scene:
+    """Looks at a segment that is written by hand, a second apart."""
+
+    def __init__(self, folder: Path) -> None:
+        self.written = Written()
+        self.written.gpu(0, UUID)
+        self.path = folder / "segment"
+        self.observer = Observer()
+        self.at = 1000
+
+    def tenant(self, pid: int, name: str, tenant_class: TenantClass = TenantClass.standard) -> segment.Slot:
+        slot = self.written.tenant(len(self.written.slots), pid, name.encode(), tenant_class)
+        slot.weight, slot.started = 1000, pid
+        slot.gpus[0].figures.bursts = 1
+        return slot
+
+    def look(self) -> list[Event]:
+        self.at += 1
+        seen = segment.read(self.written.to(self.path))
+        return self.observer.look(seen, float(self.at), self.at * SECOND, lambda pid: False)
+
+    def told(self) -> list[tuple[Kind, int, str]]:
+        return [(event.kind, event.pid, event.cause) for event in self.look()]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_who_comes_and_who_leaves(scene: Scene) -> None:
+    scene.tenant(10, "serve", TenantClass.production)
+    assert scene.told() == [(Kind.joined, 10, "its first use of a GPU, as production")]
+    assert scene.told() == []
+    scene.written.slots.clear()
+    scene.tenant(20, "train")
+    joined, left = scene.look()
+    assert (joined.kind, joined.subject) == (Kind.joined, "train (20)")
+    assert (left.kind, left.subject, left.cause) == (Kind.left, "serve (10)", "its process has ended")
+
+
+def test_the_next_daemon_tells_nobody_twice_and_whom_it_missed(scene: Scene) -> None:
+    scene.tenant(10, "serve")
+    scene.tenant(20, "train")
+    told = scene.look()
+    scene.observer = Observer(told)
+    del scene.written.slots[0]
+    assert [(kind, pid) for kind, pid, _ in scene.told()] == [(Kind.left, 10)]
+
+
+def test_memory_that_goes_and_comes_back_with_its_cause(scene: Scene) -> None:
+    slot = scene.tenant(20, "train", TenantClass.opportunistic)
+    slot.residence.where = Where.resident
+    scene.look()
+    slot.residence.where, slot.host_bytes, slot.residence.evictions = Where.evicted, 10 << 20, 1
+    slot.residence.waiting_since_ns, slot.residence.wanted_bytes = 1, 10 << 20
+    assert scene.told() == [(Kind.evicted, 20, "other tenants need the space: 10M went to the host")]
+    slot.residence.where, slot.host_bytes = Where.resident, 0
+    assert scene.told() == [(Kind.restored, 20, "there was space for its memory")]
+    slot.residence.evictions, slot.residence.saved_bytes = 2, 5 << 20
+    assert [kind for kind, *_ in scene.told()] == [Kind.evicted, Kind.restored], "between two looks"
+    slot.memory_limit, slot.residence.evictions = 1 << 20, 3
+    slot.residence.where, slot.host_bytes, slot.residence.waiting_since_ns = Where.evicted, 3 << 20, 0
+    assert scene.told() == [(Kind.evicted, 20, "its own memory limit: 3M went to the host")]
+
+
+def test_a_pause_is_no_eviction_for_others(scene: Scene) -> None:
+    slot = scene.tenant(20, "train")
+    slot.residence.where = Where.resident
+    scene.look()
+    slot.residence.where, slot.residence.paused, slot.host_bytes = Where.evicted, 1, 1 << 20
+    assert scene.told() == [(Kind.paused, 20, "asked by hand: 1M went to the host")]
+    slot.residence.where, slot.residence.paused = Where.resident, 0
+    assert [kind for kind, *_ in scene.told()] == [Kind.resumed]
+
+
+def test_changes_and_refusals(scene: Scene) -> None:
+    slot = scene.tenant(20, "train")
+    scene.look()
+    slot.tenant_class = TenantClass.opportunistic
+    assert scene.told() == [(Kind.class_changed, 20, "asked by hand: from standard to opportunistic")]
+    slot.residence.refusal, slot.residence.refused_ns = 3, 5
+    assert scene.told() == [(Kind.eviction_refused, 20, "the host memory budget is used up")]
+    slot.memory[0].refused, slot.memory_limit, slot.gpus[0].memory_bytes = 2, 1 << 30, 1
+    (event,) = scene.look()
+    assert (event.kind, event.gpu) == (Kind.allocation_refused, 0)
+    assert event.cause == "the memory limit 1G: 2 allocations refused"
+
+
+def test_a_promise_that_is_broken_and_kept_again_is_told_once_each(scene: Scene) -> None:
+    slot = scene.tenant(20, "notebook")
+    slot.floor = 100
+    here = slot.gpus[0]
+    scene.look()
+
+    def seconds(count: int, share: float) -> list[Event]:
+        events = []
+        for _ in range(count):
+            here.busy_ns += SECOND
+            here.used_ns += int(share * SECOND)
+            events += scene.look()
+        return events
+
+    assert seconds(SURE - 1, 0.01) == []
+    (broken,) = seconds(5, 0.01)
+    assert (broken.kind, broken.cause) == (Kind.promise_broken, "it got 1.0% of the GPU, 10% was promised")
+    (kept,) = seconds(20, 0.5)
+    assert (kept.kind, kept.gpu) == (Kind.promise_kept, 0)
+
+
+def test_work_that_escapes_is_told_once_a_minute(scene: Scene) -> None:
+    slot = scene.tenant(20, "train")
+    scene.look()
+    slot.gpus[0].figures.escaped = 3
+    assert scene.told() == [(Kind.escaped, 20, "3 operations reached the GPU without a gate")]
+    slot.gpus[0].figures.escaped = 5
+    assert scene.told() == []
+    scene.at += int(ESCAPES_SECONDS)
+    assert scene.told() == [(Kind.escaped, 20, "2 operations reached the GPU without a gate")]
+
+
+def some(count: int, job: str = "train") -> list[Event]:
+    return [Event(float(at), Kind.joined, "why", job, at, at, "ab" * 16, 7) for at in range(1, count + 1)]
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = Written().to(tmp_path / "segment")
+    events = [*some(2), Event(3.0, Kind.daemon_ended, "a signal ended it", pid=5, gpu=None)]
+    log.append(path, events[:1])
+    log.append(path, events[1:])
+    with log.file_for(path).open("ab") as file:
+        file.write(b'nonsense\n[1]\n{"at": "now"}\n\xff\n')
+    assert read(path) == events
+    assert log.file_for(path).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_file_has_a_bound_and_the_newest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MOST_BYTES", 2000)
+    path = Written().to(tmp_path / "segment")
+    events = some(100)
+    for event in events:
+        log.append(path, [event])
+    kept = read(path)
+    assert kept == events[-len(kept) :] and 10 <= len(kept) < 40
+    assert sum(file.stat().st_size for file in tmp_path.glob("segment.daemon.events*")) < 2 * 2400
+
+
+def test_a_planted_file_is_neither_read_nor_written(tmp_path: Path) -> None:
+    path = Written().to(tmp_path / "segment")
+    victim = tmp_path / "victim"
+    victim.write_text("")
+    log.file_for(path).symlink_to(victim)
+    for act in (lambda: log.append(path, some(1)), lambda: read(path)):
+        with pytest.raises(Problem, match="is a link"):
+            act()
+    assert victim.read_text() == ""
+
+
+def test_whoever_follows_sees_what_comes_also_over_a_change_of_files(tmp_path: Path) -> None:
+    path = Written().to(tmp_path / "segment")
+    log.append(path, some(1))
+    following = log.follow(path, from_start=True)
+    assert next(following).pid == 1
+    log.append(path, some(2)[1:])
+    log.file_for(path).replace(log.old(log.file_for(path)))
+    log.append(path, some(3)[2:])
+    assert [next(following).pid, next(following).pid] == [2, 3]
+
+
+@pytest.fixture
+def kept(plain_env: dict[str, str]) -> dict[str, str]:
+    path = Written().to(Path(plain_env["COTENANT_SEGMENT"]))
+    log.append(
+        path, [*some(2), *some(1, job="serve\x1b"), Event(4.0, Kind.daemon_started, "policy guard", pid=9)]
+    )
+    return plain_env
+
+
+def test_the_command_prints_each_with_time_subject_and_cause(cotenant: Run, kept: dict[str, str]) -> None:
+    done = cotenant("events", env=kept | {"TZ": "UTC"})
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].split(None, 3) == ["1970-01-01", "00:00:01", "joined", "train (1): why"]
+    assert "daemon (9): policy guard" in lines[-1] and "\x1b" not in done.stdout
+    records = [json.loads(line) for line in cotenant("events", "-o", "json", env=kept).stdout.splitlines()]
+    assert [one["kind"] for one in records] == ["joined", "joined", "joined", "daemon-started"]
+    assert records[0].keys() == {
+        *("schema", "at", "kind", "cause", "job", "pid", "started", "run_id", "uid", "gpu")
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (["train"], 2),
+        (["2"], 1),
+        (["abab"], 3),
+        (["--since", "1970-01-01T00:00:03+00:00"], 1),
+        (["nobody"], 0),
+    ],
+)
+def test_only_what_was_asked_for(cotenant: Run, kept: dict[str, str], words: list[str], count: int) -> None:
+    done = cotenant("events", *words, env=kept)
+    assert len(done.stdout.splitlines()) == count
+    assert done.stderr == ("" if count else "no events\n")
+
+
+def test_a_time_that_is_none(cotenant: Run, kept: dict[str, str]) -> None:
+    done = cotenant("events", "--since", "yesterday", env=kept)
+    assert (done.returncode, done.stdout) == (2, "") and "no time: 'yesterday'" in done.stderr
+
+
+def test_the_daemon_writes_it_down(native: Path, tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    written.tenant(0, pid=os.getpid(), name=b"train").gpus[0].figures.bursts = 1
+    path = written.to(tmp_path / "segment")
+    attachment = Attachment(path)
+    daemon = Daemon(attachment, "strict", 0.0, events=Watching(path))
+    daemon.tick()
+    attachment.policy = "fair"
+    daemon.tick()
+    attachment.close()
+    assert [(event.kind, event.job) for event in read(path)] == [
+        (Kind.daemon_started, ""),
+        (Kind.joined, "train"),
+        (Kind.policy_changed, ""),
+    ]
+
+
+def test_the_page_has_every_kind() -> None:
+    assert kinds.page() in (TREE / "docs" / "events.md").read_text()
