@@ -11,6 +11,7 @@ import pytest
 from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.segment import Where
+from cotenant.segment.wire import Rule
 from cotenant.top import frame
 from cotenant.top.model import SORTS, Model, Picture, Row, ordered, runs
 from tests.segments import UUID, Written
@@ -239,6 +240,31 @@ def test_the_processes_of_a_run_are_together(two: Two) -> None:
     (at,) = (number for number, line in enumerate(lines) if "2 of train.py" in line)
     assert "50%" in lines[at] and lines[at].split()[0] == "2"
     assert ["  train.py" in line for line in lines[at + 1 : at + 3]] == [True, True]
+
+
+def test_who_delayed_whom_is_counted_over_looks(two: Two) -> None:
+    serve = two.tenant(100, "serve.py", TenantClass.production)
+    train = two.tenant(200, "train.py", TenantClass.opportunistic)
+    two.written.header.knobs = segment.Knobs(rule=Rule.strict, stale_ms=60_000)
+    serve.heartbeat_ns = train.heartbeat_ns = 5 * SECOND
+    for gate in (0, 0, 1, 0):
+        train.gpus[0].gate = gate
+        picture = two.look()
+    assert row_of(picture, 200).delayed_by == (("serve.py (100)", 0.75),)
+    assert row_of(picture, 100).delayed_by == ()
+    assert frame.frame(picture, 1000).splitlines()[-1].endswith("serve.py (100) 75%")
+    assert "DELAYED-BY" not in frame.frame(picture, 80)
+
+
+def test_only_the_jobs_that_were_named_are_shown(cotenant: Run, plain_env: dict[str, str], two: Two) -> None:
+    crowd(two)
+    env = plain_env | {"COTENANT_SEGMENT": str(two.path)}
+    done = cotenant("top", "--interval", "0.1", "serve.py", "202", env=env)
+    pids = [line.split()[1] for line in done.stdout.splitlines()[6:]]
+    assert (done.returncode, pids) == (0, ["100", "201", "202"]), "both are of one run"
+    assert done.stdout.startswith("cotenant: 4 tenants on 1 GPU"), "what classes use is what all use"
+    done = cotenant("top", "--once", "serv.py", env=env)
+    assert (done.returncode, done.stdout) == (1, "") and "did you mean 'serve.py'?" in done.stderr
 
 
 def test_a_pipe_gets_one_frame(cotenant: Run, plain_env: dict[str, str], two: Two) -> None:

@@ -56,12 +56,15 @@ def fitted(columns: Sequence[Column], widths: list[int], width: int, gap: int) -
         if name is not None and too_wide() > 0:
             widths[name] = max(min(least, widths[name]), widths[name] - too_wide())
 
+    whole = widths[name] if name is not None else 0
     shorten_names(LONGEST_NAME)
     while too_wide() > 0:
         unneeded = max(shown, key=lambda at: columns[at].goes)
         if not columns[unneeded].goes:
             break
         shown.remove(unneeded)
+    if name is not None:
+        widths[name] = whole
     shorten_names(LEAST_NAME)
     return shown
 

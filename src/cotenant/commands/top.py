@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import segment_option
+from cotenant.cli import jobs_argument, segment_option
 from cotenant.config.settings import option
 
 
@@ -19,9 +19,11 @@ from cotenant.config.settings import option
 Examples:
   cotenant top
   cotenant top --readonly
+  cotenant top train.py serve.py
   cotenant top --once
   cotenant top --interval 5 | cat""",
 )
+@jobs_argument(required=False)
 @click.option(
     "--once",
     is_flag=True,
@@ -32,9 +34,11 @@ Examples:
 @option("top.readonly")
 @option("top.interval")
 @segment_option
-def command(once: bool, readonly: bool, interval_seconds: float, segment_file: Path | None) -> None:
-    """Show each GPU with what each class used of it, its clock and power, and its tenants. In a terminal it goes
-    on until q, and its keys sort, filter and steer the tenants.
+def command(
+    words: tuple[str, ...], once: bool, readonly: bool, interval_seconds: float, segment_file: Path | None
+) -> None:
+    """Show each GPU with what each class used of it, its clock and power, and its tenants; with JOB only the tenants of
+    this job. In a terminal it goes on until q, and its keys sort, filter and steer the tenants.
 
     \b
     GPU%      GPU time charged to it since the last look
@@ -44,20 +48,20 @@ def command(once: bool, readonly: bool, interval_seconds: float, segment_file: P
     HOST      of its memory, what is evicted to the host
     EVI       how often its memory was evicted
     ESC       work that reached the GPU without the gate that it should have passed
+    DELAYED-BY  for whom it waited with work of its own, as a part of the last looks
     """
     from cotenant import segment, table
     from cotenant.terminal import say
     from cotenant.top import frame, looking
-    from cotenant.top.model import Model
 
     path = segment.path_to_read(segment_file)
+    looking.check(path, words)  # what is wrong is an error before there is a screen
     if once or not is_on_terminal():
-        say(frame.frame(looking.twice(path, interval_seconds), table.width_of_stdout()))
+        say(frame.frame(looking.twice(path, interval_seconds, words), table.width_of_stdout()))
         return
     from cotenant.top.screen import Top
 
-    looking.look(Model(), path)  # what is no segment is an error before there is a screen
-    Top(path, interval_seconds, readonly).run()
+    Top(path, interval_seconds, readonly, words).run()
 
 
 def is_on_terminal() -> bool:

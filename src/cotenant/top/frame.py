@@ -38,6 +38,10 @@ def class_of(row: Row) -> str:
     return SHORT.get(name, name)
 
 
+def delayed_by(row: Row) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in row.delayed_by[:2])
+
+
 def number_of_gpu(row: Row) -> str:
     return "" if row.here.use is figures.NO_USE else str(row.here.use.gpu)
 
@@ -55,6 +59,7 @@ COLUMNS = (
     Column("HOST", True, goes=4, cell=lambda row: units.size_shown(row.tenant.host_bytes)),
     Column("EVI", True, goes=5, cell=lambda row: str(row.tenant.evictions)),
     Column("ESC", True, goes=2, cell=lambda row: str(row.here.use.figures["escaped"])),
+    Column("DELAYED-BY", goes=6, cell=delayed_by),
 )
 NAME = 2
 

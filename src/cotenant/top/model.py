@@ -5,15 +5,17 @@ What happened between two snapshots is cotenant.tenants.lately's to say; a class
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cotenant import classes, figures, segment
+from cotenant.tenants import jobs, wait_reasons
 from cotenant.tenants.lately import UNKNOWN, Key, Lately, Looks, key_of
 
 HISTORY_SAMPLES = 240
+DELAY_SAMPLES = 60
 NO_RUN = bytes(16).hex()
 
 
@@ -22,6 +24,8 @@ class Row:
     """A tenant on a GPU."""
 
     here: figures.OnGpu
+    # By name: for whom it waited, as a part of the last DELAY_SAMPLES looks. Most first.
+    delayed_by: tuple[tuple[str, float], ...] = ()
 
     @property
     def lately(self) -> Lately:
@@ -75,13 +79,18 @@ class Model:
 
     looks: Looks = field(default_factory=Looks)
     history: dict[int, dict[int, deque[float]]] = field(default_factory=dict)
+    delays: dict[Key, deque[frozenset[str]]] = field(default_factory=dict)
 
     def look(self, seen: segment.Snapshot, at_ns: int, states: Mapping[int, Mapping[str, Any]]) -> Picture:
         """`states`: what is known of each GPU's clock and power."""
         lately = self.looks.look(seen, at_ns)
         elapsed_ns = self.looks.elapsed_ns
+        self.see_delays(seen, at_ns)
         rows = tuple(
-            Row(figures.OnGpu(tenant, use, lately=lately.get(key_of(tenant, use), UNKNOWN)))
+            Row(
+                figures.OnGpu(tenant, use, lately=lately.get(key_of(tenant, use), UNKNOWN)),
+                self.delayed_by(key_of(tenant, use)),
+            )
             for tenant, use in places(seen)
         )
         gpus = tuple(
@@ -89,6 +98,21 @@ class Model:
             for number, uuid in seen.gpus.items()
         )
         return Picture(seen, gpus, rows, elapsed_ns)
+
+    def see_delays(self, seen: segment.Snapshot, now_ns: int) -> None:
+        before, self.delays = self.delays, {}
+        for tenant in seen.tenants:
+            for use in tenant.uses:
+                key = key_of(tenant, use)
+                samples = before.get(key) or deque(maxlen=DELAY_SAMPLES)
+                names = (jobs.named(one) for one in wait_reasons.delayers(seen, tenant, use, now_ns))
+                samples.append(frozenset(names))
+                self.delays[key] = samples
+
+    def delayed_by(self, key: Key) -> tuple[tuple[str, float], ...]:
+        samples = self.delays.get(key, ())
+        counts = Counter(name for names in samples for name in names)
+        return tuple((name, count / len(samples)) for name, count in counts.most_common())
 
     def past(self, gpu: int, rows: Iterable[Row], elapsed_ns: int) -> dict[int, tuple[float, ...]]:
         kept = self.history.setdefault(

@@ -76,8 +76,12 @@ class Top(App[None]):
         Binding("k", "end", "kill"),
     ]
 
-    def __init__(self, path: Path, interval_seconds: float, readonly: bool = False) -> None:
+    def __init__(
+        self, path: Path, interval_seconds: float, readonly: bool = False, words: Sequence[str] = ()
+    ) -> None:
+        """`words`: the jobs that are shown; none: all."""
         super().__init__()
+        self.words = words
         self.readonly = readonly
         self.path = path
         self.interval_seconds = interval_seconds
@@ -118,7 +122,7 @@ class Top(App[None]):
 
     def look(self) -> None:
         try:
-            self.picture = looking.look(self.model, self.path)
+            self.picture = looking.look(self.model, self.path, self.words)
         except Problem as problem:  # somebody has replaced the segment: it may come back
             self.top_line.update(f"{problem.message}: {problem.hint}")
             return
@@ -256,4 +260,7 @@ def about_row(seen: segment.Snapshot, row: Row) -> str:
     run = f", run {tenant.run_id[:8]}" if row.is_of_a_run else ""
     head = f"{tenant.pid} ({tenant.program}) of user {tenant.uid}{run}"
     why = list(wait_reasons.reasons(seen, tenant, use, segment.now_ns()))
-    return f"{head} waits: {'; '.join(why)}" if why and use.busy else head
+    if why and use.busy:
+        return f"{head} waits: {'; '.join(why)}"
+    delays = ", ".join(f"{name} in {share:.0%} of the last looks" for name, share in row.delayed_by)
+    return f"{head}, delayed by {delays}" if delays else head
