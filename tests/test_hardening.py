@@ -195,7 +195,7 @@ done
             assert "Read-only file system" not in done.stderr + done.stdout, (words, done.stderr)
             assert "Traceback" not in done.stderr, (words, done.stderr)
         left = {path: stat.S_IMODE(path.lstat().st_mode) for path in Path(shared).iterdir()}
-        assert {path.name for path in left} == {"segment"}
+        assert {path.name for path in left} == {"segment", "segment.daemon.events"}
         assert set(left.values()) == {0o600}
         assert all(stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0 for path in Path(runtime).iterdir())
     finally:

@@ -213,14 +213,16 @@ class Soak:
                 self.harm.append(f"{name}: {wrong}")
 
     def strays(self) -> list[str]:
-        kept = ("segment", "soak_job", "gpu")
+        # What happened outlives the daemon (docs/events.md).
+        events = ("daemon.events", "daemon.events.old")
+        kept = ("segment", "soak_job", "gpu", *(f"segment.{name}" for name in events))
         beside = [
             entry.name
             for entry in self.folder.iterdir()
             if entry.name not in kept and not entry.name.endswith(".stderr")
         ]
         inside = self.path.rglob("*") if self.path.is_dir() else ()
-        return beside + [entry.name for entry in inside if entry.name not in ("header", "slots")]
+        return beside + [entry.name for entry in inside if entry.name not in ("header", "slots", *events)]
 
     def compare(self, name: str, before: int, now: Any) -> None:
         if not accounts.eventually(lambda: now() == before, 20.0):
