@@ -172,6 +172,7 @@ class Control:
     def answer(self, command: str) -> str:
         while FAULT == "deaf":
             time.sleep(60)
+        log(f"Cmd:{command}")
         self.reap()
         words = command.split()
         match words:

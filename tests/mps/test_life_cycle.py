@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from cotenant import segment
-from cotenant.mps.control import Control
+from cotenant.mps.control import Control, is_of_mps
 from tests.conftest import Run
 from tests.mps.conftest import Job, Mps, Start, processes_naming
 from tests.waiting import wait_for
@@ -117,3 +118,17 @@ def test_a_keeper_that_is_killed_is_replaced_by_the_next_run(start: Start, tenan
     for one in (first, second):
         one.kill(signal.SIGKILL)
     mps.wait_until_gone()
+
+
+def test_a_folder_that_somebody_removes_leaves_no_process_behind(start: Start, mps: Mps) -> None:
+    job = start("--share", "spatial").begin()
+    wait_for(mps.place.has_keeper)
+    daemon, (server,) = mps.control.pid, mps.control.servers()
+    assert daemon is not None
+    # After us the keeper has asked, too.
+    (log,) = mps.folder.glob("*/log/control.log")
+    wait_for(lambda: log.read_text().count("Cmd:get_server_list") > 1)
+    shutil.rmtree(mps.folder)
+    assert int(job.say("timed 100")) >= 100, "its job goes on"
+    job.end()
+    wait_for(lambda: not is_of_mps(daemon) and not is_of_mps(server) and not processes_naming(mps.folder))

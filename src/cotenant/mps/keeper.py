@@ -6,6 +6,7 @@ last of its jobs has gone.
     a server ends, or a client fails     new jobs get a new daemon; those of the old one are told by their interposer
     the control daemon ends, or hangs    the same
     no job for COTENANT_MPS_LINGER       stops the daemon, and after the last one ends itself
+    somebody removes the folder          the same, with the last job
 
 If the keeper itself is killed, the jobs run on; the next `run` starts another, which goes on with what it finds.
 
@@ -73,8 +74,13 @@ class Kept:
                 return str(reason)
         return ""
 
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """As far as they are known, also when the daemon's files are gone."""
+        return (*([self.daemon] if self.daemon else []), *self.servers)
+
     def end(self) -> None:
-        self.control.stop(tuple(self.servers))
+        self.control.stop(self.processes)
         shutil.rmtree(self.generation.folder, ignore_errors=True)
 
 
@@ -110,7 +116,7 @@ class Keeper:
             for one in self.kept.values():
                 if one.generation.trouble:
                     continue
-                for pid in (*one.servers, *([one.daemon] if one.daemon else [])):
+                for pid in one.processes:
                     with contextlib.suppress(OSError, AttributeError):
                         file = os.pidfd_open(pid)
                         stack.callback(os.close, file)
@@ -135,6 +141,16 @@ class Keeper:
                 self.place.set_current(None)
             one.end()
             del self.kept[one.generation]
+
+    def has_lost_its_folder(self) -> bool:
+        """Nobody can join any more: what was started is ended with its last job."""
+        if self.place.folder.is_dir():
+            return False
+        for generation, one in list(self.kept.items()):
+            if not generation.users():
+                one.control.kill(one.processes)
+                del self.kept[generation]
+        return not self.kept
 
     def is_over(self, lock: int) -> bool:
         """A `run` that comes through the door afterwards starts another keeper."""
@@ -170,6 +186,8 @@ def main(folder: str, program: str) -> None:
         # Somebody may stand in the door for long: the daemons need a keeper all the same.
         with contextlib.suppress(NoMps, OSError):
             keeper.keep(lock)
+            return
+        if keeper.has_lost_its_folder():
             return
         time.sleep(LOOK_SECONDS)
 
