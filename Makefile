@@ -51,7 +51,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-kubernetes test-slurm test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-kubernetes test-slurm test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -161,6 +161,9 @@ bench-scale: $(PACKAGE)  ## what many tenants cost
 
 bench-launch: $(PACKAGE)  ## what the interposer adds to a launch: instructions, and nanoseconds on a GPU
 	@$(PYTHON_IN_VENV) bench/launch/run.py
+
+bench-timeline: $(PACKAGE)  ## what a timeline costs: nanoseconds an interval (no GPU)
+	@$(PYTHON_IN_VENV) bench/timeline/run.py
 
 bench-daemon: $(PACKAGE)  ## what the daemon takes of a core beside idle and busy tenants (a minute, no GPU)
 	@$(PYTHON_IN_VENV) bench/daemon/run.py

@@ -4,9 +4,10 @@ Instructions: counted one by one (steps.py) on a driver whose launches do nothin
 and past it, so the figures repeat on any machine, busy or not.
 Nanoseconds: on a real GPU, if there is one; through the interposer and past it in turns in one process, median of the
 differences with its 95 % interval.
+With --timeline both are measured a second time while a timeline is recorded (`cotenant timeline`).
 
     make bench-launch
-    python bench/launch/run.py [-o FILE.json]
+    python bench/launch/run.py [-o FILE.json] [--timeline]
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ CLASSES = ("production", "standard", "opportunistic")
 STREAMS = ("own", "legacy")
 
 
-def interposed(tenant_class: str, folder: Path, driver_file: Path) -> dict[str, str]:
+def interposed(tenant_class: str, folder: Path, driver_file: Path, ring: str) -> dict[str, str]:
     path = folder / "segment"
     segment.ensure(path)
     return {
+        **({"COTENANT_TIMELINE_RING": ring} if ring else {}),
         "LD_PRELOAD": str(native_files.shim()),
         "COTENANT_DRIVER": str(driver_file),
         "COTENANT_SEGMENT": str(path),
@@ -62,33 +64,33 @@ def compile_driver(folder: Path) -> Path:
     return made
 
 
-def count_instructions(stream: str, tenant_class: str) -> float:
+def count_instructions(stream: str, tenant_class: str, ring: str) -> float:
     """Instructions that the interposer adds to a launch: through it less past it, a mean over a batch."""
     with tempfile.TemporaryDirectory(prefix="cotenant-") as name:
         folder = Path(name)
         env = os.environ | {"COTENANT_SOFTGPU": "small", "COTENANT_SOFTGPU_DIR": str(folder)}
-        env |= interposed(tenant_class, folder, compile_driver(folder))
+        env |= interposed(tenant_class, folder, compile_driver(folder), ring)
         command = [str(native_files.probe()), "--batches", "1", "--stream", stream, "--stops"]
         through, direct = steps.between_stops(command, env, counts=2)
     return (through - direct) / LAUNCHES_IN_A_BATCH
 
 
-def measure_instructions(classes: Sequence[str]) -> list[dict[str, Any]]:
+def measure_instructions(classes: Sequence[str], ring: str) -> list[dict[str, Any]]:
     rows = []
     for stream in STREAMS:
         for tenant_class in classes:
-            added = count_instructions(stream, tenant_class)
+            added = count_instructions(stream, tenant_class, ring)
             rows.append({"class": tenant_class, "stream": stream, "added": round(added)})
             print(f"  {tenant_class:14} {stream:8} {added:8.0f}", flush=True)
     return rows
 
 
-def measure_nanoseconds(driver_file: Path, classes: Sequence[str]) -> list[dict[str, Any]]:
+def measure_nanoseconds(driver_file: Path, classes: Sequence[str], ring: str) -> list[dict[str, Any]]:
     rows = []
     for stream in STREAMS:
         for tenant_class in classes:
             with tempfile.TemporaryDirectory(prefix="cotenant-", dir="/dev/shm") as name:
-                env = os.environ | interposed(tenant_class, Path(name), driver_file)
+                env = os.environ | interposed(tenant_class, Path(name), driver_file, ring)
                 done = subprocess.run(
                     [str(native_files.probe()), "--batches", "400", "--stream", stream],
                     env=env,
@@ -108,23 +110,16 @@ def measure_nanoseconds(driver_file: Path, classes: Sequence[str]) -> list[dict[
     return rows
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-o", "--output", type=output_files.argument, help="write the figures as JSON here")
-    parser.add_argument("--class", dest="only", choices=CLASSES, help="measure this one only")
-    options = parser.parse_args()
-    classes = [options.only] if options.only else CLASSES
-    result: dict[str, Any] = {}
+def measure(result: dict[str, Any], classes: Sequence[str], ring: str, ending: str) -> list[str]:
+    """Adds the figures; returns which of them are too high."""
     broken = []
-
     print("instructions that a launch takes longer\n  class          stream      added")
+    instructions, nanoseconds = f"instructions{ending}", f"nanoseconds{ending}"
     try:
-        result["instructions"] = measure_instructions(classes)
+        result[instructions] = measure_instructions(classes, ring)
     except steps.CannotStep as problem:
         print(f"no instruction counts: {problem}", file=sys.stderr)
-    for row in result.get("instructions", []):
+    for row in result.get(instructions, []):
         if row["class"] == "production" and row["added"] > MOST_INSTRUCTIONS:
             broken.append(
                 f"a production launch adds {row['added']} instructions, more than {MOST_INSTRUCTIONS}"
@@ -136,14 +131,29 @@ def main() -> int:
         found = None
     if found is None or native_files.is_softgpu(found):
         print("no NVIDIA GPU: no nanoseconds", file=sys.stderr)
-    else:
-        print("nanoseconds a launch\n  class          stream    without     with    added   [95 % interval]")
-        result["nanoseconds"] = measure_nanoseconds(found, classes)
-        for row in result["nanoseconds"]:
-            if row["class"] == "production" and row["ns_added_low"] > MOST_NANOSECONDS:
-                broken.append(
-                    f"a production launch adds {row['ns_added']:.0f} ns, more than {MOST_NANOSECONDS}"
-                )
+        return broken
+    print("nanoseconds a launch\n  class          stream    without     with    added   [95 % interval]")
+    result[nanoseconds] = measure_nanoseconds(found, classes, ring)
+    for row in result[nanoseconds]:
+        if row["class"] == "production" and row["ns_added_low"] > MOST_NANOSECONDS:
+            broken.append(f"a production launch adds {row['ns_added']:.0f} ns, more than {MOST_NANOSECONDS}")
+    return broken
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", "--output", type=output_files.argument, help="write the figures as JSON here")
+    parser.add_argument("--class", dest="only", choices=CLASSES, help="measure this one only")
+    parser.add_argument("--timeline", action="store_true", help="also while a timeline is recorded")
+    options = parser.parse_args()
+    classes = [options.only] if options.only else CLASSES
+    result: dict[str, Any] = {}
+    broken = measure(result, classes, "", "")
+    if options.timeline:
+        print("while a timeline is recorded:")
+        broken += measure(result, classes, "1M", "_with_timeline")
     if options.output:
         options.output.write_text(json.dumps(result, indent=2) + "\n")
     for line in broken:

@@ -15,6 +15,7 @@
 #include "tenant/host_copies.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
+#include "tenant/timeline.h"
 #include "tenant/uncovered.h"
 
 namespace shim {
@@ -22,6 +23,8 @@ namespace shim {
 namespace {
 
 using tenant::Kind;
+using tenant::timeline::Event;
+using tenant::timeline::Interval;
 // Whether an operation occupies the GPU, and so has to pass the gate.
 enum class Load { gpu, none };
 
@@ -100,6 +103,11 @@ struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
         tenant::Work work(kind, stream_in(arguments...), per_thread);
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
         if constexpr (kind == Kind::graph) work.launches(exec_in(arguments...));
+        if constexpr (kind == Kind::copy) {
+            Interval copying(Event::copy, work.gpu());
+            if (work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
+            return work.result(call_real<index>(arguments...));
+        }
         if (load == Load::gpu && work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
         return work.result(call_real<index>(arguments...));
     }
@@ -154,6 +162,7 @@ struct HostCopy<index, per_thread, CUresult(To, From, Size, Stream...)> {
     static CUresult call(To to, From from, Size bytes, Stream... stream) {
         tenant::Work work(Kind::copy, stream_in(stream...), per_thread);
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
+        Interval copying(Event::copy, work.gpu(), bytes);
         if (!work.passes_gates()) return work.result(call_real<index>(to, from, bytes, stream...));
         tenant::CopyAhead ahead(work, {way_of<To, From>(), address_of(to), address_of(from), bytes});
         if (ahead.result() != CUDA_SUCCESS) return ahead.result();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tenant/context.h"
+#include "tenant/timeline.h"
 
 namespace tenant {
 
@@ -40,6 +41,7 @@ void Breakdown::look_at_start(wire::Slot& slot, uint64_t now_ns) {
         wire::OnGpu& here = slot.gpus[gpu_];
         here.waited_ns.fetch_add((after + before) / 2, std::memory_order_relaxed);
         here.waits.fetch_add(1, std::memory_order_relaxed);
+        timeline::note(timeline::Event::gpu_wait, gpu_, begun_ns_, begun_ns_ + (after + before) / 2);
     }
     looked_ns_ = 0;
     start_.free();

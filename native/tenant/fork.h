@@ -15,6 +15,7 @@ namespace tenant {
 enum class ForkStep : uint8_t {
     driver,
     recorder,
+    timeline,
     membership,
     lanes,
     mps,

@@ -12,6 +12,7 @@ class Membership;
 
 enum class MembershipStep : uint8_t {
     uncovered,
+    timeline,
     leave_in_order,
     mps_health,
     last_run,

@@ -1,5 +1,6 @@
 #include "tenant/slice_choice.h"
 
+#include "tenant/timeline.h"
 #include "wire/border.h"
 #include "wire/clock.h"
 #include "wire/gates.h"
@@ -31,6 +32,7 @@ void SliceChoice::mind(bool has_above) {
     admission::Slicing slicing{tenant_class, shares, terms.weight, has_above, cutting_.cuts(), overlaps_};
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),
                                  admission::copy_slice_for(slicing)};
+    timeline::saw_slice(wanted.kernels_us, has_above && slicing.cuts, wire::now_ns());
     if (wanted == set_) return;
     set_ = wanted;
     set_time_slices(wanted);

@@ -12,6 +12,7 @@
 #include "tenant/lanes.h"
 #include "tenant/membership.h"
 #include "tenant/memory/used_contexts.h"
+#include "tenant/timeline.h"
 #include "wire/border.h"
 #include "wire/sleep.h"
 
@@ -260,7 +261,10 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
                          membership_->progress.gate_is_ahead(*state_)};
     admission::Verdict verdict = admission::admit(knobs, seen);
     if (verdict == admission::Verdict::wait) {
-        wait_for_room(knobs.in_flight_us);
+        {
+            timeline::Interval waiting(timeline::Event::launch_wait, state_->gpu);
+            wait_for_room(knobs.in_flight_us);
+        }
         seen.in_flight_us = 0;
         seen.operations_in_flight = 0;
         seen.gate_is_open = here.gate.load(std::memory_order_relaxed) == wire::kGateOpen;

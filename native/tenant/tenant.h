@@ -27,6 +27,7 @@ class Work {
 
     bool passes_gates() const { return passes_gates_; }
     bool is_too_late() const { return still_.is_too_late(); }
+    int gpu() const { return state_ ? int{state_->gpu} : -1; }  // -1: it is not known
     // For work that occupies the GPU: puts a gate before it where one is due, and times the operation where that is
     // due.
     void pass_gate(Shape shape);

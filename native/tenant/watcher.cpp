@@ -11,6 +11,8 @@
 #include "tenant/leave_in_order.h"
 #include "tenant/membership_events.h"
 #include "tenant/notice.h"
+#include "tenant/timeline.h"
+#include "tenant/timeline_requests.h"
 #include "wire/border.h"
 #include "wire/clock.h"
 #include "wire/gates.h"
@@ -72,6 +74,7 @@ void Watcher::watch() {
             nap(kLookNs);
         }
     }
+    if (!membership_.is_lane()) timeline::end_recording(membership_, wire::now_ns());
 }
 
 void Watcher::take_requests(uint64_t now) {
@@ -195,6 +198,7 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
     if (!pause.on) pause = {now, true};
     account(gpu, pause.since_ns);
     if (now - pause.since_ns < grace_ns()) return;
+    uint64_t began_ns = membership_.burst_began_ns(gpu);
     slot_.gpus[gpu].busy.store(0);
     // Either a launch in this moment sees that we are idle, or we see the launch. Once we have looked, `busy` is the
     // launching thread's again.
@@ -203,6 +207,11 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
         membership_.become_busy(gpu);
     else {
         membership_.breakdown.saw_idle(gpu);
+        if (timeline::is_on() && !membership_.is_lane()) {
+            timeline::saw_burst(slot_, gpu, began_ns, pause.since_ns);
+            timeline::saw_gate(gpu, false, {}, now);
+            timeline::saw_turn(gpu, false, now);
+        }
         wire::refresh_gates(segment_, terms_.tenant_class, gpu);
     }
 }
@@ -256,6 +265,19 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     }
     mind_overlap(gpu, now, seen);
     turns_.take_part(gpu, now, seen, has_equals_);
+    if (timeline::is_on() && !membership_.is_lane()) tell_timeline(gpu, now);
+}
+
+void Watcher::tell_timeline(int gpu, uint64_t now) {
+    using timeline::Closed;
+    const wire::OnGpu& here = slot_.gpus[gpu];
+    bool has_work = here.busy.load();
+    Closed why = wire::is_above_busy(segment_, index_, gpu)   ? Closed::by_higher_class
+                 : wire::holds_until(here.shut_until_ns, now) ? Closed::by_policy
+                 : here.over_rate.load()                      ? Closed::over_rate
+                                                              : Closed::by_equal;
+    timeline::saw_gate(gpu, has_work && here.gate.load() != wire::kGateOpen, why, now);
+    timeline::saw_turn(gpu, has_work && has_equals_ && here.holds_turn.load(), now);
 }
 
 void Watcher::nap(uint64_t ns) {

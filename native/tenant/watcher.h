@@ -62,6 +62,7 @@ class Watcher {
     void look_for_idleness(int gpu, uint64_t now_ns, const Seen& seen);
     void account(int gpu, uint64_t until_ns);
     void mind_gate(int gpu, uint64_t now_ns, const Seen& seen);
+    void tell_timeline(int gpu, uint64_t now_ns);
     void mind_overlap(int gpu, uint64_t now_ns, const Seen& seen);
     bool is_busy() const;
     bool is_pausing() const;

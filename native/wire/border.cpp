@@ -103,6 +103,7 @@ void forget_requests(Slot& slot) {
 void seal_requests(Slot& slot) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     slot.asked_check.store(check_of_requests(raw(slot)));
+    slot.asked_timeline_check.store(check_of(slot.asked_timeline.load()));
 }
 
 }  // namespace wire

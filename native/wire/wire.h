@@ -216,7 +216,11 @@ struct Slot {
     // once; all others only take turns.
     Count mps_daemon;  // names the daemon (tenant/mps.h); 0: contexts of its own
     Flag mps_fault;    // the CUresult with which they have failed; 0: none
-    uint8_t unused[76];
+    // The ring of `cotenant timeline` (tenant/timeline.h).
+    Flag asked_timeline;        // 1 + its KiB, 1: none any more; the owner takes it and sets 0
+    Flag asked_timeline_check;  // of it
+    Flag timeline;              // 1 + the ring's descriptor in the owner's process; 0: there is none
+    uint8_t unused[64];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself

@@ -16,6 +16,7 @@
 #include "tenant/memory/unused_ranges.h"
 #include "tenant/memory/used_contexts.h"
 #include "tenant/own_thread.h"
+#include "tenant/timeline.h"
 #include "wire/sleep.h"
 
 namespace tenant {
@@ -44,6 +45,11 @@ enum Phase : uint32_t { not_started, moving, stopping, stopped };
 std::atomic<uint32_t> phase{not_started};
 std::atomic<uint32_t> where_now{wire::resident};  // of this process's memory, for its other threads
 std::atomic<uint32_t> asked_pause{0};             // 1 + (1 to pause, 0 to go on), by the watcher
+
+timeline::Event event_of(wire::Where where) {
+    using timeline::Event;
+    return where == wire::evicting ? Event::evicting : where == wire::evicted ? Event::evicted : Event::restoring;
+}
 
 class Mover : private Others {
  public:
@@ -81,6 +87,7 @@ class Mover : private Others {
     wire::Slot& slot_;
     wire::Slot::Residence& mine_;  // shown there; what counts is kept here
     wire::Where where_ = wire::resident;
+    uint64_t where_since_ns_ = 0;
     bool is_paused_ = false;  // by hand
     uint64_t evicting_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to evict, and waits for a step boundary
@@ -198,6 +205,12 @@ bool Mover::is_pressed() {
 }
 
 void Mover::set_where(wire::Where where) {
+    if (where != where_) {
+        uint64_t now = wire::now_ns();
+        if (where_ != wire::resident)
+            timeline::note(event_of(where_), timeline::kNoGpu, where_since_ns_, now, slot_.host_bytes.load());
+        where_since_ns_ = now;
+    }
     where_ = where;
     where_now.store(where);
     mine_.where.store(where);

@@ -4,6 +4,7 @@
 
 #include "tenant/membership.h"
 #include "tenant/memory/quota.h"
+#include "tenant/timeline.h"
 #include "wire/border.h"
 #include "wire/shared_segment.h"
 #include "wire/sleep.h"
@@ -149,6 +150,7 @@ void Need::withdraw() {
 }
 
 bool Need::wait(bool by_driver) {
+    timeline::Interval waiting(timeline::Event::space_wait, place_.gpu);
     Outside outside;
     do {
         if (!goes_on(by_driver)) {

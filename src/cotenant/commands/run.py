@@ -60,6 +60,14 @@ Examples:
 @option("run.require")
 @option("run.quiet")
 @click.option(
+    "--timeline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="COTENANT_TIMELINE",
+    show_envvar=True,
+    help="Record what it and all tenants of its GPUs do, moment by moment; FILE is written when the command has ended.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     envvar="COTENANT_DRY_RUN",
@@ -93,6 +101,7 @@ def command(
     no_daemon: bool,
     require: bool,
     quiet: bool,
+    timeline: Path | None,
     dry_run: bool,
     runtime: str | None,
     words: tuple[str, ...],
@@ -109,6 +118,7 @@ def command(
     slowdown, floor = only_for_its_class(tenant_class, slowdown, floor)
     if isolate and share == decide.SPATIAL and not is_from_outer_run("share"):
         raise Problem("--isolate and --share spatial contradict each other", "leave one of them out", USAGE)
+    timeline = checked_file(timeline)
     if policy:
         from cotenant.daemon import choice
 
@@ -141,6 +151,10 @@ def command(
         made.pop("COTENANT_QUIET", None)
         if quiet:
             made["COTENANT_QUIET"] = "1"
+        made.pop("COTENANT_TIMELINE", None)  # a run inside is in the picture
+        ring = made.pop("COTENANT_TIMELINE_RING", "")
+        if timeline:
+            made["COTENANT_TIMELINE_RING"] = ring or "1M"
         is_opportunistic = of_class == classes.TenantClass.opportunistic.name
         if is_opportunistic if oversubscribe is None else oversubscribe:
             python_path.add_helper(made)
@@ -172,6 +186,8 @@ def command(
         path = Path(after["COTENANT_SEGMENT"])
         tell_granted_class(path, tenant_class)
         look_after(path, policy, no_daemon)
+        if timeline:
+            record_timeline(path, timeline, after)
     execute.become(program, words, after)
 
 
@@ -211,6 +227,27 @@ def is_from_outer_run(option: str) -> bool:
     if source is click.core.ParameterSource.DEFAULT_MAP:
         return True
     return source is click.core.ParameterSource.ENVIRONMENT and "COTENANT_RUN_ID" in os.environ
+
+
+def checked_file(timeline: Path | None) -> Path | None:
+    """Raises Problem where it cannot be written."""
+    if timeline is None or is_from_outer_run("timeline"):
+        return None
+    from cotenant import output_files
+
+    output_files.check(timeline)
+    return timeline.absolute()
+
+
+def record_timeline(path: Path, output: Path, after: Mapping[str, str]) -> None:
+    """Nothing here stops the command."""
+    from cotenant.timeline import recordings
+
+    run = recordings.run_of(os.getuid(), after["COTENANT_RUN_ID"])
+    try:
+        recordings.start(path, output, "--run", run, "--launcher", str(os.getpid()))
+    except OSError as error:
+        narrate(f"cotenant: no timeline is recorded: {error.strerror}")
 
 
 def tell_granted_class(path: Path, wanted: str) -> None:

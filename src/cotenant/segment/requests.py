@@ -19,6 +19,8 @@ def write_requests(slot: Slot, wanted: Mapping[str, int]) -> None:
             slot.asked_memory = 1 + value
         elif name == "pause":
             slot.residence.asked_pause = 1 + value
+        elif name == "timeline":
+            slot.asked_timeline = 1 + value
         else:
             setattr(slot.asked, name, 1 + value)
     seal_requests(slot)
@@ -32,6 +34,8 @@ def asked_of(slot: Slot) -> Iterator[str]:
         yield "memory"
     if slot.residence.asked_pause:
         yield "pause"
+    if slot.asked_timeline:
+        yield "timeline"
 
 
 class SlotClaim:

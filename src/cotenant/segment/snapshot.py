@@ -103,6 +103,7 @@ class Tenant:
     is_elsewhere: bool = False  # its process cannot be seen from here, and `pid` is its own number
     saved_bytes: int = 0  # copied to the host, ever
     dropped_bytes: int = 0  # and not copied, as the program had no use for them
+    timeline: int = 0  # 1 + the descriptor of its ring (cotenant.timeline.rings); 0: it has none
 
     def __post_init__(self) -> None:
         if not self.own_pid:

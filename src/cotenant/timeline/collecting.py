@@ -1,0 +1,117 @@
+"""Asks the tenants to note what they do, and holds their rings until the picture is drawn, also of those that end.
+
+All tenants are asked that use a GPU of the chosen jobs, and those that come later too: the picture is of everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cotenant import segment
+from cotenant.errors import Problem
+from cotenant.segment import BadSegment, NotYours, Snapshot, Tenant
+from cotenant.timeline.rings import Noted, Ring
+
+RING_BYTES = 1 << 20
+LOOK_SECONDS = 0.05
+STOP_SECONDS = 2.0
+MOST_RINGS = 512  # of the living and the dead; of more, the eldest dead ones are forgotten
+
+Key = tuple[int, int]  # PID, when it was started
+
+
+def is_lane(tenant: Tenant) -> bool:
+    """A tenant inside another's process, a thread of which its slot names: that one's ring has what it notes."""
+    try:
+        status = Path(f"/proc/{tenant.pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    group = next((line.split()[1] for line in status.splitlines() if line.startswith("Tgid:")), "")
+    return group != str(tenant.pid)
+
+
+@dataclass
+class Collection:
+    path: Path
+    ring_bytes: int = RING_BYTES
+    rings: dict[Key, Ring] = field(default_factory=dict)
+    refused: dict[Key, str] = field(default_factory=dict)  # who could not be read, and why
+    forgotten: int = 0
+    began_ns: int = field(default_factory=segment.now_ns)
+    gpus: dict[int, str] = field(default_factory=dict)
+
+    def look(self, is_meant: Callable[[Tenant], bool]) -> Snapshot:
+        """`is_meant`: the jobs whose GPUs count."""
+        seen = self.seen()
+        self.gpus |= seen.gpus
+        meant = {use.gpu for one in seen.tenants if is_meant(one) for use in one.uses}
+        for tenant in seen.tenants:
+            if is_meant(tenant) or any(use.gpu in meant for use in tenant.uses):
+                self.take_in(tenant)
+        return seen
+
+    def seen(self) -> Snapshot:
+        try:
+            return segment.read(self.path)
+        except FileNotFoundError:
+            return Snapshot({}, (), 0)
+
+    def take_in(self, tenant: Tenant) -> None:
+        key = (tenant.pid, tenant.started)
+        if key in self.refused or is_lane(tenant):
+            return
+        if key in self.rings:
+            # Its class and memory are those of the last look.
+            self.rings[key].tenant = tenant
+            return
+        if not tenant.timeline:
+            if "timeline" not in tenant.asked:
+                self.ask(tenant, self.ring_bytes >> 10)
+            return
+        try:
+            self.rings[key] = Ring(tenant)
+        except Problem as problem:
+            self.refused[key] = problem.message
+        if len(self.rings) > MOST_RINGS:
+            self.forget_eldest()
+
+    def ask(self, tenant: Tenant, kib: int) -> None:
+        try:
+            segment.ask(self.path, tenant.pid, {"timeline": kib})
+        except NotYours as error:
+            self.refused[tenant.pid, tenant.started] = str(error)
+        except (BadSegment, OSError):
+            pass  # it ends just now, or the segment was replaced
+
+    def forget_eldest(self) -> None:
+        living = {(one.pid, one.started) for one in self.seen().tenants}
+        eldest = next((key for key in self.rings if key not in living), next(iter(self.rings)))
+        self.rings.pop(eldest).close()
+        self.forgotten += 1
+
+    def stop(self) -> None:
+        """What lasts is noted when a tenant stops; one that does not answer is read as it is."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline:
+            on = [one for one in self.ours(self.seen().tenants) if one.timeline]
+            if not on:
+                return
+            for tenant in on:
+                if "timeline" not in tenant.asked:
+                    self.ask(tenant, 0)
+            time.sleep(LOOK_SECONDS)
+
+    def ours(self, tenants: Iterable[Tenant]) -> list[Tenant]:
+        return [one for one in tenants if (one.pid, one.started) in self.rings]
+
+    def read(self) -> list[tuple[Tenant, Noted]]:
+        return [(ring.tenant, ring.read()) for ring in self.rings.values()]
+
+    def close(self) -> None:
+        for ring in self.rings.values():
+            with contextlib.suppress(OSError):
+                ring.close()

@@ -1,0 +1,351 @@
+"""`cotenant timeline` and `run --timeline` on the software GPU: what every tenant did is in one picture, bounded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant import segment
+from cotenant.errors import Problem
+from cotenant.timeline import recordings
+from cotenant.timeline.rings import ENTRIES_AT, ENTRY, HEADER, MAGIC, VERSION, Event, Ring
+from tests.conftest import TREE
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+COTENANT = [sys.executable, "-m", "cotenant"]
+PROGRAMS = TREE / "tests" / "interposer" / "programs"
+
+# Obeys lines of Python: `burst(KERNELS)`, `copy(TIMES)`.
+PROGRAM = """
+import ctypes, os, sys
+sys.path.insert(0, sys.argv[1])
+from soft import Gpu, check, driver
+gpu = Gpu()
+spin = gpu.kernel('spin')
+memory = check(driver.cuMemAlloc(1 << 22))
+def burst(kernels, us=300):
+    length = ctypes.c_uint64(us)
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+    for _ in range(kernels):
+        gpu.launch(spin, parameters=ctypes.addressof(parameters))
+    gpu.synchronize()
+def copy(times):
+    for _ in range(times):
+        check(driver.cuMemcpyHtoD(memory, bytes(4096), 4096))
+def rings():
+    folder = '/proc/self/fd'
+    return [int(one) for one in os.listdir(folder) if 'cotenant-timeline' in link(f'{folder}/{one}')]
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ''
+burst(1)
+print('ready', flush=True)
+for line in sys.stdin:
+    exec(line)
+    print('done', flush=True)
+"""
+
+
+class Job:
+    def __init__(self, env: dict[str, str], tenant_class: str, *options: str) -> None:
+        pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+        command = [
+            *COTENANT,
+            "run",
+            "--require",
+            "--class",
+            tenant_class,
+            "--name",
+            tenant_class,
+            *options,
+            "--",
+        ]
+        self.process = subprocess.Popen(
+            [*command, sys.executable, "-c", PROGRAM, str(PROGRAMS)],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.answer() == "ready\n"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def answer(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline()
+
+    def begin(self, line: str) -> None:
+        assert self.process.stdin
+        print(line, file=self.process.stdin, flush=True)
+
+    def do(self, line: str) -> None:
+        self.begin(line)
+        assert self.answer() == "done\n"
+
+    def end(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+
+
+@contextmanager
+def jobs(env: dict[str, str], *classes: str) -> Iterator[list[Job]]:
+    started: list[Job] = []
+    try:
+        for one in classes:
+            started.append(Job(env, one))
+        yield started
+    finally:
+        for job in started:
+            job.process.kill()
+            job.process.wait()
+
+
+class Picture:
+    """Of tenants by class, and of tracks by title."""
+
+    def __init__(self, file: Path) -> None:
+        told = json.loads(file.read_text())
+        self.about = told["otherData"]
+        processes, tracks = {}, {}
+        self.events: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        for event in told["traceEvents"]:
+            if event["ph"] == "M" and event["name"] == "process_name":
+                processes[event["pid"]] = event["args"]["name"].partition(":")[0]
+                self.events.setdefault(processes[event["pid"]], {})
+            elif event["ph"] == "M" and event["name"] == "thread_name":
+                tracks[event["pid"], event["tid"]] = event["args"]["name"]
+            elif event["ph"] == "X":
+                assert event["ts"] >= 0 and event["dur"] >= 0
+                track = tracks[event["pid"], event["tid"]]
+                self.events[processes[event["pid"]]].setdefault(track, []).append(event)
+
+    def track(self, tenant: str, title: str) -> list[dict[str, Any]]:
+        return self.events[tenant].get(title, [])
+
+    def named(self, tenant: str, name: str) -> list[dict[str, Any]]:
+        return [
+            one for track in self.events[tenant].values() for one in track if one["name"].startswith(name)
+        ]
+
+
+def ends_at(event: dict[str, Any]) -> float:
+    return float(event["ts"] + event["dur"])
+
+
+def path_of(env: dict[str, str]) -> Path:
+    return Path(env["COTENANT_SEGMENT"])
+
+
+def are_noting(env: dict[str, str]) -> int:
+    return sum(bool(one.timeline) for one in segment.read(path_of(env)).tenants)
+
+
+def test_run_records_itself_and_everybody_on_its_gpu(softgpu_env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    with jobs(softgpu_env, "opportunistic") as [below]:
+        production = Job(softgpu_env, "production", "--timeline", str(file))
+        wait_for(lambda: are_noting(softgpu_env) == 2)
+        below.begin("burst(400, 1000)")
+        for _ in range(5):
+            production.do("burst(20, 1000)")
+        production.end()
+        assert below.answer() == "done\n"
+        wait_for(file.exists)
+        wait_for(lambda: are_noting(softgpu_env) == 0)
+    picture = Picture(file)
+    bursts = picture.track("production", "GPU 0 bursts")
+    assert sum(one["args"]["operations"] for one in bursts) == 101, "every launch is in a burst"
+    for one, after in itertools.pairwise(bursts):
+        assert ends_at(one) <= after["ts"] + 1, "bursts follow each other"
+    closed = picture.track("opportunistic", "GPU 0 gate")
+    assert any("a higher class has work" in one["name"] for one in closed)
+    for one in closed:
+        if "higher class" in one["name"] and one["dur"] > 5000:
+            overlap = [b for b in bursts if b["ts"] < ends_at(one) and ends_at(b) > one["ts"]]
+            assert overlap, "a gate is closed while production has a burst"
+    assert picture.track("opportunistic", "time slice")
+    assert not list(recordings.folder().glob(f"*{production.pid}*"))
+
+
+def test_start_and_stop_on_running_jobs(cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    with jobs(softgpu_env, "production", "opportunistic") as [production, below]:
+        below.do("copy(3)")  # before: not in the picture
+        told = cotenant("timeline", "start", "opportunistic", "-o", file, env=softgpu_env)
+        assert (told.returncode, told.stdout) == (0, ""), told.stderr
+        wait_for(lambda: are_noting(softgpu_env) == 2)
+        below.do("copy(5)")
+        production.do("copy(2)")
+        assert cotenant("pause", str(below.pid), env=softgpu_env).returncode == 0
+        assert cotenant("resume", str(below.pid), env=softgpu_env).returncode == 0
+        told = cotenant("timeline", "stop", str(below.pid), env=softgpu_env)
+        assert told.returncode == 0 and f"{file}: 2 tenants" in told.stderr
+        assert are_noting(softgpu_env) == 0
+        picture = Picture(file)
+        copies = picture.named("opportunistic", "copy")
+        assert len(copies) == 5 and all(one["args"]["bytes"] == 4096 for one in copies)
+        assert len(picture.named("production", "copy")) == 2, "who shares its GPU is in the picture"
+        memory = [one["name"] for one in picture.track("opportunistic", "memory")]
+        assert memory == ["evicting", "evicted", "restoring"]
+        assert picture.track("opportunistic", "memory")[1]["args"]["host_bytes"] >= 1 << 22
+
+        # Once more: the ring begins anew.
+        again = tmp_path / "again.json"
+        assert cotenant("timeline", "start", "opportunistic", "-o", again, env=softgpu_env).returncode == 0
+        wait_for(lambda: are_noting(softgpu_env) == 2)
+        below.do("copy(1)")
+        assert cotenant("timeline", "stop", env=softgpu_env).returncode == 0
+        assert len(Picture(again).named("opportunistic", "copy")) == 1
+        told = cotenant("timeline", "stop", env=softgpu_env)
+        assert told.returncode == 1 and told.stderr.startswith("error: nothing is being recorded\nhint: ")
+
+
+def test_a_full_ring_keeps_the_newest_and_says_what_it_dropped(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.json"
+    with jobs(softgpu_env, "standard") as [job]:
+        start = ("timeline", "start", "standard", "--ring", "64K", "-o", file)
+        assert cotenant(*start, env=softgpu_env).returncode == 0
+        job.do("copy(2500)")
+        job.do("burst(1)")
+        told = cotenant("timeline", "stop", "standard", env=softgpu_env)
+        assert told.returncode == 0 and "older intervals did not fit" in told.stderr
+    picture = Picture(file)
+    assert len(picture.named("standard", "copy")) <= (64 << 10) // ENTRY.size
+    ((_, dropped),) = picture.about["dropped"].items()
+    assert dropped >= 2500 - (64 << 10) // ENTRY.size
+    assert picture.track("standard", "GPU 0 bursts"), "the newest are there"
+
+
+def test_a_job_that_ends_writes_the_picture(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.json"
+    with jobs(softgpu_env, "standard") as [job]:
+        assert cotenant("timeline", "start", str(job.pid), "-o", file, env=softgpu_env).returncode == 0
+        job.do("copy(4)")
+        job.end()
+        wait_for(file.exists)
+    assert len(Picture(file).named("standard", "copy")) == 4, "its ring outlives it"
+
+
+def test_a_program_that_closes_the_ring_runs_on(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    """Programs that become daemons close every descriptor that they do not know."""
+    file = tmp_path / "out.json"
+    start = ("timeline", "start", "standard", "-o", file)
+    with jobs(softgpu_env, "standard") as [job]:
+        assert cotenant(*start, env=softgpu_env).returncode == 0
+        assert cotenant("timeline", "stop", env=softgpu_env).returncode == 0
+        job.do("for one in rings(): os.close(one)")
+        assert cotenant(*start, env=softgpu_env).returncode == 0
+        job.do("copy(2)")
+        told = cotenant("timeline", "stop", env=softgpu_env)
+        assert told.returncode == 0 and "has closed its timeline" in told.stderr
+        job.do("burst(1)")
+
+
+def test_a_forked_child_leaves_its_parents_ring_alone(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.json"
+    with jobs(softgpu_env, "standard") as [job]:
+        assert cotenant("timeline", "start", "standard", "-o", file, env=softgpu_env).returncode == 0
+        job.do("assert rings(); child = os.fork(); os._exit(len(rings())) if not child else None")
+        job.do("assert os.waitpid(child, 0)[1] == 0")
+        job.do("copy(1)")
+        assert cotenant("timeline", "stop", env=softgpu_env).returncode == 0
+    assert len(Picture(file).named("standard", "copy")) == 1
+
+
+def test_what_cannot_be_recorded_is_refused_before(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    segment.ensure(path_of(softgpu_env))
+    mistakes: list[tuple[list[str | Path], str]] = [
+        (["timeline", "start", "x", "-o", tmp_path / "no" / "out"], "error: there is no folder"),
+        (["timeline", "start", "x", "-o", tmp_path / "out"], "error: no job has the name"),
+        (
+            ["timeline", "start", "x", "--ring", "1K", "-o", tmp_path / "out"],
+            "error: no size of a ring: '1K'",
+        ),
+        (["run", "--timeline", tmp_path, "true"], f"error: {tmp_path} is a folder"),
+    ]
+    for arguments, error in mistakes:
+        told = cotenant(*arguments, env=softgpu_env)
+        assert told.returncode and told.stderr.startswith(error) and "\nhint: " in told.stderr
+
+
+def fake(memory: bytes) -> tuple[Ring, int]:
+    """A ring of this very process."""
+    file = os.memfd_create("cotenant-timeline")
+    os.write(file, memory)
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    tenant = segment.Tenant(
+        os.getpid(), os.getuid(), started, "liar", "", 1, 0, 0, False, (), timeline=file + 1
+    )
+    try:
+        return Ring(tenant), file
+    except Problem:
+        os.close(file)
+        raise
+
+
+def header(capacity: int, count: int) -> bytes:
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    made = HEADER.pack(MAGIC, VERSION, ENTRY.size, capacity, os.getpid(), 0, started, count)
+    return made.ljust(ENTRIES_AT, b"\0")
+
+
+WORDS = st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    WORDS, WORDS, st.lists(st.tuples(WORDS, WORDS, WORDS, WORDS, WORDS), max_size=6), st.binary(max_size=50)
+)
+def test_nonsense_in_a_ring_is_left_out(
+    capacity: int, count: int, entries: list[tuple[int, int, int, int, int]], more: bytes
+) -> None:
+    memory = header(capacity, count) + b"".join(ENTRY.pack(*one) for one in entries) + more
+    ring, file = fake(memory)
+    for one in ring.read().intervals:
+        assert one.begin_ns <= one.end_ns and one.event in Event
+    ring.close()
+    os.close(file)
+
+
+def test_a_descriptor_that_is_no_ring_is_refused() -> None:
+    for memory in (b"", b"cotline", header(1, 1).replace(MAGIC, b"another\0"), bytes(200)):
+        with pytest.raises(Problem, match="has closed its timeline"):
+            fake(memory)
+
+
+def test_events_have_the_numbers_of_the_source() -> None:
+    import re
+
+    source = (TREE / "native" / "tenant" / "timeline.h").read_text()
+    numbers = {name: int(value) for name, value in re.findall(r"^    (\w+) = (\d+),", source, re.MULTILINE)}
+    assert numbers == {one.name: one.value for one in Event}
