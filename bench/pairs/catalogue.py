@@ -43,6 +43,7 @@ _JOBS = (
     Job("pinned", "production", "short_requests:PinnedCopy", "a graph behind a copy", 100.0, SHORT_REQUESTS),
     Job("copied", "production", "short_requests:BehindCopies", "behind copies aside", 100.0, SHORT_REQUESTS),
     Job("ranked", "production", "short_requests:BeforeLaunches", "launches behind it", 100.0, SHORT_REQUESTS),
+    Job("small", "production", "production:SmallEncoder", "one graph of small kernels", 100.0, GPU_BOUND),
     Job("generate", "production", "generation:Generate", "eager GPT-2, CPU-bound, 8 tokens", 8.0),
     Job("gpt", "opportunistic", "opportunistic:Gpt", "transformer training"),
     Job("resnet", "opportunistic", "opportunistic:Resnet", "ResNet-50 training"),
@@ -92,6 +93,16 @@ SHORT_PAIRS = (
     "ranked+gpt",
     "generate+gpt",
 )
+# Production leaves SMs or most of its time free: the pairs for which overlap is meant.
+LIGHT_PAIRS = (
+    "generate+gpt",
+    "generate+longk",
+    "generate+copies",
+    "small+gpt",
+    "small+longk",
+    "vision+gpt",
+    "vision+resnet",
+)
 QUICK_PAIRS = ("decode+longk", "decode+gpt", "encoder+gpt", "vision+resnet")
 
 # How a worker is started. The last two: under `cotenant run` with that class.
@@ -103,6 +114,9 @@ PLAIN, MPS, MPS_LOW, AS_PRODUCTION, AS_OPPORTUNISTIC = (
     "opportunistic",
 )
 SOLO = "solo"  # the opportunistic job alone: what its work is compared with
+
+# Below normal priority, and this share of the SMs.
+SM_SHARES = {f"{MPS_LOW}, {share:.0%} of the SMs": share for share in (0.8, 0.6, 0.4)}
 
 # Production under `cotenant run --slowdown`.
 _PROMISES = (0.02, 0.05, 0.10, 0.20)
@@ -116,12 +130,18 @@ def with_promise(promise: float) -> str:
 UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC = "production, unsteered", "opportunistic, unsteered"
 UNSTEERED = (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC)
 
+# In a segment and an MPS daemon of their own.
+SPATIAL_PRODUCTION, SPATIAL_OPPORTUNISTIC = "production, spatial", "opportunistic, spatial"
+SPATIAL = (SPATIAL_PRODUCTION, SPATIAL_OPPORTUNISTIC)
+
 # How `cotenant run` is told.
 RUN_OPTIONS: dict[str, list[str]] = {
     AS_PRODUCTION: ["--class", "production"],
     AS_OPPORTUNISTIC: ["--class", "opportunistic"],
     UNSTEERED_PRODUCTION: ["--class", "production", "--no-daemon"],
     UNSTEERED_OPPORTUNISTIC: ["--class", "opportunistic", "--no-daemon"],
+    SPATIAL_PRODUCTION: ["--class", "production", "--share", "spatial"],
+    SPATIAL_OPPORTUNISTIC: ["--class", "opportunistic", "--share", "spatial"],
 } | {with_promise(p): ["--class", "production", "--slowdown", f"{p:.0%}"] for p in _PROMISES}
 
 # Who runs in a mode: how production is started, and how the opportunistic job.
@@ -140,9 +160,12 @@ MODES |= {mode: (with_promise(promise), AS_OPPORTUNISTIC) for mode, promise in P
 # A constant rate of the other job, of the GPU's time.
 DUTIES = {f"duty {duty:.0%}": duty for duty in (0.10, 0.25, 0.45, 0.70, 1.0)}
 MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTIES}
+MODES |= {f"mps {share:.0%}": (MPS, start) for start, share in SM_SHARES.items()}
+MODES["spatial"] = SPATIAL
 CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
 PROMISE_PAIRS = ("encoder+gpt", "compiled+gpt", "generate+gpt", "decode+longk")
 SHORT_MODES = ("alone", "timeslice", "mps-priority", "cotenant")
+LIGHT_MODES = ("alone", "timeslice", "mps-priority", "mps 80%", "mps 60%", "cotenant", "spatial")
 QUICK_MODES = ("alone", "timeslice", "cotenant")
 
 

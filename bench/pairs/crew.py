@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import mps
-from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, UNSTEERED, Job
+from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, SM_SHARES, SPATIAL, UNSTEERED, Job
 from clocks import Clocks
 from pace import MEASURED, Pace
 
@@ -21,7 +21,7 @@ from cotenant.errors import Problem
 WORKER = Path(__file__).resolve().parent / "worker.py"
 START_SECONDS = 120.0  # the libraries may have to come from a cold disk, for several workers at once
 # NVIDIA's words: 0 is normal, 1 below normal.
-_MPS_PRIORITY = {MPS: "0", MPS_LOW: "1"}
+_MPS_PRIORITY = {MPS: "0", MPS_LOW: "1"} | dict.fromkeys(SM_SHARES, "1")
 
 
 class Skipped(Exception):
@@ -49,7 +49,18 @@ class Setting:
         if start in _MPS_PRIORITY:
             if self.mps_environment is None:
                 raise Skipped(self.no_mps)
-            return dict(self.mps_environment) | {"CUDA_MPS_CLIENT_PRIORITY": _MPS_PRIORITY[start]}
+            client = {"CUDA_MPS_CLIENT_PRIORITY": _MPS_PRIORITY[start]}
+            if start in SM_SHARES:
+                client["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{100 * SM_SHARES[start]:.0f}"
+            return dict(self.mps_environment) | client
+        if start in SPATIAL:
+            if self.no_mps:
+                raise Skipped(self.no_mps)
+            own = {
+                "COTENANT_SEGMENT": str(self.folder / "spatial"),
+                "COTENANT_MPS_DIR": str(self.folder / "m"),
+            }
+            return dict(self.environment) | own
         if start in UNSTEERED:
             return dict(self.environment) | {"COTENANT_SEGMENT": str(self.folder / "unsteered")}
         return dict(self.environment)
@@ -58,7 +69,8 @@ class Setting:
 @contextlib.contextmanager
 def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> Iterator[Setting]:
     with private_folder() as folder, contextlib.ExitStack() as stack:
-        environment = mps.without_mps(worker_environment(folder))
+        # What the last run of the same program was like is no business of a measurement.
+        environment = mps.without_mps(worker_environment(folder)) | {"COTENANT_SHARE": "turns"}
         clients = None
         reason = mps.missing() if with_mps else "MPS was not asked for"
         if not reason:

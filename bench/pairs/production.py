@@ -104,6 +104,13 @@ class Encoder(_OpenLoop):
         return pytorch.bytes_of(self._output)
 
 
+class SmallEncoder(Encoder):
+    """128 tokens: kernels that fill a part of the SMs."""
+
+    BATCH, LENGTH = 1, 128
+    SHAPE = models.Shape(8, 1024, 16, 8192, LENGTH, causal=False)
+
+
 class Vision(_OpenLoop):
     """A residual network like ResNet-50, kernel by kernel, on four pictures from the host."""
 

@@ -257,6 +257,7 @@ def promises_table(section: Section) -> str:
 TABLES = {
     "pairs": pairs_table,
     "short": pairs_table,
+    "light": pairs_table,
     "promises": promises_table,
     "preemption": preemption_table,
     "bus": bus_table,

@@ -5,6 +5,7 @@ python bench/pairs/run.py --pairs decode+gpt --modes timeslice,cotenant
 python bench/pairs/run.py short                         # requests of 1 to 2 ms: compiled, with copies, with launches
 python bench/pairs/run.py preemption                    # how long production waits for a GPU that is held
 python bench/pairs/run.py bus                           # production's copies of 1 MiB beside a job that copies
+python bench/pairs/run.py light                         # production that leaves room, beside jobs that could overlap
 python bench/pairs/run.py promises                      # are 2, 5, 10 and 20 % kept, and at what cost
 python bench/pairs/run.py overhead                      # what the interposer costs a job alone
 python bench/pairs/run.py page --markdown PAGE          # the tables of what an earlier run has found
@@ -33,6 +34,8 @@ try:
         DEFAULT_MODES,
         DUTIES,
         JOBS,
+        LIGHT_MODES,
+        LIGHT_PAIRS,
         MODES,
         MPS,
         PAIRS,
@@ -43,6 +46,7 @@ try:
         RUN_OPTIONS,
         SHORT_MODES,
         SHORT_PAIRS,
+        SPATIAL,
         Pair,
         parse_modes,
         parse_pairs,
@@ -67,6 +71,7 @@ DEFAULTS = {
     "pairs": (6, 1.7),  # a thousand requests of 100/s
     "quick": (6, 1.0),
     "short": (6, 1.0),
+    "light": (6, 1.2),
     "preemption": (6, 1.8),  # a thousand kernels of 100/s
     "bus": (6, 0.5),  # more than a thousand copies of 600/s
     "overhead": (6, 0.5),
@@ -82,7 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("pairs", "short", "promises", "preemption", "bus", "overhead", "page"),
+        choices=("pairs", "short", "light", "promises", "preemption", "bus", "overhead", "page"),
         default="pairs",
     )
     parser.add_argument("--pairs", type=words, metavar="A+B,...", help="default: all that --list shows")
@@ -118,7 +123,13 @@ def show_list() -> None:
             if job.kind == kind:
                 pace = f", {job.rate:g}/s" if job.rate else ""
                 print(f"  {job.name:14} {job.title}{pace}")
-    print(f"pairs\n  {' '.join(PAIRS)}\nshort\n  {' '.join(SHORT_PAIRS)}\nmodes\n  {' '.join(CHOOSABLE)}")
+    for title, entries in (
+        ("pairs", PAIRS),
+        ("short", SHORT_PAIRS),
+        ("light", LIGHT_PAIRS),
+        ("modes", CHOOSABLE),
+    ):
+        print(f"{title}\n  {' '.join(entries)}")
 
 
 class Reporter:
@@ -141,7 +152,7 @@ class Reporter:
 
 
 def needs_mps(mode: str) -> bool:
-    return MPS in MODES[mode]
+    return MPS in MODES[mode] or MODES[mode] == SPATIAL
 
 
 def default_pairs(options: argparse.Namespace) -> Sequence[str]:
@@ -149,6 +160,8 @@ def default_pairs(options: argparse.Namespace) -> Sequence[str]:
         return PROMISE_PAIRS
     if options.what == "short":
         return SHORT_PAIRS
+    if options.what == "light":
+        return LIGHT_PAIRS
     return QUICK_PAIRS if options.quick else PAIRS
 
 
@@ -157,6 +170,8 @@ def default_modes(options: argparse.Namespace) -> Sequence[str]:
         return (*PROMISED, *DUTIES)
     if options.what == "short":
         return SHORT_MODES
+    if options.what == "light":
+        return LIGHT_MODES
     return QUICK_MODES if options.quick else DEFAULT_MODES
 
 
@@ -291,7 +306,7 @@ def run(options: argparse.Namespace) -> int:
     check_files(options)
     reporter = Reporter(options)
     rounds, seconds = options.rounds, options.seconds
-    if options.what in ("pairs", "short", "promises"):
+    if options.what in ("pairs", "short", "light", "promises"):
         return run_pairs(options, reporter)
     if options.what == "preemption":
         # Its workers use the package's own kernels, so they run in this Python.

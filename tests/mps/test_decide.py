@@ -52,7 +52,7 @@ def test_the_newest_run_counts_and_of_it_the_process_with_the_most_work(tmp_path
     file = last_runs.prepare(environment, "train.py")
     assert file is not None
     file.write_text(
-        "run aa 100.0 90.0\nrun bb 10.0 1.0\nrun bb 10.0 3.0\nrun bb 10.0 2.0\nrun cc 0.1 0.1\ngarbage\nrun x y z\n"
+        "run aa 100.0 90.0\nrun bb 5.0 4.0\nrun bb 10.0 3.0\nrun bb 2.0 2.0\nrun cc 0.1 0.1\ngarbage\nrun x y z\n"
     )
     assert last_runs.read(environment, "train.py") == Known(0.3)
     last_runs.note_overlap(environment, "train.py", harmless=False)
@@ -78,4 +78,7 @@ def test_a_light_job_overlaps_from_its_second_run_on_and_explain_says_why(
     second = start("--name", "light").begin()
     assert tenant(second).mps_daemon
     said = cotenant("explain", str(second.pid), env=mps_env).stdout
-    assert "overlaps with others in MPS: in its last run it had work on the GPU 10% of the time" in said
+    assert (
+        "overlaps with others in MPS: in its last run it waited for its own CPU 90% of its time at work"
+        in said
+    )

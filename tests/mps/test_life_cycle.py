@@ -55,7 +55,7 @@ def test_class_sms_and_memory_become_settings_of_the_client(start: Start) -> Non
     assert setting(production, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") is None
     other = start("--share", "spatial", "--class", "opportunistic", "--memory", "100M").begin()
     assert setting(other, "CUDA_MPS_CLIENT_PRIORITY") == "1"
-    assert setting(other, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == "80"
+    assert setting(other, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") is None
     assert setting(other, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") == "0=100M"
     held = start("--share", "spatial", "--sms", "25%").begin()
     assert setting(held, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == "25"

@@ -419,6 +419,18 @@ def test_in_one_mps_daemon_harmless_overlap_is_found_in_seconds(seed: int) -> No
     assert outcome.share > 0.85 and outcome.slowdown <= 0.05
 
 
+def test_a_job_that_is_faster_beside_others_than_alone_is_measured_again_before_it_overlaps() -> None:
+    """As seen on an H200: a cost alone that was three times too high made a ruinous overlap look harmless."""
+    plant, guard = replace(eager(tolerant_slowdown=9.0), host_us=20.0, promise=None, mps_daemon=7), Guard()
+    plant.play(guard, 4)
+    job = guard.jobs[PRODUCTION]
+    assert job.alone is not None
+    job.alone.cost *= 3
+    levels: list[float] = []
+    plant.play(guard, 4, after_tick=lambda _: levels.append(position(guard)))
+    assert levels.count(TOLERANT) < 0.05 * len(levels)
+
+
 @pytest.mark.parametrize("about", [{"tolerant_slowdown": 2.0}, {"tolerant_slowdown": 0.3, "mps_daemon": 0}])
 def test_overlap_that_hurts_or_only_takes_turns_is_not_kept(about: dict[str, Any]) -> None:
     plant, guard = replace(eager(), promise=None, **({"mps_daemon": 7} | about)), Guard()

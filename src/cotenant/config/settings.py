@@ -167,7 +167,7 @@ SETTINGS = (
         "Where it overlaps: the share of the SMs that its kernels get.",
         type=units.sms,
         metavar="SHARE",
-        otherwise="80% in the lower classes",
+        otherwise="all of them",
         variable="COTENANT_SMS",
     ),
     Setting(

@@ -11,7 +11,8 @@ from cotenant.classes import TenantClass
 
 TURNS, SPATIAL, AUTO = "turns", "spatial", "auto"
 CHOICES = (AUTO, TURNS, SPATIAL)
-# Below it a job leaves most of the GPU's time to others, and strict turns would waste it.
+# Below it a job waits for its own CPU for most of its time at work, and turns would waste that time. A job that is
+# often idle is not light by that: turns give its pauses away too, and it may fill the GPU when it works.
 LIGHT = 0.5
 
 
@@ -19,7 +20,9 @@ LIGHT = 0.5
 class Known:
     """What the last run of the job was like."""
 
-    busy: float  # share of its time in which it had work on the GPU
+    filled: (
+        float  # share of its time at work in which it had work on the GPU and did not wait for its own CPU
+    )
     harmless: bool | None = None  # whether overlap with others was; None: it never overlapped
 
 
@@ -42,10 +45,13 @@ def decide(
         return TURNS, "in its last run overlap hurt a production job"
     if known and known.harmless:
         return SPATIAL, "in its last run overlap was harmless"
-    if known and known.busy < LIGHT:
-        return SPATIAL, f"in its last run it had work on the GPU {known.busy:.0%} of the time"
+    if known and known.filled < LIGHT:
+        return (
+            SPATIAL,
+            f"in its last run it waited for its own CPU {1 - known.filled:.0%} of its time at work",
+        )
     if company and tenant_class is not TenantClass.production:
-        return SPATIAL, "a production job that leaves the GPU time runs in MPS"
+        return SPATIAL, "a production job runs in MPS, and leaves the GPU idle in between"
     if known:
-        return TURNS, f"in its last run it had work on the GPU {known.busy:.0%} of the time, which fills it"
+        return TURNS, f"in its last run it kept the GPU at work for {known.filled:.0%} of its time at work"
     return TURNS, "nothing is known of an earlier run"

@@ -3,7 +3,7 @@
 The interposer appends a line when a process of the job ends (native/tenant/last_run.cpp), and whoever watches overlap
 one more (`note_overlap`). The newest run counts, and of its processes the one with the most work.
 
-    run RUN_ID SECONDS BUSY_SECONDS
+    run RUN_ID SECONDS FILLED_SECONDS       at work; of these, not waiting for its own CPU
     overlap harmless|harmful
 """
 
@@ -54,18 +54,18 @@ def read(environment: Mapping[str, str], job: str) -> Known | None:
         lines = file.read_text(errors="replace").splitlines() if file else []
     except OSError:
         return None
-    newest, busiest, harmless = "", -1.0, None
+    newest, most, harmless = "", -1.0, None
     share = 0.0
     for line in lines:
         words = line.split()
         if words[:1] == ["run"] and len(words) == 4:
-            seconds, busy = number(words[2]), number(words[3])
-            if seconds < SHORTEST_SECONDS or busy < 0:
+            seconds, filled = number(words[2]), number(words[3])
+            if seconds < SHORTEST_SECONDS or filled < 0:
                 continue
             if words[1] != newest:
-                newest, busiest = words[1], -1.0
-            if busy > busiest:
-                busiest, share = busy, min(busy / seconds, 1.0)
+                newest, most = words[1], -1.0
+            if seconds > most:
+                most, share = seconds, min(filled / seconds, 1.0)
         elif words[:1] == ["overlap"] and len(words) == 2:
             harmless = words[1] == "harmless"
     return Known(share, harmless) if newest else None

@@ -14,8 +14,6 @@ from cotenant.mps.control import NoMps, find
 from cotenant.mps.decide import AUTO, SPATIAL, TURNS, decide
 
 WHY = "COTENANT_SHARE_WHY"
-# Of the SMs, for the lower classes: production's small kernels find free ones.
-LOWER_CLASSES_SMS = "80%"
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,6 @@ def overlap(environment: dict[str, str], wanted: Wanted, program: str | None, dr
     percentage = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     if wanted.sms:
         environment[percentage] = wanted.sms.removesuffix("%")
-    elif not is_production:
-        environment.setdefault(percentage, LOWER_CLASSES_SMS.removesuffix("%"))
     if wanted.memory:
         environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = memory_limits(environment, wanted.memory)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from cotenant.policies.back_off import BackOff
 from cotenant.policies.guard.cost import Alone, Meter, Window
 from cotenant.policies.guard.position import STRICT, TOLERANT, in_words
-from cotenant.policies.guard.promise import Promise
+from cotenant.policies.guard.promise import Promise, is_stale
 from cotenant.policies.interface import Tenant
 
 # A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
@@ -132,7 +132,7 @@ class Job:
                 return False
         elif self.promise.wants_look:
             return True
-        if alone is None:
+        if alone is None or (self.is_together and not self.promise and alone.windows < FIRST_WINDOWS):
             return True
         if self.promise and self.position <= FREE:
             return now_us - alone.learned_us > FREELY_KNOWN_FOR_US
@@ -211,6 +211,11 @@ class Job:
     def judge(self, window: Window, alone: Alone, now_us: float, highest: float) -> None:
         """With another slowdown: moves, or waits for more of them."""
         slowdown = alone.slowdown(window.cost)
+        if is_stale(window, alone):
+            # That it is harmless beside others proves nothing: what it costs alone is not known.
+            self.meter.alone = None
+            self.return_to_strict()
+            return
         if self.slowdowns:
             # Both are off by as much.
             alone.saw_difference((slowdown - self.slowdowns[-1]) / math.sqrt(2))
@@ -256,6 +261,8 @@ class Job:
                 return False
             self.try_back_off.begin(self.shared_us)
             return True
+        if self.is_together and alone.windows < FIRST_WINDOWS:
+            return False
         if mean + doubt < self.harmless:
             self.level, self.is_on_trial = TOLERANT, True
             self.meter.forget_parts(STRICT, TOLERANT)
