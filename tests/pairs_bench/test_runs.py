@@ -220,8 +220,8 @@ def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
     (entry,) = json.loads(output.read_text())["promises"]["pairs"]
     shares = {row["mode"]: row["share"]["value"] for row in entry["figures"]["rows"]}
     assert set(shares) == {"cotenant 5%", "duty 10%", "duty 100%"}
-    # A rate is kept: this is what the promise is compared with.
-    assert shares["duty 10%"] < 0.5 * shares["duty 100%"]
+    # A rate is kept, however little a busy machine lets a job do without one: the promise is compared with that.
+    assert shares["duty 10%"] < 0.3
 
 
 def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str], tmp_path: Path) -> None:
