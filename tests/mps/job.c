@@ -1,10 +1,9 @@
 // A job on the software GPU that does what it is told on stdin, a line each, and answers each with a line:
 //
 //   start US    launches a kernel of this length on half of the SMs      the CUresult
-//   timed US    the same, and waits for it                               its length in modelled microseconds, or -CUresult
-//   sync        waits for everything                                     the CUresult
-//   mps         whether contexts are shared by MPS                       0 or 1
-//   handler     lets SIGTERM print "caught" from now on                  ok
+//   timed US    the same, and waits for it                               its length in modelled microseconds, or
+//   -CUresult sync        waits for everything                                     the CUresult mps         whether
+//   contexts are shared by MPS                       0 or 1 handler     lets SIGTERM print "caught" from now on ok
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
