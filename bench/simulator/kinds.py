@@ -29,7 +29,7 @@ SHARING = ("cotenant", "mps", "timeslice")
 # So that services use 26 % of their GPUs in the mean, as online work did at MuxFlow's.
 SERVICE_WEIGHTS = {"decode": 0.62, "encoder": 0.33, "vision": 0.05}
 
-# Under `strict` the simulator does not come to an end with these two; measured under time slicing (docs/simulator.md).
+# In the simulator these two do not slow each other down; measured under time slicing they do (docs/simulator.md).
 MEASURED = {("eager", "eager"): 2 / 1.73}
 
 

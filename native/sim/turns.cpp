@@ -188,7 +188,12 @@ double Gpu::turn_edge_us(const Tenant& t) const {
     const Round& round = rounds_[round_of(t)];
     if (round.ready == 0 || t.above_is_busy) return never;
     if (!t.holds_turn) return t.seen_on ? now_ + std::max(admission::kDrainNs / 1000.0 - t.drain_us, 1.0) : never;
-    if (!t.seen_on) return std::max(t.kernel_end_us + turn_outlasts_us(t), now_);
+    if (!t.seen_on) {
+        // Once that moment has passed it changes nothing more: the tenant has work again, and waits for another to
+        // drain.
+        double over_us = t.kernel_end_us + turn_outlasts_us(t);
+        return over_us > now_ ? over_us : never;
+    }
     if (round.ready < 2) return never;
     double turn = turn_us(round);
     return now_ + std::max(turn - t.turn_us, kTurnPrecision * turn);

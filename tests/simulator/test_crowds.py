@@ -9,15 +9,20 @@ where that one needs little, and lowers what is executed.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from cotenant.classes import TenantClass
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, OpKind, Outcome, Study, Workload
+from cotenant.simulator.workload_file import trace_job
 from tests.simulator.small import OPPORTUNISTIC, PRODUCTION
 
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
 OURS = ("strict", "guard", "fair")
 SEEDS = range(16)
 SECONDS = 3.0
@@ -182,3 +187,12 @@ def test_production_is_no_worse_beside_a_crowd_than_beside_one_of_them(seed: int
         assert executed_s(outcome) - crowded.executed_s >= 0.75 * idle_s * alone_s, (
             f"{policy}: {shown(outcome)}"
         )
+
+
+@pytest.mark.timeout(60)
+def test_two_jobs_that_mostly_wait_for_their_cpu_get_nearly_all_they_want() -> None:
+    """Once it stood still: the tenant with the turn was back from its CPU, and the other had not drained."""
+    one = trace_job(TRACES / "eager.trace", "eager", TenantClass.opportunistic)
+    study = Study(Workload("equals", (one, dataclasses.replace(one, name="another"))), seconds=1.0, seed=1)
+    for policy in OURS:
+        assert min(tenant.share for tenant in study.run(policy).tenants) > 0.9
