@@ -216,7 +216,7 @@ def test_a_request_goes_into_the_slot(folder: Path) -> None:
     assert not segment.ask(folder, 4712, {"weight": 2000})
     now = segment.Slot.from_buffer_copy((folder / "slots" / "9").read_bytes())
     assert (now.asked.weight, now.asked_memory) == (2001, 1 + (1 << 33))
-    now.asked.weight = now.asked_memory = now.asked_check = 0
+    now.asked.weight = now.asked_memory = now.asked_check = now.asked_timeline_check = 0
     assert bytes(now) == bytes(slot)
 
 

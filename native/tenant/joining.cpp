@@ -48,11 +48,10 @@ Membership* Membership::join() {
         auto* membership = new (storage[0]) Membership;
         std::string why;
         const char* path = segment_from_environment();
-        if (!path)
-            why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
-        else if (membership->start(path, &why))
+        if (!path) why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
+        if (path && membership->start(path, &why)) {
             joined_.store(membership, std::memory_order_release);
-        else {
+        } else {
             given_up.store(true);
             notice_once("%s", why.c_str());
         }

@@ -33,6 +33,7 @@ FREE, FREELY_KNOWN_FOR_US = 0.85, 2_500_000  # up to this position, learning is 
 KNOWN_TOGETHER_FOR_US = 30_000_000
 RETRY_US = 4_000_000
 FIRST_WINDOWS, LOOKS = 3, 1  # that end a calibration: the first, and another
+TRUSTED_WINDOWS = 2  # alone, before overlap is tried in an MPS daemon
 MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
 
 HARMLESS, HARMLESS_TOGETHER = 0.02, 0.05
@@ -132,7 +133,7 @@ class Job:
                 return False
         elif self.promise.wants_look:
             return True
-        if alone is None or (self.is_together and not self.promise and alone.windows < FIRST_WINDOWS):
+        if alone is None or (self.is_together and not self.promise and alone.windows < TRUSTED_WINDOWS):
             return True
         if self.promise and self.position <= FREE:
             return now_us - alone.learned_us > FREELY_KNOWN_FOR_US
@@ -261,7 +262,7 @@ class Job:
                 return False
             self.try_back_off.begin(self.shared_us)
             return True
-        if self.is_together and alone.windows < FIRST_WINDOWS:
+        if self.is_together and alone.windows < TRUSTED_WINDOWS:
             return False
         if mean + doubt < self.harmless:
             self.level, self.is_on_trial = TOLERANT, True
