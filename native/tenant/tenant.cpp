@@ -52,7 +52,8 @@ uint32_t thread_number() {
 }
 
 constexpr uint64_t kLongestPatienceNs = 1000000000;
-constexpr uint64_t kCallNs = 20000000;  // for which a copy in pieces waits for other threads' calls
+constexpr uint64_t kPiecesNs = 10000000000;  // for which a call waits for a copy in pieces
+constexpr uint64_t kCallNs = 20000000;       // for which a copy in pieces waits for other threads' calls
 
 void add_one(wire::Count& count) { count.fetch_add(1, std::memory_order_relaxed); }
 
@@ -343,13 +344,13 @@ bool Work::may_not_come_between() const {
 }
 
 // Sequentially consistent, as `entered`: either this thread sees that pieces are being copied, or the thread that
-// begins to copy them sees this one's call. Without a lock, and no longer than kLongestPatienceNs: the copy may wait
-// for what this very thread does next.
+// begins to copy them sees this one's call. Without a lock, and no longer than kPiecesNs: the copy may wait for what
+// this very thread does next. A call that gave up sooner could come between two pieces on a busy machine.
 void Work::wait_for_pieces() {
     for (uint64_t began = wire::now_ns(); may_not_come_between() && !membership_->is_leaving(); enter()) {
         state_->entered.fetch_sub(1);
-        while (may_not_come_between() && wire::now_ns() - began < kLongestPatienceNs) wire::nap(50000);
-        if (wire::now_ns() - began >= kLongestPatienceNs) return enter();
+        while (may_not_come_between() && wire::now_ns() - began < kPiecesNs) wire::nap(50000);
+        if (wire::now_ns() - began >= kPiecesNs) return enter();
     }
 }
 

@@ -53,9 +53,10 @@ def graphs():
             graph = check(driver.cuStreamEndCapture(stream))
         executable = check(driver.cuGraphInstantiate(graph, 0))
         check(driver.cuGraphExecUpdate(executable, graph))
-        check(driver.cuGraphLaunch(executable, stream))
-        check(driver.cuStreamSynchronize(stream))
-        check(driver.cuGraphExecDestroy(executable))
+        with capturing:
+            check(driver.cuGraphLaunch(executable, stream))
+            check(driver.cuStreamSynchronize(stream))
+            check(driver.cuGraphExecDestroy(executable))
 
 def contexts():
     for _ in range(3):

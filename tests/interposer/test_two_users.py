@@ -144,6 +144,7 @@ def test_a_tenant_in_a_user_namespace_is_outside_the_user_that_started_it(
         assert (seen.uid, seen.own_pid, seen.is_here) == (NOBODY, 1, True)
         assert Path(f"/proc/{seen.pid}").stat().st_uid == NOBODY
         wait_for(lambda: use(tenants_now(), low).gated or order(low, "queue 1") != "did queue")
+        assert order(low, "queue 5") == "did queue"
         assert order(low, "done?") == "False"
         os.kill(seen.pid, signal.SIGKILL)
         wait_for(lambda: order(low, "done?") == "True")
