@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import units
+from cotenant.cli import Nested
 from cotenant.errors import Problem, narrate, unknown
 from cotenant.kubernetes import names
 from cotenant.terminal import say
 
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
-
-
-class Parts(click.Group):
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0][:1] != "-" and args[0] not in self.commands and not ctx.resilient_parsing:
-            raise unknown("subcommand", args[0], self.commands)
-        return super().resolve_command(ctx, args)
 
 
 kubeconfig_option = click.option(
@@ -80,7 +72,7 @@ node_segment_option = click.option(
 
 @click.group(
     "kubernetes",
-    cls=Parts,
+    cls=Nested,
     short_help="Share the GPUs of a Kubernetes cluster.",
     epilog="""\b
 Examples:

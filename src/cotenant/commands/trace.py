@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import output_files
-from cotenant.cli import OneOf, output_option
-from cotenant.errors import USAGE, Problem, narrate, unknown
+from cotenant.cli import Nested, OneOf, output_option
+from cotenant.errors import USAGE, Problem, narrate
 from cotenant.terminal import Stdout, console, say
 
 if TYPE_CHECKING:
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("perfetto", "chrome", "csv")
 STDOUT = Path("-")
-
-
-class Subjects(click.Group):
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0][:1] != "-" and args[0] not in self.commands and not ctx.resilient_parsing:
-            raise unknown("subcommand", args[0], self.commands)
-        return super().resolve_command(ctx, args)
 
 
 file_option = click.option(
@@ -48,7 +39,7 @@ force_option = click.option(
 
 @click.group(
     "trace",
-    cls=Subjects,
+    cls=Nested,
     short_help="Summarise, convert or cut a recorded trace.",
     epilog="""\b
 Examples:

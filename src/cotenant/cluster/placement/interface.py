@@ -9,6 +9,7 @@ job that fits nowhere is passed over, and later jobs may overtake it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -29,7 +30,7 @@ class Decision:
     moved: Mapping[str, Places] = field(default_factory=dict)  # running jobs: pause there, resume here
 
 
-class Placement:
+class Placement(ABC):
     name: ClassVar[str]
     title: ClassVar[str]  # a line for people
     moves_jobs: ClassVar[bool] = (
@@ -62,11 +63,11 @@ class Placement:
                 fleet.add(job, chosen)
         return placed
 
+    @abstractmethod
     def choose(
         self, job: Job, candidates: Candidates, fleet: Fleet, interference: Interference
     ) -> Places | None:
         """`job.gpus` of the candidates, on each of which it fits; None: it shall wait."""
-        raise NotImplementedError
 
 
 def least(candidates: Candidates, costs: npt.NDArray[np.float64], count: int) -> Places:
