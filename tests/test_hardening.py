@@ -343,7 +343,13 @@ def test_a_demo_whose_terminal_goes_leaves_nothing_behind(
     env = softgpu_env | {"COTENANT_TEST_MARK": mark}
     words = ["demo", "--seconds", "20", "--software-gpu", "--output", str(tmp_path / "report")]
     with (tmp_path / "errors").open("w+") as errors:
-        demo = subprocess.Popen([sys.executable, "-m", "cotenant", *words], env=env, stderr=errors)
+        # Under nohup the signal would be ignored, as nohup wants it.
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "cotenant", *words],
+            env=env,
+            stderr=errors,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509 - pytest's own thread forks
+        )
         try:
             wait_for(lambda: bool(folders_of(mark)), 60)
             there = folders_of(mark)

@@ -43,7 +43,9 @@ def between_stops(command: Sequence[str], env: Mapping[str, str], counts: int) -
     finally:
         try:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            # A stop that was on its way is told before the end is.
+            while os.WIFSTOPPED(os.waitpid(pid, 0)[1]):
+                pass
         except (ProcessLookupError, ChildProcessError):
             pass
 
