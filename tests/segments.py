@@ -27,8 +27,8 @@ class Written:
         self.header = segment.Header(
             magic=segment.MAGIC,
             version=segment.VERSION,
-            header_bytes=segment.PAGE,
-            slot_bytes=segment.PAGE,
+            header_bytes=segment.PLACE,
+            slot_bytes=segment.PLACE,
             slots=segment.SLOTS,
         )
         self.slots: dict[int, segment.Slot] = {}
@@ -53,7 +53,7 @@ class Written:
         memory[: len(header)] = header
         for index, slot in self.slots.items():
             sign(slot)
-            at = segment.PAGE * (1 + index)
+            at = segment.PLACE * (1 + index)
             memory[at : at + len(bytes(slot))] = bytes(slot)
         return bytes(memory)
 

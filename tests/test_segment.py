@@ -84,8 +84,10 @@ def test_every_field_of_a_tenant_is_read_from_its_slot() -> None:
     written.gpu(0, UUID)
     written.tenant(0, pid=1)
     memory = bytearray(written.bytes())
-    memory[segment.PAGE : segment.PAGE + ctypes.sizeof(segment.Slot)] = b"\x01" * ctypes.sizeof(segment.Slot)
-    slot = segment.Slot.from_buffer(memory, segment.PAGE)
+    memory[segment.PLACE : segment.PLACE + ctypes.sizeof(segment.Slot)] = b"\x01" * ctypes.sizeof(
+        segment.Slot
+    )
+    slot = segment.Slot.from_buffer(memory, segment.PLACE)
     slot.residence.where = segment.Where.evicted
     slot.residence.refusal = 2
     (tenant,) = snapshot_of(bytes(memory), Path("segment")).tenants
@@ -130,7 +132,7 @@ def test_whatever_a_guest_writes_into_its_slot_can_be_read(slot: bytes, header: 
     written = Written()
     written.gpu(0, UUID)
     memory = bytearray(written.bytes())
-    memory[segment.PAGE : segment.PAGE + len(slot)] = slot
+    memory[segment.PLACE : segment.PLACE + len(slot)] = slot
     at = segment.Header.knobs.offset
     memory[at : at + len(header)] = header
     seen = snapshot_of(bytes(memory), Path("segment"))

@@ -44,7 +44,7 @@ def put_slot(
 ) -> segment.Slot:
     slot = Written().tenant(index, pid, tenant_class=tenant_class, owner=owner)
     sign(slot)
-    (folder / "slots" / str(index)).write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
+    (folder / "slots" / str(index)).write_bytes(bytes(slot).ljust(segment.PLACE, b"\0"))
     return slot
 
 
@@ -277,7 +277,7 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
         header.gpus[0].known = segment.GPU_VALID
     slot = put_slot(folder, 2, pid=4711)
     slot.gpus[0].figures.bursts = 1
-    (folder / "slots" / "2").write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
+    (folder / "slots" / "2").write_bytes(bytes(slot).ljust(segment.PLACE, b"\0"))
     attachment = Attachment(folder)
     try:
         (place,) = attachment.look().places[0]
@@ -450,7 +450,7 @@ def test_of_several_that_claim_a_process_the_true_one_is_asked(folder: Path) -> 
         slot = put_slot(folder, index, pid=os.getpid())
         slot.started = begun
         sign(slot)
-        (folder / "slots" / str(index)).write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
+        (folder / "slots" / str(index)).write_bytes(bytes(slot).ljust(segment.PLACE, b"\0"))
     assert segment.ask(folder, os.getpid(), {"weight": 2000})
     asked = [
         found.slot.asked.weight
@@ -472,5 +472,5 @@ def test_a_segment_of_larger_pages_is_named(folder: Path, tmp_path: Path) -> Non
         header.slot_bytes = 65536
     for path in (file, folder):
         for use in (segment.read, segment.ensure):
-            with pytest.raises(segment.BadSegment, match=r"pages have 65536 bytes, this kernel's have \d+"):
+            with pytest.raises(segment.BadSegment, match=r"a slot has 65536 bytes, here it has \d+"):
                 use(path)

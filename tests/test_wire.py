@@ -33,8 +33,8 @@ def test_a_new_segment_says_who_it_is(native: Path, tmp_path: Path) -> None:
     assert magic == segment.MAGIC
     assert (version, header_bytes, slot_bytes, slots) == (
         segment.VERSION,
-        segment.PAGE,
-        segment.PAGE,
+        segment.PLACE,
+        segment.PLACE,
         segment.SLOTS,
     )
 

@@ -38,7 +38,7 @@ class Tenants:
             memory = mmap.mmap(file.fileno(), 0)
         self.header = segment.Header.from_buffer(memory)
         self.header.gpus[0].known = segment.GPU_VALID
-        self.slots = [segment.Slot.from_buffer(memory, segment.PAGE * (1 + index)) for index in range(count)]
+        self.slots = [segment.Slot.from_buffer(memory, segment.PLACE * (1 + index)) for index in range(count)]
         self.are_busy = are_busy
         for index, slot in enumerate(self.slots):
             tenant_class = TenantClass.opportunistic if index else TenantClass.production

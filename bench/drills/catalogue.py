@@ -78,7 +78,7 @@ def overwrite(path: Path, first: int, last: int) -> None:
 
 
 def slots_overwritten(stage: Stage) -> str:
-    overwrite(stage.segment, segment.PAGE, stage.segment.stat().st_size)
+    overwrite(stage.segment, segment.PLACE, stage.segment.stat().st_size)
     return f"all slots with random bytes, {OVERWRITES} times"
 
 

@@ -33,7 +33,7 @@ LEAST_OF_BEST = 0.9
 def set_rate(path: Path, pid: int, rate: float) -> None:
     """As a daemon would, on all GPUs; 1: no limit."""
     memory = segment.FileSegment(path).writable()
-    for at in range(segment.PAGE, segment.SEGMENT_BYTES, segment.PAGE):
+    for at in range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE):
         slot = segment.Slot.from_buffer(memory, at)
         if slot.pid == pid and segment.is_live(slot):
             for gpu in slot.gpus:

@@ -101,6 +101,7 @@ HANDLED = {
     "Fill": "counted and gated",
     "StreamOp": "counted; no load on the GPU, so no gate",
     "HostCall": "counted; no load on the GPU, so no gate",
+    "Wait": "timed: how long a thread of the job waits for the GPU",
     "Instantiate": "a long graph gets gates between its nodes, in a clone that stands in for it",
     "UpdateExec": "the graph that it is updated from gets the same gates",
     "NodeOfExec": "translated to the node of the clone that stands in for its graph",

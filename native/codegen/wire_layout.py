@@ -223,7 +223,7 @@ class Reader:
 
 
 def constant_name(name: str) -> str:
-    """kSmallestPage: SMALLEST_PAGE."""
+    """kSmallestPlace: SMALLEST_PLACE."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name[1:]).upper()
 
 

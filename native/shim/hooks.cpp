@@ -9,6 +9,7 @@
 #include "shim/memory_hooks.h"
 #include "shim/moving_hooks.h"
 #include "shim/record_hooks.h"
+#include "tenant/blocking_call.h"
 #include "tenant/context_end.h"
 #include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
@@ -163,6 +164,7 @@ struct HostCopy<index, per_thread, CUresult(To, From, Size, Stream...)> {
         tenant::Work work(Kind::copy, stream_in(stream...), per_thread);
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
         Interval copying(Event::copy, work.gpu(), bytes);
+        tenant::BlockingCall blocking(!sizeof...(Stream) && way_of<To, From>() == tenant::Way::to_host);
         if (!work.passes_gates()) return work.result(call_real<index>(to, from, bytes, stream...));
         tenant::CopyAhead ahead(work, {way_of<To, From>(), address_of(to), address_of(from), bytes});
         if (ahead.result() != CUDA_SUCCESS) return ahead.result();
@@ -177,6 +179,16 @@ template <int index, bool per_thread, class Function>
 struct StreamOp : Enqueue<Kind::memory_op, Load::none, index, per_thread, Function> {};
 template <int index, bool per_thread, class Function>
 struct HostCall : Enqueue<Kind::host_call, Load::none, index, per_thread, Function> {};
+
+template <int index, bool per_thread, class Function>
+struct Wait;
+template <int index, bool per_thread, class... Arguments>
+struct Wait<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        tenant::BlockingCall blocking(true);
+        return call_real<index>(arguments...);
+    }
+};
 
 template <int index, bool per_thread, class Function>
 struct Instantiate;

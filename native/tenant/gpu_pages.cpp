@@ -22,7 +22,7 @@ GpuPages::Addresses GpuPages::of(CUcontext current, wire::Slot& slot, Progress& 
         free->slot = &slot;
         free->words = progress.words();
     }
-    free->addresses = {map(&free->slot, &slot, wire::page_bytes()), 0};
+    free->addresses = {map(&free->slot, &slot, wire::place_bytes()), 0};
     if (free->addresses.slot && progress.words())
         free->addresses.words = map(&free->words, progress.words(), Progress::kBytes);
     return free->addresses;

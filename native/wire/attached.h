@@ -31,7 +31,7 @@ struct Attached {
     std::atomic<uint64_t> rung_ns;  // the bell, by this process
 };
 inline size_t mapped_bytes() {
-    return segment_bytes() + (sizeof(Attached) + page_bytes() - 1) / page_bytes() * page_bytes();
+    return segment_bytes() + (sizeof(Attached) + place_bytes() - 1) / place_bytes() * place_bytes();
 }
 
 inline Attached& attached(Segment& segment) {

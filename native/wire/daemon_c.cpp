@@ -21,6 +21,8 @@ struct Row {
     uint64_t used_ns;
     uint64_t busy_ns;
     uint64_t gap_ns;
+    uint64_t blocked_ns;
+    uint64_t blocking_calls;
     uint64_t operations;
     uint64_t bursts;
     uint64_t moved_ns;  // when its memory was last on its way; now, where it is
@@ -39,7 +41,7 @@ struct Row {
     uint32_t rate;
     uint32_t mps_daemon;  // half of its number is enough to tell it; 0: none, or it has failed
 };
-static_assert(sizeof(Row) == 120);
+static_assert(sizeof(Row) == 136);
 
 bool is_known(wire::Segment& segment, int gpu) { return segment.header.gpus[gpu].known.load() == wire::kGpuValid; }
 
@@ -59,6 +61,8 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.used_ns = here.used_ns.load();
     row.busy_ns = here.busy_ns.load();
     row.gap_ns = here.gap_ns.load();
+    row.blocked_ns = here.blocked_ns.load();
+    row.blocking_calls = here.blocking_calls.load();
     row.operations = operations_of(here);
     row.bursts = here.figures.bursts.load();
     row.moved_ns = moves ? now : std::min(slot.residence.since_ns.load(), now);
@@ -85,6 +89,8 @@ void keep_growing(Row& row, Row& earlier) {
         row.used_ns = std::max(row.used_ns, earlier.used_ns);
         row.busy_ns = std::max(row.busy_ns, earlier.busy_ns);
         row.gap_ns = std::max(row.gap_ns, earlier.gap_ns);
+        row.blocked_ns = std::max(row.blocked_ns, earlier.blocked_ns);
+        row.blocking_calls = std::max(row.blocking_calls, earlier.blocking_calls);
         row.operations = std::max(row.operations, earlier.operations);
         row.bursts = std::max(row.bursts, earlier.bursts);
     }

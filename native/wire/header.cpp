@@ -9,7 +9,7 @@ namespace wire {
 void begin_header(Header& header) {
     memcpy(header.magic, kMagic, sizeof kMagic);
     header.version = kVersion;
-    header.header_bytes = header.slot_bytes = static_cast<uint32_t>(page_bytes());
+    header.header_bytes = header.slot_bytes = static_cast<uint32_t>(place_bytes());
     header.slots = kSlots;
     header.knobs.rule = admission::strict;
     header.knobs.grace_us = admission::kDefaultGraceUs;
@@ -24,9 +24,9 @@ bool is_ours(const Header& header, const char* path, std::string* why) {
     if (header.version != kVersion || header.slots != kSlots)
         *why = std::string(path) + " has layout version " + std::to_string(header.version) + ", this Cotenant uses " +
                std::to_string(kVersion);
-    else if (header.slot_bytes != page_bytes())
-        *why = std::string(path) + " was made where pages have " + std::to_string(header.slot_bytes) +
-               " bytes, this kernel's have " + std::to_string(page_bytes());
+    else if (header.slot_bytes != place_bytes())
+        *why = std::string(path) + " was made where a slot has " + std::to_string(header.slot_bytes) +
+               " bytes, here it has " + std::to_string(place_bytes());
     else
         return true;
     return false;

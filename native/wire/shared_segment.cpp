@@ -91,7 +91,7 @@ void clear_bit(uint64_t* words, int index) { words[index / 64] &= ~(uint64_t{1} 
 bool is_owned(const Slot& slot) { return is_live(slot) && !is_abandoned(slot); }
 
 bool is_slot_file(const struct stat& about) {
-    return S_ISREG(about.st_mode) && about.st_size == static_cast<off_t>(page_bytes());
+    return S_ISREG(about.st_mode) && about.st_size == static_cast<off_t>(place_bytes());
 }
 
 // Into this class and no other; beyond the last: into none. A reader never finds a member in no class meanwhile.
@@ -235,7 +235,7 @@ int see_everybody(Segment& segment) {
 
 bool map_slot(Segment& segment, int index, int fd) {
     int protection = PROT_READ | PROT_WRITE, kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-    return mmap(&segment.slot(index), page_bytes(), protection, kind | MAP_FIXED, fd, 0) != MAP_FAILED;
+    return mmap(&segment.slot(index), place_bytes(), protection, kind | MAP_FIXED, fd, 0) != MAP_FAILED;
 }
 
 // Maps the new file as this slot, takes its owner word, and gives it the slot's name.
@@ -319,12 +319,12 @@ Segment* open_shared_segment(const char* folder, std::string* why) {
         return nullptr;
     }
     if (!is_ours(header, folder, why)) return nullptr;
-    if (about.st_size != static_cast<off_t>(page_bytes())) {
+    if (about.st_size != static_cast<off_t>(place_bytes())) {
         *why = std::string(folder) + " is not a Cotenant segment";
         return nullptr;
     }
     Segment* segment = reserve_segment();
-    if (!segment || mmap(segment, page_bytes(), protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (!segment || mmap(segment, place_bytes(), protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         *why = problem("cannot map", header_file.c_str());
         if (segment) munmap(segment, mapped_bytes());
         return nullptr;
@@ -342,7 +342,7 @@ bool create_shared_header(const char* path, std::string* why) {
     }
     alignas(Header) char header[sizeof(Header)] = {};
     begin_header(*reinterpret_cast<Header*>(header));
-    bool done = fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(page_bytes())) == 0 &&
+    bool done = fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(place_bytes())) == 0 &&
                 pwrite(file.fd, header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
     if (!done) *why = problem("cannot write", path);
     return done;
@@ -362,7 +362,7 @@ int take_shared_slot(Segment& segment, BeginSlot begin) {
     struct stat about;
     int taken = -1;
     // Others must be able to read it, whatever the umask. And posix_fallocate: a full tmpfs is an error here.
-    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(page_bytes())) == 0 &&
+    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(place_bytes())) == 0 &&
         fstat(file.fd, &about) == 0)
         for (int i = 0; taken < 0 && i < kSlots; ++i)
             if (!bit(here.present, i) && become_slot(segment, slots.fd, i, file.fd, unnamed.text, begin)) taken = i;

@@ -1,8 +1,8 @@
 // The memory that all tenants of one user share. Plain structs, fixed offsets; Python reads the same bytes: the build
 // writes its structures from this text (native/codegen/wire_layout.py).
 //
-//   page 0        Header   magic and version, the knobs, the number of each GPU, the slots of each class
-//   page 1 + i    Slot i   one process that uses a GPU; only its owner writes it, except for gates, knobs and requests
+//   place 0       Header   magic and version, the knobs, the number of each GPU, the slots of each class
+//   place 1 + i   Slot i   one process that uses a GPU; only its owner writes it, except for gates, knobs and requests
 //
 // Owning a slot. The slot's first word is 0 when the slot is free, and holds the thread number of the owner's watcher
 // when it is live. The kernel sets FUTEX_OWNER_DIED in it however the owner ends (owner.h), so "is it alive?" is one
@@ -37,8 +37,8 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 6;
-constexpr size_t kSmallestPage = 4096;
+constexpr uint32_t kVersion = 7;
+constexpr size_t kSmallestPlace = 8192;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
 constexpr uint32_t kGpuValid = 2;
@@ -157,6 +157,9 @@ struct OnGpu {
     Flag rate;                // thousandths of the GPU's time that it may use; 0: no limit
     Flag in_flight_us;        // written by the owner: work queued behind gates and not known to be done
     Count turn_key;  // used_ns divided by weight, never far from its equals': the waiting tenant with the least is next
+    // Calls that wait for the GPU, and how long its threads were in calls that may (tenant/blocking_call.h).
+    alignas(64) Count blocking_calls;
+    Count blocked_ns;
 };
 
 struct Slot {
@@ -235,24 +238,25 @@ struct Slot {
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
-static_assert(sizeof(Header) <= kSmallestPage && sizeof(Slot) <= kSmallestPage);
-static_assert(offsetof(Slot, pid) == 48 && sizeof(OnGpu) == 192 && offsetof(Slot, gpus) == 512);
+static_assert(sizeof(Header) <= kSmallestPlace && sizeof(Slot) <= kSmallestPlace);
+static_assert(offsetof(Slot, pid) == 48 && sizeof(OnGpu) == 256 && offsetof(Slot, gpus) == 512);
 
-// Header and slots have a page each, since an administrator's segment maps each by itself: of 4 KiB, or as large as the
-// kernel's are (on aarch64 they may have 16 or 64 KiB). The header says so, and Python goes by the same rule.
-inline size_t page_bytes() {
+// Header and slots have a place of whole pages each, since an administrator's segment maps each by itself: of 8 KiB, or
+// one page where the kernel's are larger (on aarch64 they may have 16 or 64 KiB). The header says so, and Python goes
+// by the same rule.
+inline size_t place_bytes() {
     static std::atomic<size_t> known{0};
     size_t bytes = known.load(std::memory_order_relaxed);
-    if (!bytes) known.store(bytes = std::max<size_t>(kSmallestPage, getauxval(AT_PAGESZ)), std::memory_order_relaxed);
+    if (!bytes) known.store(bytes = std::max<size_t>(kSmallestPlace, getauxval(AT_PAGESZ)), std::memory_order_relaxed);
     return bytes;
 }
-inline size_t segment_bytes() { return page_bytes() * (1 + kSlots); }
+inline size_t segment_bytes() { return place_bytes() * (1 + kSlots); }
 
 struct Segment {
     Header header;
 
     Slot& slot(int i) {
-        return *reinterpret_cast<Slot*>(reinterpret_cast<char*>(this) + page_bytes() * (1 + static_cast<size_t>(i)));
+        return *reinterpret_cast<Slot*>(reinterpret_cast<char*>(this) + place_bytes() * (1 + static_cast<size_t>(i)));
     }
 };
 

@@ -403,6 +403,20 @@ FIGURES = (
             "gap_ns",
             kind=Kind.counter,
         ),
+        on_gpu(
+            "blocking_calls",
+            "count",
+            "Calls that wait for the GPU.",
+            "blocking_calls",
+            kind=Kind.counter,
+        ),
+        on_gpu(
+            "blocked_seconds",
+            "seconds",
+            "How long its threads waited for the GPU in calls, together.",
+            "blocked_ns",
+            kind=Kind.counter,
+        ),
         on_gpu("operation_us", "us", "GPU time of one operation, lately.", operation_us("operation_ns")),
         on_gpu(
             "operation_alone_us",

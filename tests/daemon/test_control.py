@@ -46,7 +46,7 @@ def folder(native: Path) -> Iterator[Path]:
             slot = Written().tenant(index, pid)
             sign(slot)
             file = path / "slots" / str(index)
-            file.write_bytes(bytes(slot).ljust(segment.PAGE, b"\0"))
+            file.write_bytes(bytes(slot).ljust(segment.PLACE, b"\0"))
             file.chmod(0o644)
             if os.geteuid() == 0:
                 os.chown(file, uid, uid)

@@ -87,6 +87,42 @@ def test_a_gap_inside_a_burst_is_waiting_for_itself(tenant: Start, tenants_now: 
     assert seen.gap_ns < seen.busy_ns
 
 
+WAITS = """
+import ctypes, sys, threading
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
+event = check(driver.cuEventCreate(0))
+pinned = check(driver.cuMemHostAlloc(64, 0)); memory = check(driver.cuMemAlloc(64))
+length = ctypes.c_uint64(20_000); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+def work():
+    gpu.launch(kernel, stream, ctypes.addressof(parameters)); check(driver.cuEventRecord(event, stream))
+ways = {
+    'stream': lambda: driver.cuStreamSynchronize(stream), 'event': lambda: driver.cuEventSynchronize(event),
+    'context': lambda: driver.cuCtxSynchronize(), 'copy': lambda: driver.cuMemcpyDtoH(pinned, memory, 64),
+    'async': lambda: driver.cuMemcpyDtoHAsync(pinned, memory, 64, stream),
+}
+for line in sys.stdin:
+    work(); check(ways[line.strip()]()); print('done', flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "calls"), [("stream", 1), ("event", 1), ("context", 1), ("copy", 1), ("async", 0)]
+)
+def test_what_a_thread_waits_for_the_gpu_inside_the_driver_is_counted(
+    tenant: Start, tenants_now: TenantsNow, way: str, calls: int
+) -> None:
+    one = tenant("production", [sys.executable, "-u", "-c", WAITS])
+    for number in range(1, 4):
+        one.say(way)
+        assert one.hear() == "done"
+        seen = use(tenants_now(), one)
+        assert seen.blocking_calls == number * calls
+        if way in ("stream", "event", "context"):
+            assert seen.blocked_ns >= number * 10_000_000
+
+
 def test_what_an_operation_takes_is_compared_with_when_it_was_alone(
     tenant: Start, tenants_now: TenantsNow
 ) -> None:

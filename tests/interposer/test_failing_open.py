@@ -94,7 +94,7 @@ def test_a_full_segment(env: dict[str, str], run_python: RunPython) -> None:
     path = Path(env["COTENANT_SEGMENT"])
     with path.open("r+b") as file:
         for slot in range(segment.SLOTS):
-            file.seek(segment.PAGE * (1 + slot))
+            file.seek(segment.PLACE * (1 + slot))
             file.write(struct.pack("<I", 1))  # the futex word: held by a thread
     done = run_python(PROGRAM, env)
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr

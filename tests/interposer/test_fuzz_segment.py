@@ -45,7 +45,7 @@ class Vandal:
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path, self.random = path, random.Random(seed)
-        self.header = self.file_of(None).read_bytes()[: segment.PAGE]
+        self.header = self.file_of(None).read_bytes()[: segment.PLACE]
 
     def file_of(self, index: int | None) -> Path:
         if not self.path.is_dir():
@@ -54,7 +54,7 @@ class Vandal:
 
     def put(self, index: int | None, at: int, content: bytes) -> None:
         if not self.path.is_dir() and index is not None:
-            at += segment.PAGE * (1 + index)
+            at += segment.PLACE * (1 + index)
         with suppress(FileNotFoundError), self.file_of(index).open("r+b") as file:
             file.seek(at)
             file.write(content)

@@ -56,9 +56,9 @@ def steer(one: Tenant, name: str, value: int) -> None:
     assert one.process
     field = getattr(segment.OnGpu, name)
     with Path(one.env["COTENANT_SEGMENT"]).open("r+b") as file:
-        for at in range(segment.PAGE, segment.SEGMENT_BYTES, segment.PAGE):
+        for at in range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE):
             file.seek(at)
-            slot = segment.Slot.from_buffer_copy(file.read(segment.PAGE))
+            slot = segment.Slot.from_buffer_copy(file.read(segment.PLACE))
             if segment.is_live(slot) and slot.pid == one.process.pid:
                 file.seek(at + segment.Slot.gpus.offset + field.offset)
                 file.write(value.to_bytes(field.size, "little"))

@@ -28,6 +28,8 @@ class Plant:
     operation_us: float = 100.0
     host_us: float = 0.0  # that its CPU takes for an operation, with nothing on the GPU meanwhile
     host_noise: float = 0.0
+    hidden: float = 0.0  # of its GPU time, beside what its CPU does
+    polls: bool = False  # it waits for the GPU in calls that nobody sees; else once a burst inside the driver
     noise: float = 0.01
     seed: int = 1
     promise: float | None = None
@@ -47,6 +49,8 @@ class Plant:
         self.busy_us = self.full_us = 0.0  # production: how long it had work, how long that takes alone
         self.gap_us = 0.0
         self.host_of_burst = 0.0  # its part of a burst
+        self.hidden_of_burst = 0.0  # of that, while the GPU runs
+        self.blocked_us, self.blocking_calls = 0.0, 0
         self.launched = self.bursts = 0
         self.used_us = self.shut_us = 0.0  # the neighbour
         self.moved_us = 0.0
@@ -71,11 +75,13 @@ class Plant:
             busy = bool(self.queue_us)
             if busy:
                 self.busy_us += step
-                self.gap_us += step * self.host_of_burst / slower
+                self.gap_us += step * max(self.host_of_burst - self.hidden_of_burst * beside, 0.0) / slower
+                self.blocked_us += 0.0 if self.polls else step * (1 - self.host_of_burst / slower)
                 self.full_us += step / slower
                 self.queue_us[0] -= step / slower
                 if self.now_us >= end_us:
                     self.queue_us.pop(0)
+                    self.blocking_calls += not self.polls
             if self.has_neighbour:
                 self.shut_us += step if shut else 0.0
                 self.used_us += step * (
@@ -96,9 +102,11 @@ class Plant:
         self.launched += self.operations
         run_us = self.operations * self.operation_us * self.random.lognormvariate(0, self.noise)
         host_us = self.operations * self.host_us * self.random.lognormvariate(0, self.host_noise)
-        self.queue_us.append(run_us + host_us)
+        whole_us = run_us * (1 - self.hidden) + host_us
+        self.queue_us.append(whole_us)
         if len(self.queue_us) == 1:
-            self.host_of_burst = host_us / (run_us + host_us)
+            self.host_of_burst = host_us / whole_us
+            self.hidden_of_burst = self.hidden * run_us / whole_us
         self.next_us = self.now_us + self.every_us
 
     def view(self) -> View:
@@ -114,6 +122,8 @@ class Plant:
                     has_work=busy,
                     busy_us=self.busy_us,
                     gap_us=self.gap_us,
+                    blocked_us=self.blocked_us,
+                    blocking_calls=self.blocking_calls,
                     used_us=self.busy_us,
                     operations=self.launched,
                     bursts=self.bursts,

@@ -419,6 +419,32 @@ def test_in_one_mps_daemon_harmless_overlap_is_found_in_seconds(seed: int) -> No
     assert outcome.share > 0.85 and outcome.slowdown <= 0.05
 
 
+@pytest.mark.parametrize("polls", [False, True])
+def test_gpu_time_that_a_jobs_cpu_runs_ahead_of_costs_it_nothing(polls: bool) -> None:
+    """Where it is seen to wait for the GPU. By its GPU time alone such a job would seem slowed down by 22 %."""
+    plant = replace(eager(tolerant_slowdown=2.0, hidden=0.9), promise=None, mps_daemon=7, polls=polls)
+    guard = Guard()
+    plant.play(guard, 10)
+    outcome = plant.play(guard, 10)
+    assert outcome.slowdown <= 0.05
+    assert outcome.share < 0.7 if polls else outcome.share > 0.85
+
+
+def test_overlap_that_hurts_is_seen_although_the_job_waits_in_its_own_way() -> None:
+    """It waits inside the driver as well, but for nothing."""
+    plant, guard = replace(eager(tolerant_slowdown=30.0), promise=None, mps_daemon=7), Guard()
+
+    def view(self: Plant = plant) -> View:
+        seen = Plant.view(self)
+        tenants = [replace(one, blocked_us=0.0) for one in seen.tenants]
+        return replace(seen, tenants=tenants)
+
+    plant.view = view  # type: ignore[method-assign]
+    levels: list[float] = []
+    plant.play(guard, 40, after_tick=lambda _: levels.append(position(guard)))
+    assert levels.count(TOLERANT) < 0.1 * len(levels)
+
+
 def test_a_job_that_is_faster_beside_others_than_alone_is_measured_again_before_it_overlaps() -> None:
     """As seen on an H200: a cost alone that was three times too high made a ruinous overlap look harmless."""
     plant, guard = replace(eager(tolerant_slowdown=9.0), host_us=20.0, promise=None, mps_daemon=7), Guard()

@@ -367,9 +367,9 @@ void no_files() {
 }
 
 void bell() {
-    REQUIRE(mprotect(&opened().header, wire::page_bytes(), PROT_READ) == 0);
+    REQUIRE(mprotect(&opened().header, wire::place_bytes(), PROT_READ) == 0);
     wire::Segment& segment = opened();
-    REQUIRE(mprotect(&segment.header, wire::page_bytes(), PROT_READ) == 0);
+    REQUIRE(mprotect(&segment.header, wire::place_bytes(), PROT_READ) == 0);
     pid_t child = fork();
     if (child == 0) {
         alarm(60);
@@ -442,7 +442,7 @@ void users() {
                     REQUIRE(rename(file_of(self.index).c_str(), file_of(theirs).c_str()) < 0);
                     REQUIRE(open(header.c_str(), O_RDWR) < 0 && errno == EACCES);
                     REQUIRE(unlink(header.c_str()) < 0);
-                    REQUIRE(mprotect(&self.segment.header, wire::page_bytes(), PROT_READ | PROT_WRITE) < 0);
+                    REQUIRE(mprotect(&self.segment.header, wire::place_bytes(), PROT_READ | PROT_WRITE) < 0);
                     // What it writes into its copy of another's slot stays with it.
                     self.segment.slot(theirs).gpus[0].gate.store(0);
                     wire::close_gates_below(self.segment, self.index, 0);
@@ -486,7 +486,7 @@ void cut() {
                                REQUIRE(mkfifo(file_of(77).c_str(), 0644) == 0);
                                REQUIRE(mkdir(file_of(78).c_str(), 0755) == 0);
                                int fd = open(file_of(79).c_str(), O_RDWR | O_CREAT, 0644);
-                               std::string junk(wire::page_bytes(), '\x3f');
+                               std::string junk(wire::place_bytes(), '\x3f');
                                REQUIRE(write(fd, junk.data(), junk.size()) == static_cast<ssize_t>(junk.size()));
                            }});
     auto let_through = [&] {

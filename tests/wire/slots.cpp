@@ -463,7 +463,7 @@ void thread(wire::Segment& segment) {
     REQUIRE(syscall(SYS_get_robust_list, 0, &list, &bytes) == 0 && list != &wire::attached(segment).hold.head);
 }
 
-void fill(void* where, uint8_t with) { memset(where, with, wire::kSmallestPage); }
+void fill(void* where, uint8_t with) { memset(where, with, wire::kSmallestPlace); }
 
 void garbage(wire::Segment& segment) {
     int high = busy_tenant(segment, wire::production), low = busy_tenant(segment, wire::opportunistic);

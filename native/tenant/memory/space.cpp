@@ -112,7 +112,7 @@ const arbiter::Tenant* Crowd::find(uint32_t number) const {
 
 uint32_t number_of(wire::Segment& segment, const wire::Slot& slot) {
     auto offset = reinterpret_cast<const char*>(&slot) - reinterpret_cast<const char*>(&segment.slot(0));
-    return static_cast<uint32_t>(static_cast<size_t>(offset) / wire::page_bytes());
+    return static_cast<uint32_t>(static_cast<size_t>(offset) / wire::place_bytes());
 }
 
 bool is_within_capacity(const Place& place) {

@@ -150,6 +150,10 @@ class OnGpuFigures:
     """The waits of these, together."""
     gap_seconds: float
     """How long its streams were empty inside bursts."""
+    blocking_calls: int
+    """Calls that wait for the GPU."""
+    blocked_seconds: float
+    """How long its threads waited for the GPU in calls, together."""
     operation_us: float | None
     """GPU time of one operation, lately."""
     operation_alone_us: float | None

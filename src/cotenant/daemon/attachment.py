@@ -29,7 +29,7 @@ DEFAULTS = {
 }
 NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)
-ROW = struct.Struct("=9Q12I")  # Row of native/wire/daemon_c.cpp
+ROW = struct.Struct("=11Q12I")  # Row of native/wire/daemon_c.cpp
 MOST_ROWS = segment.SLOTS * segment.GPUS
 
 
@@ -81,7 +81,7 @@ class Attachment:
         self.address = int(address)
         self.header = segment.Header.from_address(self.address)
         self.slots = [
-            segment.Slot.from_address(self.address + segment.PAGE * (1 + index))
+            segment.Slot.from_address(self.address + segment.PLACE * (1 + index))
             for index in range(segment.SLOTS)
         ]
         self.ids: dict[tuple[int, int, int], TenantId] = {}
@@ -132,7 +132,8 @@ class Attachment:
         ids = self.ids
         self.ids = {}
         for (
-            started, used_ns, busy_ns, gap_ns, operations, bursts, moved_ns, shut_until_ns, tolerant_until_ns,
+            started, used_ns, busy_ns, gap_ns, blocked_ns, blocking_calls, operations, bursts, moved_ns, shut_until_ns,
+            tolerant_until_ns,
             index, gpu, pid, tenant_class, weight, slowdown, floor, has_work, is_held, in_flight_us, rate, mps_daemon,
         ) in ROW.iter_unpack(memoryview(self.rows)[: count * ROW.size]):  # fmt: skip
             if gpu not in tenants:
@@ -158,6 +159,8 @@ class Attachment:
             about["used_us"] = used_ns / 1000
             about["busy_us"] = busy_ns / 1000
             about["gap_us"] = min(gap_ns, busy_ns) / 1000
+            about["blocked_us"] = blocked_ns / 1000
+            about["blocking_calls"] = blocking_calls
             about["operations"] = operations
             about["bursts"] = bursts
             about["in_flight_us"] = float(in_flight_us)

@@ -16,6 +16,8 @@ class Growth:
     busy_us: float = 0.0
     sm_us: float = 0.0
     gap_us: float = 0.0
+    blocked_us: float = 0.0
+    blocking_calls: int = 0
 
     def __add__(self, other: Growth) -> Growth:
         return Growth(
@@ -25,6 +27,8 @@ class Growth:
             self.busy_us + other.busy_us,
             self.sm_us + other.sm_us,
             self.gap_us + other.gap_us,
+            self.blocked_us + other.blocked_us,
+            self.blocking_calls + other.blocking_calls,
         )
 
 
@@ -54,6 +58,8 @@ class Window:
             now.busy_us - first.busy_us,
             now.sm_us - first.sm_us,
             now.gap_us - first.gap_us,
+            now.blocked_us - first.blocked_us,
+            now.blocking_calls - first.blocking_calls,
         )
 
     def restart(self, view: View) -> None:

@@ -23,7 +23,7 @@ from cotenant.segment.interface import Segment
 from cotenant.segment.layout import (
     FIGURES,
     LONGEST_POLICY_NAME,
-    PAGE,
+    PLACE,
     SEGMENT_BYTES,
     BadSegment,
     is_live,
@@ -61,7 +61,7 @@ __all__ = [
     "LONGEST_POLICY_NAME",
     "MAGIC",
     "OWNER_DIED",
-    "PAGE",
+    "PLACE",
     "SEGMENT_BYTES",
     "SHARED",
     "SLOTS",

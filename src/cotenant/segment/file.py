@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cotenant.segment.interface import Segment
-from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
+from cotenant.segment.layout import PLACE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.paths import check_owner
 from cotenant.segment.requests import SlotClaim, with_pid, write_requests
 from cotenant.segment.snapshot import snapshot_of
@@ -49,7 +49,7 @@ class FileSegment(Segment):
             memory = self.writable()
         except PermissionError as error:
             raise BadSegment(f"{self.path} is not writable") from error
-        slots = [Slot.from_buffer(memory, at) for at in range(PAGE, SEGMENT_BYTES, PAGE)]
+        slots = [Slot.from_buffer(memory, at) for at in range(PLACE, SEGMENT_BYTES, PLACE)]
         found = with_pid(pid, (SlotClaim(slot) for slot in slots if is_live(slot)))
         if found is not None:
             write_requests(found.slot, wanted)

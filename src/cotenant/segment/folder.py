@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cotenant.segment.grants import Grant, best_class, smaller_limit, write_grants
 from cotenant.segment.interface import Segment
-from cotenant.segment.layout import PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live
+from cotenant.segment.layout import PLACE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.library import make_shared_header, now_ns
 from cotenant.segment.paths import check_owner
 from cotenant.segment.pids import Seen, seen
@@ -84,7 +84,7 @@ class FolderSegment(Segment):
         memory = bytearray(SEGMENT_BYTES)
         memory[: ctypes.sizeof(header)] = bytes(header)
         for found in self.slot_files(header):
-            at = PAGE * (1 + found.index)
+            at = PLACE * (1 + found.index)
             memory[at : at + ctypes.sizeof(found.slot)] = bytes(found.slot)
         return bytes(memory)
 
@@ -96,14 +96,14 @@ class FolderSegment(Segment):
         except PermissionError as error:
             raise BadSegment(f"{self.path} belongs to its administrator") from error
         with os.fdopen(descriptor, "r+b") as file:
-            self.check(file.read(PAGE + 1))
+            self.check(file.read(PLACE + 1))
             # It goes with the last that refers to it: closing it here would take it from the caller's hands.
-            memory = mmap.mmap(file.fileno(), PAGE)
+            memory = mmap.mmap(file.fileno(), PLACE)
         yield Header.from_buffer(memory)
 
     def read_header(self) -> Header:
         with os.fdopen(self.open_header(os.O_RDONLY), "rb") as file:
-            page = file.read(PAGE + 1)
+            page = file.read(PLACE + 1)
         self.check(page)
         return Header.from_buffer_copy(page)
 
@@ -120,7 +120,7 @@ class FolderSegment(Segment):
         if len(page) < ctypes.sizeof(Header):
             raise BadSegment(f"{self.path} is not a Cotenant segment")
         check_header(Header.from_buffer_copy(page), self.path)
-        if len(page) != PAGE:
+        if len(page) != PLACE:
             raise BadSegment(f"{self.path} is not a Cotenant segment: its header is {len(page)} bytes long")
 
     @contextmanager
@@ -182,8 +182,8 @@ class FolderSegment(Segment):
             except PermissionError as error:
                 raise NotYours(found) from error
         try:
-            before = os.pread(descriptor, PAGE, 0)
-            if len(before) != PAGE or os.fstat(descriptor).st_uid != found.uid:
+            before = os.pread(descriptor, PLACE, 0)
+            if len(before) != PLACE or os.fstat(descriptor).st_uid != found.uid:
                 return False
             after = bytearray(before)
             write_requests(Slot.from_buffer(after), wanted)
@@ -263,10 +263,10 @@ def create_folder(
 
 def slot_in(descriptor: int, path: Path, header: Header) -> SlotFile | None:
     about = os.fstat(descriptor)
-    if not stat.S_ISREG(about.st_mode) or about.st_size != PAGE:
+    if not stat.S_ISREG(about.st_mode) or about.st_size != PLACE:
         return None
-    page = os.pread(descriptor, PAGE, 0)
-    if len(page) != PAGE:
+    page = os.pread(descriptor, PLACE, 0)
+    if len(page) != PLACE:
         return None
     slot = Slot.from_buffer_copy(page)
     slot.uid = about.st_uid

@@ -11,15 +11,15 @@ from cotenant.segment.wire import (
     OWNER_DIED,
     OWNER_MASK,
     SLOTS,
-    SMALLEST_PAGE,
+    SMALLEST_PLACE,
     VERSION,
     Figures,
     Header,
     Slot,
 )
 
-PAGE = max(SMALLEST_PAGE, mmap.PAGESIZE)  # as wire::page_bytes
-SEGMENT_BYTES = PAGE * (1 + SLOTS)
+PLACE = max(SMALLEST_PLACE, mmap.PAGESIZE)  # as wire::place_bytes
+SEGMENT_BYTES = PLACE * (1 + SLOTS)
 LONGEST_POLICY_NAME = Header.policy.size - 1
 FIGURES = tuple(field[0] for field in Figures._fields_)
 UUID = re.compile(
@@ -37,10 +37,8 @@ def check_header(header: Header, path: Path) -> None:
         raise BadSegment(f"{path} is not a Cotenant segment")
     if (header.version, header.slots) != (VERSION, SLOTS):
         raise BadSegment(f"{path} has layout version {header.version}, this Cotenant uses {VERSION}")
-    if header.slot_bytes != PAGE:
-        raise BadSegment(
-            f"{path} was made where pages have {header.slot_bytes} bytes, this kernel's have {PAGE}"
-        )
+    if header.slot_bytes != PLACE:
+        raise BadSegment(f"{path} was made where a slot has {header.slot_bytes} bytes, here it has {PLACE}")
 
 
 def is_live(slot: Slot) -> bool:

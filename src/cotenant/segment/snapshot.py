@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotenant.segment.layout import FIGURES, PAGE, SEGMENT_BYTES, BadSegment, check_header, is_live, uuid_text
+from cotenant.segment.layout import (
+    FIGURES,
+    PLACE,
+    SEGMENT_BYTES,
+    BadSegment,
+    check_header,
+    is_live,
+    uuid_text,
+)
 from cotenant.segment.pids import seen
 from cotenant.segment.refusals import Refusal
 from cotenant.segment.requests import asked_of
@@ -54,6 +62,8 @@ class Use:
     waits: int = 0
     waited_ns: int = 0
     gap_ns: int = 0
+    blocking_calls: int = 0
+    blocked_ns: int = 0
     operation_ns: int = 0
     operation_alone_ns: int = 0
     # Of one that takes turns with equals.
@@ -144,7 +154,7 @@ def snapshot_of(memory: bytes, path: Path, is_shared: bool = False) -> Snapshot:
         raise BadSegment(f"{path} is not a Cotenant segment: it is {len(memory)} bytes long")
     gpus = {i: uuid_text(bytes(gpu.uuid)) for i, gpu in enumerate(header.gpus) if gpu.known == GPU_VALID}
     tenants, lost = [], 0
-    for at in range(PAGE, SEGMENT_BYTES, PAGE):
+    for at in range(PLACE, SEGMENT_BYTES, PLACE):
         slot = Slot.from_buffer_copy(memory, at)
         lost += bool(slot.owner & OWNER_DIED)
         if is_live(slot):

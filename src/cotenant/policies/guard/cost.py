@@ -13,13 +13,18 @@ is the part of its busy time in which this level was held.
 Stretches of a level add up to a window: 100 ms at work and 8 bursts, or 200 ms at work and 200 operations. Time in
 which the job had nothing to do is not part of a window.
 
-A job that waits for its own CPU for most of a burst (eager PyTorch) takes as long as its CPU does, which varies from
-window to window by far more than sharing costs it. Sharing the GPU does not make the CPU slower, so of such a job
+A job whose own CPU takes most of a burst (eager PyTorch) varies from window to window by far more than sharing costs
+it. Sharing the GPU does not make the CPU slower, so of such a job
 
-    cost     = d(busy_us - gap_us) / d(operations)
-    slowdown = (cost / alone - 1) * part        part: of its time alone, not waiting for its CPU
+    cost     = d(busy_us - host_us) / d(operations)
+    slowdown = (cost / alone - 1) * part        part: of its time alone, not the CPU's
 
-which is at least what sharing has cost it: GPU time that the job's launches run ahead of counts in full.
+    host_us  = busy_us - blocked_us, where the job's threads wait for the GPU inside the driver, once a burst at least
+               and before the driver holds their launches back: GPU time that the CPU runs ahead of costs the job
+               nothing. Threads that wait at once count each.
+             = gap_us else: its streams were empty. The slowdown is then at least what sharing has cost it.
+
+and where by gap_us the slowdown would be over 50 %, that counts.
 
 Stretches in which a lower-class tenant was evicted or restored are left out: no position stops a move, so they are
 neither the cost alone nor a slowdown that a position causes.
@@ -52,6 +57,10 @@ ODD = 4  # spreads from what was expected that make a window odd
 # still is.
 WAITS_FROM, WAITS_TO = 0.5, 0.4
 SMALLEST_US = 0.001  # that a cost can be
+GROSSLY = 0.5  # slower
+MOST_AHEAD = (
+    1000  # operations that a job may launch between two calls that wait; the driver holds a thread back then
+)
 HOST_WINDOWS = 16  # in the running mean of what an operation waits for the CPU
 
 FEWEST_BURSTS, FEWEST_OPERATIONS = 3, 100  # that are enough at the end of a calibration
@@ -82,7 +91,15 @@ class Window:
     mhz: float  # the GPU's clock, 0 where it is not known
     bursts: int
     began_us: float
-    host: float = 0.0  # what an operation waited for the CPU
+    host: float = 0.0  # of the cost, what the job's CPU took
+    gap: float = 0.0  # and of that, with empty streams
+
+
+def host_us(grown: Growth) -> float:
+    """Of the time that the job was busy, what its own CPU took and sharing does not lengthen."""
+    if grown.blocking_calls >= max(grown.bursts, grown.operations / MOST_AHEAD, 1):
+        return min(max(grown.gap_us, grown.busy_us - grown.blocked_us), grown.busy_us)
+    return grown.gap_us
 
 
 @dataclass(slots=True)
@@ -123,6 +140,7 @@ class Part:
             self.clocked / busy_us,
             self.grown.bursts,
             self.began_us,
+            host_us(self.grown) / self.grown.operations,
             self.grown.gap_us / self.grown.operations,
         )
 
@@ -144,6 +162,8 @@ class Stretch:
             bursts=tenant.bursts - self.first.bursts,
             busy_us=tenant.busy_us - self.first.busy_us,
             gap_us=tenant.gap_us - self.first.gap_us,
+            blocked_us=tenant.blocked_us - self.first.blocked_us,
+            blocking_calls=tenant.blocking_calls - self.first.blocking_calls,
         )
 
 
@@ -212,7 +232,8 @@ class Meter:
     last: Tenant
     say: Callable[[str], None]
     alone: Alone | None = None
-    host: float = 0.0  # what an operation waits for the CPU alone, a running mean
+    host: float = 0.0  # what the job's CPU takes of an operation alone, a running mean
+    gap: float = 0.0  # and of that with empty streams
     host_windows: int = 0
     is_eager: bool = False  # it waits for its CPU for most of the time: it is judged by its GPU time
     parts: dict[float, Part] = field(default_factory=lambda: {SHUT: Part(), STRICT: Part(), TOLERANT: Part()})
@@ -284,9 +305,19 @@ class Meter:
         self.parts[level] = Part()
         return window
 
-    def judged(self, window: Window) -> Window:
-        """By its GPU time, where that is what counts."""
+    def without_host(self, window: Window) -> Window:
+        """Of an eager job, what sharing can lengthen."""
         return replace(window, cost=max(window.cost - window.host, SMALLEST_US)) if self.is_eager else window
+
+    def judged(self, window: Window) -> Window:
+        """Beside others. What its GPU time has grown by is the most that sharing can have cost an eager job. Where that
+        is gross it counts, since a job may wait for the GPU in a way that nobody sees."""
+        judged = self.without_host(window)
+        if judged is window or self.alone is None:
+            return judged
+        whole = self.alone.cost + self.host
+        grown = (window.cost - window.gap) - (whole - self.gap)
+        return replace(window, cost=self.alone.cost + grown) if grown > GROSSLY * whole else judged
 
     def drags_on(self, tenant: Tenant, slowdown: float) -> bool:
         """Whether the stretch so far is slowed down by more than this already, however soon it ends."""
@@ -303,6 +334,7 @@ class Meter:
         """From a window alone."""
         self.host_windows = min(self.host_windows + 1, HOST_WINDOWS)
         self.host += (window.host - self.host) / self.host_windows
+        self.gap += (window.gap - self.gap) / self.host_windows
         run = max(window.cost - window.host, SMALLEST_US)
         waits = self.host / (run + self.host)
         is_eager = waits > (WAITS_TO if self.is_eager else WAITS_FROM)
@@ -321,7 +353,7 @@ class Meter:
         """From a window alone. Returns whether the cost alone has changed."""
         self.windows_learned += 1
         self.know_host(window)
-        window = self.judged(window)
+        window = self.without_host(window)
         if self.alone is None:
             self.alone = Alone(window.cost, now_us, mhz=window.mhz)
             self.alone.part = self.part
