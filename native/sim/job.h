@@ -23,7 +23,8 @@ struct Op {
     float block_us;  // how long its SMs stay taken where a more urgent stream wants them
     uint8_t kind;    // Kind
     uint8_t sync;    // 1: launched only when all before it are done
-    uint16_t unused;
+    uint8_t bound;   // 1 + Bound where a profile says what limits it; 0: its bandwidth tells
+    uint8_t unused;
 };
 
 inline bool is_copy(Kind kind) { return kind >= Kind::copy_to_device; }

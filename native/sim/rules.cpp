@@ -21,7 +21,10 @@ bool Gpu::waits_to_begin(const Tenant& t) const {
 admission::Operation Gpu::operation_of(const Tenant& t) const {
     const Op& op = t.source.op();
     Bound bound = Bound::unknown;
-    if (op.sms > 0) bound = op.gbps >= kMemoryBound * machine_.memory_gbps ? Bound::memory : Bound::compute;
+    if (op.bound)
+        bound = static_cast<Bound>(op.bound - 1);
+    else if (op.sms > 0)
+        bound = op.gbps >= kMemoryBound * machine_.memory_gbps ? Bound::memory : Bound::compute;
     return {t.kind, bound, t.source.is_first_op(), static_cast<float>(t.op_us), op.sms, op.gbps};
 }
 

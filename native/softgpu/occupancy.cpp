@@ -1,5 +1,5 @@
-// cuOccupancyMaxActiveBlocksPerMultiprocessor: threads and shared memory are what limits a block; registers are not
-// modelled.
+// What a kernel needs of an SM. Threads and shared memory are what limits a block; every kernel has 32 registers a
+// thread, which fit however many threads there are.
 #include <algorithm>
 
 #include "softgpu/module.h"
@@ -8,6 +8,7 @@ namespace softgpu {
 namespace {
 
 constexpr unsigned warp = 32;
+constexpr int registers = 32;
 
 CUresult active_blocks(int* blocks, CUfunction handle, int block_size, size_t shared_bytes) {
     if (!blocks || block_size <= 0) return CUDA_ERROR_INVALID_VALUE;
@@ -17,6 +18,29 @@ CUresult active_blocks(int* blocks, CUfunction handle, int block_size, size_t sh
     if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *blocks = blocks_per_sm(context->device, static_cast<unsigned>(block_size), shared_bytes);
     return CUDA_SUCCESS;
+}
+
+CUresult attribute_of(int* value, CUfunction_attribute which, CUfunction handle) {
+    if (!value) return CUDA_ERROR_INVALID_VALUE;
+    FunctionRef function;
+    TRY(find_function(handle, &function));
+    const ContextRef context = function->context.lock();
+    if (!context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    switch (which) {
+        case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+            *value = device_attribute(context->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+            return CUDA_SUCCESS;
+        case CU_FUNC_ATTRIBUTE_NUM_REGS:
+            *value = registers;
+            return CUDA_SUCCESS;
+        case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+        case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+        case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+            *value = 0;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
 }
 
 }  // namespace
@@ -44,3 +68,6 @@ using namespace softgpu;
 ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor,
       (int* blocks, CUfunction function, int block_size, size_t shared_bytes),
       active_blocks(blocks, function, block_size, shared_bytes))
+
+ENTRY(cuFuncGetAttribute, (int* value, CUfunction_attribute which, CUfunction function),
+      attribute_of(value, which, function))

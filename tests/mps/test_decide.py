@@ -10,7 +10,9 @@ import pytest
 from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.mps import last_runs
-from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Known, decide
+from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Known, Profiled, decide
+from cotenant.profile import store
+from cotenant.profile.job import Job as ProfiledJob
 from tests.conftest import Run
 from tests.mps.conftest import Job, Start
 
@@ -37,6 +39,26 @@ def test_auto_goes_by_the_last_run_and_the_company(
 ) -> None:
     chosen, reason = decide(AUTO, tenant_class, False, True, known, company)
     assert chosen == share and reason
+
+
+@pytest.mark.parametrize(
+    ("known", "profile", "share", "why"),
+    [
+        (None, Profiled(0.9, 0.2), SPATIAL, "by its profile its kernels fill 20% of the SMs"),
+        (None, Profiled(0.2, 0.9), SPATIAL, "by its profile it waits for its own CPU 80%"),
+        (None, Profiled(0.9, 0.9), TURNS, "by its profile its kernels fill 90% of the SMs"),
+        (None, Profiled(None, None), TURNS, "nothing is known"),
+        # What the last run showed of the CPU is newer; of the SMs it says nothing.
+        (HEAVY, Profiled(0.2, 0.9), TURNS, "in its last run"),
+        (HEAVY, Profiled(0.2, 0.2), SPATIAL, "by its profile its kernels fill"),
+        (Known(0.9, harmless=False), Profiled(0.2, 0.2), TURNS, "overlap hurt"),
+    ],
+)
+def test_a_profile_tells_before_the_first_run(
+    known: Known | None, profile: Profiled, share: str, why: str
+) -> None:
+    chosen, reason = decide(AUTO, HIGH, False, True, known, False, profile)
+    assert (chosen, why in reason) == (share, True), reason
 
 
 def test_what_was_asked_for_comes_first_and_isolation_before_it() -> None:
@@ -82,3 +104,17 @@ def test_a_light_job_overlaps_from_its_second_run_on_and_explain_says_why(
         "overlaps with others in MPS: in its last run it waited for its own CPU 90% of its time at work"
         in said
     )
+
+
+def test_a_profiled_job_overlaps_in_its_first_run_and_explain_says_why(
+    start: Start, tenant: Callable[[Job], segment.Tenant], mps_env: dict[str, str], cotenant: Run
+) -> None:
+    light = ProfiledJob(9.0, 0.9, 0.25, 1 << 30, 1 << 30, {}, 0.0)
+    store.add_job(mps_env, "small", "Cotenant Software GPU", light)
+    store.add_job(mps_env, "elsewhere", "NVIDIA H200", light)
+    first = start("--name", "small").begin()
+    assert tenant(first).mps_daemon
+    said = cotenant("explain", str(first.pid), env=mps_env).stdout
+    assert "overlaps with others in MPS: by its profile its kernels fill 25% of the SMs" in said
+    other = start("--name", "elsewhere").begin()  # on another model of GPU it may be otherwise
+    assert tenant(other).mps_daemon == 0

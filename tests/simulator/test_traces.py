@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cotenant.errors import Problem
-from cotenant.simulator import Job, OpKind, Study
+from cotenant.profile.columns import Columns, KernelClass
+from cotenant.simulator import Job, OpKind, Study, Workload, simulate
 from cotenant.simulator.trace_program import program_from, read_program
 from cotenant.simulator.workload_file import from_items
 from cotenant.traces import Direction, Kind, Trace, writer
@@ -139,3 +140,37 @@ def test_a_trace_without_gpu_work_is_refused() -> None:
     empty = trace([], [(Kind.allocate, -1, 1.0, 0.0, 100)])
     with pytest.raises(Problem, match="no operations of a GPU"):
         program_from(empty)
+
+
+def test_the_class_of_a_kernel_is_the_traces() -> None:
+    measured = Columns(KernelClass.memory, measured=True, memory_gbps=900.0)
+    shapes = [
+        shape(name="ampere_sgemm_128x64_tn", us=50.0, sms=100, blocks_per_sm=1),
+        shape(name="softmax_warp_forward", us=50.0, sms=100),
+        shape(name="mine", us=50.0, columns=measured),
+        shape(name="mine too", us=50.0),
+    ]
+    ops = program_from(trace(shapes, [(Kind.kernel, number, 1.0, 0.0, 0) for number in range(4)])).ops
+    assert ops["bound"].tolist() == [
+        1 + KernelClass.compute,
+        1 + KernelClass.memory,
+        1 + KernelClass.memory,
+        1,
+    ]
+    # Only what was measured slows others down.
+    assert ops["gbps"].tolist() == [0, 0, 900, 0]
+
+
+def test_orion_lets_kernels_of_another_class_run_beside_production() -> None:
+    def neighbours_share(kernel_class: KernelClass) -> float:
+        production = shape(name="serve", us=400.0, sms=6, columns=Columns(KernelClass.compute))
+        other = shape(name="train", us=5.0, sms=2, columns=Columns(kernel_class))
+        launch = [(Kind.kernel, 0, 1.0, 0.0, 0)]
+        jobs = (
+            Job("serve", PRODUCTION, program=program_from(trace([production], launch))),
+            Job("train", OPPORTUNISTIC, program=program_from(trace([other], launch))),
+        )
+        return simulate(Workload("pair", jobs, seconds=0.2), "orion", small_gpu()).tenants[1].share
+
+    assert neighbours_share(KernelClass.memory) > 2 * neighbours_share(KernelClass.compute)
+    assert neighbours_share(KernelClass.unknown) == neighbours_share(KernelClass.memory)

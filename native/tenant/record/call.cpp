@@ -60,6 +60,25 @@ unsigned int occupancy(const void* function, const unsigned int (&block)[3], uns
     return static_cast<unsigned int>(std::max(blocks, 0));
 }
 
+unsigned int attribute(const void* function, CUfunction_attribute which) {
+    int value = 0;
+    auto* handle = static_cast<CUfunction>(const_cast<void*>(function));
+    if (!handle || !recorder_calls.cuFuncGetAttribute ||
+        recorder_calls.cuFuncGetAttribute(&value, which, handle) != CUDA_SUCCESS)
+        return 0;
+    return static_cast<unsigned int>(std::max(value, 0));
+}
+
+// Two transfers a clock, as all memory of GPUs has it.
+unsigned int memory_gbps(CUdevice device) {
+    int khz = 0, bits = 0;
+    if (!recorder_calls.cuDeviceGetAttribute ||
+        recorder_calls.cuDeviceGetAttribute(&khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device) != CUDA_SUCCESS ||
+        recorder_calls.cuDeviceGetAttribute(&bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device) != CUDA_SUCCESS)
+        return 0;
+    return static_cast<unsigned int>(2.0 * std::max(khz, 0) * std::max(bits, 0) / 8e6);
+}
+
 uint64_t block_count(const unsigned int (&grid)[3]) { return uint64_t{grid[0]} * grid[1] * grid[2]; }
 
 Shape graph_key(const void* exec) { return mix(2, reinterpret_cast<uintptr_t>(exec)); }
@@ -137,6 +156,7 @@ void Recorder::note_gpu(CUdevice device) {
         recorder_calls.cuDeviceGetAttribute(&gpu.sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
     if (recorder_calls.cuDeviceTotalMem_v2 && recorder_calls.cuDeviceTotalMem_v2(&bytes, device) == CUDA_SUCCESS)
         gpu.memory_bytes = bytes;
+    gpu.memory_gbps = memory_gbps(device);
     if (driver.cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS) memcpy(gpu.uuid, uuid.bytes, sizeof gpu.uuid);
     gpu.state.store(2, std::memory_order_release);
 }
@@ -172,6 +192,8 @@ void Recorder::describe(RecordedShape& shape, const Described& described, int gp
         shape.shared_bytes = described.shared_bytes;
         shape.blocks_per_sm = occupancy(described.what, described.block, described.shared_bytes);
         shape.sms = sms_filled(block_count(described.grid), shape.blocks_per_sm, gpu);
+        shape.registers = attribute(described.what, CU_FUNC_ATTRIBUTE_NUM_REGS);
+        shape.static_shared_bytes = attribute(described.what, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
         const char* name = function_name(described.what);
         auto length = static_cast<uint32_t>(strnlen(name, kLongestName));
         uint32_t at = name_bytes_used_.fetch_add(length);

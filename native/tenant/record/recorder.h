@@ -16,6 +16,7 @@ struct RecorderCalls {
     CUresult (*cuFuncGetName)(const char**, CUfunction);
     CUresult (*cuKernelGetName)(const char**, void*);
     CUresult (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int*, CUfunction, int, size_t);
+    CUresult (*cuFuncGetAttribute)(int*, CUfunction_attribute, CUfunction);
     CUresult (*cuPointerGetAttribute)(void*, CUpointer_attribute, CUdeviceptr);
     CUresult (*cuDeviceGetName)(char*, int, CUdevice);
     CUresult (*cuDeviceGetAttribute)(int*, CUdevice_attribute, CUdevice);

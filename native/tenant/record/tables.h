@@ -97,6 +97,7 @@ struct RecordedShape {
     Direction direction{};
     unsigned int grid[3]{}, block[3]{};
     unsigned int shared_bytes = 0, blocks_per_sm = 0, sms = 0, nodes = 0;
+    unsigned int registers = 0, static_shared_bytes = 0;  // of a kernel, a thread and a block; 0: not known, or none
     uint64_t bytes = 0;
     const char* name = nullptr;
     uint32_t name_length = 0;
@@ -119,6 +120,7 @@ struct RecordedGpu {
     uint8_t uuid[16] = {};
     int sms = 0;
     uint64_t memory_bytes = 0;
+    unsigned int memory_gbps = 0;  // what its memory's clock and width come to; 0: not known
     bool is_written = false;
 };
 

@@ -88,6 +88,11 @@ void Recorder::write_gpu(int number) {
     body_.add(gpu.uuid, sizeof gpu.uuid);
     body_.add(gpu.name, strnlen(gpu.name, sizeof gpu.name));
     write_record('G');
+    if (gpu.memory_gbps) {
+        body_.varint(static_cast<uint64_t>(number));
+        body_.varint(gpu.memory_gbps);
+        write_record('B');
+    }
 }
 
 void Recorder::write_stream(RecordedStream& stream) {
@@ -130,6 +135,11 @@ void Recorder::write_shape(RecordedShape& shape) {
     body_.varint(shape.nodes);
     body_.varint(shape.bytes);
     write_record('S');
+    if (!shape.registers && !shape.static_shared_bytes) return;
+    body_.varint(shape.number - 1);
+    body_.varint(shape.registers);
+    body_.varint(shape.static_shared_bytes);
+    write_record('K');
 }
 
 void Recorder::write_timings() {

@@ -211,7 +211,8 @@ def print_tables(figures: dict[str, Any]) -> None:
     top = Table(box=None, pad_edge=False)
     for name in ("SHARE", "TOTAL ms", "MEAN us", "COUNT", "SMS"):
         top.add_column(name, justify="right", no_wrap=True)
-    top.add_column("WHAT", no_wrap=True)
+    for name in ("CLASS", "WHAT"):
+        top.add_column(name, no_wrap=True)
     for entry in figures["top"]:
         timed = entry["untimed"] < entry["operations"]
         top.add_row(
@@ -220,6 +221,7 @@ def print_tables(figures: dict[str, Any]) -> None:
             f"{entry['mean_us']:.2f}" if timed else "?",
             str(entry["operations"]),
             str(entry["most_sms"] or ""),
+            entry["class"] + (", tensor" if entry["tensor"] else ""),
             entry["name"],
         )
     out = console(width=400)

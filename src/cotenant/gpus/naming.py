@@ -40,6 +40,17 @@ def visible_now(environment: Mapping[str, str]) -> list[str] | None:
     return shown
 
 
+def first_model(environment: Mapping[str, str], gpus: Sequence[Gpu] | None) -> str:
+    """The name of the GPU that CUDA would show first, as far as NVML's order is CUDA's; "": not known."""
+    visible = visible_now(environment)
+    if not gpus or visible == []:
+        return ""
+    first = visible[0] if visible else "0"
+    if first.isdigit():
+        return gpus[int(first)].name if int(first) < len(gpus) else ""
+    return next((gpu.name for gpu in gpus if gpu.uuid.casefold().startswith(first.casefold())), "")
+
+
 def choose(
     item: str, visible: list[str] | None, environment: Mapping[str, str], gpus: Sequence[Gpu] | None
 ) -> str:

@@ -14,6 +14,8 @@ CHOICES = (AUTO, TURNS, SPATIAL)
 # Below it a job waits for its own CPU for most of its time at work, and turns would waste that time. A job that is
 # often idle is not light by that: turns give its pauses away too, and it may fill the GPU when it works.
 LIGHT = 0.5
+# Below it a job's kernels leave so many SMs free, in the mean over their time, that others' kernels fit beside them.
+SMALL = 0.5
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,14 @@ class Known:
     harmless: bool | None = None  # whether overlap with others was; None: it never overlapped
 
 
+@dataclass(frozen=True)
+class Profiled:
+    """What `cotenant profile` found of the job on this model of GPU; None: not known."""
+
+    filled: float | None  # as above
+    sms: float | None  # share of the SMs that its kernels fill, in the mean over their time
+
+
 def decide(
     asked: str,
     tenant_class: TenantClass,
@@ -33,6 +43,7 @@ def decide(
     can_overlap: bool,
     known: Known | None,
     company: bool,
+    profile: Profiled | None = None,
 ) -> tuple[str, str]:
     """`company`: a production job runs in MPS, and could be overlapped with."""
     if isolated:
@@ -50,8 +61,17 @@ def decide(
             SPATIAL,
             f"in its last run it waited for its own CPU {1 - known.filled:.0%} of its time at work",
         )
+    if profile and profile.sms is not None and profile.sms < SMALL:
+        return SPATIAL, f"by its profile its kernels fill {profile.sms:.0%} of the SMs"
+    if profile and not known and profile.filled is not None and profile.filled < LIGHT:
+        return (
+            SPATIAL,
+            f"by its profile it waits for its own CPU {1 - profile.filled:.0%} of its time at work",
+        )
     if company and tenant_class is not TenantClass.production:
         return SPATIAL, "a production job runs in MPS, and leaves the GPU idle in between"
     if known:
         return TURNS, f"in its last run it kept the GPU at work for {known.filled:.0%} of its time at work"
+    if profile and profile.sms is not None:
+        return TURNS, f"by its profile its kernels fill {profile.sms:.0%} of the SMs"
     return TURNS, "nothing is known of an earlier run"

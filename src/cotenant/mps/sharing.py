@@ -11,7 +11,7 @@ from cotenant import segment, units
 from cotenant.classes import TenantClass
 from cotenant.mps import joining, last_runs
 from cotenant.mps.control import NoMps, find
-from cotenant.mps.decide import AUTO, SPATIAL, TURNS, decide
+from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Profiled, decide
 
 WHY = "COTENANT_SHARE_WHY"
 
@@ -37,8 +37,11 @@ def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = F
         environment[last_runs.VARIABLE] = str(kept)
     asks = not wanted.isolated and wanted.share == AUTO
     known = last_runs.read(environment, wanted.job) if asks else None
+    profile = profiled(environment, wanted.job) if asks else None
     company = asks and is_production_in_mps(environment, path)
-    may_overlap = not wanted.isolated and (wanted.share == SPATIAL or known is not None or company)
+    may_overlap = not wanted.isolated and (
+        wanted.share == SPATIAL or known is not None or profile is not None or company
+    )
     program = find(environment, driver_of(environment)) if may_overlap else None
     # Where nothing speaks for overlap it is not looked for MPS either.
     share, reason = decide(
@@ -48,6 +51,7 @@ def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = F
         program is not None or not may_overlap,
         known,
         company,
+        profile,
     )
     if wanted.isolated:
         joining.isolate(environment)
@@ -60,6 +64,19 @@ def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = F
                 raise
             share, reason = TURNS, str(trouble)
     environment[WHY] = f"{share}: {reason}"
+
+
+def profiled(environment: Mapping[str, str], job: str) -> Profiled | None:
+    """On the model of the GPU that the job sees first; None: nothing is known."""
+    from cotenant.profile import store
+
+    by_model = store.job(environment, job)
+    if not by_model:
+        return None
+    from cotenant.gpus import naming, nvml
+
+    found = by_model.get(naming.first_model(environment, nvml.installed(driver_of(environment))))
+    return Profiled(found.filled, found.sms) if found else None
 
 
 def overlap(environment: dict[str, str], wanted: Wanted, program: str | None, dry: bool) -> None:

@@ -70,7 +70,8 @@ class Operation(ctypes.Structure):
         ("block_us", c_float),
         ("kind", ctypes.c_uint8),
         ("sync", ctypes.c_uint8),
-        ("unused", ctypes.c_uint16),
+        ("bound", ctypes.c_uint8),
+        ("unused", ctypes.c_uint8),
     ]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.errors import USAGE, Problem
+from cotenant.profile.columns import Columns, KernelClass
 from cotenant.simulator.workload import LONGEST_BLOCK_US, OP_RECORD, OpKind, Program
 from cotenant.traces import reader
 from cotenant.traces.trace import GPU_KINDS, Direction, Kind, Shape, Trace
@@ -40,6 +41,8 @@ def program_from(trace: Trace) -> Program:
     kinds = np.array([_kind(shape) for shape in trace.shapes], dtype=np.uint8)
     blocks = np.array([_blocks_in_a_row(shape, _sms(trace)) for shape in trace.shapes], dtype=np.float32)
     records["kind"] = kinds[shapes]
+    records["bound"] = np.array([_bound(columns) for columns in trace.columns], dtype=np.uint8)[shapes]
+    records["gbps"] = np.array([_gbps(columns) for columns in trace.columns], dtype=np.float32)[shapes]
     records["us"] = ops.duration_us[places]
     unknown = records["us"] <= 0
     if unknown.any():
@@ -84,6 +87,17 @@ def _kind(shape: Shape) -> int:
         links = {Direction.to_device: OpKind.copy_to_device, Direction.to_host: OpKind.copy_to_host}
         return links.get(shape.direction, OpKind.kernel)
     return OpKind.kernel
+
+
+def _bound(columns: Columns) -> int:
+    """What a rule is told of the operation's class: that of the trace, whether estimated or measured."""
+    is_copy = columns.kernel_class is KernelClass.copy
+    return 1 + (KernelClass.memory if is_copy else columns.kernel_class)
+
+
+def _gbps(columns: Columns) -> float:
+    """Slows others down in the model, so it must have been measured."""
+    return columns.memory_gbps or 0.0 if columns.measured else 0.0
 
 
 def _blocks_in_a_row(shape: Shape, sms: int) -> float:

@@ -55,7 +55,8 @@ OP_RECORD = np.dtype(
         ("block_us", "f4"),
         ("kind", "u1"),
         ("sync", "u1"),
-        ("unused", "u2"),
+        ("bound", "u1"),  # 1 + what a profile says limits it (KernelClass, no copies); 0: its bandwidth tells
+        ("unused", "u1"),
     ]
 )
 
@@ -130,7 +131,7 @@ def program_of(job: Job, gpu: SimulatedGpu, seed: int) -> Program:
     if job.program is not None:
         return job.program
     draw = LogNormal(f"{seed} {job.name}")
-    rows: list[tuple[float, float, float, float, float, int, int, int]] = []
+    rows: list[tuple[float, float, float, float, float, int, int, int, int]] = []
     for _ in range(job.layers):
         for op in job.ops:
             for _ in range(op.repeat):
@@ -155,7 +156,7 @@ class LogNormal:
 
 def _row(
     op: Op, gpu: SimulatedGpu, log_normal: LogNormal
-) -> tuple[float, float, float, float, float, int, int, int]:
+) -> tuple[float, float, float, float, float, int, int, int, int]:
     copies = op.kind >= OpKind.copy_to_device
     us = gpu.copy_us(op.bytes, op.kind is OpKind.copy_on_device) if copies else op.us
     if op.sigma > 0:
@@ -163,7 +164,7 @@ def _row(
     sms = op.sms * gpu.sms if op.sms <= 1 else op.sms
     gbps = op.gbps * gpu.memory_gbps if op.gbps <= 1 else op.gbps
     block = min(us, LONGEST_BLOCK_US) if op.block_us is None else op.block_us
-    return (us, 0 if copies else max(1, sms), gbps, op.gap_us, block, int(op.kind), int(op.sync), 0)
+    return (us, 0 if copies else max(1, sms), gbps, op.gap_us, block, int(op.kind), int(op.sync), 0, 0)
 
 
 def draws(job: Job) -> bool:

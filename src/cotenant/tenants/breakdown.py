@@ -38,16 +38,24 @@ def of(use: segment.Use) -> Breakdown | None:
 
 
 def in_trace(facts: Mapping[str, str]) -> Breakdown | None:
-    """What the recorder wrote of a production job: "1000 bursts 1800000000 busy_ns ..."; None: nothing."""
+    """What the recorder wrote of a production job; None: nothing."""
+    sums = sums_in_trace(facts)
+    if sums is None:
+        return None
+    bursts, busy_ns, waits, waited_ns, gap_ns = (sums[name] for name in SUMS)
+    return _of_sums(bursts, busy_ns, waits, waited_ns, gap_ns, None)
+
+
+def sums_in_trace(facts: Mapping[str, str]) -> dict[str, int] | None:
+    """ "1000 bursts 1800000000 busy_ns ...", of a production job; None: nothing."""
     words = facts.get("breakdown", "").split()
-    sums = dict(zip(words[1::2], words[::2], strict=False))
+    said = dict(zip(words[1::2], words[::2], strict=False))
     if facts.get("class", "production") != "production":
         return None
     try:
-        bursts, busy_ns, waits, waited_ns, gap_ns = (int(sums[name]) for name in SUMS)
+        return {name: int(said[name]) for name in SUMS}
     except (KeyError, ValueError):
         return None
-    return _of_sums(bursts, busy_ns, waits, waited_ns, gap_ns, None)
 
 
 def _of_sums(

@@ -32,6 +32,10 @@ COLUMNS = (
     "bytes",
     "direction",
     "ends_request",
+    "class",
+    "tensor",
+    "compute",
+    "memory_gbps",
 )
 HOST = 1000  # the process number of the host's threads in a timeline; GPUs have their own number
 
@@ -57,6 +61,15 @@ def rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
     ops = trace.operations
     begin, end = trace.timeline
     names = [title(shape, shape.kind) for shape in trace.shapes]
+    profiled = [
+        (
+            one.kernel_class.name,
+            int(one.tensor),
+            "" if one.compute is None else round(one.compute, 4),
+            "" if one.memory_gbps is None else round(one.memory_gbps, 1),
+        )
+        for one in trace.columns
+    ]
     for i in range(len(ops)):
         kind = Kind(int(ops.kind[i]))
         number = int(ops.shape[i])
@@ -77,6 +90,7 @@ def rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
             int(ops.bytes[i]),
             shape.direction.name if shape and kind is Kind.copy else "",
             int(ops.ends_request[i]),
+            *(profiled[number] if shape else ("", "", "", "")),
         )
 
 

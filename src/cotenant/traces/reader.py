@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.errors import USAGE, Problem
+from cotenant.profile.columns import Columns as Profiled
+from cotenant.profile.columns import KernelClass
 from cotenant.traces.trace import GPU_KINDS, Direction, Gpu, Kind, Operations, Shape, Trace
 
 MAGIC = b"cotrace\0"
@@ -108,6 +110,9 @@ class Described:
     nodes: int
     bytes: int
     timing: Timing = field(default_factory=Timing)
+    registers: int = 0
+    static_shared_bytes: int = 0
+    columns: Profiled | None = None
 
 
 @dataclass
@@ -277,7 +282,39 @@ def read_timing(body: Cursor, contents: Contents) -> None:
     contents.shapes[number].timing = Timing(samples, mean, least, most)
 
 
-Member = TypeVar("Member", Kind, Direction)
+def read_bandwidth(body: Cursor, contents: Contents) -> None:
+    number, gbps = body.varint(255), body.varint(1 << 30)
+    if number not in contents.gpus:
+        raise Malformed("a bandwidth has no GPU")
+    contents.gpus[number] = replace(contents.gpus[number], memory_gbps=gbps)
+
+
+def described(body: Cursor, contents: Contents) -> Described:
+    number = body.varint((1 << 32) - 1)
+    if number >= len(contents.shapes):
+        raise Malformed("a kernel's figures have no shape")
+    return contents.shapes[number]
+
+
+def read_kernel(body: Cursor, contents: Contents) -> None:
+    kernel = described(body, contents)
+    kernel.registers, kernel.static_shared_bytes = body.varint(1 << 20), body.varint(1 << 40)
+
+
+def read_profile(body: Cursor, contents: Contents) -> None:
+    kernel = described(body, contents)
+    kernel_class, flags = enumerated(KernelClass, body.byte()), body.byte()
+    compute, megabytes = body.varint(100_001), body.varint(1 << 50)
+    kernel.columns = Profiled(
+        kernel_class,
+        bool(flags & 1),
+        bool(flags & 2),
+        (compute - 1) / 100_000 if compute else None,
+        (megabytes - 1) / 1000 if megabytes else None,
+    )
+
+
+Member = TypeVar("Member", Kind, Direction, KernelClass)
 
 
 def enumerated(kind: type[Member], value: int) -> Member:
@@ -375,6 +412,9 @@ RECORDS: dict[int, Callable[[Cursor, Contents], None]] = {
     ord("S"): read_shape,
     ord("D"): read_timing,
     ord("O"): read_operations,
+    ord("B"): read_bandwidth,
+    ord("K"): read_kernel,
+    ord("P"): read_profile,
     ord("L"): read_lost,
     ord("E"): read_end,
 }
@@ -397,6 +437,9 @@ def shape(one: Described, names: list[str]) -> Shape:
         mean_us=timing.mean_us,
         min_us=timing.min_us,
         max_us=timing.max_us,
+        registers=one.registers,
+        static_shared_bytes=one.static_shared_bytes,
+        columns=one.columns,
     )
 
 

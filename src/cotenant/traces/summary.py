@@ -43,7 +43,8 @@ def by_shape(trace: Trace) -> list[Figures]:
     runs = np.isin(ops.kind, GPU_KINDS)
     counts = np.bincount(ops.shape[runs], minlength=len(trace.shapes))
     found: dict[tuple[Kind, str], Figures] = {}
-    for shape, count in zip(trace.shapes, counts.tolist(), strict=False):
+    most: dict[tuple[Kind, str], float] = {}
+    for shape, columns, count in zip(trace.shapes, trace.columns, counts.tolist(), strict=False):
         if not count:
             continue
         key = (shape.kind, title(shape, shape.kind))
@@ -57,8 +58,13 @@ def by_shape(trace: Trace) -> list[Figures]:
                 "total_us": 0.0,
                 "untimed": 0,
                 "most_sms": 0,
+                "class": columns.kernel_class.name,
+                "tensor": columns.tensor,
             },
         )
+        if count * shape.mean_us > most.get(key, 0.0):  # that of the dimensions with the most time
+            most[key] = count * shape.mean_us
+            entry["class"], entry["tensor"] = columns.kernel_class.name, columns.tensor
         entry["operations"] += count
         entry["shapes"] += 1
         entry["total_us"] += count * shape.mean_us

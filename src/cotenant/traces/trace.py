@@ -15,6 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.profile import estimate, peaks
+from cotenant.profile.columns import Columns
+
 
 class Kind(enum.IntEnum):
     kernel = 0
@@ -48,6 +51,7 @@ class Gpu:
     uuid: str
     sms: int
     memory_bytes: int
+    memory_gbps: int = 0  # of its memory, by its clock and width; 0: not known
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,9 @@ class Shape:
     mean_us: float
     min_us: float
     max_us: float
+    registers: int = 0  # of a kernel, a thread; 0: not known
+    static_shared_bytes: int = 0  # of a kernel, a block
+    columns: Columns | None = None  # of a profile; None: there was none, and `Trace.columns` has estimates
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,24 @@ class Trace:
     lost: int  # operations that came faster than they could be written down
     complete: bool  # the job ended, or was told to stop recording, in order
     damage: str  # why reading ended before the end of the file; "" if it did not
+
+    @cached_property
+    def columns(self) -> tuple[Columns, ...]:
+        """Of each shape: what a profile said, else an estimate."""
+        return tuple(shape.columns or self._estimate(shape) for shape in self.shapes)
+
+    def _estimate(self, shape: Shape) -> Columns:
+        gpu = self.gpus[0] if self.gpus else Gpu(0, "", "", 0, 0)
+        gbps = gpu.memory_gbps or peaks.memory_gbps(gpu.name)
+        if shape.kind is Kind.kernel:
+            return estimate.of_kernel(
+                shape.name, shape.grid, shape.block, shape.sms, gpu.sms, shape.mean_us, gbps
+            )
+        if shape.kind in (Kind.copy, Kind.fill):
+            is_fill = shape.kind is Kind.fill
+            on_device = is_fill or shape.direction is Direction.on_device
+            return estimate.of_copy(shape.bytes, shape.mean_us, on_device, not is_fill, gbps)
+        return Columns()
 
     @property
     def seconds(self) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cotenant.profile.columns import Columns
 from cotenant.traces.reader import BLOCK_MAGIC, HEADER, LONG_GAP, MAGIC, UNIT_NS, VERSION
 from cotenant.traces.trace import Gpu, Kind, Operations, Shape, Trace
 
@@ -115,6 +116,7 @@ def definitions(trace: Trace) -> bytes:
         if key not in NOT_FACTS
     ]
     out += [record("G", gpu_body(gpu)) for gpu in trace.gpus]
+    out += [record("B", varints(gpu.number, gpu.memory_gbps)) for gpu in trace.gpus if gpu.memory_gbps]
     gpu_of = dict(zip(trace.operations.stream.tolist(), trace.operations.gpu.tolist(), strict=True))
     for stream in range(max(gpu_of, default=-1) + 1):
         out.append(record("Q", varints(stream, gpu_of.get(stream, 0))))
@@ -127,6 +129,10 @@ def definitions(trace: Trace) -> bytes:
         if shape.samples:
             times = (round(1000 * us) for us in (shape.mean_us, shape.min_us, shape.max_us))
             out.append(record("D", varints(number, shape.samples, *times)))
+        if shape.registers or shape.static_shared_bytes:
+            out.append(record("K", varints(number, shape.registers, shape.static_shared_bytes)))
+        if shape.columns is not None:
+            out.append(record("P", profile_body(number, shape.columns)))
     return b"".join(out)
 
 
@@ -138,6 +144,13 @@ def gpu_body(gpu: Gpu) -> bytes:
 def shape_body(number: int, shape: Shape, name: int) -> bytes:
     sizes = (*shape.grid, *shape.block, shape.shared_bytes, shape.blocks_per_sm, shape.sms, shape.nodes)
     return varint(number) + bytes((shape.kind, shape.direction)) + varints(name, *sizes, shape.bytes)
+
+
+def profile_body(number: int, columns: Columns) -> bytes:
+    compute = 0 if columns.compute is None else 1 + round(100_000 * min(max(columns.compute, 0.0), 1.0))
+    megabytes = 0 if columns.memory_gbps is None else 1 + round(1000 * columns.memory_gbps)
+    flags = int(columns.tensor) | int(columns.measured) << 1
+    return varint(number) + bytes((columns.kernel_class, flags)) + varints(compute, megabytes)
 
 
 def operations_body(trace: Trace, begin: int, end: int, reached_ns: int) -> tuple[bytes, int]:

@@ -1,0 +1,137 @@
+"""Profiles are merged over runs, and no file that cannot be read is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cotenant.errors import Problem
+from cotenant.profile import store
+from cotenant.profile.columns import Columns, KernelClass
+from cotenant.profile.job import Job, by_class, sms_filled
+from cotenant.profile.kernel import Kernel, merged
+from cotenant.profile.store import Model
+
+GPU = Model("NVIDIA H200", 132, 4814.0)
+MEASURED = Columns(KernelClass.memory, True, True, 0.2, 3900.0)
+JOB = Job(10.0, 0.25, 0.125, 3 << 30, 140 << 30, {"compute": 1.0}, 0.5, "2026-11-16")
+
+
+def kernel(name: str = "k", **more: object) -> Kernel:
+    values: dict[str, object] = {
+        "kind": "kernel",
+        "name": name,
+        "grid": (4, 1, 1),
+        "block": (128, 1, 1),
+        "shared_bytes": 0,
+        "bytes": 0,
+        "launches": 10,
+        "samples": 4,
+        "mean_us": 10.0,
+        "min_us": 9.0,
+        "max_us": 11.0,
+        "sms": 4,
+        "seen": "2026-11-15",
+    }
+    return Kernel(**{**values, **more})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(tmp_path)}
+
+
+def test_runs_are_merged_by_name_and_shape(environment: dict[str, str]) -> None:
+    store.add(environment, GPU, [kernel(), kernel(grid=(8, 1, 1))])
+    path = store.add(
+        environment, GPU, [kernel(samples=12, mean_us=14.0, max_us=20.0, seen="2026-11-16"), kernel("other")]
+    )
+    (found,) = store.profiles(environment)
+    assert found.gpu == GPU and len(found.kernels) == 3
+    one = found.kernels[kernel().key]
+    assert (one.launches, one.runs, one.samples) == (20, 2, 16)
+    assert (one.mean_us, one.min_us, one.max_us, one.seen) == (13.0, 9.0, 20.0, "2026-11-16")
+    assert path.name == "NVIDIA-H200.json"
+
+
+def test_what_was_measured_stays_before_an_estimate_and_newer_measurements_replace_it() -> None:
+    estimated = Columns(KernelClass.compute)
+    assert merged(kernel(columns=MEASURED), kernel(columns=estimated)).columns == MEASURED
+    assert merged(kernel(columns=estimated), kernel(columns=MEASURED)).columns == MEASURED
+    newer = Columns(KernelClass.compute, True, True, 0.9, 10.0)
+    assert merged(kernel(columns=MEASURED), kernel(columns=newer)).columns == newer
+    untimed = kernel(samples=0, mean_us=0.0, min_us=0.0, max_us=0.0)
+    assert merged(kernel(), untimed).min_us == 9.0
+
+
+def test_each_model_of_gpu_has_its_own(environment: dict[str, str]) -> None:
+    store.add(environment, GPU, [kernel()])
+    store.add(environment, Model("NVIDIA L4", 58, 300.0), [kernel(mean_us=90.0)])
+    assert [one.gpu.name for one in store.profiles(environment)] == ["NVIDIA H200", "NVIDIA L4"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"version": 2, "gpu": {}, "kernels": []}', '{"version": 1}', "\0" * 100,
+     '{"version": 1, "gpu": {"name": "x", "sms": 1, "memory_gbps": 1}, "kernels": [{"name": "k"}]}'],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_refused_and_left_as_it_is(
+    environment: dict[str, str], content: str
+) -> None:
+    path = store.kernel_file(environment, GPU.name)
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    for attempt in (lambda: store.add(environment, GPU, [kernel()]), lambda: store.profiles(environment)):
+        with pytest.raises(Problem) as refused:
+            attempt()
+        assert str(path) in refused.value.message and str(path) in refused.value.hint
+    assert path.read_text() == content
+
+
+def test_a_job_is_found_by_its_name_and_a_damaged_one_is_unknown(environment: dict[str, str]) -> None:
+    assert store.job(environment, "train.py") == {}
+    store.add_job(environment, "train.py", GPU.name, JOB)
+    store.add_job(environment, "train.py", "NVIDIA L4", JOB)
+    assert store.job(environment, "train.py") == {GPU.name: JOB, "NVIDIA L4": JOB}
+    assert store.job_names(environment) == ["train.py"]
+    # Names that make the same file are not mistaken for each other.
+    assert store.job(environment, "train:py".replace(":", "/")) == {}
+    path = store.job_file(environment, "train.py")
+    assert path is not None
+    for content in ("", "[]", '{"version": 1, "job": "train.py", "gpus": {"x": {}}}', '{"version": 9}'):
+        path.write_text(content)
+        assert store.job(environment, "train.py") == {}
+    assert store.job({}, "train.py") == {}
+
+
+def test_the_oldest_go_first(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST_KERNELS", 2)
+    store.add(environment, GPU, [kernel("old", seen="2026-01-01"), kernel("mid", seen="2026-02-01")])
+    store.add(environment, GPU, [kernel("new", seen="2026-03-01")])
+    (found,) = store.profiles(environment)
+    assert {one.name for one in found.kernels.values()} == {"mid", "new"}
+
+
+def test_sms_and_classes_are_weighted_by_time() -> None:
+    small = kernel(launches=3, mean_us=10.0, sms=33, columns=Columns(KernelClass.memory))
+    large = kernel("large", launches=1, mean_us=10.0, sms=132, columns=Columns(KernelClass.compute, True))
+    assert sms_filled([small, large], 132) == pytest.approx(0.75 * 0.25 + 0.25)
+    assert sms_filled([kernel(sms=0)], 132) is None
+    shares, tensor = by_class([small, large])
+    assert (shares["memory"], shares["compute"], tensor) == (0.75, 0.25, 0.25)
+
+
+def test_a_profile_is_json_with_a_version(environment: dict[str, str]) -> None:
+    path = store.add(environment, GPU, [kernel(columns=MEASURED)])
+    document = json.loads(path.read_text())
+    assert document["version"] == store.VERSION
+    (one,) = document["kernels"]
+    assert (one["class"], one["tensor"], one["measured"], one["memory_gbps"]) == (
+        "memory",
+        True,
+        True,
+        3900.0,
+    )
