@@ -102,6 +102,8 @@ HANDLED = {
     "StreamOp": "counted; no load on the GPU, so no gate",
     "HostCall": "counted; no load on the GPU, so no gate",
     "Wait": "timed: how long a thread of the job waits for the GPU",
+    "RecordEvent": "watched: where it is a lane's, a wait of production for it opens the lane's gate",
+    "WaitForEvent": "production that waits for a lane's event opens the lane's gate until it is past",
     "Instantiate": "a long graph gets gates between its nodes, in a clone that stands in for it",
     "UpdateExec": "the graph that it is updated from gets the same gates",
     "NodeOfExec": "translated to the node of the clone that stands in for its graph",

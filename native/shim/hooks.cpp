@@ -14,6 +14,7 @@
 #include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
 #include "tenant/host_copies.h"
+#include "tenant/lane_events.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
 #include "tenant/timeline.h"
@@ -187,6 +188,25 @@ struct Wait<index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
         tenant::BlockingCall blocking(true);
         return call_real<index>(arguments...);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct RecordEvent;
+template <int index, bool per_thread, class... Flags>
+struct RecordEvent<index, per_thread, CUresult(CUevent, CUstream, Flags...)> {
+    static CUresult call(CUevent event, CUstream stream, Flags... flags) {
+        CUresult result = call_real<index>(event, stream, flags...);
+        if (result == CUDA_SUCCESS && tenant::Membership::lanes_open())
+            tenant::note_recorded(event, stream, per_thread);
+        return result;
+    }
+};
+template <int index, bool per_thread, class Function>
+struct WaitForEvent {
+    static CUresult call(CUstream stream, CUevent event, unsigned int flags) {
+        tenant::WaitingForEvent waiting(stream, event, per_thread);
+        return call_real<index>(stream, event, flags);
     }
 };
 

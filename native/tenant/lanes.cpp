@@ -35,10 +35,6 @@ bool is_like(const LaneTerms& one, const LaneTerms& other) {
            one.floor == other.floor;
 }
 
-bool passes_gates(Membership& membership) {
-    return admission::is_gated(wire::rule_of(membership.segment().header), wire::class_of(membership.slot()));
-}
-
 // `seen`: the calling watcher's. Launches are counted by the threads themselves; only what has finished needs the other
 // tenant's watcher, which may have no processor for a while.
 bool stands_still(Membership& other, Membership::Launches& seen, int gpu, uint64_t now) {
@@ -91,6 +87,10 @@ Membership* holder_of(StreamKey key) {
     return holder;
 }
 
+bool passes_gates(Membership& membership) {
+    return admission::is_gated(wire::rule_of(membership.segment().header), wire::class_of(membership.slot()));
+}
+
 Launcher launcher_into(Membership& own, StreamKey key, CUstream handle) {
     Membership* lane = Membership::of_thread(&own);
     if (lane->streams.find(key)) return {lane};
@@ -118,7 +118,7 @@ void GoingThrough::begin(Membership& gated, int gpu) {
 
 void GoingThrough::complete(CUstream stream, CUcontext context) {
     if (!word_) return;
-    CUdeviceptr words = gated_->gate_places(context, gpu_).words;
+    CUdeviceptr words = context ? gated_->gate_places(context, gpu_).words : 0;
     CUstreamBatchMemOpParams past = write_value(words + word_ * sizeof(uint32_t), 0);
     if (!words || driver.cuStreamBatchMemOp_v2(stream, 1, &past, 0) != CUDA_SUCCESS)
         gated_->let_through.cancel(gated_->progress, word_);

@@ -34,6 +34,7 @@ Launcher launcher_into(Membership& own, StreamKey key, CUstream handle);
 
 // The tenant whose stream this is; null: of none yet.
 Membership* holder_of(StreamKey key);
+bool passes_gates(Membership& membership);
 
 // Around an operation that waits behind a tenant's gates.
 class GoingThrough {

@@ -5,6 +5,7 @@ COTENANT_FUZZ_SECONDS says for how long; `make fuzz-segment` takes an hour. COTE
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import subprocess
@@ -31,11 +32,12 @@ ROUND_SECONDS = 4.0
 LONGEST_END = 180.0
 JOBS: tuple[tuple[str, dict[str, str]], ...] = (
     ("production", {}),
+    ("production", {"CHECKED_JOB_LANE": "1"}),
     ("standard", {}),
     ("opportunistic", {}),
     ("opportunistic", {"COTENANT_OVERSUBSCRIBE": "1"}),
 )
-SLOT_BYTES = 4096  # of a slot that matter, on every machine
+WRITTEN_BYTES = max(ctypes.sizeof(segment.Header), ctypes.sizeof(segment.Slot))
 
 pytestmark = pytest.mark.timeout(SECONDS + LONGEST_END + 120)
 
@@ -66,13 +68,13 @@ class Vandal:
         )
 
     def strike(self) -> None:
-        which = self.random.choice((None, 0, 1, 2, 3, 4, 5, self.random.randrange(segment.SLOTS)))
+        which = self.random.choice((None, 0, 1, 2, 3, 4, 5, 6, self.random.randrange(segment.SLOTS)))
         kind = self.random.random()
         if kind < 0.1:
-            self.put(which, 0, self.nonsense(SLOT_BYTES))
+            self.put(which, 0, self.nonsense(WRITTEN_BYTES))
         else:
             size = self.random.choice((1, 4, 8, 64))
-            self.put(which, self.random.randrange(0, SLOT_BYTES - size, size), self.nonsense(size))
+            self.put(which, self.random.randrange(0, WRITTEN_BYTES - size, size), self.nonsense(size))
         if self.random.random() < 0.02:
             self.put(None, 0, self.header)
 

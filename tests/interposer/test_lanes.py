@@ -143,19 +143,67 @@ for _ in range(3):
 """)
 
 
-def test_production_that_waits_for_its_lane_on_the_gpu_is_not_held_for_good(runs: Callable[..., str]) -> None:
+def test_production_that_waits_for_a_lanes_event_is_let_through_while_its_other_streams_go_on(
+    runs: Callable[..., str],
+) -> None:
     runs("""
 lane = cotenant.tenant('opportunistic')
-stream, event = gpu.stream(), check(driver.cuEventCreate(0))
-launch(stream); finish(stream)
-for _ in range(3):
-    with Production():
+default, event = driver.CUstream(0), check(driver.cuEventCreate(0))
+launch(gpu.stream())
+with Production() as production:
+    for stream in (gpu.stream(), default, gpu.stream()):
         with lane:
             launch(lane.stream, 5)
             check(driver.cuEventRecord(event, lane.stream))
         check(driver.cuStreamWaitEvent(stream, event, 0))
         launch(stream)
-    finish(stream)
+        until(lambda: is_done(stream))
+    def is_held():
+        with lane: launch(lane.stream)
+        production.does(2)
+        with lane: return not is_done(lane.stream)
+    until(is_held)  # once production is past, the lane's gate closes again
+""")
+
+
+def test_an_event_that_is_done_or_no_lanes_any_more_opens_no_gate(runs: Callable[..., str]) -> None:
+    runs("""
+lane = cotenant.tenant('opportunistic')
+stream, events = gpu.stream(), [check(driver.cuEventCreate(0)) for _ in range(2)]
+launch(stream); finish(stream)
+with lane:
+    held = lane.stream
+    launch(held); check(driver.cuEventRecord(events[0], held)); finish(held)
+with Production() as production:
+    with lane:
+        launch(held, 5); check(driver.cuEventRecord(events[1], held))
+    check(driver.cuEventRecord(events[1], stream))
+    for event in events:
+        check(driver.cuStreamWaitEvent(stream, event, 0)); launch(stream)
+        until(lambda: is_done(stream))
+    production.does(50)
+    assert production.stood_still or not is_done(held)
+finish(held)
+""")
+
+
+def test_a_wait_for_a_lanes_event_becomes_part_of_a_capture_as_ever(runs: Callable[..., str]) -> None:
+    runs("""
+lane = cotenant.tenant('opportunistic')
+stream, joined, event = gpu.stream(), gpu.stream(), check(driver.cuEventCreate(0))
+launch(stream); launch(joined); finish(stream); finish(joined)
+with Production():
+    with lane:
+        held = lane.stream
+        launch(held, 5); check(driver.cuEventRecord(event, held))
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+    launch(stream)
+    check(driver.cuEventRecord(event, stream)); check(driver.cuStreamWaitEvent(joined, event, 0))
+    launch(joined)
+    check(driver.cuEventRecord(event, joined)); check(driver.cuStreamWaitEvent(stream, event, 0))
+    graph = check(driver.cuStreamEndCapture(stream))
+    assert check(driver.cuGraphGetNodes(graph))[1] == 2
+finish(held)
 """)
 
 

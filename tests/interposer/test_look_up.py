@@ -115,7 +115,7 @@ def test_look_ups_by_version_and_flags(answers: tuple[list[list[object]], list[l
         "cuGraphLaunch",
     } <= hooked
     assert {"cuGetProcAddress", "cuGetProcAddress_v2"} <= hooked
-    assert "cuEventRecord" not in hooked
+    assert "cuEventQuery" not in hooked
     # A function is ours always or never.
     assert not hooked & {str(a[6]) for a in interposed if not a[7]}
 

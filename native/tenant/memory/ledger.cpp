@@ -23,7 +23,7 @@ struct Device {
 Lock lock{Rank::ledger};
 Lock meeting_lock{Rank::meeting_device};
 MemoryTable<Allocation> allocations;  // by address or handle: both are addresses of this process
-MemoryTable<uint32_t> shared;         // by page: how many allocations lie in a part of it
+SharedPages pages;
 uint64_t small_arrays[wire::kGpus];
 std::atomic<uint64_t> unseen[wire::kGpus];
 std::atomic<uint64_t> begun{0}, ended{0};
@@ -32,7 +32,7 @@ void forget_in_child() {
     lock.renew();
     meeting_lock.renew();
     allocations.abandon();
-    shared.abandon();
+    pages.abandon();
     for (auto& bytes : small_arrays) bytes = 0;
     for (auto& bytes : unseen) bytes.store(0);
     for (Device& device : devices) device.gpu.store(kNotAsked);
@@ -40,41 +40,15 @@ void forget_in_child() {
 }
 LISTEN(AtFork, ForkStep::ledger, forget_in_child)
 
-// The pages that only this allocation has, and what of the shared ones `change` says: +1 enters, -1 leaves.
-template <class Change>
-uint64_t pages_of(uint64_t address, uint64_t bytes, Change&& change) {
-    if (bytes == 0) return 0;
-    uint64_t end = address + bytes, first = address / kMemoryPage, last = (end - 1) / kMemoryPage;
-    bool shares_first = address % kMemoryPage || end < (first + 1) * kMemoryPage;
-    bool shares_last = last != first && end % kMemoryPage;
-    uint64_t changed = (last - first + 1 - shares_first - shares_last) * kMemoryPage;
-    if (shares_first && change(first)) changed += kMemoryPage;
-    if (shares_last && change(last)) changed += kMemoryPage;
-    return changed;
-}
-
-bool first_in_page(uint64_t page) {
-    if (uint32_t* there = shared.find(page)) return ++*there == 1;
-    return shared.enter(page, 1) != nullptr;
-}
-
-bool last_in_page(uint64_t page) {
-    uint32_t* there = shared.find(page);
-    if (!there || --*there != 0) return false;
-    uint32_t gone;
-    shared.take(page, &gone);
-    return true;
-}
-
-bool shares_pages(const Allocation& allocation) {
+bool is_small_array(const Allocation& allocation) {
     return allocation.kind == MemoryKind::array && allocation.bytes <= kMemoryPage / 2;
 }
 
 // What the driver has more for it.
 uint64_t enter(uint64_t key, const Allocation& allocation) {
     if (allocation.kind == MemoryKind::pooled) return 0;
-    if (allocation.kind == MemoryKind::pages) return pages_of(key, allocation.bytes, first_in_page);
-    if (shares_pages(allocation)) {
+    if (allocation.kind == MemoryKind::pages) return pages.enter(key, allocation.bytes);
+    if (is_small_array(allocation)) {
         uint64_t before = in_pages(small_arrays[allocation.gpu]);
         return in_pages(small_arrays[allocation.gpu] += allocation.bytes) - before;
     }
@@ -84,11 +58,15 @@ uint64_t enter(uint64_t key, const Allocation& allocation) {
     return bytes;
 }
 
+void begin_to_leave(uint64_t key, const Allocation& allocation) {
+    if (allocation.kind == MemoryKind::pages) pages.begin_to_leave(key, allocation.bytes);
+}
+
 // What the driver has less without it.
 uint64_t leave(uint64_t key, const Allocation& allocation) {
     if (allocation.kind == MemoryKind::pooled) return 0;
-    if (allocation.kind == MemoryKind::pages) return pages_of(key, allocation.bytes, last_in_page);
-    if (shares_pages(allocation)) {
+    if (allocation.kind == MemoryKind::pages) return pages.complete(key, allocation.bytes);
+    if (is_small_array(allocation)) {
         uint64_t before = in_pages(small_arrays[allocation.gpu]);
         return before - in_pages(small_arrays[allocation.gpu] -= allocation.bytes);
     }
@@ -96,6 +74,11 @@ uint64_t leave(uint64_t key, const Allocation& allocation) {
     if (allocation.kind == MemoryKind::managed || allocation.kind == MemoryKind::external)
         unseen[allocation.gpu] -= bytes;
     return bytes;
+}
+
+// What the driver has less though it was not freed.
+uint64_t stay(uint64_t key, const Allocation& allocation) {
+    return allocation.kind == MemoryKind::pages ? pages.stay(key, allocation.bytes) : 0;
 }
 
 int meet(Membership& membership, CUdevice device) {
@@ -191,17 +174,19 @@ uint64_t enter_allocation(const Place& place, uint64_t key, uint64_t bytes, Memo
 Giving::Giving(uint64_t key) : key_(key) {
     LedgerLocked locked;
     known_ = allocations.take(key, &allocation_);
-    if (known_) given_ = leave(key, allocation_);
+    if (known_) begin_to_leave(key, allocation_);
 }
 
 CUresult Giving::result(CUresult result) {
     if (!known_) return result;
-    if (result != CUDA_SUCCESS) {
+    uint64_t given = 0;
+    {
         LedgerLocked locked;
-        // What others have come to share meanwhile they have been charged for.
-        if (allocations.enter(key_, allocation_)) given_ -= enter(key_, allocation_);
+        // Without an entry it could never be given back.
+        bool stays = result != CUDA_SUCCESS && allocations.enter(key_, allocation_);
+        given = stays ? stay(key_, allocation_) : leave(key_, allocation_);
     }
-    if (given_) give({Membership::current_if_joined(), allocation_.device, allocation_.gpu}, given_);
+    if (given) give({Membership::current_if_joined(), allocation_.device, allocation_.gpu}, given);
     return result;
 }
 
@@ -217,6 +202,7 @@ void give_back_all_of(CUcontext context) {
         LedgerLocked locked;
         allocations.remove_if([&](uint64_t key, const Allocation& allocation) {
             if (allocation.context != context) return false;
+            begin_to_leave(key, allocation);
             given[allocation.gpu] += leave(key, allocation);
             return true;
         });

@@ -10,6 +10,7 @@
 #include "tenant/driver_calls.h"
 #include "tenant/listeners.h"
 #include "tenant/locked.h"
+#include "tenant/memory/shared_pages.h"
 #include "wire/wire.h"
 
 namespace tenant {
@@ -17,7 +18,6 @@ namespace tenant {
 class Membership;
 
 constexpr int kMostDevices = 64;  // of further ones nothing is counted
-constexpr uint64_t kMemoryPage = uint64_t{2} << 20;
 constexpr uint64_t in_pages(uint64_t bytes, uint64_t page = kMemoryPage) {
     return bytes > UINT64_MAX - page ? bytes : (bytes + page - 1) / page * page;
 }
@@ -92,7 +92,8 @@ struct Allocation {
 uint64_t enter_allocation(const Place& place, uint64_t key, uint64_t bytes, MemoryKind kind);
 
 // Around a driver's call that gives memory back. The entry is taken out before: once the driver has freed an address,
-// another thread may be given it. The bytes are given back after: until then the driver has them.
+// another thread may be given it. The bytes are given back after: until then the driver has them, and has a page that
+// others lie in until their calls have returned too (shared_pages.h).
 class Giving {
  public:
     explicit Giving(uint64_t key);
@@ -106,7 +107,6 @@ class Giving {
     uint64_t key_;
     bool known_;
     Allocation allocation_{};
-    uint64_t given_ = 0;
 };
 
 // Allocations of a pool that was destroyed under them: they are counted one by one from now on. Under the lock.
