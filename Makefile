@@ -51,7 +51,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-kubernetes test-slurm test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-kubernetes test-slurm test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -65,10 +65,13 @@ demo: $(PACKAGE)  ## share one GPU between two jobs, and show what it does to la
 test: lint $(PACKAGE)  ## lint, and all tests that need no GPU
 	@$(PYTEST)
 
+# KUBERNETES_BUILD_SECONDS: the longest that building may take; KUBERNETES_TESTS: pytest's options.
+KUBERNETES_BUILD_SECONDS ?= inf
+KUBERNETES_TESTS ?=
 test-kubernetes: $(PACKAGE)  ## the tests that need a real Kubernetes, built from the Go module proxy (the first time half an hour)
 	@export COTENANT_TEST_KUBERNETES=$${COTENANT_TEST_KUBERNETES:-$${XDG_CACHE_HOME:-$$HOME/.cache}/cotenant-tests/kubernetes}
-	if $(PYTHON_IN_VENV) tests/kubernetes/build.py; then
-	    $(PYTHON_IN_VENV) -m pytest --quiet tests/kubernetes/real
+	if $(PYTHON_IN_VENV) tests/kubernetes/build.py --seconds $(KUBERNETES_BUILD_SECONDS); then
+	    $(PYTHON_IN_VENV) -m pytest --quiet tests/kubernetes/real $(KUBERNETES_TESTS)
 	else
 	    echo "test-kubernetes: skipped, see above"
 	fi
@@ -177,6 +180,10 @@ bench-pairs: $(PACKAGE)  ## production jobs beside opportunistic ones, and other
 bench-crowd: $(PACKAGE)  ## crowds of opportunistic jobs, with production and without, and a churn of them (needs a GPU and PyTorch)
 	@$(PYTHON_IN_VENV) bench/crowd/run.py --python "$${PYTHON:-python3}"
 	$(PYTHON_IN_VENV) bench/crowd/run.py churn
+
+bench-kubernetes: $(PACKAGE)  ## pods a second on 300 nodes without kubelets, and what the placer adds (needs make test-kubernetes' programs)
+	@export COTENANT_TEST_KUBERNETES=$${COTENANT_TEST_KUBERNETES:-$${XDG_CACHE_HOME:-$$HOME/.cache}/cotenant-tests/kubernetes}
+	$(PYTHON_IN_VENV) bench/kubernetes/run.py
 
 bench-simulator: $(PACKAGE)  ## how fast the simulator is, how far off, and the papers' headlines (five minutes, no GPU)
 	@$(PYTHON_IN_VENV) bench/simulator/run.py

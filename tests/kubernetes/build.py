@@ -1,6 +1,6 @@
 """Build the programs of a Kubernetes cluster from the Go module proxy into one cache folder, once.
 
-    python tests/kubernetes/build.py [--into FOLDER] [PROGRAM...]
+    python tests/kubernetes/build.py [--into FOLDER] [--seconds NUMBER] [PROGRAM...]
 
 A program that is already there is not built again; one that is half built is never seen, since a finished
 program is renamed into its place. k8s.io/kubernetes names its staging modules as v0.0.0, which the proxy does
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -97,19 +98,41 @@ def place(folder: Path, program: str) -> Path:
     return folder / programs()[program].version / program
 
 
+@dataclass
+class Allowance:
+    """Of time, for all programs together."""
+
+    until: float = float("inf")  # of time.monotonic
+
+    def left(self) -> float | None:
+        return max(0.0, self.until - time.monotonic()) if self.until < float("inf") else None
+
+
+allowance = Allowance()
+
+
 def _go(arguments: list[str], where: Path, environment: dict[str, str]) -> str:
-    result = subprocess.run(
+    process = subprocess.Popen(
         ["go", *arguments],
         cwd=where,
         env=os.environ | environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
+        start_new_session=True,  # it has compilers of its own
     )
-    if result.returncode != 0:
-        tail = "\n".join(result.stderr.strip().splitlines()[-20:])
+    try:
+        out, said = process.communicate(timeout=allowance.left())
+    except BaseException as stopped:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if isinstance(stopped, subprocess.TimeoutExpired):
+            sys.exit("error: not all programs are built within the time; what is built stays")
+        raise
+    if process.returncode != 0:
+        tail = "\n".join(said.strip().splitlines()[-20:])
         sys.exit(f"error: go {' '.join(arguments[:2])} in {where}: {tail}")
-    return result.stdout
+    return out
 
 
 def _staging_modules(where: Path, version: str) -> list[str]:
@@ -168,8 +191,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--into", type=Path, default=default_folder())
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="the longest that it may take")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     options = parser.parse_args()
+    allowance.until = time.monotonic() + options.seconds
     unknown = [name for name in options.programs if name not in programs()]
     if unknown:
         sys.exit(f"error: no such program: {', '.join(unknown)}\nhint: one of {', '.join(programs())}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -45,9 +46,28 @@ class FakeCluster:
         self.applied += 1
         self.put(deepcopy(made))
 
-    def delete(self, version: str, kind: str, name: str, namespace: str = "") -> bool:
+    def follow(
+        self, version: str, kind: str, fields: str = "", labels: str = ""
+    ) -> Iterator[tuple[str, list[Object]]]:
+        yield "ALL", self.all_of(version, kind)
+
+    def patch(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
         self._answer()
-        return self.objects.pop((version, kind, namespace, name), None) is not None
+        made = self.objects.get((version, kind, namespace, name))
+        wanted = change.get("metadata", {}).get("resourceVersion")
+        if made is None or (wanted and wanted != made["metadata"].get("resourceVersion")):
+            return False
+        merge(made, change)
+        made["metadata"]["resourceVersion"] = f"{wanted}+"
+        return True
+
+    def delete(self, version: str, kind: str, name: str, namespace: str = "", unchanged: str = "") -> bool:
+        self._answer()
+        made = self.objects.get((version, kind, namespace, name))
+        if made is None or (unchanged and unchanged != made["metadata"].get("resourceVersion")):
+            return False
+        del self.objects[version, kind, namespace, name]
+        return True
 
     def all_of(self, version: str, kind: str) -> list[Object]:
         self._answer()
@@ -62,6 +82,15 @@ class FakeCluster:
             if (its_version, its_kind) == (version, kind)
             and wanted.items() <= (made["metadata"].get("labels") or {}).items()
         ]
+
+
+def merge(made: Object, change: Object) -> None:
+    """As a merge patch: dictionaries are merged, all else is replaced."""
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(made.get(key), dict):
+            merge(made[key], value)
+        else:
+            made[key] = value
 
 
 def allocated_claim(

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from cotenant.errors import Problem
-from cotenant.kubernetes.inventory import Device
+from cotenant.kubernetes.inventory import Device, Taken, ordered
 from cotenant.kubernetes.node import agent as agents
 from cotenant.kubernetes.node import container, protocol
 from cotenant.kubernetes.node.agent import Agent, Places
@@ -348,3 +348,16 @@ def test_without_nvidia_s_cdi_file_the_remedy_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem) as refused:
         container.nvidia_id("GPU-y", 1, known)
     assert "nvidia-ctk cdi generate" in refused.value.hint
+
+
+def test_the_order_of_devices_steers_the_stock_scheduler() -> None:
+    devices = [Device(f"gpu-{i}", f"GPU-{i}", "H200", 100 << 30) for i in range(3)]
+    taken = {"gpu-0": Taken(share=50, claims=1), "gpu-2": Taken(memory=10 << 30, claims=1)}
+
+    def names_in(order: str) -> list[str]:
+        return [device.name for device in ordered(devices, taken, order)]
+
+    assert names_in("spread") == ["gpu-1", "gpu-2", "gpu-0"]
+    assert names_in("pack") == ["gpu-0", "gpu-2", "gpu-1"]
+    assert names_in("fixed") == ["gpu-0", "gpu-1", "gpu-2"]
+    assert [device.name for device in ordered(devices, {}, "pack")] == ["gpu-0", "gpu-1", "gpu-2"]

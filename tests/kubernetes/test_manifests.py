@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from cotenant.kubernetes import certificates, chart, manifests, names, removal
@@ -62,7 +63,7 @@ def test_priorities_are_in_the_order_of_the_classes() -> None:
 
 
 def test_only_the_agent_is_privileged_and_no_right_is_a_wildcard() -> None:
-    objects = manifests.everything(manifests.Settings())
+    objects = manifests.everything(manifests.Settings(placer="muxflow"))
     privileged = {one["metadata"]["name"] for one in objects if "'privileged': True" in str(one)}
     assert privileged == {"cotenant-agent"}
     rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
@@ -84,20 +85,28 @@ def test_the_chart_in_the_tree_is_the_one_that_the_code_writes() -> None:
     assert there == chart.files(), "run: make chart"
 
 
-def test_the_chart_renders_to_what_install_prints(cotenant: Run) -> None:
+@pytest.mark.parametrize("placer", ["", "muxflow"])
+def test_the_chart_renders_to_what_install_prints(cotenant: Run, placer: str) -> None:
     values = {
         ".Release.Namespace": "gpus",
         ".Values.image": chart.VALUES["image"],
         ".Values.policy": chart.VALUES["policy"],
+        ".Values.placer": placer,
     }
     rendered = []
-    for name, content in chart.files().items():
+    without = "" if placer else r"^\{\{- if \.Values\.placer \}\}\n.*?^\{\{- end \}\}\n"
+    for name, written in chart.files().items():
         if not name.startswith("templates/") or not name.endswith(".yaml"):
             continue
+        content = re.sub(without, "", written, flags=re.M | re.S) if without else written
         body = "".join(line for line in content.splitlines(keepends=True) if not line.startswith("{{-"))
         body = re.sub(r"\{\{ ([.\w]+) \}\}", lambda found: values[found[1]], body)
-        rendered += list(yaml.safe_load_all(re.sub(r"\{\{ \$\w+ \}\}", "", body)))
-    installed = [one for one in printed(cotenant, "--namespace", "gpus") if one["kind"] != "Namespace"]
+        made = yaml.safe_load_all(re.sub(r"\{\{ \$\w+ \}\}", "", body))
+        rendered += [one for one in made if one]
+    options = ["--placer", placer] if placer else []
+    installed = [
+        one for one in printed(cotenant, "--namespace", "gpus", *options) if one["kind"] != "Namespace"
+    ]
 
     def key(one: dict[str, Any]) -> tuple[str, str]:
         return one["kind"], one["metadata"]["name"]
@@ -135,7 +144,7 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> Exce
 
 def test_uninstall_leaves_nothing_of_ours_and_everything_of_others() -> None:
     cluster = FakeCluster()
-    settings = manifests.Settings(namespace="gpus")
+    settings = manifests.Settings(namespace="gpus", placer="muxflow")
     for one in manifests.everything(settings):
         cluster.put(one)
     for kind in ("ResourceSlice", "ResourceClaimTemplate"):

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import units
-from cotenant.cli import Nested
-from cotenant.errors import Problem, narrate, unknown
+from cotenant.cli import Nested, OneOf
+from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.kubernetes import names
 from cotenant.terminal import say
 
 if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
 
+    from cotenant.cluster.placement.interface import Placement
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -92,7 +93,8 @@ def command() -> None:
     epilog="""\b
 Examples:
   cotenant kubernetes install --dry-run | kubectl apply -f -
-  cotenant kubernetes install --image registry.example/cotenant:1.0""",
+  cotenant kubernetes install --image registry.example/cotenant:1.0
+  cotenant kubernetes install --placer muxflow""",
 )
 @click.option(
     "--image",
@@ -112,6 +114,14 @@ Examples:
     help="The policy on every node; `cotenant policies` lists them.",
 )
 @click.option(
+    "--placer",
+    metavar="NAME",
+    default="",
+    envvar="COTENANT_KUBERNETES_INSTALL_PLACER",
+    show_envvar=True,
+    help="Also the placer, with this placement policy: muxflow, iadeep and others.  [default: no placer]",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     envvar="COTENANT_KUBERNETES_DRY_RUN",
@@ -119,13 +129,17 @@ Examples:
     help="Print the manifests, and stop.",
 )
 @kubeconfig_option
-def install(image: str | None, namespace: str, policy: str, dry_run: bool, kubeconfig: str | None) -> None:
+def install(
+    image: str | None, namespace: str, policy: str, placer: str, dry_run: bool, kubeconfig: str | None
+) -> None:
     """Install the node agent, the webhook with a certificate, DeviceClasses and PriorityClasses."""
     from cotenant.policies import registry
 
     if policy not in registry.names():
         raise unknown("policy", policy, registry.names())
-    made = everything(image, namespace, policy)
+    if placer:
+        placement(placer)
+    made = everything(image, namespace, policy, placer)
     if dry_run:
         import yaml
 
@@ -139,7 +153,7 @@ def install(image: str | None, namespace: str, policy: str, dry_run: bool, kubec
         narrate(f"{one['kind']} {one['metadata']['name']}")
 
 
-def everything(image: str | None, namespace: str, policy: str) -> list[dict[str, Any]]:
+def everything(image: str | None, namespace: str, policy: str, placer: str) -> list[dict[str, Any]]:
     from dataclasses import asdict, replace
 
     from cotenant.kubernetes import certificates, manifests
@@ -150,7 +164,7 @@ def everything(image: str | None, namespace: str, policy: str) -> list[dict[str,
         raise Problem(
             "cryptography is not installed", "install the extra: pip install 'cotenant[kubernetes]'"
         ) from None
-    settings = manifests.Settings(namespace=namespace, policy=policy, **asdict(certificate))
+    settings = manifests.Settings(namespace=namespace, policy=policy, placer=placer, **asdict(certificate))
     return manifests.everything(replace(settings, image=image) if image else settings)
 
 
@@ -201,6 +215,15 @@ Examples:
     show_envvar=True,
     help="Host memory for what claims allocate beyond their GPU memory: 64G, or a share of the node's.",
 )
+@click.option(
+    "--order",
+    type=OneOf("order", ("spread", "pack", "fixed")),
+    default="spread",
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_ORDER",
+    show_envvar=True,
+    help="Which GPU the scheduler takes first: the emptiest, the fullest, or as NVML numbers them.",
+)
 @kubelet_option
 @click.option(
     "--cdi",
@@ -218,6 +241,7 @@ Examples:
 def agent(
     node: str,
     overflow: str,
+    order: str,
     kubelet: Path,
     cdi: Path,
     state: Path,
@@ -248,7 +272,7 @@ def agent(
     claims = Claims(state, cdi, ready, node, devices)
     narrate(f"{len(devices)} GPUs on {node}: {', '.join(device.name for device in devices)}")
     places = Places(kubelet / "plugins", kubelet / "plugins_registry")
-    Agent(node, cluster, claims, devices, places, size).run(
+    Agent(node, cluster, claims, devices, places, size, order).run(
         lambda: gpus.are_well(os.environ, devices), lambda: host.tidy(shared), told_to_end()
     )
 
@@ -346,8 +370,15 @@ Examples:
     show_envvar=True,
     help="Where the API server reaches it.",
 )
+@click.option(
+    "--placer",
+    is_flag=True,
+    envvar="COTENANT_KUBERNETES_PLACER",
+    show_envvar=True,
+    help="Let pods with claims wait until `cotenant kubernetes placer` has chosen their GPU.",
+)
 @kubeconfig_option
-def webhook(certificates: Path, port: int, kubeconfig: str | None) -> None:
+def webhook(certificates: Path, port: int, placer: bool, kubeconfig: str | None) -> None:
     """Answer the API server about new pods: give those that ask for GPUs in a short form their claims.
 
     Runs until it is ended. docs/kubernetes.md has the annotations, and the spellings of other projects.
@@ -362,4 +393,90 @@ def webhook(certificates: Path, port: int, kubeconfig: str | None) -> None:
             # Not in the handler itself: shutdown waits for the loop that the signal has interrupted.
             signal.signal(number, lambda *_: threading.Thread(target=server.shutdown).start())
 
-    serve(Webhook(ApiServer(kubeconfig)), certificates, port, ready)
+    serve(Webhook(ApiServer(kubeconfig), placer), certificates, port, ready)
+
+
+def placement(name: str) -> type[Placement]:
+    from cotenant.cluster.placement import registry
+
+    found = registry.find(name)
+    if found.moves_jobs:
+        raise Problem(
+            f"the placement policy '{name}' moves running jobs, and pods cannot move",
+            "take muxflow or iadeep",
+            USAGE,
+        )
+    return found
+
+
+@command.command(
+    "placer",
+    short_help="Choose GPUs for pods by predicted interference.",
+    epilog="""\b
+Examples:
+  cotenant kubernetes placer
+  cotenant kubernetes placer --policy iadeep --recorded traces/""",
+)
+@click.option(
+    "--policy",
+    metavar="NAME",
+    default="muxflow",
+    show_default=True,
+    envvar="COTENANT_KUBERNETES_PLACEMENT",
+    show_envvar=True,
+    help="The placement policy: muxflow, iadeep, kubeshare, best-fit, worst-fit, first-fit, exclusive.",
+)
+@click.option(
+    "--recorded",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    envvar="COTENANT_KUBERNETES_RECORDED",
+    show_envvar=True,
+    help="Recorded jobs, NAME.trace or NAME.toml; a pod's label cotenant.dev/workload names its own.",
+)
+@click.option(
+    "--observed",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="COTENANT_PREDICT_OBSERVED",
+    show_envvar=True,
+    help="Measured pairs that the prediction learns from, as `cotenant predict --observed`.",
+)
+@click.option(
+    "--release",
+    is_flag=True,
+    envvar="COTENANT_KUBERNETES_RELEASE",
+    show_envvar=True,
+    help="Let all pods that wait go to the scheduler, without a choice, and stop.",
+)
+@kubeconfig_option
+def placer(
+    policy: str, recorded: Path | None, observed: Path | None, release: bool, kubeconfig: str | None
+) -> None:
+    """Choose a GPU for each pod that the webhook holds back, all of them together, and let it go to the scheduler.
+
+    Runs until it is ended. The webhook needs --placer; `install --placer NAME` sets up both.
+    """
+    from cotenant.kubernetes.cluster import EXTRA_HINT, ApiServer
+
+    if release:
+        from cotenant.kubernetes.placer.release import release_all
+
+        release_all(ApiServer(kubeconfig))
+        return
+
+    try:
+        from cotenant.kubernetes.placer import placer as placing
+        from cotenant.kubernetes.placer.mirror import Mirror
+        from cotenant.kubernetes.placer.slowdowns import known
+    except ImportError as error:
+        raise Problem(f"{error.name} is not installed", EXTRA_HINT) from None
+
+    chosen = placement(policy)()
+    interference = known(recorded, observed)
+    cluster = ApiServer(kubeconfig)
+    until = told_to_end()
+    mirror = Mirror(cluster, placing.kinds())
+    narrate(f"placing pods by {policy}")
+    placing.Placer(cluster, mirror.all_of, chosen, interference).run(mirror.changed, until)
+    mirror.end()

@@ -16,11 +16,12 @@ import yaml
 from cotenant import __version__
 from cotenant.kubernetes import manifests, names
 
-VALUES = {"image": f"cotenant:{__version__}", "policy": "guard"}
+VALUES = {"image": f"cotenant:{__version__}", "policy": "guard", "placer": ""}
 EXPRESSIONS = manifests.Settings(
     namespace="{{ .Release.Namespace }}",
     image="{{ .Values.image }}",
     policy="{{ .Values.policy }}",
+    placer="{{ .Values.placer }}",
     certificate="{{ $certificate }}",
     key="{{ $key }}",
     authority="{{ $authority }}",
@@ -63,12 +64,26 @@ def files() -> dict[str, str]:
         "templates/agent.yaml": documents(
             [*manifests.agent_rights(EXPRESSIONS), *manifests.agent(EXPRESSIONS)]
         ),
+        "templates/placer.yaml": only_with_placer(documents(manifests.placer(EXPRESSIONS))),
         "templates/webhook.yaml": WEBHOOK_HEAD
-        + documents([*manifests.webhook_rights(EXPRESSIONS), *manifests.webhook(EXPRESSIONS)]),
+        + for_placer(documents([*manifests.webhook_rights(EXPRESSIONS), *manifests.webhook(EXPRESSIONS)])),
         "templates/NOTES.txt": "GPUs are claimed by the DeviceClasses "
         + ", ".join(names.DEVICE_CLASSES)
         + ".\n",
     }
+
+
+def only_with_placer(lines: str) -> str:
+    return f"{{{{- if .Values.placer }}}}\n{lines}{{{{- end }}}}\n"
+
+
+def for_placer(webhook: str) -> str:
+    """What the webhook has more where there is a placer: an argument, and the right to look at templates."""
+    more = ("        - --placer\n", "  verbs:\n  - create\n  - get\n")
+    for lines in more:
+        assert webhook.count(lines) == 1, lines
+    webhook = webhook.replace(more[0], only_with_placer(more[0]))
+    return webhook.replace(more[1], "  verbs:\n  - create\n" + only_with_placer("  - get\n"))
 
 
 def text(value: Any) -> str:

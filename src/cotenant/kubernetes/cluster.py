@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from cotenant.errors import Problem
@@ -11,6 +12,9 @@ Object = dict[str, Any]
 FIELD_OWNER = "cotenant"
 EXTRA_HINT = "install the extra: pip install 'cotenant[kubernetes]'"
 CONFLICT, NOT_FOUND = 409, 404
+ALL = "ALL"  # the first change of those that `follow` yields; the others have Kubernetes' words
+FOLLOW_SECONDS = 240  # after which the API server ends a watch
+ANSWER_SECONDS = 15
 
 
 class Cluster(Protocol):
@@ -23,8 +27,17 @@ class Cluster(Protocol):
     def apply(self, made: Object) -> None:
         """Creates it, or makes it so."""
 
-    def delete(self, version: str, kind: str, name: str, namespace: str = "") -> bool:
-        """False: there was none."""
+    def follow(
+        self, version: str, kind: str, fields: str = "", labels: str = ""
+    ) -> Iterator[tuple[str, list[Object]]]:
+        """Those that the selectors name, as ALL, and then each that is ADDED, MODIFIED or DELETED, until the
+        connection ends."""
+
+    def patch(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
+        """Merges the change; False: there is none of that name, or it is not the resourceVersion that `change` says."""
+
+    def delete(self, version: str, kind: str, name: str, namespace: str = "", unchanged: str = "") -> bool:
+        """False: there was none, or it is no more of the resourceVersion `unchanged`."""
 
     def all_of(self, version: str, kind: str) -> list[Object]:
         """In all namespaces."""
@@ -84,11 +97,44 @@ class ApiServer:
                 force_conflicts=True,
             )
 
-    def delete(self, version: str, kind: str, name: str, namespace: str = "") -> bool:
-        with Explained(NOT_FOUND):
-            self._kind(version, kind).delete(name=name, namespace=namespace or None)
+    def patch(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
+        with Explained(NOT_FOUND, CONFLICT):
+            self._kind(version, kind).patch(
+                name=name,
+                namespace=namespace or None,
+                body=change,
+                content_type="application/merge-patch+json",
+            )
             return True
         return False
+
+    def delete(self, version: str, kind: str, name: str, namespace: str = "", unchanged: str = "") -> bool:
+        options = {"preconditions": {"resourceVersion": unchanged}} if unchanged else None
+        with Explained(NOT_FOUND, CONFLICT):
+            self._kind(version, kind).delete(name=name, namespace=namespace or None, body=options)
+            return True
+        return False
+
+    def follow(
+        self, version: str, kind: str, fields: str = "", labels: str = ""
+    ) -> Iterator[tuple[str, list[Object]]]:
+        from kubernetes import watch
+
+        chosen = {"field_selector": fields or None, "label_selector": labels or None}
+        with Explained():
+            resource = self._kind(version, kind)
+            listed = resource.get(**chosen, _request_timeout=ANSWER_SECONDS).to_dict()
+            yield ALL, listed["items"]
+            changes = watch.Watch().stream(
+                resource.get,
+                **chosen,
+                resource_version=listed["metadata"]["resourceVersion"],
+                serialize=False,
+                timeout_seconds=FOLLOW_SECONDS,
+                # A connection whose other end is gone says nothing.
+                _request_timeout=(ANSWER_SECONDS, FOLLOW_SECONDS + ANSWER_SECONDS),
+            )
+            yield from ((change["type"], [change["raw_object"]]) for change in changes if change)
 
     def all_of(self, version: str, kind: str) -> list[Object]:
         with Explained():

@@ -19,6 +19,7 @@ from cotenant.kubernetes import names, quantities
 
 MOST_TENANTS = 64
 STEP = 1 << 20
+SPREAD, PACK, FIXED = ORDERS = ("spread", "pack", "fixed")
 DEVICES_IN_A_SLICE = 64  # with taints; the API's own limit
 
 
@@ -57,6 +58,28 @@ def devices_of(gpus: Iterable[Gpu], instance_bytes: Mapping[str, int]) -> list[D
 def device_name(uuid: str) -> str:
     """A DNS label that stays the GPU's when others are added or removed."""
     return "".join(letter if letter.isalnum() else "-" for letter in uuid.lower()).strip("-")[:63]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What claims have of a device: percent of its time, bytes of its memory, and how many they are."""
+
+    share: int = 0
+    memory: int = 0
+    claims: int = 0
+
+
+def ordered(devices: Sequence[Device], taken: Mapping[str, Taken], order: str) -> list[Device]:
+    """The stock scheduler takes the first device of a slice that has room: `spread` puts the one of which least is
+    taken first, `pack` the fullest. Among equals the order stays."""
+    if order == FIXED:
+        return list(devices)
+
+    def load(device: Device) -> tuple[float, int]:
+        found = taken.get(device.name, Taken())
+        return found.share / 100 + found.memory / max(1, device.memory_bytes), found.claims
+
+    return sorted(devices, key=load, reverse=order == PACK)
 
 
 def slice_of(

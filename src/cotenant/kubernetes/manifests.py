@@ -20,6 +20,7 @@ Object = dict[str, Any]
 PRIORITIES = {"production": 1_000_000, "standard": 0, "opportunistic": -1_000_000}
 METRICS_PORT, WEBHOOK_PORT = 9402, 8443
 WEBHOOK = "cotenant-webhook"
+PLACER = "cotenant-placer"
 STATE = "/var/lib/cotenant"
 KUBELET = "/var/lib/kubelet"
 CDI = "/var/run/cdi"
@@ -30,6 +31,7 @@ class Settings:
     namespace: str = names.NAMESPACE
     image: str = f"cotenant:{__version__}"
     policy: str = "guard"
+    placer: str = ""  # a placement policy; none: no placer
     # base64 of PEM files, as Secrets and webhook configurations have them
     certificate: str = ""
     key: str = ""
@@ -45,6 +47,7 @@ def everything(settings: Settings) -> list[Object]:
         *agent_rights(settings),
         *webhook_rights(settings),
         *agent(settings),
+        *(placer(settings) if settings.placer else ()),
         *webhook(settings),
     ]
 
@@ -190,7 +193,8 @@ def agent_rights(settings: Settings) -> list[Object]:
 
 
 def webhook_rights(settings: Settings) -> list[Object]:
-    templates = rule(["resource.k8s.io"], ["resourceclaimtemplates"], ["create"])
+    verbs = ["create", "get"] if settings.placer else ["create"]
+    templates = rule(["resource.k8s.io"], ["resourceclaimtemplates"], verbs)
     slices = rule(["resource.k8s.io"], ["resourceslices"], ["list"])  # how large GPUs are
     return rights(WEBHOOK, "webhook", settings, [templates, slices])
 
@@ -279,6 +283,56 @@ def agent(settings: Settings) -> list[Object]:
     ]
 
 
+# No container but the agent's needs anything of its node.
+UNPRIVILEGED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "runAsUser": 65534,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def placer(settings: Settings) -> list[Object]:
+    seen = ["list", "watch"]
+    rules = [
+        rule(["resource.k8s.io"], ["resourceslices", "resourceclaimtemplates"], seen),
+        rule(["resource.k8s.io"], ["resourceclaims"], [*seen, "create", "delete"]),
+        rule([""], ["nodes"], seen),
+        rule([""], ["pods"], [*seen, "patch"]),
+        rule([""], ["events"], ["create"]),
+    ]
+    container = {
+        "name": "placer",
+        "image": settings.image,
+        "args": ["kubernetes", "placer", "--policy", settings.placer],
+        "volumeMounts": [{"name": "temporary", "mountPath": "/tmp"}],
+        "securityContext": dict(UNPRIVILEGED),
+    }
+    spec = {
+        "serviceAccountName": PLACER,
+        "containers": [container],
+        "volumes": [{"name": "temporary", "emptyDir": {}}],
+    }
+    return [
+        *rights(PLACER, "placer", settings, rules),
+        labelled(
+            "Deployment",
+            "apps/v1",
+            PLACER,
+            settings.namespace,
+            "placer",
+            spec={
+                "replicas": 1,
+                "strategy": {"type": "Recreate"},  # two would count each other's choices late
+                "selector": {"matchLabels": pod_labels("placer")},
+                "template": {"metadata": {"labels": pod_labels("placer")}, "spec": spec},
+            },
+        ),
+    ]
+
+
 def webhook(settings: Settings) -> list[Object]:
     secret = labelled(
         "Secret",
@@ -292,21 +346,17 @@ def webhook(settings: Settings) -> list[Object]:
     container = {
         "name": "webhook",
         "image": settings.image,
-        "args": ["kubernetes", "webhook", "--certificates", "/certificates", "--port", str(WEBHOOK_PORT)],
+        "args": [
+            *("kubernetes", "webhook", "--certificates", "/certificates", "--port", str(WEBHOOK_PORT)),
+            *(["--placer"] if settings.placer else ()),
+        ],
         "ports": [{"name": "https", "containerPort": WEBHOOK_PORT}],
         "readinessProbe": {"httpGet": {"path": "/healthz", "port": "https", "scheme": "HTTPS"}},
         "volumeMounts": [
             {"name": "certificates", "mountPath": "/certificates", "readOnly": True},
             {"name": "temporary", "mountPath": "/tmp"},
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            "runAsUser": 65534,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": dict(UNPRIVILEGED),
     }
     deployment = labelled(
         "Deployment",

@@ -14,6 +14,8 @@ CLASS_ANNOTATION = f"{DRIVER}/class"
 MEMORY_ANNOTATION = f"{DRIVER}/memory"
 SLOWDOWN_ANNOTATION = f"{DRIVER}/slowdown"
 
+WORKLOAD_LABEL = f"{DRIVER}/workload"  # what a pod computes, by which interference is known
+
 NAMESPACE = "cotenant-system"
 LABELS = {"app.kubernetes.io/name": "cotenant", "app.kubernetes.io/managed-by": "cotenant"}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cotenant.kubernetes import manifests, names
 from cotenant.kubernetes.cluster import Cluster
+from cotenant.kubernetes.placer.release import release_all
 
 MADE_LATER = (
     ("resource.k8s.io/v1", "ResourceSlice"),
@@ -15,11 +16,14 @@ MADE_LATER = (
 
 def remove(cluster: Cluster, namespace: str) -> Iterator[tuple[str, str]]:
     """Yields the kind and name of each object that it has removed. The webhook goes first: no pod shall wait for it."""
-    installed = manifests.everything(manifests.Settings(namespace=namespace))
-    for one in reversed(installed):
+    installed = manifests.everything(manifests.Settings(namespace=namespace, placer="any"))
+    *others, webhook = installed
+    for one in (webhook, *reversed(others)):
         metadata = one["metadata"]
         if cluster.delete(one["apiVersion"], one["kind"], metadata["name"], metadata.get("namespace", "")):
             yield one["kind"], metadata["name"]
+        if one is webhook:
+            release_all(cluster)  # pods that wait for the placer; no new one does
     labels = ",".join(f"{key}={value}" for key, value in names.LABELS.items())
     for version, kind in MADE_LATER:
         for where, name in cluster.names_of(version, kind, labels):

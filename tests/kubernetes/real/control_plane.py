@@ -46,6 +46,15 @@ def until(found: Callable[[], Any], what: str, seconds: float = START_SECONDS) -
         time.sleep(0.2)
 
 
+def appears(found: Callable[[], Any], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not found():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -19,8 +19,8 @@ import yaml
 
 from cotenant.launch import native_files
 from tests.kubernetes import build
-from tests.kubernetes.real import images
-from tests.kubernetes.real.control_plane import ControlPlane, binaries, free_port, until
+from tests.kubernetes.real import cgroups, images
+from tests.kubernetes.real.control_plane import ControlPlane, appears, binaries, free_port, until
 
 PROGRAMS = ["kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "runc"]
 PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
@@ -64,6 +64,7 @@ class RealNode:
         self.containerd: subprocess.Popen[bytes] | None = None
         self.kubelet: subprocess.Popen[bytes] | None = None
         self.agent: subprocess.Popen[bytes] | None = None
+        self.has_cgroup = False
         for place in ("kubelet", "cdi", "state", "cni", "cni-bin", "bin", "logs"):
             (folder / place).mkdir()
         self.segment = Path(f"/dev/shm/cotenant-test-{os.getpid()}-{name}")
@@ -72,17 +73,22 @@ class RealNode:
     def socket(self) -> Path:
         return self.folder / "c.sock"
 
-    def start(self, program: Path) -> None:
-        """`program` is a file that pods of the image SHELL have as /bin/program."""
+    def start(self, programs: dict[str, Path]) -> None:
+        """`programs` are files that pods of the image SHELL have in /bin, by their names there."""
         shim = "containerd-shim-runc-v2"
         (self.folder / "bin" / shim).symlink_to(self.programs[shim])
         wrapper = self.folder / "bin" / "runc"
         wrapper.write_text(WITHOUT_SECCOMP.format(python=sys.executable, runc=self.programs["runc"]))
         wrapper.chmod(0o755)
+        self.has_cgroup = cgroups.make(self.name)
         self.start_containerd()
-        self.make_images(program)
+        self.make_images(programs)
+        self.check_containers()
         self.start_kubelet()
+        if not appears(self.has_kubelet, 120):
+            pytest.skip(f"kubelet does not run here: {self.last_error('kubelet')}")
         self.start_agent()
+        until(self.is_ready, "kubelet does not know the agent", 120)
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ) | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
@@ -140,7 +146,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        until(lambda: self.ctr("version").returncode == 0, "containerd does not answer", 60)
+        if not appears(lambda: self.ctr("version").returncode == 0, 60):
+            pytest.skip(f"containerd does not run here: {self.last_error('containerd')}")
 
     def ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.inside([str(self.programs["ctr"]), "-a", str(self.socket), "-n", "k8s.io", *arguments])
@@ -156,14 +163,14 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             check=False,
         )
 
-    def make_images(self, program: Path) -> None:
+    def make_images(self, programs: dict[str, Path]) -> None:
         source = self.folder / "pause.c"
         source.write_text("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
         pause = self.folder / "pause"
         subprocess.run(["cc", "-static", "-o", str(pause), str(source)], check=True)
         images.write(self.folder / "pause.tar", PAUSE, {"/pause": pause}, ["/pause"])
         tools = {f"/bin/{one}": images.found(one) for one in ("sh", "env", "sleep", "cat", "touch")}
-        tools["/bin/program"] = program
+        tools |= {f"/bin/{name}": file for name, file in programs.items()}
         # Every image with glibc has these, even where its own programs need less.
         native = [path for path in native_files.folder().rglob("*") if path.is_file()]
         files = tools | images.with_libraries([*tools.values(), *native])
@@ -171,6 +178,25 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         for one in ("pause", "shell"):
             done = self.ctr("images", "import", str(self.folder / f"{one}.tar"))
             assert done.returncode == 0, done.stderr
+
+    def check_containers(self) -> None:
+        """Nothing of ours is in it: where it fails, the machine lacks what containers need."""
+        done = self.ctr(
+            *("run", "--rm", "--runc-binary", str(self.folder / "bin" / "runc")),
+            *(("--cgroup", f"/{self.name}/canary") if self.has_cgroup else ()),
+            *(SHELL, "canary", "/bin/sh", "-c", "echo alive"),
+        )
+        if done.stdout.split() != ["alive"]:
+            pytest.skip(f"containers do not run here: {done.stderr.strip()[-300:]}")
+
+    def last_error(self, program: str) -> str:
+        lines = (self.folder / "logs" / f"{program}.log").read_text(errors="replace").splitlines()
+        bad = [
+            line
+            for line in lines
+            if line.startswith(("E", "F")) or "level=error" in line or "level=fatal" in line
+        ]
+        return (bad or lines or ["it says nothing"])[-1][-300:]
 
     def start_kubelet(self) -> None:
         config = self.folder / "kubelet.yaml"
@@ -187,8 +213,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
                     "readOnlyPort": 0,
                     "containerRuntimeEndpoint": f"unix://{self.socket}",
                     "cgroupDriver": "cgroupfs",
-                    "cgroupRoot": "/",
-                    "cgroupsPerQOS": False,
+                    "cgroupRoot": f"/{self.name}" if self.has_cgroup else "/",
+                    "cgroupsPerQOS": self.has_cgroup,
                     "enforceNodeAllocatable": [],
                     "failCgroupV1": False,
                     "failSwapOn": False,
@@ -244,11 +270,27 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             start_new_session=True,
         )
 
-    def is_ready(self) -> bool:
+    def start_daemon(self, policy: str) -> subprocess.Popen[bytes]:
+        """As the agent's pods have it beside the agent."""
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "cotenant", "daemon", "--segment", str(self.segment)),
+                *("--policy", policy, "--linger", "1e9"),
+            ],
+            env=self.environment() | self.softgpu,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log("daemon"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def has_kubelet(self) -> bool:
         found = self.plane.cluster.get("v1", "Node", self.name)
         conditions = found["status"].get("conditions") or [] if found else []
-        is_up = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        return is_up and "has registered" in (self.folder / "logs" / "agent.log").read_text()
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    def is_ready(self) -> bool:
+        return self.has_kubelet() and "has registered" in (self.folder / "logs" / "agent.log").read_text()
 
     def kubectl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -286,6 +328,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
                 os.kill(pid, signal.SIGKILL)
         self.kill(self.containerd)
         self.end_containers()
+        if self.has_cgroup:
+            cgroups.remove(self.name)
         if self.segment.is_dir():
             subprocess.run(["rm", "-rf", str(self.segment)], check=False)
 

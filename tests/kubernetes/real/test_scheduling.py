@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +17,8 @@ from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import container
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.preparing import Claims
-from cotenant.kubernetes.webhook import server
-from cotenant.kubernetes.webhook.server import Webhook
 from cotenant.kubernetes.webhook.wish import Wish, template
+from tests.kubernetes.real import fake_nodes
 from tests.kubernetes.real.control_plane import ControlPlane, until
 
 GIB = 1 << 30
@@ -167,34 +163,9 @@ def test_two_gpus_of_one_claim_are_two(installed: ControlPlane, node: str, tmp_p
 
 
 @pytest.fixture
-def webhook(installed: ControlPlane, tmp_path: Path) -> Iterator[ControlPlane]:
-    """The webhook, reached by an address instead of a service: this cluster has no network."""
-    made = certificates.for_service(manifests.WEBHOOK, names.NAMESPACE, ["127.0.0.1"])
-    (tmp_path / "tls.crt").write_bytes(base64.b64decode(made.certificate))
-    (tmp_path / "tls.key").write_bytes(base64.b64decode(made.key))
-    running: list[ThreadingHTTPServer] = []
-    is_ready = threading.Event()
-
-    def ready(one: ThreadingHTTPServer) -> None:
-        running.append(one)
-        is_ready.set()
-
-    thread = threading.Thread(target=server.serve, args=(Webhook(installed.cluster), tmp_path, 0, ready))
-    thread.start()
-    assert is_ready.wait(20)
-    *_, configuration = manifests.webhook(manifests.Settings(authority=made.authority))
-    hook = configuration["webhooks"][0]
-    hook["clientConfig"] = {
-        "url": f"https://127.0.0.1:{running[0].server_port}/mutate",
-        "caBundle": made.authority,
-    }
-    installed.cluster.apply(configuration)
-    yield installed
-    installed.cluster.delete(
-        configuration["apiVersion"], configuration["kind"], configuration["metadata"]["name"]
-    )
-    running[0].shutdown()
-    thread.join()
+def webhook(installed: ControlPlane) -> Iterator[ControlPlane]:
+    with fake_nodes.webhook(installed, has_placer=False):
+        yield installed
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in MANIFESTS.glob("*.yaml")))

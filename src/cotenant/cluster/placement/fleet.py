@@ -21,7 +21,7 @@ ROUNDING = 1e-9  # sums of shares such as 0.1
 
 RESERVED, LEFT_OVER = 0, 1  # the layers
 
-Demand = tuple[int, float, int, int, str, str, str]
+Demand = tuple[int, float, int, int, str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Job:
     affinity: str = ""  # jobs with the same word share a GPU
     anti_affinity: str = ""  # jobs with the same word do not
     exclusion: str = ""  # it shares a GPU only with jobs that have the same word
+    where: str = ""  # on the GPUs of this word only (Fleet.where); none: on all
     # What follows from the others, computed once: thousands of jobs are asked for it in every round.
     layer: int = field(init=False, compare=False, repr=False)
     part: Part = field(init=False, compare=False, repr=False)
@@ -48,7 +49,7 @@ class Job:
         words = (self.affinity, self.anti_affinity, self.exclusion)
         is_opportunistic = self.tenant_class is TenantClass.opportunistic
         layer = LEFT_OVER if is_opportunistic else RESERVED
-        demand = (layer, self.share, self.memory_bytes, self.gpus, *words)
+        demand = (layer, self.share, self.memory_bytes, self.gpus, *words, self.where)
         object.__setattr__(self, "layer", layer)
         object.__setattr__(self, "part", Part(self.kind, self.tenant_class is TenantClass.production))
         object.__setattr__(self, "demand", demand)
@@ -76,6 +77,8 @@ class Fleet:
         self.groups = np.zeros(len(memory_bytes), dtype=np.int64)
         self._group_numbers: dict[tuple[object, ...], int] = {(): 0}
         self._labelled = 0
+        # GPUs that jobs with a word of the caller's may use.
+        self.where: dict[str, Mask] = {}
 
     def __len__(self) -> int:
         return len(self.residents)
@@ -87,7 +90,7 @@ class Fleet:
         other.tenants = self.tenants.copy()
         other.residents, other.places = self.residents.copy(), self.places.copy()
         other.groups, other._group_numbers = self.groups.copy(), self._group_numbers
-        other._labelled = self._labelled
+        other._labelled, other.where = self._labelled, self.where
         return other
 
     def add(self, job: Job, gpus: Iterable[GpuNumber]) -> None:
@@ -116,6 +119,8 @@ class Fleet:
         room: Mask = (self.free_bytes >= job.memory_bytes) & (
             self.free_shares[job.layer] >= job.share - ROUNDING
         )
+        if job.where:
+            room &= self.where[job.where]
         if job.is_labelled or self._labelled:
             room &= self._allowed(job)
         return room

@@ -72,6 +72,7 @@ class Agent:
         devices: Sequence[Device],
         places: Places,
         overflow_bytes: int,
+        order: str = inventory.SPREAD,
     ) -> None:
         self.node = node
         self.cluster = cluster
@@ -79,6 +80,7 @@ class Agent:
         self.devices = list(devices)
         self.places = places
         self.overflow_bytes = overflow_bytes
+        self.order = order
         self.state = State({device.name: "" for device in devices})
         self._plugin: Served | None = None
         self._registration: Served | None = None
@@ -213,7 +215,8 @@ class Agent:
         taints = {name: (FAULT,) for name, problem in self.state.problems.items() if problem}
         node = self.cluster.get("v1", "Node", self.node)
         owner = {"name": self.node, "uid": node["metadata"]["uid"]} if node else None
-        made = inventory.slice_of(self.node, self.devices, self.overflow_bytes, taints, 1, owner)
+        devices = inventory.ordered(self.devices, self.claims.taken(), self.order)
+        made = inventory.slice_of(self.node, devices, self.overflow_bytes, taints, 1, owner)
         there = self.cluster.get(RESOURCE, "ResourceSlice", made["metadata"]["name"])
         if there:
             pool = there["spec"]["pool"]

@@ -22,7 +22,7 @@ from typing import Any
 from cotenant.errors import Problem
 from cotenant.kubernetes.claims import Given, Terms, terms_of
 from cotenant.kubernetes.cluster import Cluster
-from cotenant.kubernetes.inventory import Device
+from cotenant.kubernetes.inventory import Device, Taken
 from cotenant.kubernetes.node import container, durable
 from cotenant.kubernetes.parameters import Parameters
 
@@ -99,6 +99,17 @@ class Claims:
         folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
         found = (self._saved(folder.name) for folder in folders if not folder.name.startswith("."))
         return [terms for terms in found if terms]
+
+    def taken(self) -> dict[str, Taken]:
+        """What prepared claims have, by device."""
+        found: dict[str, Taken] = {}
+        for terms in self.all():
+            for given in terms.devices:
+                other = found.get(given.device, Taken())
+                found[given.device] = Taken(
+                    other.share + given.share, other.memory + given.memory, other.claims + 1
+                )
+        return found
 
     def _saved(self, uid: str) -> Terms | None:
         check_uid(uid)

@@ -21,10 +21,13 @@ class Mutation:
 
     pod: dict[str, Any]
     templates: list[dict[str, Any]] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)  # for the placer: whom it shall share a GPU with
     warnings: list[str] = field(default_factory=list)
 
 
-def mutate(pod: Pod, namespace: str, gpu_bytes: Callable[[], Sequence[int]]) -> Mutation | None:
+def mutate(
+    pod: Pod, namespace: str, gpu_bytes: Callable[[], Sequence[int]], has_placer: bool = False
+) -> Mutation | None:
     """None: the pod asks for nothing of ours. Raises Refused."""
     found = [(dialect.PROJECT, said) for dialect in DIALECTS if (said := dialect.understand(pod))]
     if not found:
@@ -33,7 +36,11 @@ def mutate(pod: Pod, namespace: str, gpu_bytes: Callable[[], Sequence[int]]) -> 
         projects = " and ".join(project for project, _ in found)
         raise Refused(f"the pod asks for GPUs in the words of {projects}: leave one of them")
     [(project, understood)] = found
-    mutation = Mutation(deepcopy(dict(pod)), [], understood.warnings)
+    mutation = Mutation(deepcopy(dict(pod)), warnings=understood.warnings)
+    if has_placer:
+        mutation.words = understood.words
+    elif understood.needs_placer:
+        raise Refused(understood.needs_placer)
     spec = mutation.pod["spec"]
     check_unclaimed(spec, project)
     for wish in understood.wishes:
@@ -43,8 +50,9 @@ def mutate(pod: Pod, namespace: str, gpu_bytes: Callable[[], Sequence[int]]) -> 
     drop_resources(spec, understood.resources)
     if understood.scheduler and spec.get("schedulerName") == understood.scheduler:
         spec["schedulerName"] = "default-scheduler"
-    if understood.apart:
-        keep_apart(mutation.pod, understood.apart)
+    apart = understood.words.get("anti_affinity")
+    if apart and not has_placer:
+        keep_apart(mutation.pod, apart)
     give_priority(spec, understood)
     return mutation
 

@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,17 @@ from typing import Any
 from cotenant.errors import Problem, narrate
 from cotenant.kubernetes import names, quantities
 from cotenant.kubernetes.cluster import Cluster
-from cotenant.kubernetes.webhook.mutation import mutate
+from cotenant.kubernetes.webhook.gating import hold
+from cotenant.kubernetes.webhook.mutation import Mutation, mutate
 from cotenant.kubernetes.webhook.wish import Refused
 
 MOST_BYTES = 8 << 20
 
 
 class Webhook:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, has_placer: bool = False) -> None:
         self._cluster = cluster
+        self._has_placer = has_placer
 
     def review(self, review: dict[str, Any]) -> dict[str, Any]:
         """An AdmissionReview's answer."""
@@ -29,7 +32,9 @@ class Webhook:
         response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
         pod = request.get("object") or {}
         try:
-            mutation = mutate(pod, request["namespace"], self.gpu_bytes)
+            mutation = mutate(pod, request["namespace"], self.gpu_bytes, self._has_placer)
+            if self._has_placer:
+                mutation = self.held(mutation or Mutation(deepcopy(pod)), request["namespace"])
             if mutation:
                 if not request.get("dryRun"):
                     for template in mutation.templates:
@@ -43,6 +48,15 @@ class Webhook:
         except Problem as problem:
             response |= refusal(problem.message)
         return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
+
+    def held(self, mutation: Mutation, namespace: str) -> Mutation | None:
+        """None: nothing is asked of the placer, and nothing was mutated."""
+
+        def find(name: str) -> dict[str, Any] | None:
+            return self._cluster.get("resource.k8s.io/v1", "ResourceClaimTemplate", name, namespace)
+
+        is_held = hold(mutation.pod, mutation.templates, mutation.words, find)
+        return mutation if is_held or mutation.templates else None
 
     def gpu_bytes(self) -> Sequence[int]:
         """The memory of the cluster's GPUs, asked only for a pod that wants a part of one."""

@@ -42,7 +42,10 @@ class Understood:
     wishes: list[Wish] = field(default_factory=list)
     resources: set[str] = field(default_factory=set)  # of containers
     scheduler: str = ""  # that the other project has; the stock one does it here
-    apart: str = ""  # pods with the same word do not share a GPU
+    words: dict[str, str] = field(
+        default_factory=dict
+    )  # affinity, anti_affinity, exclusion: who shares a GPU
+    needs_placer: str = ""  # why it cannot be honoured without one
     warnings: list[str] = field(default_factory=list)
 
 

@@ -4,6 +4,8 @@ sharedgpu/gpu_request: "0.4"             of a GPU's time, as a reservation
 sharedgpu/gpu_limit: "1.0"               the most of it; 1.0 only
 sharedgpu/gpu_mem: "3145728"             bytes; the requested part of the GPU's memory unless it says so
 sharedgpu/sched_anti-affinity: green     not on a GPU with another green pod: on another node
+sharedgpu/sched_affinity: red            on the GPU where the other red pods are; with a placer only
+sharedgpu/sched_exclusion: blue          on a GPU with blue pods only; with a placer only
 """
 
 from __future__ import annotations
@@ -14,16 +16,14 @@ from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
 PROJECT = "KubeShare"
 PREFIX = "sharedgpu/"
 REQUEST, LIMIT, MEMORY = f"{PREFIX}gpu_request", f"{PREFIX}gpu_limit", f"{PREFIX}gpu_mem"
+AFFINITY, EXCLUSION = f"{PREFIX}sched_affinity", f"{PREFIX}sched_exclusion"
 APART = f"{PREFIX}sched_anti-affinity"
 ONE_GPU = "the stock scheduler cannot put two pods' claims on one GPU because of a word"
-KNOWN = {
-    REQUEST: "",
-    LIMIT: "",
-    MEMORY: "",
-    APART: "",
-    f"{PREFIX}sched_affinity": f"{ONE_GPU}; let both pods use one ResourceClaim",
-    f"{PREFIX}sched_exclusion": f"{ONE_GPU}, nor keep the others away; claim a whole GPU",
+WITHOUT_PLACER = {
+    AFFINITY: f"{ONE_GPU}; install the placer, or let both pods use one ResourceClaim",
+    EXCLUSION: f"{ONE_GPU}, nor keep the others away; install the placer, or claim a whole GPU",
 }
+KNOWN = dict.fromkeys((REQUEST, LIMIT, MEMORY, APART, *WITHOUT_PLACER), "")
 
 
 def understand(pod: Pod) -> Understood | None:
@@ -41,4 +41,18 @@ def understand(pod: Pod) -> Understood | None:
     memory = number(MEMORY, said[MEMORY], 1) if MEMORY in said else None
     first = pod["spec"]["containers"][0]["name"]
     wish = Wish(first, memory_bytes=memory, memory_part=wanted, share=int(wanted * 100))
-    return Understood([wish], set(), "kubeshare-scheduler", apart=said.get(APART, ""))
+    words = {"affinity": AFFINITY, "anti_affinity": APART, "exclusion": EXCLUSION}
+    return Understood(
+        [wish],
+        set(),
+        "kubeshare-scheduler",
+        {name: said[word] for name, word in words.items() if said.get(word)},
+        next(
+            (
+                f"KubeShare's word '{word}' cannot be honoured: {why}"
+                for word, why in WITHOUT_PLACER.items()
+                if word in said
+            ),
+            "",
+        ),
+    )

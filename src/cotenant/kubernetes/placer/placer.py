@@ -1,0 +1,189 @@
+"""Round after round: look at the cluster, decide, carry out.
+
+Nothing is kept but what was just done and the cluster does not show yet. A placer that is killed at any point leaves
+pods that are gated or released, and claims that say for which GPU they are; the next one goes on from there.
+
+A released pod that the scheduler cannot bind for PATIENCE_SECONDS (another claim was faster, the node has no CPU left)
+gets its claim anew, without a GPU: nobody waits because of the placer.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotenant.cluster.placement.interface import Placement
+from cotenant.cluster.placement.interference import Interference
+from cotenant.errors import Problem, narrate
+from cotenant.kubernetes.cluster import Cluster
+from cotenant.kubernetes.placer import gate
+from cotenant.kubernetes.placer.mirror import Kind
+from cotenant.kubernetes.placer.release import by_name
+from cotenant.kubernetes.placer.round import Named, Placed, decide
+
+Object = dict[str, Any]
+Look = Callable[[str, str], list[Object]]
+
+PATIENCE_SECONDS = 30.0
+ROUND_SECONDS = 1.0  # pods that come together are matched together
+LOOK_SECONDS = 5.0
+RECENT_SECONDS = 60.0
+RESOURCE = gate.RESOURCE
+
+
+def kinds() -> list[Kind]:
+    """What the placer has to see."""
+    return [
+        Kind("v1", "Pod", f"{gate.LABEL}=yes"),
+        Kind("v1", "Node"),
+        Kind(RESOURCE, "ResourceClaimTemplate"),
+        Kind(RESOURCE, "ResourceClaim"),
+        Kind(RESOURCE, "ResourceSlice"),
+    ]
+
+
+@dataclass
+class Placer:
+    cluster: Cluster
+    look: Look  # all objects of a version and kind
+    policy: Placement
+    interference: Interference
+    now: Callable[[], float] = time.time
+    _recent: dict[tuple[str, str], tuple[float, Object]] = field(default_factory=dict)
+    _told: dict[str, str] = field(default_factory=dict)  # why a pod waits, by its UID
+
+    def round(self) -> int:
+        """How many pods were released or freed. Raises Problem."""
+        # Claims are looked at after pods: a released pod's claim is never missing.
+        pods = self.look("v1", "Pod")
+        templates = by_name(self.look(RESOURCE, "ResourceClaimTemplate"))
+        claims = by_name(self.look(RESOURCE, "ResourceClaim"))
+        claims |= self._not_seen_yet(claims)
+        closed = [pod for pod in pods if gate.is_closed(pod) and "deletionTimestamp" not in pod["metadata"]]
+        done = 0
+        if closed:
+            slices, nodes = self.look(RESOURCE, "ResourceSlice"), self.look("v1", "Node")
+            found = decide(closed, templates, claims.values(), slices, nodes, self.policy, self.interference)
+            for one in found.placed:
+                done += self.release(one, templates, claims)
+            for pod, why in found.waiting:
+                self.tell(pod, why)
+        for pod in pods:
+            if not gate.is_closed(pod) and self.is_stuck(pod):
+                done += self.free(pod, templates, claims)
+        self._told = {
+            uid: why
+            for uid, why in self._told.items()
+            if any(one["metadata"]["uid"] == uid for one in closed)
+        }
+        return done
+
+    def _not_seen_yet(self, claims: Named) -> Named:
+        late = self.now() - RECENT_SECONDS
+        self._recent = {
+            key: (since, claim)
+            for key, (since, claim) in self._recent.items()
+            if key not in claims and since > late
+        }
+        return {key: claim for key, (_, claim) in self._recent.items()}
+
+    def release(self, one: Placed, templates: Named, claims: Named) -> bool:
+        pod, gpu = one.pod, one.gpu
+        namespace = pod["metadata"]["namespace"]
+        chosen = (gpu.node, gpu.device, gpu.uuid) if gpu else None
+        for name, template in gate.templates_of(pod).items():
+            if (namespace, name) not in claims:
+                made = gate.claim_for(pod, name, templates[namespace, template], chosen)
+                self.cluster.create(made)
+                self._recent[namespace, name] = (self.now(), made)
+        if not self.cluster.patch("v1", "Pod", pod["metadata"]["name"], namespace, gate.opened(pod)):
+            return False  # it has changed, or is gone: the next round sees
+        where = f"{gpu.node}/{gpu.device}" if gpu else f"the scheduler's choice: {one.why}"
+        narrate(f"{namespace}/{pod['metadata']['name']}: {where}")
+        return True
+
+    def is_stuck(self, pod: Object) -> bool:
+        if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
+            return False
+        for condition in (pod.get("status") or {}).get("conditions") or ():
+            if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+                since = condition.get("lastTransitionTime")
+                return bool(since) and self.now() - seconds_of(since) > PATIENCE_SECONDS
+        return False
+
+    def free(self, pod: Object, templates: Named, claims: Named) -> bool:
+        """The scheduler may choose any GPU now."""
+        namespace = pod["metadata"]["namespace"]
+        freed = False
+        for name, template in gate.templates_of(pod).items():
+            claim = claims.get((namespace, name))
+            if not claim or not gate.gpu_of(claim) or (claim.get("status") or {}).get("allocation"):
+                continue
+            version = claim["metadata"].get("resourceVersion", "")
+            if (namespace, template) in templates and self.cluster.delete(
+                RESOURCE, "ResourceClaim", name, namespace, version
+            ):
+                made = gate.claim_for(pod, name, templates[namespace, template], None)
+                self.cluster.create(made)
+                self._recent[namespace, name] = (self.now(), made)
+                freed = True
+        if freed:
+            narrate(f"{namespace}/{pod['metadata']['name']}: the scheduler's choice, since it does not fit")
+        return freed
+
+    def tell(self, pod: Object, why: str) -> None:
+        """Once for each reason."""
+        uid = pod["metadata"]["uid"]
+        if self._told.get(uid) == why:
+            return
+        self._told[uid] = why
+        self.cluster.create(event(pod, why, self.now()))
+
+    def run(self, changed: threading.Event, until: threading.Event) -> None:
+        said = ""
+        while not until.is_set():
+            changed.wait(LOOK_SECONDS)
+            changed.clear()
+            try:
+                self.round()
+                said = ""
+            except Problem as problem:
+                if problem.message != said:
+                    narrate(problem.message)
+                said = problem.message
+            until.wait(ROUND_SECONDS)
+
+
+def seconds_of(text: str) -> float:
+    return datetime.datetime.fromisoformat(text).timestamp()
+
+
+def event(pod: Object, why: str, now: float) -> Object:
+    metadata = pod["metadata"]
+    moment = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{metadata['name'][:200]}.{int(now * 1e6):x}",
+            "namespace": metadata["namespace"],
+        },
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+        "type": "Normal",
+        "reason": "WaitingForGPU",
+        "message": why,
+        "source": {"component": "cotenant-placer"},
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+    }

@@ -1,0 +1,110 @@
+"""Pods with claims on a real node, from their creation to the last trace of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.real.control_plane import until
+from tests.kubernetes.real.node import SHELL, RealNode
+
+RESOURCE = "resource.k8s.io/v1"
+OUT_OF_MEMORY = "2"
+HOLD = ["sh", "-c", "sleep 1000000 | program 16"]  # waits for more, and keeps its memory
+
+
+def start(
+    node: RealNode,
+    name: str,
+    command: list[str],
+    tenant_class: str = "standard",
+    parameters: dict[str, Any] | None = None,
+    pinned: bool = True,
+    folder: Path | None = None,
+    **capacity: str,
+) -> None:
+    """A pod and its claim, both of that name; on this node, unless it may go where it fits. `folder` is the host's,
+    and /shared in the pod."""
+    request = {
+        "deviceClassName": f"{tenant_class}.cotenant.dev",
+        "capacity": {"requests": {"memory": "64Mi"} | capacity},
+    }
+    metadata = {"name": name, "namespace": "default"}
+    devices: dict[str, Any] = {"requests": [{"name": "gpu", "exactly": request}]}
+    if parameters:
+        devices["config"] = [{"opaque": {"driver": "cotenant.dev", "parameters": parameters}}]
+    node.plane.cluster.apply(
+        {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
+    )
+    claims = [{"name": "gpu", "resourceClaimName": name}]
+    made = spec(node, command, pinned, {"claims": [{"name": "gpu"}]}) | {"resourceClaims": claims}
+    if folder:
+        made["volumes"] = [{"name": "shared", "hostPath": {"path": str(folder)}}]
+        made["containers"][0]["volumeMounts"] = [{"name": "shared", "mountPath": "/shared"}]
+    node.plane.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made})
+
+
+def spec(node: RealNode, command: list[str], pinned: bool, resources: dict[str, Any]) -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": SHELL,
+        "imagePullPolicy": "Never",
+        "command": command,
+        "resources": resources,
+    }
+    return {
+        **({"nodeSelector": {"kubernetes.io/hostname": node.name}} if pinned else {}),
+        "hostNetwork": True,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "containers": [container],
+    }
+
+
+def phase(node: RealNode, name: str) -> str:
+    return str(node.plane.pod(name)["status"].get("phase"))
+
+
+def once(node: RealNode, name: str, *phases: str) -> dict[str, Any]:
+    """The pod when it is in one of the phases."""
+    deadline = time.monotonic() + 120
+    while phase(node, name) not in phases and time.monotonic() < deadline:
+        time.sleep(0.2)
+    pod = node.plane.pod(name)
+    told = (pod["status"].get("containerStatuses"), node.plane.events_of(name))
+    assert pod["status"].get("phase") in phases, told
+    return pod
+
+
+def remove(node: RealNode, *names: str) -> None:
+    for name in names:
+        node.plane.cluster.delete("v1", "Pod", name, "default")
+    for name in names:
+        until(
+            lambda name=name: node.plane.cluster.get("v1", "Pod", name, "default") is None,  # type: ignore[misc]
+            f"{name} is still there",
+            90,
+        )
+        node.plane.cluster.delete(RESOURCE, "ResourceClaim", name, "default")
+
+
+def remove_all(node: RealNode) -> None:
+    """All pods that are on the node, or could come there only."""
+    here = [
+        one["metadata"]["name"]
+        for one in node.plane.cluster.all_of("v1", "Pod")
+        if node.name
+        in (one["spec"].get("nodeName"), one["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname"))
+        and one["metadata"]["namespace"] == "default"
+    ]
+    remove(node, *here)
+
+
+def until_nothing_is_left(node: RealNode) -> None:
+    """Of claims, once their pods are gone."""
+    deadline = time.monotonic() + 120
+    while (left := node.left_of_claims()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert left == []

@@ -1,0 +1,120 @@
+"""Production and two opportunistic pods on one GPU, by claims: the demo's jobs with the demo's figures.
+
+Alone and shared take turns every second within one run, so that whatever else the machine does meets both alike. What
+does not depend on the machine is a claim about who stopped at gates; of the latencies only what is beyond doubt fails.
+COTENANT_TEST_LATENCY_SECONDS says how long, COTENANT_TEST_REPORT where the figures go.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cotenant import segment
+from cotenant.demo.figures import percentile, ratio_interval
+from tests.kubernetes.real import reports
+from tests.kubernetes.real.control_plane import until
+from tests.kubernetes.real.node import RealNode
+from tests.kubernetes.real.pods import once, start, until_nothing_is_left
+
+pytestmark = pytest.mark.usefixtures("emptied")
+
+SECONDS = float(os.environ.get("COTENANT_TEST_LATENCY_SECONDS", "10"))
+WINDOW_SECONDS = 1.0
+SETTLING_SECONDS = 0.1  # after a change of phases, whose requests are neither's
+BOUND = 1.2
+PHASES = ("alone", "shared")
+TRAINING = ("training-1", "training-2")
+Windows = list[tuple[str, float, float]]
+
+
+@pytest.fixture
+def daemon(node: RealNode) -> Iterator[None]:
+    process = node.start_daemon("guard")
+    yield
+    node.kill(process)
+
+
+def figures(node: RealNode) -> dict[str, dict[str, int]]:
+    """Of each job on the GPU."""
+    return {one.job: use.figures for one in segment.read(node.segment).tenants for use in one.uses}
+
+
+def held_back(node: RealNode) -> set[str]:
+    """The jobs whose gate is closed now."""
+    return {one.job for one in segment.read(node.segment).tenants if any(use.gated for use in one.uses)}
+
+
+def lines_of(file: Path) -> list[tuple[float, float]]:
+    """When each request or step ended, and the milliseconds that it took."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [(float(end), float(took)) for end, took in (line.split() for line in lines if " " in line)]
+
+
+def alternate(folder: Path) -> Windows:
+    """Training runs while the file `go` is there."""
+    windows: Windows = []
+    ending = time.monotonic() + SECONDS
+    while time.monotonic() < ending:
+        for phase in PHASES:
+            if phase == "shared":
+                (folder / "go").touch()
+            else:
+                (folder / "go").unlink(missing_ok=True)
+            begin = time.monotonic() + SETTLING_SECONDS
+            time.sleep(WINDOW_SECONDS + SETTLING_SECONDS)
+            windows.append((phase, begin, time.monotonic()))
+    (folder / "go").unlink(missing_ok=True)
+    return windows
+
+
+def test_production_s_latency_beside_two_opportunistic_pods(
+    node: RealNode, daemon: None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    promise = {"promise": "5%"}
+    start(node, "serving", ["requests", "serve", "/shared"], "production", promise, folder=folder)
+    for name in TRAINING:
+        start(node, name, ["requests", "train", "/shared", name], "opportunistic", folder=folder)
+    for name in ("serving", *TRAINING):
+        once(node, name, "Running")
+    until(lambda: len(lines_of(folder / "served")) > 20, "no request is served", 60)
+    (folder / "go").touch()
+    until(lambda: all(lines_of(folder / name) for name in TRAINING), "nothing is trained", 60)
+    until(lambda: held_back(node) & {f"default/{name}" for name in TRAINING}, "nobody is held back", 60)
+    windows = alternate(folder)
+    seen = figures(node)
+    assert seen.keys() == {"default/serving", *(f"default/{name}" for name in TRAINING)}
+    (folder / "stop").touch()
+    for name in ("serving", *TRAINING):
+        once(node, name, "Succeeded")
+
+    assert seen["default/serving"]["gates"] == 0
+    assert all(seen[f"default/{name}"]["gates"] > 0 for name in TRAINING), seen
+    assert all(one["escaped"] == 0 for one in seen.values()), seen
+    samples = {
+        phase: [
+            took
+            for end, took in lines_of(folder / "served")
+            if any(which == phase and begin <= end < until for which, begin, until in windows)
+        ]
+        for phase in PHASES
+    }
+    steps = {name: len(lines_of(folder / name)) for name in TRAINING}
+    low, high = ratio_interval(samples["shared"], samples["alone"], 99)
+    p50, p99 = ({phase: percentile(taken, at) for phase, taken in samples.items()} for at in (50, 99))
+    reports.write(
+        "latency",
+        f"production alone: p50 {p50['alone']:.2f} ms, p99 {p99['alone']:.2f} ms"
+        f" ({len(samples['alone'])} requests); beside two opportunistic pods: p50 {p50['shared']:.2f} ms,"
+        f" p99 {p99['shared']:.2f} ms ({len(samples['shared'])} requests), {p99['shared'] / p99['alone']:.2f}"
+        f" times ({low:.2f} to {high:.2f}); their steps: {sum(steps.values())}",
+    )
+    assert min(steps.values()) > 0
+    assert low <= BOUND, f"p99 is {low:.2f} to {high:.2f} times that of alone"
+    until_nothing_is_left(node)

@@ -1,0 +1,447 @@
+"""The placer: gated pods get GPUs by a placement policy, wait with a reason, and never because of the placer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cotenant.cluster.placement import registry
+from cotenant.cluster.placement.interference import PairTable, Part
+from cotenant.kubernetes import inventory, names
+from cotenant.kubernetes.inventory import Device, Taint
+from cotenant.kubernetes.placer import gate, nodes
+from cotenant.kubernetes.placer.placer import PATIENCE_SECONDS, Placer
+from cotenant.kubernetes.placer.release import release_all
+from cotenant.kubernetes.placer.slowdowns import Known, known
+from cotenant.kubernetes.webhook.server import Webhook
+from tests.kubernetes.fake_cluster import FakeCluster
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
+GIB = 1 << 30
+RESOURCE = "resource.k8s.io/v1"
+Object = dict[str, Any]
+NOON = 1_800_000_000.0
+
+# decode keeps its promise beside gpt, and not beside longk.
+PAIRS = Known(
+    {
+        (Part("decode", True), Part("gpt", False)): 1.01,
+        (Part("gpt", False), Part("decode", True)): 1.5,
+        (Part("decode", True), Part("longk", False)): 1.4,
+        (Part("longk", False), Part("decode", True)): 1.3,
+    }
+)
+
+
+@dataclass
+class Scene:
+    """Nodes with GPUs, the webhook in front of the API server, and a placer behind it."""
+
+    policy: str = "muxflow"
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    now: float = NOON
+
+    def __post_init__(self) -> None:
+        self.webhook = Webhook(self.cluster, has_placer=True)
+        self.placer = self.another_placer()
+
+    def another_placer(self) -> Placer:
+        return Placer(
+            self.cluster, self.cluster.all_of, registry.find(self.policy)(), PAIRS, lambda: self.now
+        )
+
+    def node(self, name: str, *taints: Taint, gpus: int = 1, **labels: str) -> None:
+        devices = [Device(f"gpu-{i}", f"GPU-{name}-{i}", "NVIDIA H200", 141 * GIB) for i in range(gpus)]
+        tainted = {"gpu-0": taints} if taints else {}
+        self.cluster.put(inventory.slice_of(name, devices, 64 * GIB, tainted))
+        self.cluster.put(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {}}
+        )
+
+    def template(
+        self, name: str, tenant_class: str, parameters: Object | None = None, **capacity: str
+    ) -> None:
+        request = {"deviceClassName": f"{tenant_class}.cotenant.dev"}
+        exactly: Object = request | ({"capacity": {"requests": capacity}} if capacity else {})
+        devices: Object = {"requests": [{"name": "gpu", "exactly": exactly}]}
+        if parameters:
+            devices["config"] = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+        metadata = {"name": name, "namespace": "team"}
+        spec = {"spec": {"devices": devices}}
+        self.cluster.put(
+            {"apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+        )
+
+    def pod(self, name: str, template: str, workload: str = "", **spec: Any) -> Object:
+        """As the API server has it after the webhook."""
+        labels = {names.WORKLOAD_LABEL: workload} if workload else {}
+        made: Object = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "team", "labels": labels},
+            "spec": {
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+                "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
+                **spec,
+            },
+        }
+        return self.admitted(made)
+
+    def admitted(self, pod: Object) -> Object:
+        import base64
+
+        request = {"uid": "1", "namespace": "team", "object": pod}
+        answer = self.webhook.review({"apiVersion": "v1", "request": request})["response"]
+        assert answer["allowed"], answer
+        for change in json.loads(base64.b64decode(answer.get("patch", "W10="))):
+            pod[change["path"].strip("/")] = change["value"]
+        number = len(self.cluster.objects)
+        pod["metadata"] |= {
+            "uid": f"uid-{pod['metadata']['name']}",
+            "resourceVersion": str(number),
+            "creationTimestamp": f"2026-01-01T00:00:00Z-{number:04}",
+            "namespace": "team",
+        }
+        return self.cluster.put(pod)
+
+    def claim_of(self, pod: str) -> Object | None:
+        found = self.cluster.get("v1", "Pod", pod, "team")
+        assert found
+        return self.cluster.get(
+            RESOURCE, "ResourceClaim", found["spec"]["resourceClaims"][0]["resourceClaimName"], "team"
+        )
+
+    def gpu_of(self, pod: str) -> str | None:
+        """NODE/DEVICE; "": the scheduler chooses; None: it is gated."""
+        made = self.cluster.get("v1", "Pod", pod, "team")
+        claim = self.claim_of(pod)
+        assert made
+        if gate.is_closed(made):
+            return None
+        assert claim, f"{pod} is released, and has no claim"
+        return "/".join(gate.gpu_of(claim) or ())
+
+    def events_of(self, pod: str) -> list[str]:
+        return [
+            one["message"]
+            for one in self.cluster.all_of("v1", "Event")
+            if one["involvedObject"]["name"] == pod
+        ]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_pod_with_a_claim_waits_for_the_placer_and_gets_a_claim_on_one_gpu(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="10Gi")
+    pod = scene.pod("job", "small")
+    assert pod["spec"]["schedulingGates"] == [{"name": gate.GATE}]
+    assert scene.claim_of("job") is None
+    assert scene.placer.round() == 1
+    claim = scene.claim_of("job")
+    assert claim and scene.gpu_of("job") == "one/gpu-0"
+    [request] = claim["spec"]["devices"]["requests"]
+    assert request["exactly"]["selectors"] == [
+        {"cel": {"expression": 'device.attributes["cotenant.dev"].uuid == "GPU-one-0"'}}
+    ]
+    assert request["exactly"]["capacity"] == {"requests": {"memory": "10Gi"}}
+    [owner] = claim["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Pod", "uid-job")
+    assert scene.placer.round() == 0
+
+
+def test_other_pods_pass_the_webhook_as_they_are(scene: Scene) -> None:
+    scene.cluster.put(
+        {
+            "apiVersion": RESOURCE,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "foreign", "namespace": "team"},
+            "spec": {
+                "spec": {
+                    "devices": {"requests": [{"name": "nic", "exactly": {"deviceClassName": "nic.example"}}]}
+                }
+            },
+        }
+    )
+    pod = scene.pod("other", "foreign")
+    assert "schedulingGates" not in pod["spec"] and gate.LABEL not in pod["metadata"]["labels"]
+
+
+def test_pods_are_matched_together_so_that_no_promise_breaks(scene: Scene) -> None:
+    scene.node("one")
+    scene.node("two")
+    scene.template("serving", "production", {"promise": "5%"}, memory="100Gi")
+    scene.template("batch", "opportunistic", memory="40Gi")
+    scene.pod("server", "serving", "decode")
+    scene.placer.round()
+    server = scene.gpu_of("server")
+    # Whoever comes first would take the server's GPU by first fit; longk must not have it.
+    scene.pod("bad", "batch", "longk")
+    scene.pod("good", "batch", "gpt")
+    scene.placer.round()
+    placed = {name: scene.gpu_of(name) for name in ("bad", "good")}
+    assert placed["bad"] not in (server, None)
+    assert placed["good"] is not None
+
+
+def test_a_pod_that_would_break_a_promise_everywhere_waits_and_says_so_once(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("serving", "production", {"promise": "5%"}, memory="100Gi")
+    scene.template("batch", "opportunistic", memory="40Gi")
+    scene.pod("server", "serving", "decode")
+    scene.placer.round()
+    scene.pod("bad", "batch", "longk")
+    scene.placer.round()
+    scene.placer.round()
+    assert scene.gpu_of("bad") is None
+    assert scene.events_of("bad") == ["the placement policy muxflow finds no GPU for it now"]
+    scene.node("two")
+    scene.placer.round()
+    assert scene.gpu_of("bad") == "two/gpu-0"
+
+
+def test_claims_that_are_allocated_or_chosen_take_room(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("large", "standard", memory="100Gi")
+    scene.pod("first", "large")
+    scene.pod("second", "large")
+    scene.placer.round()
+    assert (scene.gpu_of("first"), scene.gpu_of("second")) == ("one/gpu-0", None)
+    scene.placer.round()
+    assert scene.gpu_of("second") is None
+    assert scene.events_of("second") == ["no GPU has 100Gi of memory left: the most is 41Gi"]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "fits"),
+    [
+        ({"share": "60"}, False),
+        ({"share": "40"}, True),
+        ({"overflow": "65Gi"}, False),
+        ({"overflow": "64Gi"}, True),
+    ],
+)
+def test_share_and_overflow_are_counted_as_the_scheduler_counts_them(
+    scene: Scene, capacity: dict[str, str], fits: bool
+) -> None:
+    scene.node("one")
+    scene.template("first", "standard", memory="1Gi", share="60")
+    scene.template("second", "opportunistic", None, memory="1Gi", **capacity)
+    scene.pod("first", "first")
+    scene.placer.round()
+    scene.pod("second", "second")
+    scene.placer.round()
+    assert (scene.gpu_of("second") is not None) == fits
+
+
+def test_a_tainted_gpu_and_a_node_that_refuses_the_pod_are_no_places(scene: Scene) -> None:
+    scene.node("broken", Taint("cotenant.dev/fault", "NoExecute"))
+    scene.node("cold", pool="cold")
+    scene.node("warm", pool="warm")
+    scene.template("small", "standard", memory="1Gi")
+    scene.pod("job", "small", nodeSelector={"pool": "warm"})
+    scene.placer.round()
+    assert scene.gpu_of("job") == "warm/gpu-0"
+
+
+def test_what_the_placer_cannot_choose_goes_to_the_scheduler_at_once(scene: Scene) -> None:
+    scene.node("one", gpus=2)
+    scene.template("pair", "standard", memory="1Gi")
+    template = scene.cluster.objects[RESOURCE, "ResourceClaimTemplate", "team", "pair"]
+    template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+    scene.pod("two-gpus", "pair")
+    scene.placer.round()
+    assert scene.gpu_of("two-gpus") == ""
+
+
+def test_a_pod_that_the_scheduler_cannot_bind_gets_its_claim_without_a_gpu(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    scene.pod("job", "small")
+    scene.placer.round()
+    pod = scene.cluster.objects["v1", "Pod", "team", "job"]
+    pod["status"] = {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "lastTransitionTime": "2027-01-15T08:00:00Z",
+            }
+        ]
+    }
+    scene.now = NOON + PATIENCE_SECONDS - 1
+    assert scene.placer.round() == 0
+    scene.now = NOON + PATIENCE_SECONDS + 1
+    assert scene.placer.round() == 1
+    assert scene.gpu_of("job") == ""
+    assert scene.placer.round() == 0
+
+
+def test_a_placer_that_is_killed_between_claim_and_release_is_followed_by_one_that_releases(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    scene.pod("job", "small")
+
+    def killed(*arguments: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.cluster, "patch", killed)
+        with pytest.raises(KeyboardInterrupt):
+            scene.placer.round()
+    assert scene.claim_of("job") and scene.gpu_of("job") is None
+    scene.another_placer().round()
+    assert scene.gpu_of("job") == "one/gpu-0"
+
+
+def test_a_pod_that_changed_meanwhile_is_released_in_the_next_round(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    pod = scene.pod("job", "small")
+    seen = scene.cluster.all_of("v1", "Pod")
+    pod["metadata"]["resourceVersion"] = "later"
+    stale = Placer(
+        scene.cluster,
+        lambda version, kind: seen if kind == "Pod" else scene.cluster.all_of(version, kind),
+        registry.find("first-fit")(),
+        PAIRS,
+    )
+    assert stale.round() == 0 and scene.gpu_of("job") is None
+    assert scene.placer.round() == 1
+
+
+def test_a_mirror_that_lags_does_not_make_a_gpu_overfull(scene: Scene) -> None:
+    """The claim that the last round made is not among those that are seen yet."""
+    scene.node("one")
+    scene.template("large", "standard", memory="100Gi")
+    lagging = Placer(
+        scene.cluster,
+        lambda version, kind: [] if kind == "ResourceClaim" else scene.cluster.all_of(version, kind),
+        registry.find("first-fit")(),
+        PAIRS,
+        lambda: scene.now,
+    )
+    scene.pod("first", "large")
+    lagging.round()
+    scene.pod("second", "large")
+    lagging.round()
+    assert scene.gpu_of("first") == "one/gpu-0" and scene.gpu_of("second") is None
+
+
+def kubeshare(name: str, **words: str) -> Object:
+    said = {"gpu_request": "0.2", "gpu_limit": "1.0", "gpu_mem": str(GIB), **words}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {f"sharedgpu/{word}": value for word, value in said.items()}},
+        "spec": {"containers": [{"name": "main"}]},
+    }
+
+
+def test_kubeshare_s_words_are_honoured_where_there_is_a_placer() -> None:
+    scene = Scene("kubeshare")
+    scene.node("one")
+    scene.node("two")
+    scene.node("three")
+    for name, words in {
+        "red-1": {"sched_affinity": "red"},
+        "red-2": {"sched_affinity": "red"},
+        "blue": {"sched_exclusion": "blue"},
+        "green-1": {"sched_anti-affinity": "green"},
+        "green-2": {"sched_anti-affinity": "green"},
+    }.items():
+        scene.admitted(kubeshare(name, **words))
+        scene.placer.round()
+    placed = {name: scene.gpu_of(name) for name in ("red-1", "red-2", "blue", "green-1", "green-2")}
+    assert None not in placed.values(), placed
+    assert placed["red-1"] == placed["red-2"]
+    assert list(placed.values()).count(placed["blue"]) == 1
+    assert placed["green-1"] != placed["green-2"]
+
+
+def test_when_the_placer_goes_away_all_pods_go_to_the_scheduler(scene: Scene) -> None:
+    scene.template("small", "standard", memory="1Gi")
+    scene.pod("job", "small")
+    scene.placer.round()
+    assert scene.events_of("job") == ["no node offers a GPU"]
+    release_all(scene.cluster)
+    assert scene.gpu_of("job") == ""
+
+
+def test_of_pairs_that_nobody_knows_production_keeps_its_speed() -> None:
+    found = known(None, None)
+    assert found.of_pair(Part("decode", True), Part("longk", False)) > 1.05  # shipped
+    assert found.of_pair(Part("new", True), Part("longk", False)) == 1.0
+    assert found.of_pair(Part("new", False), Part("longk", False)) == PairTable({}).unknown
+
+
+def test_recorded_jobs_are_predicted(tmp_path: Path) -> None:
+    profile = """
+[[job]]
+name = "job"
+class = "opportunistic"
+[[job.ops]]
+us = {us}
+sms = "70%"
+"""
+    (tmp_path / "mine.toml").write_text(profile.format(us=50))
+    (tmp_path / "long.toml").write_text(profile.format(us=5000))
+    found = known(tmp_path, None)
+    mine = found.of_pair(Part("mine", True), Part("long", False))
+    assert mine >= 1.0 and (Part("mine", True), Part("long", False)) in found._predicted
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_taken"),
+    [
+        ({}, False),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, True),
+        ({"tolerations": [{"operator": "Exists"}]}, True),
+        ({"tolerations": [{"key": "gpu", "value": "other"}]}, False),
+        ({"tolerations": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}, True),
+    ],
+)
+def test_taints_of_nodes_keep_pods_away_unless_they_tolerate_them(spec: Object, is_taken: bool) -> None:
+    node = {
+        "metadata": {"name": "one"},
+        "spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]},
+    }
+    assert nodes.takes(node, {"spec": spec}) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("requirement", "is_met"),
+    [
+        ({"key": "zone", "operator": "In", "values": ["a", "b"]}, True),
+        ({"key": "zone", "operator": "NotIn", "values": ["a"]}, False),
+        ({"key": "size", "operator": "Gt", "values": ["7"]}, True),
+        ({"key": "size", "operator": "Lt", "values": ["7"]}, False),
+        ({"key": "none", "operator": "Exists"}, False),
+        ({"key": "none", "operator": "DoesNotExist"}, True),
+        ({"key": "zone", "operator": "Newer"}, False),
+    ],
+)
+def test_required_affinity_holds(requirement: Object, is_met: bool) -> None:
+    node = {"metadata": {"name": "one", "labels": {"zone": "a", "size": "8"}}, "spec": {}}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert nodes.takes(node, {"spec": {"affinity": affinity}}) == is_met
+
+
+def test_the_command_says_what_is_wrong(cotenant: Run) -> None:
+    done = cotenant("kubernetes", "placer", "--policy", "muxflw")
+    assert done.returncode == 2 and "did you mean 'muxflow'?" in done.stderr
+    done = cotenant("kubernetes", "placer", "--policy", "gandiva")
+    assert done.returncode == 2 and "pods cannot move" in done.stderr
