@@ -5,16 +5,56 @@
 //          second: a random moment hits long kernels more often than short ones
 //   cut    where the rest is longer than what a cut costs more than a change of contexts with nothing running
 //
+// Both are learned: the rest from the tenant's own kernels, the cost from how long production's bursts waited for the
+// GPU while this tenant was the only one in their way (CutCost):
+//
+//   wait, drained = change + rest        cost of a cut = wait, cut - change
+//
 // Each change between the two is a call to the kernel module for every channel group, some 150 us: so the rest must be
 // well over or well under the cost.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 namespace admission {
 
 // On an H200 production waited 0.25 to 0.27 ms for what was drained, of which a change of contexts takes 0.14, and 0.16
 // to 0.19 ms for what was cut: a cut costs 20 to 50 us more. Gates stand every 100 us, so that half of that is always
 // left to drain: what has shorter kernels than that is not worth a cut.
-constexpr float kCutCostUs = 80;
+constexpr float kCutCostUs = 80, kChangeUs = 140;
+
+// Recursive least squares for the change of contexts and the cost of a cut: a drained wait measures the first, less the
+// rest; a cut one measures both together. An H200's figures are the prior. While nothing but cut waits were seen, half
+// of what is unexpected in them is taken for the cost. Where that is too much the tenant is drained, so that the change
+// is measured too, and with it the cost.
+class CutCost {
+ public:
+    // While this tenant's kernels were cut, or drained, production waited so long.
+    void saw(bool cut, float rest_us, float waited_us) {
+        const float of_cut = cut ? 1.0f : 0.0f;
+        float measured_us = cut ? waited_us : std::max(waited_us - rest_us, 0.0f);
+        float change_part = change_variance_ + of_cut * covariance_, cost_part = covariance_ + of_cut * cost_variance_;
+        float variance = change_part + of_cut * cost_part + kNoise;
+        // One burst may have waited for something else.
+        float most_us = 2 * std::sqrt(variance);
+        float error_us = std::clamp(measured_us - change_us_ - of_cut * cost_us_, -most_us, most_us);
+        float change_gain = change_part / variance, cost_gain = cost_part / variance;
+        change_us_ += change_gain * error_us;
+        cost_us_ += cost_gain * error_us;
+        change_variance_ = std::min(change_variance_ - change_gain * change_part + kDrift, kChangeVariance);
+        cost_variance_ = std::min(cost_variance_ - cost_gain * cost_part + kDrift, kCostVariance);
+        covariance_ -= change_gain * cost_part;
+    }
+    float us() const { return std::clamp(cost_us_, kLeastUs, kMostUs); }
+
+ private:
+    static constexpr float kLeastUs = 20, kMostUs = 20000;
+    // In us^2, of one wait, and of what is known before any; what is known gets older with each wait.
+    static constexpr float kNoise = 100 * 100, kChangeVariance = 200 * 200, kCostVariance = 200 * 200, kDrift = 5 * 5;
+    float change_us_ = kChangeUs, cost_us_ = kCutCostUs;
+    float change_variance_ = kChangeVariance, cost_variance_ = kCostVariance, covariance_ = 0;
+};
 
 // Kernels of about the last second, older ones count less. A graph counts piece by piece, from gate to gate.
 struct RecentKernels {
@@ -51,6 +91,7 @@ class Cutting {
         cuts_ = shall_cut(cuts_, recent_.rest_us(), cut_cost_us);
     }
     bool cuts() const { return cuts_; }
+    float rest_us() const { return recent_.rest_us(); }
 
  private:
     RecentKernels recent_;

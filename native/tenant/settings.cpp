@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "admission/cut.h"
 #include "tenant/amounts.h"
 #include "tenant/identity_file.h"
 #include "wire/shared_segment.h"
@@ -30,10 +29,10 @@ uint32_t thousandths_from_environment(const char* name, uint32_t otherwise) {
 
 float cut_cost_from_environment() {
     const char* text = getenv("COTENANT_CUT_COST");
-    if (!text || !*text) return admission::kCutCostUs;
+    if (!text || !*text) return -1;
     const char* end = text;
     double us = parse_number(text, &end);
-    return end != text && us >= 0 && us <= 1e6 ? static_cast<float>(us) : admission::kCutCostUs;
+    return end != text && us >= 0 && us <= 1e6 ? static_cast<float>(us) : -1;
 }
 
 const char* segment_from_environment() {

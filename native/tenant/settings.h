@@ -14,8 +14,8 @@ wire::Class class_from_environment();
 // COTENANT_WEIGHT, COTENANT_SLOWDOWN and COTENANT_FLOOR: "1.5" or "5%", into thousandths.
 uint32_t thousandths_from_environment(const char* name, uint32_t otherwise);
 
-// COTENANT_CUT_COST: what a cut costs on this GPU, in microseconds; what an H200 was measured to take where it says
-// nothing (native/admission/cut.h).
+// COTENANT_CUT_COST: what a cut costs on this GPU, in microseconds; less than 0 where it says nothing, and the cost is
+// learned (native/admission/cut.h).
 float cut_cost_from_environment();
 
 // COTENANT_SEGMENT or, where it says nothing, the administrator's; null: neither.

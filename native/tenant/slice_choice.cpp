@@ -1,11 +1,20 @@
 #include "tenant/slice_choice.h"
 
+#include <utility>
+
 #include "tenant/timeline.h"
 #include "wire/border.h"
 #include "wire/clock.h"
 #include "wire/gates.h"
 
 namespace tenant {
+
+namespace {
+
+constexpr uint64_t kLongestWaitNs = 5000000;  // more than that was no change of contexts
+constexpr uint32_t kMostWaits = 64;           // in a look: somebody has come, gone or written garbage
+
+}  // namespace
 
 bool SliceChoice::note_overlap(bool overlaps) {
     bool changed = overlaps != overlaps_;
@@ -28,7 +37,9 @@ void SliceChoice::mind(bool has_above) {
     bool shares = admission::shares_slices(tenant_class, terms.floor != 0, beside_production, beside_floor);
     if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard;  // the driver's own
     Durations::Noted noted = membership_.durations.take_noted();
-    cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cut_cost_us_);
+    if (has_above && said_cost_us_ < 0) membership_.used_gpus.each([&](int gpu) { learn_cost(gpu); });
+    float cost_us = said_cost_us_ < 0 ? cut_cost_.us() : said_cost_us_;
+    cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
     admission::Slicing slicing{tenant_class, shares, terms.weight, has_above, cutting_.cuts(), overlaps_};
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),
                                  admission::copy_slice_for(slicing)};
@@ -39,6 +50,23 @@ void SliceChoice::mind(bool has_above) {
     wire::Slot& slot = membership_.slot();
     slot.time_slice_us.store(time_slice().granted_us);
     slot.time_slice_refused.store(time_slice().refused);
+}
+
+// What production's bursts have waited since the last look tells something where this tenant has run since, alone of
+// the classes below, and with the slice that it has now.
+void SliceChoice::learn_cost(int gpu) {
+    wire::Segment& segment = membership_.segment();
+    auto& seen = seen_[gpu];
+    wire::Waits now = wire::waits_above(segment, membership_.index(), gpu);
+    wire::Waits before = std::exchange(seen.waits, now);
+    uint64_t used_ns = membership_.slot().gpus[gpu].used_ns.load();
+    bool has_run = std::exchange(seen.used_ns, used_ns) != used_ns;
+    uint32_t waits = now.count - before.count;
+    uint64_t waited_ns = now.ns - before.ns;
+    if (!waits || waits > kMostWaits || waited_ns / waits > kLongestWaitNs || !has_run) return;
+    if (asked_us_ || time_slice().refused || wire::is_equal_or_below_at_work(segment, membership_.index(), gpu)) return;
+    float each_us = static_cast<float>(waited_ns / waits) / 1000;
+    for (uint32_t i = 0; i < waits; ++i) cut_cost_.saw(cutting_.cuts(), cutting_.rest_us(), each_us);
 }
 
 }  // namespace tenant

@@ -1,11 +1,12 @@
 // The watcher chooses the time slices that this tenant asks the hardware for (time_slice.h): by the tenant's class, by
-// who else uses its GPUs, and by how long its kernels are.
+// who else uses its GPUs, by how long its kernels are, and by what a cut was seen to cost production.
 #pragma once
 
 #include "admission/cut.h"
 #include "tenant/membership.h"
 #include "tenant/settings.h"
 #include "tenant/time_slice.h"
+#include "wire/gates.h"
 
 namespace tenant {
 
@@ -21,10 +22,18 @@ class SliceChoice {
     bool note_overlap(bool overlaps);
 
  private:
+    void learn_cost(int gpu);
+
     Membership& membership_;
     admission::Cutting cutting_;
+    admission::CutCost cut_cost_;
+    // As of the last look: how long production has waited for a GPU, and how much this tenant has executed there.
+    struct {
+        wire::Waits waits;
+        uint64_t used_ns = 0;
+    } seen_[wire::kGpus];
     bool overlaps_ = false;
-    float cut_cost_us_ = cut_cost_from_environment();
+    const float said_cost_us_ = cut_cost_from_environment();
     uint32_t asked_us_ = 0;
     admission::TimeSlices set_ = {};
 };

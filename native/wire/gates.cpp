@@ -142,6 +142,24 @@ uint64_t copies_above(Segment& segment, int index, int gpu) {
     return copies;
 }
 
+Waits waits_above(Segment& segment, int index, int gpu) {
+    uint32_t tenant_class = class_of(segment.slot(index));
+    Waits waits;
+    if (tenant_class > 0)
+        for_each_in(segment, 0, tenant_class - 1, [&](int other) {
+            const OnGpu& there = segment.slot(other).gpus[gpu];
+            if (!uses(segment.slot(other), gpu)) return;
+            waits.count += there.waits.load();
+            waits.ns += there.waited_ns.load();
+        });
+    return waits;
+}
+
+bool is_equal_or_below_at_work(Segment& segment, int index, int gpu) {
+    return any_in(segment, class_of(segment.slot(index)), kClasses - 1,
+                  [&](int other) { return other != index && has_work(segment, other, gpu); });
+}
+
 bool any_floor(Segment& segment, int gpu) {
     return any_in(segment, 0, kClasses - 1,
                   [&](int other) { return segment.slot(other).floor.load() && uses(segment.slot(other), gpu); });

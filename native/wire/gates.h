@@ -18,6 +18,15 @@ bool anybody_at_work(Segment& segment, int index, int gpu);
 bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last);
 // How many copies tenants of higher classes have launched on this GPU, ever: a sum that changes while they copy.
 uint64_t copies_above(Segment& segment, int index, int gpu);
+// How many bursts of tenants of higher classes were timed on this GPU, ever, and how long they have waited for it in
+// all.
+struct Waits {
+    uint32_t count = 0;
+    uint64_t ns = 0;
+};
+Waits waits_above(Segment& segment, int index, int gpu);
+// Whether another tenant of this class or a lower one has work on this GPU.
+bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
 // Whether a tenant has a floor on this GPU.
 bool any_floor(Segment& segment, int gpu);
 // Whether a tenant lets lower classes run beside it now.

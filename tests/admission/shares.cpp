@@ -1,4 +1,5 @@
-// Pure parts of how a tenant shares: `shares rate`, `shares slices`. Status 0, or the line that does not hold.
+// Pure parts of how a tenant shares: `shares rate`, `slices`, `cut`, `cost`. Status 0, or the line that does not hold.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -105,7 +106,62 @@ void cut() {
     REQUIRE(recent.rest_us() < 60);
 }
 
+// How long production waits on a GPU where a change of contexts and a cut take so long, and one burst in 20 waits for
+// something else.
+struct Waiting {
+    float change_us, cut_us;
+    admission::CutCost cost{};
+    int burst = 0;
+
+    void saw(bool cut, float rest_us, int bursts) {
+        for (int i = 0; i < bursts; ++i) {
+            float jitter = static_cast<float>(++burst * 37 % 61 - 30);
+            float waited = change_us + (cut ? cut_us : rest_us) + jitter;
+            cost.saw(cut, rest_us, burst % 20 ? waited : 4000);
+        }
+    }
+    // As a tenant with kernels of one length does it, by what it has learned so far.
+    bool decide(float rest_us, int looks) {
+        bool cuts = admission::shall_cut(false, rest_us, cost.us());
+        for (int i = 0; i < looks; ++i) {
+            saw(cuts, rest_us, 1);
+            cuts = admission::shall_cut(cuts, rest_us, cost.us());
+        }
+        return cuts;
+    }
+};
+
+void cost() {
+    using admission::kCutCostUs;
+    REQUIRE(admission::CutCost().us() == kCutCostUs);
+    // What is only drained says nothing of a cut, however dear a change of contexts is.
+    Waiting drained{600, 0};
+    drained.saw(false, 50, 500);
+    REQUIRE(std::abs(drained.cost.us() - kCutCostUs) < 1);
+    // Both are seen: the cost is what they differ by.
+    for (float change : {60.0f, 140.0f, 500.0f})
+        for (float cut : {30.0f, 150.0f, 400.0f}) {
+            Waiting both{change, cut};
+            for (int i = 0; i < 30; ++i) {
+                both.saw(true, 200, 10);
+                both.saw(false, 200, 10);
+            }
+            REQUIRE(std::abs(both.cost.us() - cut) < 60);
+        }
+    // Where a cut takes 2 ms, kernels of 1 ms are drained soon, and where it takes nothing they are cut.
+    REQUIRE(!Waiting({140, 2000}).decide(500, 100) && Waiting({140, 10}).decide(500, 100));
+    // A GPU that is slow to change contexts cuts like any other, once that has been found out.
+    REQUIRE(Waiting({1500, 50}).decide(500, 500));
+    // The prior is worth some waits, not all: a second of bursts is enough.
+    Waiting one{140, 2000};
+    one.saw(true, 500, 2);
+    REQUIRE(one.cost.us() < 700);
+    one.saw(true, 500, 50);
+    REQUIRE(one.cost.us() > 250);
+}
+
 int main(int, char** argv) {
+    if (!strcmp(argv[1], "cost")) cost();
     if (!strcmp(argv[1], "rate")) rate();
     if (!strcmp(argv[1], "slices")) slices();
     if (!strcmp(argv[1], "cut")) cut();

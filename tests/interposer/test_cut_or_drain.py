@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cotenant import segment
 from tests.interposer.conftest import COMPANY
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from cotenant import segment
     from tests.interposer.conftest import Compile, Tenant
 
     Start = Callable[..., Tenant]
@@ -112,3 +114,29 @@ def test_what_a_cut_costs_can_be_said(tenant: Start, compiled: Compile, tenants_
     wait_for_slice(tenants_now, one, DRAIN_US)
     told(one, "kernels 20000")
     wait_for_slice(tenants_now, one, CUT_US)
+
+
+def test_what_a_cut_costs_is_learned_from_how_long_production_waits(
+    steady: Tenant, company: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
+) -> None:
+    """The kernel module of the test cuts nothing: what production waits for is the test's to say."""
+    assert company.process and steady.process
+    below = steady.process.pid
+    with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    slots = (segment.Slot.from_buffer(memory, segment.PLACE * (1 + index)) for index in range(segment.SLOTS))
+    above = next(slot for slot in slots if slot.pid == company.process.pid)
+
+    def waited_while(us: int, was: int) -> bool:
+        """Production's next burst waits so long; whether the tenant's slice is another than it was."""
+        above.gpus[0].waited_ns += us * 1000
+        above.gpus[0].waits += 1
+        return [t.time_slice_us for t in tenants_now() if t.pid == below] != [was]
+
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    wait_for(lambda: waited_while(3000, CUT_US))
+    wait_for_slice(tenants_now, steady, DRAIN_US)
+    # A change of contexts turns out to be what took so long, and not the cut.
+    wait_for(lambda: waited_while(3400, DRAIN_US))
+    wait_for_slice(tenants_now, steady, CUT_US)

@@ -51,7 +51,7 @@ def test_auto_goes_by_the_last_run_and_the_company(
         # What the last run showed of the CPU is newer; of the SMs it says nothing.
         (HEAVY, Profiled(0.2, 0.9), TURNS, "in its last run"),
         (HEAVY, Profiled(0.2, 0.2), SPATIAL, "by its profile its kernels fill"),
-        (Known(0.9, harmless=False), Profiled(0.2, 0.2), TURNS, "overlap hurt"),
+        (Known(0.9, harmless=False), Profiled(0.2, 0.2), TURNS, "slowed production down"),
     ],
 )
 def test_a_profile_tells_before_the_first_run(
@@ -77,8 +77,6 @@ def test_the_newest_run_counts_and_of_it_the_process_with_the_most_work(tmp_path
         "run aa 100.0 90.0\nrun bb 5.0 4.0\nrun bb 10.0 3.0\nrun bb 2.0 2.0\nrun cc 0.1 0.1\ngarbage\nrun x y z\n"
     )
     assert last_runs.read(environment, "train.py") == Known(0.3)
-    last_runs.note_overlap(environment, "train.py", harmless=False)
-    assert last_runs.read(environment, "train.py") == Known(0.3, harmless=False)
     file.write_text("run aa 10.0 5.0\n" * 5000)
     assert last_runs.prepare(environment, "train.py") == file
     assert file.stat().st_size < last_runs.LONGEST_BYTES

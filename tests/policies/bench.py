@@ -34,6 +34,7 @@ class Plant:
     seed: int = 1
     promise: float | None = None
     mps_daemon: int = 0  # of both
+    programs: tuple[str, str] = ("", "")  # production's and the neighbour's
     has_production: bool = True
     has_neighbour: bool = True
     # The neighbour's memory moves for so long, so often, and production is slowed down by it whatever is shut.
@@ -119,6 +120,7 @@ class Plant:
                     TenantClass.production,
                     slowdown=self.promise,
                     mps_daemon=self.mps_daemon,
+                    program=self.programs[0],
                     has_work=busy,
                     busy_us=self.busy_us,
                     gap_us=self.gap_us,
@@ -136,6 +138,7 @@ class Plant:
                     TenantClass.opportunistic,
                     has_work=True,
                     mps_daemon=self.mps_daemon,
+                    program=self.programs[1],
                     is_held=busy,
                     used_us=self.used_us,
                     operations=round(self.used_us / 50),

@@ -84,6 +84,7 @@ def command(
     from cotenant.daemon.attachment import Attachment
     from cotenant.daemon.loop import Daemon
     from cotenant.events.watching import Watching
+    from cotenant.mps import pairs
     from cotenant.policies import registry
 
     group = None if admins is None else group_number(admins)
@@ -121,7 +122,16 @@ def command(
             settings = LiveSettings(path, given, registry.DEFAULT)
             try:
                 events = Watching(path)
-                Daemon(attachment, policy or registry.DEFAULT, linger, settings=settings, events=events).run()
+                # Jobs of a segment of their own, as a benchmark's, are no rule for later ones.
+                kept = pairs.file_in(os.environ) if path == segment.path_for({}) else None
+                Daemon(
+                    attachment,
+                    policy or registry.DEFAULT,
+                    linger,
+                    settings=settings,
+                    events=events,
+                    pairs_file=kept,
+                ).run()
             finally:
                 if socket:
                     socket.end()

@@ -21,6 +21,7 @@ from cotenant.classes import TenantClass
 from cotenant.policies import border
 from cotenant.policies.interface import Knobs, Tenant, TenantId, TenantKnobs, View
 from cotenant.segment import wire
+from cotenant.terminal import printable
 
 DEFAULTS = {
     "gate_every_us": wire.DEFAULT_GATE_EVERY_US,
@@ -30,6 +31,7 @@ DEFAULTS = {
 NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)
 ROW = struct.Struct("=11Q12I")  # Row of native/wire/daemon_c.cpp
+LONGEST_PROGRAM = 64
 MOST_ROWS = segment.SLOTS * segment.GPUS
 
 
@@ -85,6 +87,7 @@ class Attachment:
             for index in range(segment.SLOTS)
         ]
         self.ids: dict[tuple[int, int, int], TenantId] = {}
+        self.programs: dict[TenantId, str] = {}
         self.next_id = 1
 
     def close(self) -> None:
@@ -143,6 +146,7 @@ class Attachment:
             if number is None:
                 number = self.next_id
                 self.next_id += 1
+                self.programs[number] = self.program(index)
             self.ids[key] = number
             place = (number, index, pid, started, shut_until_ns, tolerant_until_ns, rate)
             look.places[gpu].append(Place._make(place))
@@ -166,9 +170,20 @@ class Attachment:
             about["in_flight_us"] = float(in_flight_us)
             about["moved_us"] = moved_ns / 1000
             about["mps_daemon"] = mps_daemon
+            about["program"] = self.programs[number]
             tenants[gpu].append(tenant)
+        if len(self.programs) > len(self.ids):
+            living = set(self.ids.values())
+            self.programs = {one: name for one, name in self.programs.items() if one in living}
         look.views = {gpu: View(now_ns / 1000, found) for gpu, found in tenants.items()}
         return look
+
+    def program(self, index: int) -> str:
+        """The name of a tenant's job. In a segment of several users, whose names may be the same, with the user's
+        number."""
+        slot = self.slots[index]
+        name = printable((slot.job or slot.name).decode(errors="replace"))
+        return f"{slot.uid}:{name}"[:LONGEST_PROGRAM] if self.is_shared and name else name
 
     def sleep(self, most_ms: int, choices: int, signals: Sequence[int]) -> int:
         """Until a tenant has work, comes or goes, or a policy is named; the signal that ended it, or 0."""

@@ -24,8 +24,9 @@ from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
 from cotenant.daemon.report import Report, Told
 from cotenant.errors import Problem
 from cotenant.events.watching import Watching
+from cotenant.mps import pairs
 from cotenant.policies import border, registry
-from cotenant.policies.interface import Knobs, Policy, Said, TenantId, View
+from cotenant.policies.interface import Knobs, Met, Pair, Policy, Said, TenantId, View
 from cotenant.policies.strict import Strict
 
 CALM_MS = 100.0
@@ -37,6 +38,7 @@ SHARE = 0.06
 LONGEST_PAUSE_MS = 250.0  # that the cost of ticks may lead to
 WEIGHT_OF_NEW = 0.2  # in the running mean of what a tick costs
 PATIENCE_SECONDS = 5.0
+KEEP_SECONDS = 10.0  # from one writing of what was learned to the next
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -49,8 +51,10 @@ class Daemon:
         clocks: Clocks | None = None,
         settings: LiveSettings | None = None,
         events: Watching | None = None,
+        pairs_file: Path | None = None,
     ) -> None:
-        """`policy` is for as long as the segment names none; `settings` change it and the time to linger."""
+        """`policy` is for as long as the segment names none; `settings` change it and the time to linger. What a policy
+        learns of pairs of programs is kept in `pairs_file`."""
         self.attachment = attachment
         self.default_policy = policy
         self.linger_seconds = linger_seconds
@@ -68,6 +72,9 @@ class Daemon:
         self.policy: type[Policy] = Strict
         self.about = registry.about(Strict)
         self.controllers: dict[int, Policy] = {}
+        self.pairs_file = pairs_file
+        self.learned: dict[int, dict[Pair, Met]] = {}  # and not kept yet, by the GPU's number
+        self.keep_at = 0.0
         self.problem = ""
         self.activity = Activity()
         self.cost_ms = 0.0  # of a tick, of late
@@ -99,6 +106,7 @@ class Daemon:
             if self.events is not None and self.attachment.is_current():
                 self.events.look(is_news=True)
                 self.events.ended(cause)
+            self.keep_learned()
             self.attachment.reset()
             self.report.remove()
             if self.settings is not None and self.attachment.is_current():
@@ -140,6 +148,8 @@ class Daemon:
         if not self.is_told and self.report.is_due() and self.attachment.is_current():
             self.show(look)
             self.is_told = True
+        if time.monotonic() >= self.keep_at or not at_work:
+            self.keep_learned()
         return pause_ms
 
     def pause_ms(self, at_work: int) -> float | None:
@@ -155,6 +165,8 @@ class Daemon:
             with self.patience():
                 if gpu not in self.controllers:
                     self.controllers[gpu] = self.policy()
+                    known = pairs.read(self.pairs_file)
+                    self.controllers[gpu].recall(pairs.on_gpu(known, self.attachment.uuids()[gpu]))
                 seen = replace(view, gpu=self.readings.get(gpu, NOT_YET).state)
                 return border.knobs(self.controllers[gpu].tick(seen), border.LIVE_RULES)
         except BaseException as error:  # anybody may write a policy; the tenants must not suffer
@@ -239,6 +251,20 @@ class Daemon:
             return []
         except BaseException as error:  # as above
             return [f"The policy {self.about.name} cannot say what it does: {border.shown(error)}."]
+
+    def keep_learned(self) -> None:
+        """For later runs: what the controllers have learned since this was last done."""
+        self.keep_at = time.monotonic() + KEEP_SECONDS
+        if self.pairs_file is None:
+            return
+        uuids = self.attachment.uuids()
+        for gpu, controller in self.controllers.items():
+            # Anybody may write a policy: one that cannot say what it has learned is not remembered.
+            with contextlib.suppress(Exception, TooLong), self.patience():
+                self.learned.setdefault(gpu, {}).update(border.pairs(controller.learned()))
+        for gpu, learned in self.learned.items():
+            if learned and gpu in uuids and pairs.keep(self.pairs_file, uuids[gpu], learned):
+                self.learned[gpu] = {}
 
     def is_needed(self) -> bool:
         if self.live or time.monotonic() - self.needed_at < self.linger_seconds:

@@ -58,6 +58,10 @@ After=nvidia-persistenced.service
 EnvironmentFile=-/etc/default/cotenant
 ExecStartPre=/bin/sh -c 'test -d {shared} || exec {program} segment create {shared}'
 ExecStart={program} daemon --segment {shared} --linger inf --replace
+# What the policy learns of pairs of programs.
+CacheDirectory=cotenant
+CacheDirectoryMode=0700
+Environment=XDG_CACHE_HOME=/var/cache
 CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_PTRACE
 ProtectSystem=strict
 ReadWritePaths=/dev/shm

@@ -20,7 +20,7 @@ SMALL = 0.5
 
 @dataclass(frozen=True)
 class Known:
-    """What the last run of the job was like."""
+    """What earlier runs of the job were like."""
 
     filled: (
         float  # share of its time at work in which it had work on the GPU and did not wait for its own CPU
@@ -53,9 +53,9 @@ def decide(
     if not can_overlap:
         return TURNS, "there is no MPS control program here"
     if known and known.harmless is False:
-        return TURNS, "in its last run overlap hurt a production job"
+        return TURNS, "in an earlier run its overlap slowed production down"
     if known and known.harmless:
-        return SPATIAL, "in its last run overlap was harmless"
+        return SPATIAL, "in an earlier run its overlap was harmless"
     if known and known.filled < LIGHT:
         return (
             SPATIAL,

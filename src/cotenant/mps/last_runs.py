@@ -1,10 +1,9 @@
 """What a job's last run was like: a small file for each job's name under the user's cache.
 
-The interposer appends a line when a process of the job ends (native/tenant/last_run.cpp), and whoever watches overlap
-one more (`note_overlap`). The newest run counts, and of its processes the one with the most work.
+The interposer appends a line when a process of the job ends (native/tenant/last_run.cpp). The newest run counts, and
+of its processes the one with the most work. What overlap did is in another file (pairs.py).
 
     run RUN_ID SECONDS FILLED_SECONDS       at work; of these, not waiting for its own CPU
-    overlap harmless|harmful
 """
 
 from __future__ import annotations
@@ -21,13 +20,19 @@ SHORTEST_SECONDS = 1.0  # of a run that says something
 
 
 def file_for(environment: Mapping[str, str], job: str) -> Path | None:
+    cache = cache_in(environment)
+    return cache / "runs" / job.replace("/", "_") if cache else None
+
+
+def cache_in(environment: Mapping[str, str]) -> Path | None:
+    """Our folder in the user's cache; None: there is no cache."""
     cache = environment.get("XDG_CACHE_HOME") or ""
     if not cache.startswith("/"):
         home = environment.get("HOME") or ""
         if not home.startswith("/"):
             return None
         cache = f"{home}/.cache"
-    return Path(cache) / "cotenant" / "runs" / job.replace("/", "_")
+    return Path(cache) / "cotenant"
 
 
 def prepare(environment: Mapping[str, str], job: str) -> Path | None:
@@ -54,7 +59,7 @@ def read(environment: Mapping[str, str], job: str) -> Known | None:
         lines = file.read_text(errors="replace").splitlines() if file else []
     except OSError:
         return None
-    newest, most, harmless = "", -1.0, None
+    newest, most = "", -1.0
     share = 0.0
     for line in lines:
         words = line.split()
@@ -66,17 +71,7 @@ def read(environment: Mapping[str, str], job: str) -> Known | None:
                 newest, most = words[1], -1.0
             if seconds > most:
                 most, share = seconds, min(filled / seconds, 1.0)
-        elif words[:1] == ["overlap"] and len(words) == 2:
-            harmless = words[1] == "harmless"
-    return Known(share, harmless) if newest else None
-
-
-def note_overlap(environment: Mapping[str, str], job: str, harmless: bool) -> None:
-    """What was observed of overlap with this job; later runs of it go by it."""
-    file = prepare(environment, job)
-    if file is not None:
-        with file.open("a") as out:
-            out.write(f"overlap {'harmless' if harmless else 'harmful'}\n")
+    return Known(share) if newest else None
 
 
 def number(text: str) -> float:

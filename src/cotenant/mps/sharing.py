@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotenant import segment, units
 from cotenant.classes import TenantClass
-from cotenant.mps import joining, last_runs
+from cotenant.mps import joining, last_runs, pairs
 from cotenant.mps.control import NoMps, find
-from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Profiled, decide
+from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Known, Profiled, decide
 
 WHY = "COTENANT_SHARE_WHY"
 
@@ -36,7 +37,7 @@ def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = F
     ):
         environment[last_runs.VARIABLE] = str(kept)
     asks = not wanted.isolated and wanted.share == AUTO
-    known = last_runs.read(environment, wanted.job) if asks else None
+    known = known_of(environment, wanted) if asks else None
     profile = profiled(environment, wanted.job) if asks else None
     company = asks and is_production_in_mps(environment, path)
     may_overlap = not wanted.isolated and (
@@ -64,6 +65,22 @@ def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = F
                 raise
             share, reason = TURNS, str(trouble)
     environment[WHY] = f"{share}: {reason}"
+
+
+def known_of(environment: Mapping[str, str], wanted: Wanted) -> Known | None:
+    known = last_runs.read(environment, wanted.job)
+    seen = pairs.of_job(
+        pairs.read(pairs.file_in(environment)), wanted.job, wanted.tenant_class is TenantClass.production
+    )
+    if seen is None:
+        return known
+    from cotenant.policies.guard.job import HARMLESS_TOGETHER
+    from cotenant.policies.guard.pairs import LEAST_TRUST
+
+    met = seen.met(time.time())
+    if met.trust < LEAST_TRUST:
+        return known
+    return Known(known.filled if known else 1.0, harmless=met.overlap <= HARMLESS_TOGETHER)
 
 
 def profiled(environment: Mapping[str, str], job: str) -> Profiled | None:

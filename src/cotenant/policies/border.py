@@ -13,7 +13,7 @@ from numbers import Real
 from typing import TypeGuard
 
 from cotenant import units
-from cotenant.policies.interface import Knobs, Rule, Said, TenantKnobs
+from cotenant.policies.interface import Knobs, Met, Pair, Rule, Said, TenantKnobs
 from cotenant.terminal import printable
 
 LIVE_RULES = frozenset((Rule.none, Rule.strict, Rule.fair))
@@ -46,7 +46,7 @@ def floor(thousandths: int) -> float:
     return min(thousandths, units.MOST_FLOOR) / 1000
 
 
-# ---- out: knobs and sentences ----
+# ---- out: knobs, sentences and what is to be recalled ----
 
 
 def knobs(answer: object, rules: Collection[Rule] = frozenset(Rule)) -> Knobs:
@@ -103,6 +103,20 @@ def check_number(name: str, value: object) -> None:
 
 def is_number(value: object) -> TypeGuard[float]:
     return type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
+
+
+def pairs(answer: object) -> dict[Pair, Met]:
+    """What `learned` answered; raises BadAnswer where it is nothing that can be recalled."""
+    if not isinstance(answer, Mapping):
+        raise BadAnswer(f"learned answered {shown(answer)}, not what was met by pair")
+    for pair, met in answer.items():
+        if not isinstance(pair, Pair) or not all(isinstance(name, str) for name in pair[:2]):
+            raise BadAnswer(f"learned has {shown(pair)}, not a Pair")
+        if not isinstance(met, Met):
+            raise BadAnswer(f"learned has {shown(met)}, not a Met")
+        check_number("a slowdown", met.overlap)
+        check_number("a slowdown", met.strict)
+    return dict(answer)
 
 
 def sentences(answer: object) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from cotenant.classes import TenantClass
 
@@ -59,6 +59,7 @@ class Tenant:
     bursts: int = 0  # from idle to having work
     in_flight_us: float = 0.0
     mps_daemon: int = 0  # that its contexts live in: those with the same one can overlap; 0: none
+    program: str = ""  # the name of its job, the same from run to run; empty: none, as simulated
     moved_us: float = 0.0  # when its memory was last on its way to the host or back; 0: never, as simulated
     # What only the simulator knows; live these have their defaults.
     share_request: float = 0.0  # of the GPU that it asked for, as Gemini's pods do
@@ -145,6 +146,23 @@ class Knobs:
     parameters: Sequence[float] = ()  # of a modelled rule (native/admission/moment.h), at most 8
 
 
+class Pair(NamedTuple):
+    """Two programs that were on one GPU."""
+
+    production: str
+    beside: str
+    together: bool  # in one MPS daemon
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What was observed of a pair: by how much production was slowed down."""
+
+    overlap: float  # while the other may run at any time
+    strict: float = 0.0  # while it runs in production's gaps only
+    trust: float = 1.0  # 1: just now; halves with every week since
+
+
 class Said(str):
     """A sentence about another tenant than the one that was asked about."""
 
@@ -172,6 +190,13 @@ class Policy:
 
     def tick(self, view: View) -> Knobs:
         return Knobs(rule=self.rule)
+
+    def recall(self, pairs: Mapping[Pair, Met]) -> None:
+        """What was learned on this GPU in earlier runs, before the first tick."""
+
+    def learned(self) -> Mapping[Pair, Met]:
+        """What later runs are to recall: all of it, or what is new since this was last asked."""
+        return {}
 
     def explain(self, tenant: TenantId) -> list[str]:
         """What it last decided about this tenant and why, in whole sentences, the newest first. "It" is the tenant, or

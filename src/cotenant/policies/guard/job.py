@@ -8,7 +8,8 @@ beside others. Where the job and all lower classes go through one MPS daemon, ov
 kernels are on the GPU at once, so guard tries it after a second, and 5 % is harmless. The trial has a few windows to
 show that overlap is harmless; two bursts that are slowed down grossly end it; the next trial is twice as far away. A
 job so noisy that a few windows could prove nothing is not tried at all. The job is never between the two: a mean that
-looks harmless may hide a few requests that are not.
+looks harmless may hide a few requests that are not. What earlier runs showed of the same programs comes before all
+that (pairs.py).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from dataclasses import dataclass, field
 
 from cotenant.policies.back_off import BackOff
 from cotenant.policies.guard.cost import Alone, Meter, Window
+from cotenant.policies.guard.pairs import TRUSTED_US, TRUSTED_WITH_PROMISE_US, Company
 from cotenant.policies.guard.position import STRICT, TOLERANT, in_words
 from cotenant.policies.guard.promise import Promise, is_stale
-from cotenant.policies.interface import Tenant
+from cotenant.policies.interface import Met, Tenant
 
 # A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
 GAPS, SHORTEST_PAUSE_US, LONGEST_GAP_US = 8, 400_000, 2_000_000
@@ -76,6 +78,8 @@ class Job:
     is_together: bool = False  # with all lower classes, in one MPS daemon
     try_back_off: BackOff = field(default_factory=lambda: first_try(False))
     is_on_trial: bool = False
+    company: Company | None = None  # the programs beside it; None: there are none
+    proved: Met | None = None  # what a trial has just shown of them, or the windows of a promise have
 
     @classmethod
     def of(cls, tenant: Tenant, now_us: float, say: Callable[[str], None]) -> Job:
@@ -203,6 +207,38 @@ class Job:
             self.try_back_off = first_try(together, self.shared_us)
             self.return_to_strict()
 
+    def meet_company(self, company: Company | None, known: Met | None, now_us: float) -> None:
+        """Other programs than before are beside it; `known`: what is remembered of them."""
+        self.company, self.proved = company, None
+        if company is None:
+            return
+        if known is None:
+            if self.level == TOLERANT and company.pairs:
+                # What was harmless were others.
+                self.return_to_strict()
+                self.try_back_off = first_try(self.is_together, self.shared_us)
+            return
+        seen = f"In an earlier run overlap with {company.in_words()} slowed it down by {known.overlap:.1%}"
+        if self.promise:
+            self.promise.recall(known)
+            self.learn_from_us = now_us + TRUSTED_WITH_PROMISE_US
+        elif known.overlap <= self.harmless:
+            self.level, self.is_on_trial, self.slowdowns = TOLERANT, True, []
+            self.meter.forget_parts(STRICT, TOLERANT)
+            self.learn_from_us = now_us + TRUSTED_US
+        else:
+            until_us = self.shared_us + known.trust * self.try_back_off.longest_us
+            self.try_back_off.until_us = max(self.try_back_off.until_us, until_us)
+            wait_s = (self.try_back_off.until_us - self.shared_us) / 1e6
+            self.say(f"{seen}: it is tried again after {wait_s:.0f} s at work beside them.")
+            return
+        self.told = self.position
+        self.say(f"{seen}: {in_words(self.position)} from the beginning.")
+
+    def prove(self, slowdown: float) -> None:
+        """What overlap with its company has just been shown to do."""
+        self.proved = Met(slowdown)
+
     def return_to_strict(self) -> None:
         self.level, self.slowdowns, self.is_on_trial = STRICT, [], False
         if self.promise:
@@ -248,10 +284,13 @@ class Job:
         if self.level == TOLERANT:
             if mean + 2 * doubt <= self.harmless:
                 self.is_on_trial = False
+                self.prove(mean)
                 return True
             is_over = self.is_on_trial and windows >= TRIAL_WINDOWS
             if mean - 2 * doubt <= self.harmless and not is_over:
                 return False
+            if mean > self.harmless:
+                self.prove(mean)
             self.end_company()
             return True
         if self.try_back_off.holds(self.shared_us) or highest < TOLERANT:
@@ -280,6 +319,7 @@ class Job:
                 return
             if self.alone.slowdown(self.meter.judged(window).cost) <= GROSS:
                 return
+        self.prove(GROSS)
         self.end_company()
         self.say(f"Overlap was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.level)} now.")
 

@@ -23,6 +23,8 @@ that overlap is harmless (job.py): by 2 %, or by 5 % where all of them go throug
 Overlap must also be worth it (worth.py): where the lower classes get less than 5 % more done at TOLERANT than at
 STRICT, no position is over STRICT for a while.
 
+What overlap did to a pair of programs is remembered over runs (pairs.py).
+
 guard learns the cost alone whenever the lower classes pause or a position shuts them. Where it is needed and not known,
 is 10 s old (5 s where the job is noisy, 2.5 s at a position up to 0.85), or may have changed, guard shuts them for up
 to 0.4 s (1 s where nothing is known yet): altogether at most 5 % of the time (allowance.py). Without a stated promise
@@ -31,17 +33,28 @@ it is needed for a trial only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from cotenant.classes import TenantClass
 from cotenant.policies.guard.allowance import SHARE, Allowance
 from cotenant.policies.guard.cost import Below
 from cotenant.policies.guard.job import FREE, RETRY_US, Job
+from cotenant.policies.guard.pairs import Company, Pairs
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import Promise
 from cotenant.policies.guard.worth import Worth
-from cotenant.policies.interface import Knobs, Policy, Said, Tenant, TenantId, TenantKnobs, View
+from cotenant.policies.interface import (
+    Knobs,
+    Met,
+    Pair,
+    Policy,
+    Said,
+    Tenant,
+    TenantId,
+    TenantKnobs,
+    View,
+)
 from cotenant.policies.journal import Journal
 
 CALIBRATION_US, FIRST_CALIBRATION_US = 400_000, 1_000_000
@@ -71,6 +84,7 @@ class Guard(Policy):
         self.worth = Worth()
         self.mixer = Mixer()
         self.journal = Journal()
+        self.pairs = Pairs()
 
     def tick(self, view: View) -> Knobs:
         now_us = view.now_us
@@ -82,10 +96,13 @@ class Guard(Policy):
         self.meet_neighbours(others, below, now_us)
         mhz = view.gpu.clock_mhz or 0.0 if view.gpu else 0.0
         for tenant in production:
-            self.jobs[tenant.id].go_together(
+            job = self.jobs[tenant.id]
+            job.go_together(
                 bool(tenant.mps_daemon) and all(one.mps_daemon == tenant.mps_daemon for one in others)
             )
-            self.look(self.jobs[tenant.id], tenant, now_us, below, mhz)
+            self.meet_company(job, tenant, others, now_us)
+            self.look(job, tenant, now_us, below, mhz)
+            self.note_company(job)
         self.weigh_company(below, now_us)
         self.calibrate(below, now_us)
         self.choose_level(now_us)
@@ -148,6 +165,24 @@ class Guard(Policy):
             self.earlier.begin_anew(come_anew)
         if below.want:
             self.wanted_us = now_us
+
+    def meet_company(self, job: Job, tenant: Tenant, others: Sequence[Tenant], now_us: float) -> None:
+        beside = frozenset(one.program for one in others)
+        company = Company(tenant.program, beside, job.is_together) if others else None
+        if company != job.company:
+            known = self.pairs.known(company, job.harmless) if company else None
+            job.meet_company(company, known, now_us)
+
+    def note_company(self, job: Job) -> None:
+        met, job.proved = job.promise.shown() if job.promise else job.proved, None
+        if met is not None and job.company is not None:
+            self.pairs.note(job.company, met, job.harmless)
+
+    def recall(self, pairs: Mapping[Pair, Met]) -> None:
+        self.pairs.recall(pairs)
+
+    def learned(self) -> Mapping[Pair, Met]:
+        return self.pairs.take_new()
 
     def look(self, job: Job, tenant: Tenant, now_us: float, below: Below, mhz: float) -> None:
         if below.want and job.is_at_work(now_us):

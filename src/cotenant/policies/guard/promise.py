@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from cotenant.policies.guard.cost import ODD, Alone, Window
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
+from cotenant.policies.interface import Met
 
 AIM = 0.92  # of the promise
 FRESH_US = 3_000_000
@@ -31,6 +32,7 @@ LEAST_RISE, FIRST_RISE = 0.04, 0.1
 LEAST_COMPANY, MOST_COMPANY = 0.05, 0.2  # share of the time that company is first tried for
 SLACK = 0.3  # of what was expected that a window may be off by, beside its spread
 FEW, MANY = 6, 128  # windows that a mean remembers
+ENOUGH = 4  # windows of overlap that later runs may go by
 EXACT = 0.1  # part of itself that a mean is to be known to
 MOST_ASIDE, SUSPICIOUS = 4, 2
 SMALLEST = 0.001  # share of the time that is not none
@@ -122,6 +124,19 @@ class Promise:
         self.strict.fade(1)
         self.extra.fade(1)
         self.position = max(self.target(TOLERANT if self.extra.windows else STRICT), SMALLEST)
+
+    def recall(self, known: Met) -> None:
+        """What an earlier run showed of the same programs weighs as one window."""
+        self.strict = Effect(max(known.strict, 0.0), 1.0, windows=1.0)
+        self.extra = Effect(max(known.overlap - known.strict, 0.0), 1.0, windows=1.0)
+        self.position = max(self.target(TOLERANT), SMALLEST)
+
+    def shown(self) -> Met | None:
+        """What overlap does to the job, where enough windows say it."""
+        strict, extra = self.strict.value, self.extra.value
+        if strict is None or extra is None or self.extra.windows < ENOUGH:
+            return None
+        return Met(strict + extra, strict)
 
     def remember(self, leaving: Promise) -> None:
         if leaving.strict.windows:
