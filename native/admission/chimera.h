@@ -22,7 +22,7 @@
 
 #include "admission/moment.h"
 
-namespace admission::chimera {
+namespace admission::modelled::chimera {
 
 enum Parameter { kLatencyUs };
 
@@ -64,4 +64,4 @@ inline Preemption preempt(const Moment& moment, const Running& running, const fl
     return std::min_element(std::begin(ways), std::end(ways), cheaper)->how;
 }
 
-}  // namespace admission::chimera
+}  // namespace admission::modelled::chimera

@@ -1,4 +1,4 @@
-// The rule, and how the knobs stand while nobody turns them: in a new segment, in the simulator and for the daemon.
+// The rules, and how the knobs stand while nobody turns them: in a new segment, in the simulator and for the daemon.
 // Python has them from here (native/codegen/wire_layout.py); wire.h says what each knob means.
 #pragma once
 
@@ -6,10 +6,19 @@
 
 namespace admission {
 
+// Rules from this value up see the whole GPU (moment.h), and so run in the simulator alone.
+constexpr uint32_t kFirstModelled = 3;
+constexpr int kParameters = 8;  // that a controller may set for a modelled rule
+
 enum Rule : uint32_t {
     none = 0,    // everybody goes
     strict = 1,  // a class goes only while every class above it is idle; equals below production take turns by weight
     fair = 2,    // all take turns by weight, whatever their class
+    orion = kFirstModelled,
+    reef = 4,
+    lanes = 5,
+    paella = 6,
+    chimera = 7,
 };
 
 constexpr uint32_t kDefaultGraceUs = 300;

@@ -11,7 +11,7 @@
 
 #include "admission/moment.h"
 
-namespace admission::lanes {
+namespace admission::modelled::lanes {
 
 inline Verdict decide(const Moment& moment) {
     if (!moment.operation.begins_request) return Verdict::go;
@@ -19,4 +19,4 @@ inline Verdict decide(const Moment& moment) {
     return is_next && !moment.tenant.lane_is_taken ? Verdict::go : Verdict::wait;
 }
 
-}  // namespace admission::lanes
+}  // namespace admission::modelled::lanes

@@ -18,11 +18,9 @@
 #include <cstdint>
 
 #include "admission/admission.h"
+#include "admission/knobs.h"
 
 namespace admission {
-
-constexpr uint32_t kFirstModelled = 3;
-constexpr int kParameters = 8;
 
 // What limits a kernel: its draw on the memory's bandwidth is over or under 60 % of what the GPU has.
 enum class Bound : uint8_t { unknown, compute, memory };

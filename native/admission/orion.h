@@ -13,7 +13,7 @@
 
 #include "admission/moment.h"
 
-namespace admission::orion {
+namespace admission::modelled::orion {
 
 enum Parameter { kSmThreshold, kOutstandingUs };
 
@@ -32,4 +32,4 @@ inline Verdict decide(const Moment& moment, const float* parameters) {
     return is_small && differ(operation.bound, production.bound) ? Verdict::go : Verdict::wait;
 }
 
-}  // namespace admission::orion
+}  // namespace admission::modelled::orion

@@ -14,7 +14,7 @@
 
 #include "admission/moment.h"
 
-namespace admission::paella {
+namespace admission::modelled::paella {
 
 enum Parameter { kAhead, kDeficit };
 
@@ -28,4 +28,4 @@ inline Verdict decide(const Moment& moment, const float* parameters) {
     return moment.tenant.number == (fits ? first_waiting : first_of_all) ? Verdict::go : Verdict::wait;
 }
 
-}  // namespace admission::paella
+}  // namespace admission::modelled::paella

@@ -14,7 +14,7 @@
 
 #include "admission/moment.h"
 
-namespace admission::reef {
+namespace admission::modelled::reef {
 
 enum Parameter { kAhead, kLetsRun };  // the second, not 0: where kernels cannot be killed
 
@@ -35,4 +35,4 @@ inline Preemption preempt(const Moment& moment, const float* parameters) {
     return moment.operation.begins_request && parameters[kLetsRun] == 0 ? Preemption::kill : Preemption::let_run;
 }
 
-}  // namespace admission::reef
+}  // namespace admission::modelled::reef

@@ -1,5 +1,5 @@
-// From a rule's number to its functions: the modelled ones, which see a Moment. A new rule is a header beside this one,
-// a value in Modelled, the same value in `Rule` of src/cotenant/policies/interface.py, and a line in each switch.
+// From a rule's number to its functions: the modelled ones, which see a Moment. A new rule is a value in `Rule`
+// (knobs.h), a header beside this one, and a line in each switch.
 #pragma once
 
 #include "admission/chimera.h"
@@ -11,26 +11,18 @@
 
 namespace admission {
 
-enum Modelled : uint32_t {
-    kOrion = kFirstModelled,
-    kReef,
-    kLanes,
-    kPaella,
-    kChimera,
-};
-
 inline Verdict decide(uint32_t rule, const Moment& moment, const float* parameters) {
     switch (rule) {
-        case kOrion:
-            return orion::decide(moment, parameters);
-        case kReef:
-            return reef::decide(moment, parameters);
-        case kLanes:
-            return lanes::decide(moment);
-        case kPaella:
-            return paella::decide(moment, parameters);
-        case kChimera:
-            return chimera::decide(moment);
+        case orion:
+            return modelled::orion::decide(moment, parameters);
+        case reef:
+            return modelled::reef::decide(moment, parameters);
+        case lanes:
+            return modelled::lanes::decide(moment);
+        case paella:
+            return modelled::paella::decide(moment, parameters);
+        case chimera:
+            return modelled::chimera::decide(moment);
         default:
             return Verdict::go;
     }
@@ -38,10 +30,10 @@ inline Verdict decide(uint32_t rule, const Moment& moment, const float* paramete
 
 inline Preemption preempt(uint32_t rule, const Moment& moment, const Running& running, const float* parameters) {
     switch (rule) {
-        case kReef:
-            return reef::preempt(moment, parameters);
-        case kChimera:
-            return chimera::preempt(moment, running, parameters);
+        case reef:
+            return modelled::reef::preempt(moment, parameters);
+        case chimera:
+            return modelled::chimera::preempt(moment, running, parameters);
         default:
             return Preemption::let_run;
     }

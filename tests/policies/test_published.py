@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cotenant.classes import TenantClass
 from cotenant.policies import registry
 from cotenant.policies.interface import SMALLEST_RATE, Rule, Tenant, View
+from cotenant.segment.wire import PARAMETERS
 
 PUBLISHED = [name for name in registry.BUILT_IN if name not in ("guard", "strict", "fair", "none")]
-MOST_PARAMETERS = 8
 
 shares = st.floats(0, 1)
 tenants = st.builds(
@@ -81,7 +81,7 @@ def test_knobs_make_sense_and_are_the_same_each_time(name: str, story: Story, sm
         assert knobs == other.tick(view)
         here = {tenant.id for tenant in view.tenants}
         assert set(knobs.tenants) <= here
-        assert len(knobs.parameters) <= MOST_PARAMETERS
+        assert len(knobs.parameters) <= PARAMETERS
         for tenant, set_to in knobs.tenants.items():
             assert set_to.rate is None or SMALLEST_RATE <= set_to.rate <= 1
             assert set_to.sm_share is None or 0 < set_to.sm_share <= 1

@@ -155,7 +155,7 @@ int print_accuracy() {
 
 int main(int argc, char** argv) {
     if (argc > 1 && std::string(argv[1]) == "accuracy") return print_accuracy();
-    for (uint32_t rule = admission::none; rule <= admission::kChimera; ++rule)
+    for (uint32_t rule = admission::none; rule <= admission::chimera; ++rule)
         for (bool together : {false, true}) std::printf("%u %d %016llx\n", rule, together, digest(rule, together));
     return 0;
 }

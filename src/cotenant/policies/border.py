@@ -14,10 +14,10 @@ from typing import TypeGuard
 
 from cotenant import units
 from cotenant.policies.interface import Knobs, Met, Pair, Rule, Said, TenantKnobs
+from cotenant.segment.wire import FIRST_MODELLED, PARAMETERS
 from cotenant.terminal import printable
 
-LIVE_RULES = frozenset((Rule.none, Rule.strict, Rule.fair))
-MOST_PARAMETERS = 8  # native/admission/moment.h
+LIVE_RULES = frozenset(rule for rule in Rule if rule < FIRST_MODELLED)
 LARGEST = 2.0**32 - 1  # what a knob in shared memory can hold
 MOST_SENTENCES, LONGEST_SENTENCE = 20, 500
 LONGEST_FAILURE = 300
@@ -59,10 +59,8 @@ def knobs(answer: object, rules: Collection[Rule] = frozenset(Rule)) -> Knobs:
         )
     for name in ("gate_every_us", "in_flight_us", "turn_us"):
         check_amount(name, getattr(answer, name))
-    if not isinstance(answer.parameters, Sequence) or len(answer.parameters) > MOST_PARAMETERS:
-        raise BadAnswer(
-            f"the parameters are {shown(answer.parameters)}, not at most {MOST_PARAMETERS} numbers"
-        )
+    if not isinstance(answer.parameters, Sequence) or len(answer.parameters) > PARAMETERS:
+        raise BadAnswer(f"the parameters are {shown(answer.parameters)}, not at most {PARAMETERS} numbers")
     for value in answer.parameters:
         check_number("a parameter", value)
     if not isinstance(answer.tenants, Mapping):

@@ -10,27 +10,27 @@ Each GPU has a controller of its own.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from cotenant.classes import TenantClass
+from cotenant.segment.wire import Rule
 
-
-class Rule(enum.IntEnum):
-    """The admission rules; the values are those of `Rule` in native/admission/knobs.h, and from 3 up those of
-    `Modelled` in native/admission/rules.h, which see the whole GPU and so run in the simulator alone."""
-
-    none = 0
-    strict = 1
-    fair = 2
-    orion = 3
-    reef = 4
-    lanes = 5
-    paella = 6
-    chimera = 7
-
+__all__ = [
+    "SMALLEST_RATE",
+    "GpuState",
+    "Knobs",
+    "Met",
+    "Pair",
+    "Policy",
+    "Rule",
+    "Said",
+    "Tenant",
+    "TenantId",
+    "TenantKnobs",
+    "View",
+]
 
 TenantId = int
 
