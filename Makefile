@@ -12,6 +12,7 @@ PYTHON_IN_VENV := $(CURDIR)/$(VENV)/bin/python
 TOOLS := $(VENV)/.tools-installed
 PACKAGE := $(VENV)/.package-installed
 WIRE_LAYOUT := src/cotenant/segment/wire.py
+WIRE_HEADERS := native/admission/knobs.h native/wire/wire.h native/wire/row.h
 ZIG := $(VENV)/.zig-installed
 BUNDLE_MACHINE ?= $(shell uname -m)
 BUNDLE_PYTHONS ?= 3.11 3.12 3.13
@@ -41,8 +42,8 @@ $(TOOLS): pyproject.toml packaging/prerequisites.sh
 	touch $@
 
 # The installed package has one of its own, of its own build; this is for mypy and editors.
-$(WIRE_LAYOUT): native/admission/knobs.h native/wire/wire.h native/codegen/wire_layout.py | $(TOOLS)
-	@$(PYTHON_IN_VENV) native/codegen/wire_layout.py native/admission/knobs.h native/wire/wire.h --python $@
+$(WIRE_LAYOUT): native/codegen/wire_layout.py $(WIRE_HEADERS) | $(TOOLS)
+	@$(PYTHON_IN_VENV) native/codegen/wire_layout.py $(WIRE_HEADERS) --python $@
 	touch $@
 
 $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)

@@ -281,7 +281,7 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
     attachment = Attachment(folder)
     try:
         (place,) = attachment.look().places[0]
-        assert (place.slot, place.pid) == (2, 4711)
+        assert (place.row.slot, place.row.pid) == (2, 4711)
 
         def steered(knobs: TenantKnobs) -> segment.OnGpu:
             attachment.turn(0, attachment.look().places[0], {place.id: knobs}, 10**9)

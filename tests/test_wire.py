@@ -130,6 +130,18 @@ def test_a_field_that_is_added_to_the_header_is_there_in_python(tmp_path: Path) 
     assert ctypes.sizeof(made["Slot"]) == ctypes.sizeof(segment.Slot)
 
 
+def test_a_row_is_unpacked_in_the_order_of_its_fields(tmp_path: Path) -> None:
+    header = tmp_path / "wire.h"
+    row = "struct Row { uint64_t first, second; uint32_t third, fourth; };\nstruct Segment"
+    header.write_text(PLAIN.replace("struct Segment", row))
+    made, checks = generated(header, tmp_path)
+    assert (made["Row"]._fields, made["ROW_FORMAT"]) == (("first", "second", "third", "fourth"), "=QQII")
+    assert "static_assert(offsetof(wire::Row, fourth) == 20);" in checks
+    header.write_text(header.read_text().replace(", fourth", ""))
+    with pytest.raises(ValueError, match="Row has gaps"):
+        generated(header, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("field", "why"),
     [

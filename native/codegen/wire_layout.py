@@ -1,11 +1,12 @@
-"""Writes down for Python what native/wire/wire.h lays out, with the knobs' defaults, and for the compiler what Python
-was told.
+"""Writes down for Python what native/wire lays out, with the rules and the knobs' defaults, and for the compiler what
+Python was told.
 
-wire_layout.py native/admission/knobs.h native/wire/wire.h --python wire.py --checks wire_layout.inc
+wire_layout.py native/admission/knobs.h native/wire/wire.h native/wire/row.h --python wire.py --checks wire_layout.inc
 
 It reads the headers' text, so that it works for a machine on which nothing can be run. What it takes from there it
 computes as a 64-bit machine's C++ does; the checks, compiled into the library, are static_asserts of every number that
-Python gets. A structure is read if Header or Slot holds it; of constants those named kSomething; enumerations all.
+Python gets. A structure is read if Header or Slot holds it; of constants those named kSomething; enumerations all. A
+Row becomes a named tuple and the format by which `struct` unpacks it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOTS = ("Header", "Slot")
+ROW = "Row"
 # C++'s types: the name that Python's ctypes has, and how many bytes it takes.
 SCALARS = {
     "char": ("c_char", 1),
@@ -25,6 +27,7 @@ SCALARS = {
     "uint32_t": ("c_uint32", 4),
     "uint64_t": ("c_uint64", 8),
 }
+CODES = {"uint32_t": "I", "uint64_t": "Q"}  # of Python's struct
 TOKEN = re.compile(r"""[A-Za-z_][\w:]*|0x[0-9a-fA-F]+|\d+|'[^']'|<<|[^\s\w]""")
 
 
@@ -86,7 +89,7 @@ class Reader:
             if tokens[:1] != ["namespace"] or tokens[2] != "{":
                 raise NotPlain("a header does not begin with its namespace")
             self.read_namespace(tokens[1], tokens[3 : closing(tokens, 2)])
-        for root in ROOTS:
+        for root in (*ROOTS, *({ROW} & self.bodies.keys())):
             self.structure(root)
 
     def read_namespace(self, namespace: str, tokens: list[str]) -> None:
@@ -232,12 +235,13 @@ def python_module(layout: Layout) -> str:
     if len(set(names)) != len(names):
         raise NotPlain(f"two structures have the same name: {sorted(names)}")
     lines = [
-        '"""The layout of a segment, from native/wire/wire.h by native/codegen/wire_layout.py."""',
+        '"""The layout of a segment, from native/wire by native/codegen/wire_layout.py."""',
         "",
         "from __future__ import annotations",
         "",
         f"from ctypes import Structure, {', '.join(sorted(kind for kind, _ in SCALARS.values()))}",
         "from enum import IntEnum",
+        "from typing import NamedTuple",
         "",
         *(f"{constant_name(name)} = {value!r}" for name, value in layout.constants.items()),
     ]
@@ -246,9 +250,28 @@ def python_module(layout: Layout) -> str:
         lines += [f"    {member} = {number}" for member, number in members.items()]
     alignments: dict[str, int] = {}
     for structure in layout.structures:
+        if structure.name == ROW:
+            lines += python_row(structure)
+            continue
         alignments[structure.name] = natural = python_fields(structure, alignments, lines)
         assert structure.size % natural == 0
     return "\n".join(lines) + "\n"
+
+
+def python_row(structure: Structure) -> list[str]:
+    if sum(one.size for one in structure.fields) != structure.size:
+        raise NotPlain(f"{structure.name} has gaps between its fields")
+    if any(one.type not in CODES or one.dimensions for one in structure.fields):
+        raise NotPlain(f"{structure.name} has more than numbers")
+    return [
+        "",
+        "",
+        f"class {structure.name}(NamedTuple):",
+        *(f"    {one.name}: int" for one in structure.fields),
+        "",
+        "",
+        f'ROW_FORMAT = "={"".join(CODES[one.type] for one in structure.fields)}"',
+    ]
 
 
 def python_fields(structure: Structure, alignments: dict[str, int], lines: list[str]) -> int:

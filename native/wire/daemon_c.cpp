@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "wire/gates.h"
+#include "wire/row.h"
 #include "wire/segment.h"
 #include "wire/shared_segment.h"
 
@@ -14,34 +15,7 @@
 
 namespace {
 
-// One tenant on one GPU. Python unpacks it (src/cotenant/daemon/attachment.py; tests/daemon/test_daemon.py holds them
-// equal).
-struct Row {
-    uint64_t started;
-    uint64_t used_ns;
-    uint64_t busy_ns;
-    uint64_t gap_ns;
-    uint64_t blocked_ns;
-    uint64_t blocking_calls;
-    uint64_t operations;
-    uint64_t bursts;
-    uint64_t moved_ns;  // when its memory was last on its way; now, where it is
-    uint64_t shut_until_ns;
-    uint64_t tolerant_until_ns;
-    uint32_t index;
-    uint32_t gpu;
-    uint32_t pid;
-    uint32_t tenant_class;
-    uint32_t weight;
-    uint32_t slowdown;
-    uint32_t floor;
-    uint32_t has_work;
-    uint32_t is_held;
-    uint32_t in_flight_us;
-    uint32_t rate;
-    uint32_t mps_daemon;  // half of its number is enough to tell it; 0: none, or it has failed
-};
-static_assert(sizeof(Row) == 136);
+using wire::Row;
 
 bool is_known(wire::Segment& segment, int gpu) { return segment.header.gpus[gpu].known.load() == wire::kGpuValid; }
 
@@ -68,7 +42,7 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.moved_ns = moves ? now : std::min(slot.residence.since_ns.load(), now);
     row.shut_until_ns = here.shut_until_ns.load();
     row.tolerant_until_ns = here.tolerant_until_ns.load();
-    row.index = static_cast<uint32_t>(index);
+    row.slot = static_cast<uint32_t>(index);
     row.gpu = static_cast<uint32_t>(gpu);
     row.pid = slot.pid;
     row.tenant_class = slot.tenant_class.load();
@@ -157,8 +131,6 @@ EXPORT int cotenant_segment_look(void* opened, uint64_t now, void* rows, void* e
     if (lost) wire::reap_slots(segment);
     return written;
 }
-
-EXPORT size_t cotenant_segment_row_bytes() { return sizeof(Row); }
 
 // Sleeps for `most_ms` at most, and no longer than until a tenant has work, joins or leaves, or a command names a
 // policy.

@@ -10,6 +10,7 @@
 #include "wire/border.h"
 #include "wire/clock.h"
 #include "wire/gates.h"
+#include "wire/row.h"
 #include "wire/segment.h"
 #include "wire/shared_segment.h"
 

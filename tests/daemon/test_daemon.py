@@ -72,7 +72,7 @@ def test_who_was_stopped_or_has_died_does_not_count(attachment: Attachment) -> N
     assert not attachment.look().views[0].tenants[1].has_work
     attachment.slots[70].owner = segment.OWNER_DIED | 200
     look = attachment.look()
-    assert [one.slot for one in look.places[0]] == [0] and look.live == 1
+    assert [one.row.slot for one in look.places[0]] == [0] and look.live == 1
 
 
 def test_knobs_are_written_and_run_out_or_are_taken_back(attachment: Attachment, tmp_path: Path) -> None:

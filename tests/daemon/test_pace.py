@@ -16,7 +16,7 @@ import pytest
 from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.daemon import loop, report
-from cotenant.daemon.attachment import DEFAULTS, ROW, Attachment, Look
+from cotenant.daemon.attachment import DEFAULTS, Attachment, Look
 from cotenant.daemon.loop import ACTIVE_US, Activity, Daemon
 from cotenant.policies.interface import Knobs, Rule, Tenant, View
 from tests.daemon.made import COTENANT, FIRM, add, daemon, policy_file
@@ -47,10 +47,6 @@ def ticks_of(one: Daemon) -> int:
 def set_busy(attachment: Attachment, *slots: int) -> None:
     for index in (0, 70):
         attachment.slots[index].gpus[0].busy = int(index in slots)
-
-
-def test_a_row_is_as_long_as_the_native_one(attachment: Attachment) -> None:
-    assert ROW.size == attachment.library.cotenant_segment_row_bytes()
 
 
 def test_who_has_no_work_costs_no_ticks(attachment: Attachment, tmp_path: Path) -> None:

@@ -30,21 +30,16 @@ DEFAULTS = {
 }
 NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)
-ROW = struct.Struct("=11Q12I")  # Row of native/wire/daemon_c.cpp
+ROW = struct.Struct(wire.ROW_FORMAT)
 LONGEST_PROGRAM = 64
 MOST_ROWS = segment.SLOTS * segment.GPUS
 
 
 class Place(NamedTuple):
-    """Where a tenant's knobs lie, and how they stand."""
+    """A tenant, and what a look found of it: where its knobs lie, and how they stand."""
 
     id: TenantId
-    slot: int
-    pid: int
-    started: int
-    shut_until_ns: int
-    tolerant_until_ns: int
-    rate: int
+    row: wire.Row
 
 
 @dataclass(slots=True)
@@ -134,42 +129,39 @@ class Attachment:
         look.places = {gpu: [] for gpu in tenants}
         ids = self.ids
         self.ids = {}
-        for (
-            started, used_ns, busy_ns, gap_ns, blocked_ns, blocking_calls, operations, bursts, moved_ns, shut_until_ns,
-            tolerant_until_ns,
-            index, gpu, pid, tenant_class, weight, slowdown, floor, has_work, is_held, in_flight_us, rate, mps_daemon,
-        ) in ROW.iter_unpack(memoryview(self.rows)[: count * ROW.size]):  # fmt: skip
+        rows = ROW.iter_unpack(memoryview(self.rows)[: count * ROW.size])
+        for row in map(wire.Row._make, rows):
+            gpu = row.gpu
             if gpu not in tenants:
                 continue  # it has become known in this moment
-            key = (index, started, pid)
+            key = (row.slot, row.started, row.pid)
             number = ids.get(key) or self.ids.get(key)
             if number is None:
                 number = self.next_id
                 self.next_id += 1
-                self.programs[number] = self.program(index)
+                self.programs[number] = self.program(row.slot)
             self.ids[key] = number
-            place = (number, index, pid, started, shut_until_ns, tolerant_until_ns, rate)
-            look.places[gpu].append(Place._make(place))
+            look.places[gpu].append(Place(number, row))
             # As Tenant(...) would do it, in a tenth of the time.
             tenant = Tenant.__new__(Tenant)
             about = tenant.__dict__
             about["id"] = number
-            about["tenant_class"] = CLASSES[tenant_class]
-            about["weight"] = border.weight(weight)
-            about["slowdown"] = border.slowdown(slowdown)
-            about["floor"] = border.floor(floor)
-            about["has_work"] = has_work != 0
-            about["is_held"] = is_held != 0
-            about["used_us"] = used_ns / 1000
-            about["busy_us"] = busy_ns / 1000
-            about["gap_us"] = min(gap_ns, busy_ns) / 1000
-            about["blocked_us"] = blocked_ns / 1000
-            about["blocking_calls"] = blocking_calls
-            about["operations"] = operations
-            about["bursts"] = bursts
-            about["in_flight_us"] = float(in_flight_us)
-            about["moved_us"] = moved_ns / 1000
-            about["mps_daemon"] = mps_daemon
+            about["tenant_class"] = CLASSES[row.tenant_class]
+            about["weight"] = border.weight(row.weight)
+            about["slowdown"] = border.slowdown(row.slowdown)
+            about["floor"] = border.floor(row.floor)
+            about["has_work"] = row.has_work != 0
+            about["is_held"] = row.is_held != 0
+            about["used_us"] = row.used_ns / 1000
+            about["busy_us"] = row.busy_ns / 1000
+            about["gap_us"] = min(row.gap_ns, row.busy_ns) / 1000
+            about["blocked_us"] = row.blocked_ns / 1000
+            about["blocking_calls"] = row.blocking_calls
+            about["operations"] = row.operations
+            about["bursts"] = row.bursts
+            about["in_flight_us"] = float(row.in_flight_us)
+            about["moved_us"] = row.moved_ns / 1000
+            about["mps_daemon"] = row.mps_daemon
             about["program"] = self.programs[number]
             tenants[gpu].append(tenant)
         if len(self.programs) > len(self.ids):
@@ -196,11 +188,12 @@ class Attachment:
         """Writes what the controller wants of each tenant; its gates are looked at again where that has changed."""
         changed = False
         until = segment.now_ns() + hold_ns
-        for number, index, _, _, was_shut, was_tolerant, was_rate in places:
+        for number, row in places:
+            was_shut, was_tolerant, was_rate = row.shut_until_ns, row.tolerant_until_ns, row.rate
             wanted = knobs.get(number, NO_KNOBS)
             if wanted is NO_KNOBS and not (was_shut or was_tolerant or was_rate):
                 continue
-            here = self.slots[index].gpus[gpu]
+            here = self.slots[row.slot].gpus[gpu]
             rate = 0 if wanted.rate is None else max(1, round(1000 * min(wanted.rate, 1.0)))
             changed |= bool(was_shut) != wanted.shut or bool(was_tolerant) != wanted.tolerant
             if wanted.shut or was_shut:
@@ -211,7 +204,7 @@ class Attachment:
                 here.rate = rate
             is_touched = wanted.shut or was_shut or wanted.tolerant or was_tolerant or rate != was_rate
             if self.is_shared and is_touched:
-                self.library.cotenant_segment_steer(self.address, index, gpu)
+                self.library.cotenant_segment_steer(self.address, row.slot, gpu)
         if changed:
             self.refresh_gates(gpu)
 

@@ -231,11 +231,11 @@ class Daemon:
     def show(self, look: Look) -> None:
         began, lines, clocks = time.thread_time(), {}, {}
         for gpu, places in look.places.items():
-            processes = {place.id: (place.pid, place.started) for place in places}
+            processes = {place.id: (place.row.pid, place.row.started) for place in places}
             for place in places:
                 if gpu not in self.controllers:
                     break
-                key = (place.pid, place.started, gpu)
+                key = (place.row.pid, place.row.started, gpu)
                 lines[key] = [told(one, processes) for one in self.explained(gpu, place.id)]
                 if mhz := self.clock_at_work.mean_mhz.get((gpu, place.id)):
                     clocks[key] = mhz
