@@ -62,7 +62,7 @@ def test_create_makes_what_show_shows(cotenant: Run, place: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     about = shown(cotenant, place)
     assert about["gpus"] == [UUID_TEXT]
-    assert sorted(map(tuple, (right.values() for right in about["rights"])), key=str) == sorted(  # type: ignore[attr-defined]
+    assert sorted(map(tuple, (grant.values() for grant in about["grants"])), key=str) == sorted(  # type: ignore[attr-defined]
         [
             ("root", "production", None),
             (shared_user_name(NOBODY), None, "20G"),
@@ -111,7 +111,7 @@ def test_a_group_keeps_others_out(cotenant: Run, place: Path) -> None:
         (["--limit", "99999999999=1G"], "no user's", ""),
         (["--gpu", "GPU-12"], "no GPU's UUID", "nvidia-smi -L"),
         (["--gpu", UUID_TEXT] * 17, "17 GPUs are too many", "16"),
-        ([word for i in range(33) for word in ("--limit", f"{i}=1G")], "33 rights are too many", "groups"),
+        ([word for i in range(33) for word in ("--limit", f"{i}=1G")], "33 grants are too many", "groups"),
     ],
 )
 def test_a_mistake_makes_nothing(cotenant: Run, place: Path, words: list[str], error: str, hint: str) -> None:
@@ -140,25 +140,44 @@ def test_without_a_gpu_there_is_nothing_to_share(
     assert not place.exists()
 
 
-def test_rights_change_one_by_one(cotenant: Run, folder: Path) -> None:
-    def rights(*words: str) -> list[Grant]:
-        assert cotenant("segment", "rights", folder, *words).returncode == 0
+def test_grants_change_one_by_one(cotenant: Run, folder: Path) -> None:
+    def grants(*words: str) -> list[Grant]:
+        assert cotenant("segment", "grants", folder, *words).returncode == 0
         return grants_in(FolderSegment(folder).read_header())
 
     size = units.encoded_limit("30%")
     user = Subject(SubjectKind.user, 7)
-    assert rights("--allow", "7=standard") == [Grant(user, 1)]
-    assert rights("--limit", "7=30%") == [Grant(user, 1, size)]
-    assert rights("--allow", "*=opportunistic", "--allow", "7=any") == [
+    assert grants("--allow", "7=standard") == [Grant(user, 1)]
+    assert grants("--limit", "7=30%") == [Grant(user, 1, size)]
+    assert grants("--allow", "*=opportunistic", "--allow", "7=any") == [
         Grant(user, None, size),
         Grant(Subject(SubjectKind.everybody), 2),
     ]
-    assert rights("--limit", "7=none", "--allow", "*=any") == []
-    done = cotenant("segment", "rights", folder)
-    assert done.returncode == 2 and "nothing to change" in done.stderr
+    assert grants("--limit", "7=none", "--allow", "*=any") == []
 
 
-@pytest.mark.parametrize("what", [["show"], ["clean"], ["rights", "--allow", "0=production"]])
+def test_grants_without_a_change_are_shown(cotenant: Run, folder: Path) -> None:
+    def shown_grants(*words: str) -> str:
+        done = cotenant("segment", "grants", folder, *words)
+        assert (done.returncode, done.stderr) == (0, "")
+        return str(done.stdout)
+
+    assert shown_grants() == "no grants\n"
+    before = (folder / "header").read_bytes()
+    assert json.loads(shown_grants("-o", "json")) == {"grants": []}
+    assert (folder / "header").read_bytes() == before
+    assert cotenant("segment", "grants", folder, "--allow", "7=standard", "--limit", "@8=20G").returncode == 0
+    grants = [
+        {"who": shared_user_name(7), "class": "standard", "memory": None},
+        {"who": "@" + shared_group_name(8), "class": None, "memory": "20G"},
+    ]
+    assert json.loads(shown_grants("-o", "json"))["grants"] == grants == shown(cotenant, folder)["grants"]
+    heading, *lines = (line.split() for line in shown_grants().splitlines())
+    assert heading == ["WHO", "CLASS", "MEMORY"]
+    assert lines == [[value or "-" for value in grant.values()] for grant in grants]
+
+
+@pytest.mark.parametrize("what", [["show"], ["clean"], ["grants", "--allow", "0=production"]])
 def test_where_there_is_none(cotenant: Run, tmp_path: Path, what: list[str]) -> None:
     missing = cotenant("segment", what[0], tmp_path / "none", *what[1:])
     assert missing.returncode == 1 and "there is no segment" in missing.stderr
@@ -230,11 +249,11 @@ def test_a_policy_is_chosen_in_the_header(folder: Path) -> None:
 
 @pytest.mark.parametrize(("group", "best"), [(NOBODY, 2), (NOBODY - 1, 1)])
 def test_what_is_said_most_particularly_counts(folder: Path, group: int, best: int) -> None:
-    rights = [Grant(Subject(SubjectKind.everybody), 1), Grant(Subject(SubjectKind.group, NOBODY), 2)]
+    granted = [Grant(Subject(SubjectKind.everybody), 1), Grant(Subject(SubjectKind.group, NOBODY), 2)]
     with FolderSegment(folder).writable_header() as header:
-        write_grants(header, rights)
+        write_grants(header, granted)
         assert best_class(header, 1000, group) == best
-        write_grants(header, [*rights, Grant(Subject(SubjectKind.user, 1000), 0)])
+        write_grants(header, [*granted, Grant(Subject(SubjectKind.user, 1000), 0)])
         assert best_class(header, 1000, group) == 0
 
 
@@ -335,7 +354,7 @@ STRANGER = 65533
 def test_show_says_in_a_table_that_there_is_nobody(cotenant: Run, folder: Path) -> None:
     done = cotenant("segment", "show", folder)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1:] == [f"GPU 0: {UUID_TEXT}", "no rights given", "no tenants"]
+    assert done.stdout.splitlines()[1:] == [f"GPU 0: {UUID_TEXT}", "no grants", "no tenants"]
 
 
 def test_show_follows_the_option_and_its_variable(
@@ -356,14 +375,14 @@ def test_run_says_that_the_administrator_grants_a_lower_class(
 ) -> None:
     env = softgpu_env | {"COTENANT_SEGMENT": str(folder)}
     me = str(os.geteuid())
-    assert cotenant("segment", "rights", folder, "--allow", f"{me}=standard").returncode == 0
+    assert cotenant("segment", "grants", folder, "--allow", f"{me}=standard").returncode == 0
     done = cotenant("run", "--class", "production", "echo", "ran", env=env)
     assert (done.returncode, done.stdout) == (0, "ran\n")
     (line,) = done.stderr.splitlines()
     assert "grants you standard at most: running as standard, not as production" in line
     for granted in ("standard", "opportunistic"):
         assert cotenant("run", "--class", granted, "true", env=env).stderr == ""
-    assert cotenant("segment", "rights", folder, "--allow", f"{me}=production").returncode == 0
+    assert cotenant("segment", "grants", folder, "--allow", f"{me}=production").returncode == 0
     assert cotenant("run", "--class", "production", "true", env=env).stderr == ""
 
 

@@ -157,7 +157,7 @@ def test_a_tenant_in_a_user_namespace_is_outside_the_user_that_started_it(
 def test_who_may_not_be_production_is_not_waited_for(
     tenant: Start, tenants_now: TenantsNow, holder: Callable[[int], Holder], folder: Path, cotenant: Run
 ) -> None:
-    assert cotenant("segment", "rights", folder, "--allow", f"{NOBODY}=opportunistic").returncode == 0
+    assert cotenant("segment", "grants", folder, "--allow", f"{NOBODY}=opportunistic").returncode == 0
     one = ready(tenant("standard", OBEDIENT))
     holder(0)
     wait_for(lambda: {t.tenant_class for t in tenants_now()} == {1, 2})
@@ -170,14 +170,14 @@ def test_a_class_is_no_better_than_allowed(tenant: Start, folder: Path, cotenant
         return int(segment.Slot.from_buffer_copy((folder / "slots" / "0").read_bytes()).tenant_class)
 
     me = str(os.geteuid())
-    assert cotenant("segment", "rights", folder, "--allow", f"{me}=standard").returncode == 0
+    assert cotenant("segment", "grants", folder, "--allow", f"{me}=standard").returncode == 0
     one = ready(tenant("production", OBEDIENT))
     assert own_class() == 1
     assert one.process
     done = cotenant("ctl", str(one.process.pid), "--class", "production", "--segment", folder)
     assert done.returncode == 1 and "may be standard at most" in done.stderr
     # Also one that runs already, when its right is taken.
-    assert cotenant("segment", "rights", folder, "--allow", f"{me}=opportunistic").returncode == 0
+    assert cotenant("segment", "grants", folder, "--allow", f"{me}=opportunistic").returncode == 0
     wait_for(lambda: order(one, "work 1") == "did work" and own_class() == 2)
 
 
@@ -197,7 +197,7 @@ def test_a_users_jobs_share_the_memory_limit_that_the_administrator_set(
     tenant: Start, folder: Path, cotenant: Run
 ) -> None:
     """Whatever the environment says: each `run` here has no limit of its own, or a larger one."""
-    assert cotenant("segment", "rights", folder, "--limit", f"{os.geteuid()}=300M").returncode == 0
+    assert cotenant("segment", "grants", folder, "--limit", f"{os.geteuid()}=300M").returncode == 0
     command = [sys.executable, "-u", "-c", ALLOCATES]
     one, other = (
         ready(tenant("standard", command)),
@@ -206,7 +206,7 @@ def test_a_users_jobs_share_the_memory_limit_that_the_administrator_set(
     assert order(one, "160") == "got it"
     assert order(other, "160") == "CUDA_ERROR_OUT_OF_MEMORY"
     assert order(other, "60") == "got it"
-    assert cotenant("segment", "rights", folder, "--limit", f"{os.geteuid()}=none").returncode == 0
+    assert cotenant("segment", "grants", folder, "--limit", f"{os.geteuid()}=none").returncode == 0
     assert order(other, "160") == "got it"
 
 
@@ -236,7 +236,7 @@ def test_of_two_limits_everybody_tells_the_smaller_one(
     total: int,
 ) -> None:
     """Also where the other one leaves less: another job of the user's has taken memory."""
-    assert cotenant("segment", "rights", folder, "--limit", f"{os.geteuid()}={limit_of_user}").returncode == 0
+    assert cotenant("segment", "grants", folder, "--limit", f"{os.geteuid()}={limit_of_user}").returncode == 0
     one = ready(tenant("standard", [sys.executable, "-u", "-c", TELLS], COTENANT_MEMORY=limit_of_run))
     before = order(one, "?").split()
     other = ready(tenant("standard", [sys.executable, "-u", "-c", ALLOCATES]))

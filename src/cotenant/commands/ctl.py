@@ -284,7 +284,7 @@ def check_against_grants(path: Path, pid: int, wanted: Mapping[str, int]) -> Non
     except (OSError, segment.BadSegment):
         return  # writing the request will fail with the reason
     if wanted["tenant_class"] < best:
-        hint = "`cotenant segment rights` gives more, if you are the administrator"
+        hint = "`cotenant segment grants --allow` grants more, if you are the administrator"
         raise Problem(f"tenant {pid} may be {classes.NAMES[best]} at most", hint)
 
 

@@ -258,7 +258,7 @@ def tell_granted_class(path: Path, wanted: str) -> None:
         return  # the interposer finds out by itself
     if classes.TenantClass[wanted] < best:
         granted = classes.name_of(best)
-        hint = "an administrator can grant more: cotenant segment rights --allow USER=CLASS"
+        hint = "an administrator can grant more: cotenant segment grants --allow USER=CLASS"
         narrate(
             f"cotenant: {path} grants you {granted} at most: running as {granted}, not as {wanted}; hint: {hint}"
         )

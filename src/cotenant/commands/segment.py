@@ -80,7 +80,7 @@ def limit_option(function: Callable[..., None]) -> Callable[..., None]:
 Examples:
   sudo cotenant segment create --allow alice=production --limit bob=20G
   cotenant segment show
-  sudo cotenant segment rights --allow bob=standard
+  sudo cotenant segment grants --allow bob=standard
   sudo cotenant segment clean""",
 )
 def command() -> None:
@@ -138,13 +138,13 @@ def create(
     try:
         create_folder(folder, group_id, grants, shared_gpus)
     except FileExistsError:
-        hint = "`cotenant segment rights` changes it; remove the folder when no tenant runs"
+        hint = "`cotenant segment grants` changes its grants; remove the folder when no tenant runs"
         raise Problem(f"{folder} exists already", hint) from None
     except (OSError, segment.BadSegment) as error:
         raise Problem(
             f"cannot create {folder}: {error}", "check that its parent folder exists and is writable"
         ) from None
-    narrate(f"{folder}: {count(len(shared_gpus), 'GPU')}, {count(len(grants), 'right')}")
+    narrate(f"{folder}: {count(len(shared_gpus), 'GPU')}, {count(len(grants), 'grant')}")
     if not segment.is_in_memory(folder):
         narrate(
             "cotenant: it is on a disk, where NVIDIA's driver maps no gates: make it on a tmpfs such as /dev/shm"
@@ -152,30 +152,41 @@ def create(
 
 
 @command.command(
-    "rights",
-    short_help="Change the grants.",
+    "grants",
+    short_help="Show or change the grants.",
     epilog="""\b
 Examples:
-  sudo cotenant segment rights --allow bob=standard --limit bob=40G
-  sudo cotenant segment rights --limit bob=none --allow '*=any'""",
+  cotenant segment grants
+  sudo cotenant segment grants --allow bob=standard --limit bob=40G
+  sudo cotenant segment grants --limit bob=none --allow '*=any'""",
 )
 @of_a_folder
 @allow_option
 @limit_option
-def rights(folder: Path, allowed: Sequence[str], limits: Sequence[str]) -> None:
-    """Change the grants of the named subjects; `any` and `none` take a grant back.
+@output_option("segment")
+def grants(folder: Path, allowed: Sequence[str], limits: Sequence[str], output: str) -> None:
+    """Show what each subject is granted, or change it: --allow and --limit change the grants of the subjects that they
+    name, and `any` and `none` take a grant back.
 
     The change also applies to tenants that run already.
     """
-    if not (allowed or limits):
-        raise Problem("nothing to change", "give --allow WHO=CLASS or --limit WHO=SIZE", USAGE)
     best = by_who(allowed, lambda text: None if text == "any" else class_value(text))
     most = by_who(limits, units.encoded_limit_or_none)
-    with opened(folder) as there, there.writable_header() as header:
+    with opened(folder) as there:
+        if best or most:
+            change(there, best, most)
+        else:
+            print_as(output, {"grants": told(grants_in(there.read_header()))})
+
+
+def change(
+    there: segment.FolderSegment, best: Mapping[Subject, int | None], most: Mapping[Subject, int]
+) -> None:
+    with there.writable_header() as header:
         after = merged(grants_in(header), best, most)
         check_room(after)
         write_grants(header, after)
-    narrate(f"{folder}: {count(len(after), 'right')}")
+    narrate(f"{there.path}: {count(len(after), 'grant')}")
 
 
 @command.command(
@@ -213,12 +224,7 @@ def show(folder: Path, output: str) -> None:
     """Show the grants, the GPUs and the slots of a segment."""
     with opened(folder) as there:
         about = gathered(there)
-    if output == "json":
-        import json
-
-        say(json.dumps(about, indent=2))
-    else:
-        print_table(about)
+    print_as(output, about)
 
 
 def gathered(there: segment.FolderSegment) -> dict[str, Any]:
@@ -228,14 +234,7 @@ def gathered(there: segment.FolderSegment) -> dict[str, Any]:
         "administrator": user_name(there.path.lstat().st_uid),
         "policy": printable(header.policy.decode(errors="replace")),
         "gpus": [segment.uuid_text(bytes(gpu.uuid)) for gpu in header.gpus if gpu.known == segment.GPU_VALID],
-        "rights": [
-            {
-                "who": who_text(grant.subject),
-                "class": None if grant.best_class is None else classes.name_of(grant.best_class),
-                "memory": units.limit_written(grant.memory_limit) if grant.memory_limit else None,
-            }
-            for grant in grants_in(header)
-        ],
+        "grants": told(grants_in(header)),
         "slots": [
             {
                 "slot": found.index,
@@ -250,17 +249,40 @@ def gathered(there: segment.FolderSegment) -> dict[str, Any]:
     }
 
 
+def told(grants: Sequence[Grant]) -> list[dict[str, str | None]]:
+    return [
+        {
+            "who": who_text(grant.subject),
+            "class": None if grant.best_class is None else classes.name_of(grant.best_class),
+            "memory": units.limit_written(grant.memory_limit) if grant.memory_limit else None,
+        }
+        for grant in grants
+    ]
+
+
+def print_as(output: str, about: Mapping[str, Any]) -> None:
+    if output == "json":
+        import json
+
+        say(json.dumps(about, indent=2))
+    else:
+        print_table(about)
+
+
 def print_table(about: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     out = console(width=400)
-    out.print(f"{about['segment']}, of {about['administrator']}")
-    for number, uuid in enumerate(about["gpus"]):
+    if "segment" in about:
+        out.print(f"{about['segment']}, of {about['administrator']}")
+    for number, uuid in enumerate(about.get("gpus", ())):
         out.print(f"GPU {number}: {uuid}")
-    for kind in ("rights", "slots"):
+    for kind, none in (("grants", "no grants"), ("slots", "no tenants")):
+        if kind not in about:
+            continue
         rows = about[kind]
         if not rows:
-            out.print(f"no {kind} given" if kind == "rights" else "no tenants")
+            out.print(none)
             continue
         table = Table(box=None, pad_edge=False)
         for name in rows[0]:
@@ -359,7 +381,7 @@ def installed_gpus() -> list[bytes]:
 def check_room(grants: Sequence[Grant]) -> None:
     if len(grants) > segment.GRANTS:
         hint = f"a segment holds {segment.GRANTS}: name groups instead of users"
-        raise Problem(f"{len(grants)} rights are too many", hint, USAGE)
+        raise Problem(f"{len(grants)} grants are too many", hint, USAGE)
 
 
 def who_text(subject: Subject) -> str:
