@@ -1,0 +1,22 @@
+"""Gates and turns by themselves: who may run follows from class, turn, floor and what a controller sets."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.compiling import WIRE, compile_program
+
+
+@pytest.fixture(scope="module")
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(tmp_path_factory.mktemp("gates"), "tests/wire/gates.cpp", *WIRE)
+
+
+@pytest.mark.parametrize("case", ["leave", "stopped", "turns", "steered", "leaving", "race"])
+def test_gates(gates: Path, tmp_path: Path, case: str) -> None:
+    command = [str(gates), str(tmp_path / "segment"), case]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
