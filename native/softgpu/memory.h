@@ -135,15 +135,6 @@ void give_back(Pool& pool, Span piece);
 enum class Trim { to_threshold, to_nothing };
 void trim_pools_of(int device, Trim how);
 
-// memory_array.cpp
-struct Array {
-    const Context* owner;  // for comparison only
-    int device;
-    uint64_t base, bytes;  // plain rows, without padding
-    uint64_t row_bytes, rows, slices;
-    ~Array();
-};
-std::shared_ptr<Array> array_from(CUarray handle);  // null: no such array
-void release_arrays_of(const Context& context);
+void release_arrays_of(const Context& context);  // memory_array.cpp
 
 }  // namespace softgpu

@@ -1,4 +1,4 @@
-// CUDA arrays: plain rows of memory behind an opaque handle. There are no textures here to make more of them.
+// CUDA arrays: memory of the device behind an opaque handle. Nothing here reads or writes one.
 #include <mutex>
 
 #include "softgpu/memory.h"
@@ -6,6 +6,13 @@
 
 namespace softgpu {
 namespace {
+
+struct Array {
+    const Context* owner;  // for comparison only
+    int device;
+    uint64_t bytes = 0;
+    ~Array() { release_on(device, bytes); }
+};
 
 Registry<Array, CUarray>& arrays() {
     static auto* const instance = new Registry<Array, CUarray>(0x61);
@@ -43,19 +50,14 @@ CUresult create(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
         auto array = std::make_shared<Array>();
         array->owner = context.get();
         array->device = device_of(*context);
-        array->row_bytes = descriptor.Width * element * channels;
-        array->rows = descriptor.Height == 0 ? 1 : descriptor.Height;
-        array->slices = descriptor.Depth == 0 ? 1 : descriptor.Depth;
-        uint64_t bytes;
-        if (__builtin_mul_overflow(array->row_bytes, array->rows, &bytes) ||
-            __builtin_mul_overflow(bytes, array->slices, &bytes) || bytes > UINT64_MAX - granularity) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        uint64_t bytes = descriptor.Width * element * channels;
+        for (const uint64_t times : {descriptor.Height, descriptor.Depth}) {
+            if (__builtin_mul_overflow(bytes, times == 0 ? 1 : times, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        if (bytes > UINT64_MAX - granularity) return CUDA_ERROR_OUT_OF_MEMORY;
         bytes = round_up(bytes, granularity);
         if (!reserve_on(array->device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
         array->bytes = bytes;
-        array->base = map_pages(bytes);
-        if (array->base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
         *out = arrays().issue();
         arrays().put(*out, std::move(array));
         return CUDA_SUCCESS;
@@ -63,14 +65,6 @@ CUresult create(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
 }
 
 }  // namespace
-
-// An effect may be the last to hold an array, but none runs with the memory's lock held by its own thread.
-Array::~Array() {
-    if (base != 0) unmap_pages({base, bytes});
-    release_on(device, bytes);
-}
-
-std::shared_ptr<Array> array_from(CUarray handle) { return arrays().find(handle); }
 
 void release_arrays_of(const Context& context) {
     arrays().remove_if([&](const Array& array) { return array.owner == &context; });
@@ -92,7 +86,7 @@ DRIVER_API cuArray3DCreate_v2(CUarray* out, const CUDA_ARRAY3D_DESCRIPTOR* wante
 
 DRIVER_API cuArrayDestroy(CUarray handle) {
     return in_context([&](const ContextRef& context) -> CUresult {
-        if (!array_from(handle)) return CUDA_ERROR_INVALID_HANDLE;
+        if (!arrays().find(handle)) return CUDA_ERROR_INVALID_HANDLE;
         TRY(unsafe_during_capture());
         TRY(synchronize(*context));
         return arrays().remove(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;

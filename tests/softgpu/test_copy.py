@@ -7,19 +7,9 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.softgpu.calls import download, upload, value
 from tests.softgpu.gate import Gate
-
-# The context is the same for all examples on purpose; how long one takes depends on the machine.
-SETTINGS = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    derandomize=True,
-)
 
 
 class Buffer:
@@ -71,13 +61,6 @@ def test_device_to_device_and_unified_copies(cuda: Any, device: int) -> None:
     assert download(cuda, device + 20_000, 5000) == data
 
 
-def test_a_peer_copy_within_one_device(cuda: Any, context: Any, device: int) -> None:
-    data = pattern(5000)
-    upload(cuda, device, data)
-    value(cuda.cuMemcpyPeer(device + 8192, context, device, context, 5000))
-    assert download(cuda, device + 8192, 5000) == data
-
-
 def test_pageable_memory_is_read_before_the_call_returns(
     cuda: Any, device: int, stream: Any, gate: Gate
 ) -> None:
@@ -124,106 +107,6 @@ def test_a_graph_reads_its_sources_at_each_launch(cuda: Any, device: int, stream
     value(cuda.cuGraphDestroy(graph))
 
 
-@SETTINGS
-@given(
-    width=st.integers(1, 40),
-    height=st.integers(1, 6),
-    source_gap=st.integers(0, 9),
-    target_gap=st.integers(0, 9),
-    x=st.integers(0, 5),
-    y=st.integers(0, 3),
-)
-def test_a_rectangle_round_trips(
-    cuda: Any, device: int, width: int, height: int, source_gap: int, target_gap: int, x: int, y: int
-) -> None:
-    source_pitch = width + x + source_gap
-    source = Buffer(pattern(source_pitch * (height + y)))
-    target_pitch = width + target_gap
-    target = Buffer(bytes(target_pitch * height))
-
-    there = cuda.CUDA_MEMCPY2D()
-    there.srcMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
-    there.srcHost = source.address
-    there.srcPitch, there.srcXInBytes, there.srcY = source_pitch, x, y
-    there.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    there.dstDevice, there.dstPitch = device, 64
-    there.WidthInBytes, there.Height = width, height
-    value(cuda.cuMemcpy2DUnaligned(there))
-
-    back = cuda.CUDA_MEMCPY2D()
-    back.srcMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    back.srcDevice, back.srcPitch = device, 64
-    back.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
-    back.dstHost, back.dstPitch = target.address, target_pitch
-    back.WidthInBytes, back.Height = width, height
-    value(cuda.cuMemcpy2DUnaligned(back))
-
-    expected = bytearray(target_pitch * height)
-    for row in range(height):
-        start = (row + y) * source_pitch + x
-        expected[row * target_pitch : row * target_pitch + width] = source.data[start : start + width]
-    assert target.data == bytes(expected)
-
-
-@SETTINGS
-@given(width=st.integers(1, 20), height=st.integers(1, 4), depth=st.integers(1, 4), gap=st.integers(0, 5))
-def test_a_box_round_trips(cuda: Any, device: int, width: int, height: int, depth: int, gap: int) -> None:
-    rows = height + gap
-    pitch = width + gap
-    source = Buffer(pattern(pitch * rows * depth))
-    target = Buffer(bytes(width * height * depth))
-
-    there = cuda.CUDA_MEMCPY3D()
-    there.srcMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
-    there.srcHost, there.srcPitch, there.srcHeight = source.address, pitch, rows
-    there.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    there.dstDevice, there.dstPitch, there.dstHeight = device, 32, 8
-    there.WidthInBytes, there.Height, there.Depth = width, height, depth
-    value(cuda.cuMemcpy3D(there))
-
-    back = cuda.CUDA_MEMCPY3D()
-    back.srcMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    back.srcDevice, back.srcPitch, back.srcHeight = device, 32, 8
-    back.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
-    back.dstHost, back.dstPitch, back.dstHeight = target.address, width, height
-    back.WidthInBytes, back.Height, back.Depth = width, height, depth
-    value(cuda.cuMemcpy3D(back))
-
-    expected = b"".join(
-        source.data[(z * rows + y) * pitch : (z * rows + y) * pitch + width]
-        for z in range(depth)
-        for y in range(height)
-    )
-    assert target.data == expected
-
-
-def test_an_array_keeps_what_was_copied_into_it(cuda: Any, device: int) -> None:
-    wanted = cuda.CUDA_ARRAY_DESCRIPTOR()
-    wanted.Width, wanted.Height, wanted.NumChannels = 16, 4, 1
-    wanted.Format = cuda.CUarray_format.CU_AD_FORMAT_FLOAT
-    array = value(cuda.cuArrayCreate(wanted))
-    data = pattern(16 * 4 * 4)
-    source, target = Buffer(data), Buffer(bytes(len(data)))
-
-    there = cuda.CUDA_MEMCPY2D()
-    there.srcMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
-    there.srcHost, there.srcPitch = source.address, 64
-    there.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_ARRAY
-    there.dstArray = array
-    there.WidthInBytes, there.Height = 64, 4
-    value(cuda.cuMemcpy2D(there))
-
-    back = cuda.CUDA_MEMCPY2D()
-    back.srcMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_ARRAY
-    back.srcArray = array
-    back.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
-    back.dstHost, back.dstPitch = target.address, 64
-    back.WidthInBytes, back.Height = 64, 4
-    value(cuda.cuMemcpy2D(back))
-    assert target.data == data
-    value(cuda.cuArrayDestroy(array))
-
-
 @pytest.mark.parametrize(
     ("name", "form", "number"), [("D8", "B", 0xAB), ("D16", "H", 0xABCD), ("D32", "I", 0x12345678)]
 )
@@ -242,16 +125,3 @@ def test_memsets_fill_elements_and_no_more(
 def test_a_two_dimensional_memset_leaves_the_gaps(cuda: Any, device: int) -> None:
     value(cuda.cuMemsetD2D8(device, 16, 0xFF, 10, 3))
     assert download(cuda, device, 48) == (b"\xff" * 10 + bytes(6)) * 3
-
-
-def test_a_batch_of_copies(cuda: Any, device: int, stream: Any) -> None:
-    data = pattern(4096)
-    upload(cuda, device, data)
-    attributes = cuda.CUmemcpyAttributes()
-    attributes.srcAccessOrder = cuda.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
-    targets = [cuda.CUdeviceptr(device + 10_000), cuda.CUdeviceptr(device + 20_000)]
-    sources = [cuda.CUdeviceptr(device), cuda.CUdeviceptr(device + 1024)]
-    value(cuda.cuMemcpyBatchAsync(targets, sources, [1000, 2000], 2, [attributes], [0], 1, stream))
-    value(cuda.cuStreamSynchronize(stream))
-    assert download(cuda, device + 10_000, 1000) == data[:1000]
-    assert download(cuda, device + 20_000, 2000) == data[1024:3024]

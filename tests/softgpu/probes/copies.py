@@ -54,28 +54,6 @@ def copy_program_memory_by_address_alone(cuda: Any) -> int:
 
 
 @probe(INVALID_VALUE)
-def copy_a_rectangle_with_too_small_a_pitch(cuda: Any) -> int:
-    with allocated(cuda) as pointer:
-        copy = cuda.CUDA_MEMCPY2D()
-        copy.srcMemoryType = copy.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-        copy.srcDevice, copy.srcPitch = pointer, 512
-        copy.dstDevice, copy.dstPitch = pointer + 2 * MIB, 64
-        copy.WidthInBytes, copy.Height = 128, 4
-        return code(cuda.cuMemcpy2D(copy))
-
-
-@probe(SUCCESS)
-def copy_a_rectangle_without_rows(cuda: Any) -> int:
-    with allocated(cuda) as pointer:
-        copy = cuda.CUDA_MEMCPY2D()
-        copy.srcMemoryType = copy.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
-        copy.srcDevice, copy.srcPitch = pointer, 512
-        copy.dstDevice, copy.dstPitch = pointer + 2 * MIB, 512
-        copy.WidthInBytes, copy.Height = 128, 0
-        return code(cuda.cuMemcpy2D(copy))
-
-
-@probe(INVALID_VALUE)
 def set_freed_memory(cuda: Any) -> int:
     return code(cuda.cuMemsetD8(freed(cuda), 1, 8))
 
