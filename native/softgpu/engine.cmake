@@ -1,9 +1,9 @@
-# Included by CMakeLists.txt: the client's side of the software GPU (softgpu_engine, linked into its libraries) and the
-# device process (softgpud), which is found beside the library that starts it.
+#Included by CMakeLists.txt : the client's side of the software GPU (softgpu_engine, linked into its libraries) and the
+#device process(softgpud), which is found beside the library that starts it.
 add_library(softgpu_engine STATIC engine.cpp engine_connection.cpp engine_start.cpp machine.cpp mps_client.cpp)
 target_include_directories(softgpu_engine PUBLIC ${NATIVE})
 target_link_libraries(softgpu_engine PUBLIC device_model Threads::Threads ${CMAKE_DL_LIBS})
-# Engine threads run code of the library: it must stay mapped until the process ends.
+#Engine threads run code of the library : it must stay mapped until the process ends.
 target_link_options(softgpu_engine INTERFACE -Wl,-z,nodelete)
 
 add_executable(softgpud softgpud.cpp softgpud_server.cpp)

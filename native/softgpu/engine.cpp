@@ -40,6 +40,14 @@ int contained(Code&& code) {
     }
 }
 
+model::Work hold() {
+    model::Work work;
+    work.kind = model::WorkKind::hold;
+    return work;
+}
+
+}  // namespace
+
 // One engine, held by its handle and by the connection's threads while they work for it.
 //
 // Operations of a queue end in order, and an operation's low bits name its queue: so an operation is done when its
@@ -93,11 +101,11 @@ class EngineState : public Subscriber, public std::enable_shared_from_this<Engin
     }
 
     struct Operation {
-        OpId id = 0;
-        bool watched = false;
         Effect effect;
         std::function<bool()> until;
         std::function<void()> call;
+        OpId id = 0;
+        bool watched = false;
     };
 
     OpId submit(QueueId id, const model::Work& work, Operation operation, const std::vector<OpId>& after) {
@@ -386,73 +394,48 @@ class EngineState : public Subscriber, public std::enable_shared_from_this<Engin
     std::vector<OpId> unfinished_;
 };
 
-class EngineHandle : public Engine {
- public:
-    explicit EngineHandle(std::shared_ptr<EngineState> state) : state_(std::move(state)) {}
+Engine::Engine(std::shared_ptr<EngineState> state) : state_(std::move(state)) {}
 
-    ~EngineHandle() override {
-        if (forked_child) {
-            // Locked or half-changed as it may be, it must not even be destroyed.
-            new std::shared_ptr<EngineState>(std::move(state_));
-            return;
-        }
-        state_->close();
+Engine::~Engine() {
+    if (forked_child) {
+        // Locked or half-changed as it may be, it must not even be destroyed.
+        new std::shared_ptr<EngineState>(std::move(state_));
+        return;
     }
+    state_->close();
+}
 
-    QueueId open_queue(int priority) override { return forked_child ? 0 : state_->open_queue(priority); }
-    void close_queue(QueueId queue) override {
-        if (!forked_child) state_->close_queue(queue);
-    }
+QueueId Engine::open_queue(int priority) { return forked_child ? 0 : state_->open_queue(priority); }
+void Engine::close_queue(QueueId queue) {
+    if (!forked_child) state_->close_queue(queue);
+}
 
-    OpId submit(QueueId queue, const model::Work& work, Effect effect, const std::vector<OpId>& after) override {
-        if (forked_child) return 0;
-        EngineState::Operation operation;
-        operation.effect = std::move(effect);
-        return state_->submit(queue, work, std::move(operation), after);
-    }
-    OpId submit_wait(QueueId queue, std::function<bool()> until, const std::vector<OpId>& after) override {
-        if (forked_child) return 0;
-        EngineState::Operation operation;
-        operation.until = std::move(until);
-        return state_->submit(queue, hold(), std::move(operation), after);
-    }
-    OpId submit_host(QueueId queue, std::function<void()> call, const std::vector<OpId>& after) override {
-        if (forked_child) return 0;
-        EngineState::Operation operation;
-        operation.call = std::move(call);
-        return state_->submit(queue, hold(), std::move(operation), after);
-    }
+OpId Engine::submit(QueueId queue, const model::Work& work, Effect effect, const std::vector<OpId>& after) {
+    return forked_child ? 0 : state_->submit(queue, work, {std::move(effect), {}, {}}, after);
+}
+OpId Engine::submit_wait(QueueId queue, std::function<bool()> until, const std::vector<OpId>& after) {
+    return forked_child ? 0 : state_->submit(queue, hold(), {{}, std::move(until), {}}, after);
+}
+OpId Engine::submit_host(QueueId queue, std::function<void()> call, const std::vector<OpId>& after) {
+    return forked_child ? 0 : state_->submit(queue, hold(), {{}, {}, std::move(call)}, after);
+}
 
-    bool done(OpId op) override { return forked_child || state_->done(op); }
-    void wait(OpId op) override {
-        if (!forked_child) state_->wait(op);
-    }
-    OpId last(QueueId queue) override { return forked_child ? 0 : state_->last(queue); }
-    int error() override { return forked_child ? not_initialized : state_->error(); }
-    void fail(int result) override {
-        if (!forked_child) state_->fail(result);
-    }
+bool Engine::done(OpId op) { return forked_child || state_->done(op); }
+void Engine::wait(OpId op) {
+    if (!forked_child) state_->wait(op);
+}
+OpId Engine::last(QueueId queue) { return forked_child ? 0 : state_->last(queue); }
+int Engine::error() { return forked_child ? not_initialized : state_->error(); }
+void Engine::fail(int result) {
+    if (!forked_child) state_->fail(result);
+}
 
-    bool reserve(uint64_t bytes) override { return !forked_child && state_->reserve(bytes); }
-    void release(uint64_t bytes) override {
-        if (!forked_child) state_->give_back(bytes);
-    }
-    MemoryInfo memory() override { return forked_child ? MemoryInfo{0, 0} : state_->memory(); }
-    std::vector<ProcessUse> processes() override {
-        return forked_child ? std::vector<ProcessUse>() : state_->processes();
-    }
-
- private:
-    static model::Work hold() {
-        model::Work work;
-        work.kind = model::WorkKind::hold;
-        return work;
-    }
-
-    std::shared_ptr<EngineState> state_;
-};
-
-}  // namespace
+bool Engine::reserve(uint64_t bytes) { return !forked_child && state_->reserve(bytes); }
+void Engine::release(uint64_t bytes) {
+    if (!forked_child) state_->give_back(bytes);
+}
+MemoryInfo Engine::memory() { return forked_child ? MemoryInfo{0, 0} : state_->memory(); }
+std::vector<ProcessUse> Engine::processes() { return forked_child ? std::vector<ProcessUse>() : state_->processes(); }
 
 std::unique_ptr<Engine> Engine::connect(int device_index, std::string* why) {
     try {
@@ -465,7 +448,7 @@ std::unique_ptr<Engine> Engine::connect(int device_index, std::string* why) {
         if (!connection) return nullptr;
         auto state = std::make_shared<EngineState>(connection, device_index);
         state->attach();
-        return std::make_unique<EngineHandle>(state);
+        return std::make_unique<Engine>(state);
     } catch (const std::exception& error) {
         if (why) *why = error.what();
         return nullptr;

@@ -39,6 +39,8 @@ struct ProcessUse {  // for NVML
     uint64_t bytes;
 };
 
+class EngineState;
+
 // One connection of one context to one device. Every method may be called from any thread, but submissions not from
 // effects: they may sleep until the queue has room. After an error, and in a forked child, submissions are dropped
 // (the result is 0) and everything counts as done.
@@ -46,30 +48,36 @@ class Engine {
  public:
     // Starts the device's process (softgpud) where none runs. Null where that fails; `why` says it in a line.
     static std::unique_ptr<Engine> connect(int device_index, std::string* why);
+    explicit Engine(std::shared_ptr<EngineState> state);
     // What is in flight is dropped, as when a context is destroyed; waits only for an effect that is just running, so
     // that no effect runs afterwards. Gives back what is still reserved.
-    virtual ~Engine() = default;
+    ~Engine();
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
 
-    virtual QueueId open_queue(int priority) = 0;  // CUDA's order: lower is more urgent
-    virtual void close_queue(QueueId queue) = 0;   // what was submitted still completes
+    QueueId open_queue(int priority);  // CUDA's order: lower is more urgent
+    void close_queue(QueueId queue);   // what was submitted still completes
 
-    virtual OpId submit(QueueId queue, const model::Work& work, Effect effect, const std::vector<OpId>& after) = 0;
+    OpId submit(QueueId queue, const model::Work& work, Effect effect, const std::vector<OpId>& after);
     // Ends when `until` returns true; it is polled on an engine thread (cheap, never blocking).
-    virtual OpId submit_wait(QueueId queue, std::function<bool()> until, const std::vector<OpId>& after) = 0;
+    OpId submit_wait(QueueId queue, std::function<bool()> until, const std::vector<OpId>& after);
     // Runs `call` on a thread of its own kind (it may block; calls of one engine run one after another).
-    virtual OpId submit_host(QueueId queue, std::function<void()> call, const std::vector<OpId>& after) = 0;
+    OpId submit_host(QueueId queue, std::function<void()> call, const std::vector<OpId>& after);
 
-    virtual bool done(OpId op) = 0;
-    virtual void wait(OpId op) = 0;        // sleeps; returns at once when the engine has an error
-    virtual OpId last(QueueId queue) = 0;  // the newest operation of a queue, 0 if none
-    virtual int error() = 0;               // a CUresult, 0 while all is well
-    virtual void fail(int result) = 0;     // makes the engine fail from now on: every wait ends
+    bool done(OpId op);
+    void wait(OpId op);        // sleeps; returns at once when the engine has an error
+    OpId last(QueueId queue);  // the newest operation of a queue, 0 if none
+    int error();               // a CUresult, 0 while all is well
+    void fail(int result);     // makes the engine fail from now on: every wait ends
 
     // Device memory is accounted for the whole device. False: it would not fit.
-    virtual bool reserve(uint64_t bytes) = 0;
-    virtual void release(uint64_t bytes) = 0;
-    virtual MemoryInfo memory() = 0;
-    virtual std::vector<ProcessUse> processes() = 0;
+    bool reserve(uint64_t bytes);
+    void release(uint64_t bytes);
+    MemoryInfo memory();
+    std::vector<ProcessUse> processes();
+
+ private:
+    std::shared_ptr<EngineState> state_;
 };
 
 }  // namespace softgpu
