@@ -15,27 +15,6 @@ CUresult allocate_now(CUdeviceptr* out, uint64_t bytes, MemoryKind kind) {
     });
 }
 
-// Prefetching changes nothing here, where memory is where it is: it is only checked.
-CUresult check_managed(CUdeviceptr pointer, size_t bytes) {
-    if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    const std::shared_lock<std::shared_mutex> lock(memory().mutex);
-    const bool managed = memory().allocations.covered(
-        pointer, bytes, [](const auto& entry) { return entry.value.kind == MemoryKind::managed; });
-    return managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult check_location(const CUmemLocation& location) {
-    if (location.type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
-    if (location.type != CU_MEM_LOCATION_TYPE_DEVICE || location.id == CU_DEVICE_CPU) return CUDA_SUCCESS;
-    return machine_index(location.id) < 0 ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-}
-
-CUresult prefetch(CUdeviceptr pointer, size_t bytes, CUmemLocation location, CUstream stream, DefaultStream which) {
-    TRY(check_managed(pointer, bytes));
-    TRY(check_location(location));
-    return enqueue(stream, which, Operation{});
-}
-
 }  // namespace
 }  // namespace softgpu
 
@@ -90,7 +69,3 @@ DRIVER_API cuMemFree_v2(CUdeviceptr pointer) {
         return free_device_memory(pointer);
     });
 }
-
-PLAIN_AND_PTSZ(cuMemPrefetchAsync_v2,
-               (CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags, CUstream stream),
-               flags != 0 ? CUDA_ERROR_INVALID_VALUE : prefetch(pointer, bytes, location, stream, which))

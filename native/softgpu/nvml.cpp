@@ -23,11 +23,9 @@ enum nvmlReturn_t : int {
     NVML_ERROR_UNINITIALIZED = 1,
     NVML_ERROR_INVALID_ARGUMENT = 2,
     NVML_ERROR_NOT_SUPPORTED = 3,
-    NVML_ERROR_NO_PERMISSION = 4,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
-    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_MEMORY = 20,
     NVML_ERROR_UNKNOWN = 999,
@@ -199,35 +197,6 @@ NVML_API nvmlReturn_t nvmlShutdown() {
         }
         return NVML_SUCCESS;
     });
-}
-
-NVML_API const char* nvmlErrorString(nvmlReturn_t result) {
-    switch (result) {
-        case NVML_SUCCESS:
-            return "Success";
-        case NVML_ERROR_UNINITIALIZED:
-            return "Uninitialized";
-        case NVML_ERROR_INVALID_ARGUMENT:
-            return "Invalid Argument";
-        case NVML_ERROR_NOT_SUPPORTED:
-            return "Not Supported";
-        case NVML_ERROR_NO_PERMISSION:
-            return "Insufficient Permissions";
-        case NVML_ERROR_NOT_FOUND:
-            return "Not Found";
-        case NVML_ERROR_INSUFFICIENT_SIZE:
-            return "Insufficient Size";
-        case NVML_ERROR_DRIVER_NOT_LOADED:
-            return "Driver Not Loaded";
-        case NVML_ERROR_FUNCTION_NOT_FOUND:
-            return "Function Not Found";
-        case NVML_ERROR_GPU_IS_LOST:
-            return "GPU is lost";
-        case NVML_ERROR_MEMORY:
-            return "Insufficient Memory";
-        default:
-            return "Unknown Error";
-    }
 }
 
 NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char* out, unsigned length) {

@@ -28,50 +28,25 @@ unsigned long long handle_types(const Allocation& allocation) {
                                : 0;
 }
 
-int access_flags(const Allocation& allocation, int device) {
-    if (allocation.kind != MemoryKind::mapping) return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-    const auto access = allocation.access.find(device);
-    if (access == allocation.access.end()) return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
-    return access->second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-           : access->second == CU_MEM_ACCESS_FLAGS_PROT_READ    ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
-                                                                : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
-}
-
-CUresult attribute_of(const Allocations::Entry& entry, const Found& found, CUdeviceptr pointer, int current_device,
-                      CUpointer_attribute attribute, void* out) {
+CUresult attribute_of(const Allocations::Entry& entry, const Found& found, CUpointer_attribute attribute, void* out) {
     const Allocation& allocation = entry.value;
-    const bool managed = allocation.kind == MemoryKind::managed;
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
             return say(out, allocation.context);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return say(out, static_cast<unsigned>(allocation.on_host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE));
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-            return say(out, pointer);
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-            return allocation.on_host() || managed ? say(out, pointer) : CUDA_ERROR_INVALID_VALUE;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-            return say(out, static_cast<int>(0));
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
             return say(out, static_cast<int>(allocation.kind == MemoryKind::device));
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-            return say(out, static_cast<unsigned long long>(allocation.id));
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-            return say(out, static_cast<int>(managed));
+            return say(out, static_cast<int>(allocation.kind == MemoryKind::managed));
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
             return say(out, allocation.device);
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
             return say(out, found.reservation ? found.reservation->base : entry.base);
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
             return say(out, static_cast<size_t>(found.reservation ? found.reservation->size : entry.size));
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-            return say(out, static_cast<int>(1));
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
             return say(out, handle_types(allocation));
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-            return say(out, access_flags(allocation, current_device));
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
             return say(out, allocation.pool ? allocation.pool->handle : nullptr);
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
@@ -91,17 +66,15 @@ CUresult attribute_of_reservation(const RangeTable<uint64_t>::Entry& reservation
             return say(out, reservation.base);
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
             return say(out, static_cast<size_t>(reservation.size));
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-            return say(out, static_cast<int>(0));
         default:
             return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
-CUresult attribute_at(CUdeviceptr pointer, int current_device, CUpointer_attribute attribute, void* out) {
+CUresult attribute_at(CUdeviceptr pointer, CUpointer_attribute attribute, void* out) {
     const Found found = find(pointer);
     if (found.allocation) {
-        return attribute_of(*found.allocation, found, pointer, current_device, attribute, out);
+        return attribute_of(*found.allocation, found, attribute, out);
     }
     if (found.reservation) return attribute_of_reservation(*found.reservation, attribute, out);
     return CUDA_ERROR_INVALID_VALUE;
@@ -111,12 +84,8 @@ CUresult attribute_at(CUdeviceptr pointer, int current_device, CUpointer_attribu
 void say_unknown(CUpointer_attribute attribute, void* out) {
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
             say(out, static_cast<int>(0));
             break;
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
@@ -133,20 +102,20 @@ void say_unknown(CUpointer_attribute attribute, void* out) {
 using namespace softgpu;
 
 DRIVER_API cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-    return in_context([&](const ContextRef& context) -> CUresult {
+    return in_context([&](const ContextRef&) -> CUresult {
         if (!data) return CUDA_ERROR_INVALID_VALUE;
         const std::shared_lock<std::shared_mutex> lock(memory().mutex);
-        return attribute_at(pointer, device_of(*context), attribute, data);
+        return attribute_at(pointer, attribute, data);
     });
 }
 
 DRIVER_API cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
-    return in_context([&](const ContextRef& context) -> CUresult {
+    return in_context([&](const ContextRef&) -> CUresult {
         if (!attributes || !data || count == 0) return CUDA_ERROR_INVALID_VALUE;
         const std::shared_lock<std::shared_mutex> lock(memory().mutex);
         for (unsigned i = 0; i < count; ++i) {
             if (!data[i]) return CUDA_ERROR_INVALID_VALUE;
-            if (attribute_at(pointer, device_of(*context), attributes[i], data[i]) != CUDA_SUCCESS) {
+            if (attribute_at(pointer, attributes[i], data[i]) != CUDA_SUCCESS) {
                 say_unknown(attributes[i], data[i]);
             }
         }

@@ -296,28 +296,6 @@ ENTRY(cuMemUnmap, (CUdeviceptr base, size_t bytes), unmap(base, bytes))
 ENTRY(cuMemSetAccess, (CUdeviceptr base, size_t bytes, const CUmemAccessDesc* descriptions, size_t count),
       set_access(base, bytes, descriptions, count))
 
-DRIVER_API cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr pointer) {
-    return entry([&]() -> CUresult {
-        if (!flags || !location) return CUDA_ERROR_INVALID_VALUE;
-        const std::shared_lock<std::shared_mutex> lock(memory().mutex);
-        const Allocations::Entry* const mapping = memory().allocations.containing(pointer);
-        if (!mapping || mapping->value.kind != MemoryKind::mapping) return CUDA_ERROR_INVALID_VALUE;
-        const auto access = mapping->value.access.find(on_host(*location) ? CU_DEVICE_CPU : location->id);
-        *flags = access == mapping->value.access.end() ? CU_MEM_ACCESS_FLAGS_PROT_NONE : access->second;
-        return CUDA_SUCCESS;
-    });
-}
-
-DRIVER_API cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp* properties,
-                                         CUmemAllocationGranularity_flags) {
-    return entry([&]() -> CUresult {
-        if (!out) return CUDA_ERROR_INVALID_VALUE;
-        TRY(check_properties(properties));
-        *out = granularity;
-        return CUDA_SUCCESS;
-    });
-}
-
 DRIVER_API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* out, CUmemGenericAllocationHandle handle) {
     return entry([&]() -> CUresult {
         const std::shared_lock<std::shared_mutex> lock(memory().mutex);

@@ -45,11 +45,6 @@ def free_bytes(cuda: Any) -> int:
     return int(value(cuda.cuMemGetInfo())[0])
 
 
-def test_the_granularity_is_a_large_page(cuda: Any, context: Any) -> None:
-    minimum = cuda.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-    assert value(cuda.cuMemGetAllocationGranularity(properties(cuda), minimum)) == PAGE
-
-
 def test_contents_move_with_the_physical_memory(cuda: Any, addresses: int) -> None:
     handle = value(cuda.cuMemCreate(PAGE, properties(cuda), 0))
     value(cuda.cuMemMap(addresses, PAGE, 0, handle, 0))
@@ -108,18 +103,6 @@ def test_a_copy_may_span_neighbouring_mappings(cuda: Any, addresses: int) -> Non
     upload(cuda, addresses + PAGE - 100, data)
     assert download(cuda, addresses + PAGE - 100, 200) == data
     value(cuda.cuMemUnmap(addresses, 2 * PAGE))
-
-
-def test_access_can_be_read_back(cuda: Any, addresses: int) -> None:
-    handle = value(cuda.cuMemCreate(PAGE, properties(cuda), 0))
-    value(cuda.cuMemMap(addresses, PAGE, 0, handle, 0))
-    value(cuda.cuMemRelease(handle))
-    location = access(cuda).location
-    assert value(cuda.cuMemGetAccess(location, addresses)) == 0
-    for flags, number in (("READWRITE", 3), ("NONE", 0)):
-        value(cuda.cuMemSetAccess(addresses, PAGE, [access(cuda, flags)], 1))
-        assert value(cuda.cuMemGetAccess(location, addresses)) == number
-    value(cuda.cuMemUnmap(addresses, PAGE))
 
 
 def test_memory_travels_as_a_file_descriptor(cuda: Any, addresses: int) -> None:

@@ -79,13 +79,6 @@ def attribute_of_an_unknown_address(cuda: Any) -> int:
         return code(cuda.cuPointerGetAttribute(kind, address))
 
 
-@probe(INVALID_VALUE)
-def host_pointer_of_device_memory(cuda: Any) -> int:
-    with allocated(cuda) as pointer:
-        kind = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_HOST_POINTER
-        return code(cuda.cuPointerGetAttribute(kind, pointer))
-
-
 @probe(SUCCESS)
 def allocate_no_host_memory(cuda: Any) -> int:
     return code(cuda.cuMemHostAlloc(0, 0))

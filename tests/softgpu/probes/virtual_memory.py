@@ -178,12 +178,6 @@ def access_for_no_device(cuda: Any) -> int:
 
 
 @probe(INVALID_VALUE)
-def ask_for_access_to_what_is_not_mapped(cuda: Any) -> int:
-    with reserved(cuda) as base:
-        return code(cuda.cuMemGetAccess(access(cuda).location, base))
-
-
-@probe(INVALID_VALUE)
 def copy_to_reserved_addresses(cuda: Any) -> int:
     with reserved(cuda) as base:
         return code(cuda.cuMemcpyHtoD(base, b"12345678", 8))
