@@ -24,10 +24,8 @@ EventRef make_event(const ContextRef& context, unsigned flags) {
     return event;
 }
 
-EventRef event_from(CUevent handle) { return events().find(handle); }
-
 CUresult find_event(CUevent handle, EventRef* event) {
-    *event = event_from(handle);
+    *event = events().find(handle);
     if (!*event) return unknown_event(handle);
     const ContextRef context = (*event)->context.lock();
     return context ? check_context(*context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;

@@ -15,6 +15,9 @@ struct Recording {
     bool done() const { return context->destroyed.load() || context->engine->done(op); }
 };
 
+struct Event;
+using EventRef = std::shared_ptr<Event>;
+
 struct Event {
     CUevent handle = nullptr;
     unsigned flags = 0;
@@ -28,7 +31,6 @@ struct Event {
 };
 
 EventRef make_event(const ContextRef& context, unsigned flags);
-EventRef event_from(CUevent handle);
 CUresult find_event(CUevent handle, EventRef* event);  // one whose context is alive and well
 CUresult destroy_event(CUevent handle);
 std::shared_ptr<Recording> recording_of(Event& event);  // the last one; null: none, or in a capture

@@ -44,12 +44,9 @@ CUgraphNodeType type_of(const NodeBody& body) {
         CUgraphNodeType operator()(const KernelNode&) { return CU_GRAPH_NODE_TYPE_KERNEL; }
         CUgraphNodeType operator()(const CopyNode&) { return CU_GRAPH_NODE_TYPE_MEMCPY; }
         CUgraphNodeType operator()(const MemsetNode&) { return CU_GRAPH_NODE_TYPE_MEMSET; }
-        CUgraphNodeType operator()(const HostNode&) { return CU_GRAPH_NODE_TYPE_HOST; }
         CUgraphNodeType operator()(const ChildNode& node) {
             return node.conditional ? CU_GRAPH_NODE_TYPE_CONDITIONAL : CU_GRAPH_NODE_TYPE_GRAPH;
         }
-        CUgraphNodeType operator()(const WaitNode&) { return CU_GRAPH_NODE_TYPE_WAIT_EVENT; }
-        CUgraphNodeType operator()(const RecordNode&) { return CU_GRAPH_NODE_TYPE_EVENT_RECORD; }
         CUgraphNodeType operator()(const ValueNode&) { return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP; }
         CUgraphNodeType operator()(const CapturedNode& node) { return node.operation.type; }
     };

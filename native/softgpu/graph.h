@@ -11,8 +11,6 @@
 namespace softgpu {
 
 struct Capture;
-struct Event;
-using EventRef = std::shared_ptr<Event>;
 struct Launch;
 using LaunchRef = std::shared_ptr<const Launch>;
 struct Graph;
@@ -31,10 +29,6 @@ struct MemsetNode {
     CUDA_MEMSET_NODE_PARAMS fill;
     CUcontext context;
 };
-struct HostNode {
-    CUhostFn call;
-    void* data;
-};
 struct ChildNode {
     GraphRef graph;
     // The body of a conditional node runs if the condition held when its graph was launched: kernels do not set it.
@@ -42,12 +36,6 @@ struct ChildNode {
     std::shared_ptr<CUgraph> handle_of_body = nullptr;  // the caller looks at it for as long as there is the node
 };
 struct EmptyNode {};
-struct WaitNode {
-    EventRef event;
-};
-struct RecordNode {
-    EventRef event;
-};
 struct ValueNode {
     CUcontext context;
     std::vector<CUstreamBatchMemOpParams> operations;
@@ -56,8 +44,7 @@ struct ValueNode {
 struct CapturedNode {  // an operation that graphs cannot be asked about
     Operation operation;
 };
-using NodeBody = std::variant<EmptyNode, KernelNode, CopyNode, MemsetNode, HostNode, ChildNode, WaitNode, RecordNode,
-                              ValueNode, CapturedNode>;
+using NodeBody = std::variant<EmptyNode, KernelNode, CopyNode, MemsetNode, ChildNode, ValueNode, CapturedNode>;
 
 // A dependency, seen from the node that comes later.
 struct Edge {

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "softgpu/capture.h"
-#include "softgpu/event.h"
 #include "softgpu/launch.h"
 #include "softgpu/stream.h"
 #include "softgpu/value_operations.h"
@@ -19,7 +18,7 @@ Registry<GraphExec, CUgraphExec>& execs() {
     return registry;
 }
 
-// What a node runs in this context. Events are not among it: which operation they mean is known at the launch only.
+// What a node runs in this context.
 struct Steps {
     Context& context;
     std::vector<Operation>* out;
@@ -30,8 +29,6 @@ struct Steps {
     }
     CUresult operator()(const EmptyNode&) const { return CUDA_SUCCESS; }
     CUresult operator()(const ChildNode&) const { return CUDA_SUCCESS; }
-    CUresult operator()(const WaitNode&) const { return CUDA_SUCCESS; }
-    CUresult operator()(const RecordNode&) const { return CUDA_SUCCESS; }
     CUresult operator()(const CapturedNode& node) const { return one(CUDA_SUCCESS, node.operation); }
     CUresult operator()(const KernelNode& node) const { return one(CUDA_SUCCESS, operation_of(context, node.launch)); }
     CUresult operator()(const CopyNode& node) const {
@@ -45,11 +42,6 @@ struct Steps {
         Operation operation;
         const CUresult result = make_memset(node.fill, &operation);
         return one(result, std::move(operation));
-    }
-    CUresult operator()(const HostNode& node) const {
-        Operation operation;
-        operation.host_call = [node] { node.call(node.data); };
-        return one(CUDA_SUCCESS, std::move(operation));
     }
     CUresult operator()(const ValueNode& node) const {
         return make_value_operations(context, node.operations.data(), static_cast<unsigned>(node.operations.size()),
@@ -139,14 +131,6 @@ CUresult prepare(GraphExec& exec, const ContextRef& context, int priority) {
 }
 
 OpId submit_node(const ContextRef& context, QueueId queue, const Planned& planned, std::vector<OpId> after) {
-    if (planned.enabled) {
-        if (const auto* record = std::get_if<RecordNode>(&planned.node->body)) {
-            return record_event(context, queue, *record->event, after);
-        }
-        if (const auto* wait = std::get_if<WaitNode>(&planned.node->body)) {
-            if (const OpId op = wait_event(context, queue, *wait->event, after)) return op;
-        }
-    }
     OpId last = 0;
     if (planned.enabled) {
         for (const Operation& step : planned.steps) {

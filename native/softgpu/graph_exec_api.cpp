@@ -90,17 +90,6 @@ ENTRY(cuGraphExecMemcpyNodeSetParams,
 ENTRY(cuGraphExecMemsetNodeSetParams,
       (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context),
       set_made(exec, node, [&](NodeBody* body) { return memset_node(parameters, context, body); }))
-ENTRY(cuGraphExecHostNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS* parameters),
-      set_made(exec, node, [&](NodeBody* body) { return host_node(parameters, body); }))
-ENTRY(cuGraphExecBatchMemOpNodeSetParams,
-      (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters),
-      set_made(exec, node, [&](NodeBody* body) { return value_node(parameters, body); }))
-ENTRY(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child),
-      set_made(exec, node, [&](NodeBody* body) { return child_node(child, body); }))
-ENTRY(cuGraphExecEventRecordNodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent event),
-      set_made(exec, node, [&](NodeBody* body) { return record_node(event, body); }))
-ENTRY(cuGraphExecEventWaitNodeSetEvent, (CUgraphExec exec, CUgraphNode node, CUevent event),
-      set_made(exec, node, [&](NodeBody* body) { return wait_node(event, body); }))
 
 DRIVER_API cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode node, unsigned int enabled) {
     return entry([&] {

@@ -1,7 +1,6 @@
 #include "softgpu/graph_nodes.h"
 
 #include "softgpu/context.h"
-#include "softgpu/event.h"
 #include "softgpu/launch.h"
 
 namespace softgpu {
@@ -16,13 +15,11 @@ template <class Parameters>
 CUresult kernel_from(const Parameters& wanted, NodeBody* out) {
     TRY(check_given(wanted.ctx));
     const ScopedContext current(wanted.ctx);
-    const CUfunction function = wanted.func ? wanted.func : reinterpret_cast<CUfunction>(wanted.kern);
     LaunchRef launch;
-    TRY(make_launch({function,
+    TRY(make_launch({wanted.func,
                      {wanted.gridDimX, wanted.gridDimY, wanted.gridDimZ},
                      {wanted.blockDimX, wanted.blockDimY, wanted.blockDimZ},
                      wanted.sharedMemBytes,
-                     false,
                      wanted.kernelParams,
                      wanted.extra},
                     &launch));
@@ -66,12 +63,6 @@ CUresult memset_node(const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext contex
     return CUDA_SUCCESS;
 }
 
-CUresult host_node(const CUDA_HOST_NODE_PARAMS* parameters, NodeBody* out) {
-    if (!parameters || !parameters->fn) return CUDA_ERROR_INVALID_VALUE;
-    *out = HostNode{parameters->fn, parameters->userData};
-    return CUDA_SUCCESS;
-}
-
 CUresult value_node(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, NodeBody* out) {
     if (!parameters || !parameters->paramArray || parameters->count == 0 || parameters->flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -90,20 +81,6 @@ CUresult child_node(CUgraph handle, NodeBody* out) {
     const GraphRef copy = copy_graph(*graph);
     copy->owned = true;
     *out = ChildNode{copy};
-    return CUDA_SUCCESS;
-}
-
-CUresult record_node(CUevent handle, NodeBody* out) {
-    EventRef event = event_from(handle);
-    if (!event) return CUDA_ERROR_INVALID_HANDLE;
-    *out = RecordNode{std::move(event)};
-    return CUDA_SUCCESS;
-}
-
-CUresult wait_node(CUevent handle, NodeBody* out) {
-    EventRef event = event_from(handle);
-    if (!event) return CUDA_ERROR_INVALID_HANDLE;
-    *out = WaitNode{std::move(event)};
     return CUDA_SUCCESS;
 }
 
@@ -130,9 +107,6 @@ CUresult conditional_node(CUDA_CONDITIONAL_NODE_PARAMS* parameters, NodeBody* ou
 CUresult any_node(CUgraphNodeParams* parameters, NodeBody* out) {
     if (!parameters) return CUDA_ERROR_INVALID_VALUE;
     switch (parameters->type) {
-        case CU_GRAPH_NODE_TYPE_EMPTY:
-            *out = EmptyNode{};
-            return CUDA_SUCCESS;
         case CU_GRAPH_NODE_TYPE_KERNEL:
             return kernel_from(parameters->kernel, out);
         case CU_GRAPH_NODE_TYPE_MEMCPY:
@@ -143,23 +117,10 @@ CUresult any_node(CUgraphNodeParams* parameters, NodeBody* out) {
                                                wanted.elementSize, wanted.width, wanted.height};
             return memset_node(&fill, wanted.ctx, out);
         }
-        case CU_GRAPH_NODE_TYPE_HOST: {
-            const CUDA_HOST_NODE_PARAMS call{parameters->host.fn, parameters->host.userData};
-            return host_node(&call, out);
-        }
         case CU_GRAPH_NODE_TYPE_GRAPH:
             return child_node(parameters->graph.graph, out);
         case CU_GRAPH_NODE_TYPE_CONDITIONAL:
             return conditional_node(&parameters->conditional, out);
-        case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-            return wait_node(parameters->eventWait.event, out);
-        case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-            return record_node(parameters->eventRecord.event, out);
-        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-            const CUDA_BATCH_MEM_OP_NODE_PARAMS batch{parameters->memOp.ctx, parameters->memOp.count,
-                                                      parameters->memOp.paramArray, parameters->memOp.flags};
-            return value_node(&batch, out);
-        }
         default:
             return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -8,11 +8,8 @@ namespace softgpu {
 CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS* parameters, NodeBody* out);
 CUresult copy_node(const CUDA_MEMCPY3D* parameters, CUcontext context, NodeBody* out);
 CUresult memset_node(const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context, NodeBody* out);
-CUresult host_node(const CUDA_HOST_NODE_PARAMS* parameters, NodeBody* out);
 CUresult value_node(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, NodeBody* out);
 CUresult child_node(CUgraph graph, NodeBody* out);  // of a copy of it; graph_lock() must not be held
-CUresult record_node(CUevent event, NodeBody* out);
-CUresult wait_node(CUevent event, NodeBody* out);
 CUresult conditional_node(CUDA_CONDITIONAL_NODE_PARAMS* parameters, NodeBody* out);
 CUresult make_condition(CUgraph graph, unsigned value, unsigned flags, CUgraphConditionalHandle* out);
 CUresult any_node(CUgraphNodeParams* parameters, NodeBody* out);

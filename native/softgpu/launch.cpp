@@ -4,7 +4,6 @@
 #include <cstring>
 #include <set>
 
-#include "softgpu/capture.h"
 #include "softgpu/enqueue.h"
 
 namespace softgpu {
@@ -56,18 +55,13 @@ CUresult launch(const LaunchRequest& request, CUstream stream_handle, DefaultStr
 CUresult launch_with_attributes(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra,
                                 DefaultStream which) {
     if (!config || (config->numAttrs > 0 && !config->attrs)) return CUDA_ERROR_INVALID_VALUE;
-    LaunchRequest request{function,
-                          {config->gridDimX, config->gridDimY, config->gridDimZ},
-                          {config->blockDimX, config->blockDimY, config->blockDimZ},
-                          config->sharedMemBytes,
-                          false,
-                          parameters,
-                          extra};
-    for (unsigned i = 0; i < config->numAttrs; ++i) {
-        const CUlaunchAttribute& attribute = config->attrs[i];
-        if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) request.cooperative = attribute.value.cooperative != 0;
-    }
-    return launch(request, config->hStream, which);
+    return launch({function,
+                   {config->gridDimX, config->gridDimY, config->gridDimZ},
+                   {config->blockDimX, config->blockDimY, config->blockDimZ},
+                   config->sharedMemBytes,
+                   parameters,
+                   extra},
+                  config->hStream, which);
 }
 
 CUresult call_host(CUstream stream, CUhostFn function, void* data, DefaultStream which) {
@@ -75,23 +69,7 @@ CUresult call_host(CUstream stream, CUhostFn function, void* data, DefaultStream
     Operation operation;
     operation.type = CU_GRAPH_NODE_TYPE_HOST;
     operation.host_call = [function, data] { function(data); };
-    StreamWork work;
-    work.steps.push_back(std::move(operation));
-    work.node = HostNode{function, data};
-    return enqueue_work(stream, which, std::move(work));
-}
-
-CUresult add_callback(CUstream handle, CUstreamCallback callback, void* data, unsigned flags, DefaultStream which) {
-    if (!callback || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    StreamRef stream;
-    ContextRef context;
-    TRY(find_stream(handle, which, &stream, &context));
-    TRY(forbid_while_capturing(*context, *stream));
-    Operation operation;
-    // Not a reference that counts: the engine holds this call, and the context holds the engine.
-    Context* of = context.get();
-    operation.host_call = [=] { callback(handle, check_context(*of), data); };
-    return enqueue(handle, which, std::move(operation));
+    return enqueue(stream, which, std::move(operation));
 }
 
 // One on each of several devices. All are checked before the first is launched.
@@ -102,7 +80,6 @@ CUresult launch_on_several(const CUDA_LAUNCH_PARAMS* launches, unsigned count, u
                 {one.gridDimX, one.gridDimY, one.gridDimZ},
                 {one.blockDimX, one.blockDimY, one.blockDimZ},
                 one.sharedMemBytes,
-                true,
                 one.kernelParams,
                 nullptr};
     };
@@ -140,16 +117,12 @@ CUresult make_launch(const LaunchRequest& request, LaunchRef* out) {
     const unsigned threads = request.block[0] * request.block[1] * request.block[2];
     const int most_shared = device_attribute(context->device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
     if (request.shared_bytes > static_cast<size_t>(most_shared)) return CUDA_ERROR_INVALID_VALUE;
-    const int resident = blocks_per_sm(context->device, threads, request.shared_bytes);
-    if (resident == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    const uint64_t at_once = static_cast<uint64_t>(resident) * static_cast<uint64_t>(device_spec(context->device)->sms);
-    if (request.cooperative && blocks_of(request.grid) > at_once) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (blocks_per_sm(context->device, threads, request.shared_bytes) == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 
     launch->function = std::move(function);
     std::copy(request.grid, request.grid + 3, launch->grid);
     std::copy(request.block, request.block + 3, launch->block);
     launch->shared_bytes = request.shared_bytes;
-    launch->cooperative = request.cooperative;
     launch->arguments = Arguments(kernel.parameters, std::move(bytes));
     auto* data = const_cast<unsigned char*>(launch->arguments.bytes().data());
     for (const Parameter& parameter : kernel.parameters) launch->argument_pointers.push_back(data + parameter.offset);
@@ -186,19 +159,11 @@ PLAIN_AND_PTSZ(
     (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
      unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** parameters,
      void** extra),
-    launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, false, parameters, extra},
-           stream, which))
-PLAIN_AND_PTSZ(
-    cuLaunchCooperativeKernel,
-    (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
-     unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void** parameters),
-    launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, true, parameters, nullptr},
-           stream, which))
+    launch({function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, parameters, extra}, stream,
+           which))
 PLAIN_AND_PTSZ(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra),
                launch_with_attributes(config, function, parameters, extra, which))
 PLAIN_AND_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* data),
                call_host(stream, function, data, which))
-PLAIN_AND_PTSZ(cuStreamAddCallback, (CUstream stream, CUstreamCallback callback, void* data, unsigned int flags),
-               add_callback(stream, callback, data, flags, which))
 ENTRY(cuLaunchCooperativeKernelMultiDevice, (CUDA_LAUNCH_PARAMS * launches, unsigned int count, unsigned int flags),
       launch_on_several(launches, count, flags))

@@ -10,7 +10,6 @@ struct Launch {
     FunctionRef function;
     unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
     unsigned shared_bytes = 0;
-    bool cooperative = false;
     Arguments arguments;
     std::vector<void*> argument_pointers;  // into `arguments`: what graphs answer as kernelParams
 };
@@ -19,7 +18,6 @@ struct LaunchRequest {
     CUfunction function;
     unsigned grid[3], block[3];
     unsigned shared_bytes;
-    bool cooperative;
     void** parameters;
     void** extra;
 };

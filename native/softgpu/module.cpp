@@ -113,8 +113,7 @@ FunctionRef Module::find(const std::string& name) const {
 
 CUresult find_function(CUfunction handle, FunctionRef* out) {
     *out = functions().find(handle);
-    if (*out) return CUDA_SUCCESS;
-    return find_kernel_function(reinterpret_cast<CUkernel>(handle), out);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 void forget_modules_of(Context& context) {

@@ -1,4 +1,4 @@
-// Modules and libraries: named kernels, loaded into one context or into whichever asks.
+// Modules: named kernels, loaded into one context.
 #pragma once
 
 #include "softgpu/context.h"
@@ -38,9 +38,7 @@ CUresult read_image(const void* image, const JitOptions& options, KernelTexts* o
 ModuleRef make_module(const ContextRef& context, const KernelTexts& texts);
 void drop_module(const ModuleRef& module);
 
-// For a CUfunction, or a CUkernel in its place, which then means its function in the current context.
 CUresult find_function(CUfunction handle, FunctionRef* out);
-CUresult find_kernel_function(CUkernel handle, FunctionRef* out);  // in the current context
 // Blocks of this size that fit one SM at once; 0: such a block cannot run.
 int blocks_per_sm(CUdevice device, unsigned threads, size_t shared_bytes);
 void forget_modules_of(Context& context);

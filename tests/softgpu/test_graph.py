@@ -233,43 +233,22 @@ def test_nodes_can_be_switched_off(
     assert download(cuda, buffer, 8) == bytes(4) + b"\1" * 4
 
 
-def test_host_nodes_run_in_order(
-    cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
+def test_captured_host_functions_run_in_order_at_each_launch(
+    cuda: Any, instantiate: Callable[[Any], Any], stream: Any
 ) -> None:
     seen: list[int] = []
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: seen.append(int(data)))
-    wanted = cuda.CUgraphNodeParams()
-    wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_HOST
-    wanted.host.fn, wanted.host.userData = cuda.CUhostFn(_ptr=ctypes.addressof(function)), 5
-    first = value(cuda.cuGraphAddNode(graph, None, None, 0, wanted))
-    wanted.host.userData = 6
-    value(cuda.cuGraphAddNode(graph, [first], None, 1, wanted))
-    executable = instantiate(graph)
+    host = cuda.CUhostFn(_ptr=ctypes.addressof(function))
+    value(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    for data in (5, 6):
+        value(cuda.cuLaunchHostFunc(stream, host, data))
+    captured = value(cuda.cuStreamEndCapture(stream))
+    executable = instantiate(captured)
+    assert seen == []
     run(cuda, executable, stream)
     run(cuda, executable, stream)
     assert seen == [5, 6, 5, 6]
-
-
-def test_event_nodes_wait_and_record(
-    cuda: Any, bench: Bench, gate: Any, new_stream: Callable[..., Any], new_event: Callable[..., Any]
-) -> None:
-    _, graph, build, instantiate, stream, buffer = bench
-    other, before, after = new_stream(1), new_event(), new_event()
-    wanted = cuda.CUgraphNodeParams()
-    wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_WAIT_EVENT
-    wanted.eventWait.event = before
-    fill = build.fill(buffer, 5, 4, value(cuda.cuGraphAddNode(graph, None, None, 0, wanted)))
-    wanted.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_EVENT_RECORD
-    wanted.eventRecord.event = after
-    value(cuda.cuGraphAddNode(graph, [fill], None, 1, wanted))
-    gate.hold(other)
-    value(cuda.cuEventRecord(before, other))
-    value(cuda.cuGraphLaunch(instantiate(graph), stream))
-    gate.settle()
-    assert code(cuda.cuEventQuery(after)) == NOT_READY
-    gate.open()
-    value(cuda.cuEventSynchronize(after))
-    assert download(cuda, buffer, 4) == b"\5" * 4
+    value(cuda.cuGraphDestroy(captured))
 
 
 def test_a_gate_inside_a_graph(cuda: Any, bench: Bench, gate: Any) -> None:

@@ -68,16 +68,6 @@ def test_a_launch_with_attributes(cuda: Any, kernels: Callable[[str], Any], buff
     assert download(cuda, buffer, 4) == floats(8.0)
 
 
-def test_a_cooperative_launch_must_fit(cuda: Any, kernels: Callable[[str], Any]) -> None:
-    burn = kernels("nothing")
-    sms = value(
-        cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0)
-    )
-    fits = sms * value(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(burn, 256, 0))
-    value(cuda.cuLaunchCooperativeKernel(burn, fits, 1, 1, 256, 1, 1, 0, 0, 0))
-    assert code(cuda.cuLaunchCooperativeKernel(burn, fits + 1, 1, 1, 256, 1, 1, 0, 0, 0)) == LAUNCH_TOO_LARGE
-
-
 @pytest.mark.skipif(REAL_GPU, reason="text modules are the software GPU's")
 def test_a_bad_address_breaks_the_context_until_it_is_gone(cuda: Any) -> None:
     device = value(cuda.cuDeviceGet(0))

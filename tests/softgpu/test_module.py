@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.softgpu.calls import code, value
-from tests.softgpu.launching import launch
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("COTENANT_TEST_REAL_GPU") == "1", reason="text modules are the software GPU's"
@@ -45,7 +44,6 @@ def test_functions_are_found_by_name(cuda: Any, kernels: Callable[[str], Any]) -
 )
 def test_what_is_no_module_is_refused(cuda: Any, context: Any, image: bytes, error: int) -> None:
     assert code(cuda.cuModuleLoadData(image + b"\0")) == error
-    assert code(cuda.cuLibraryLoadData(image + b"\0", [], [], 0, [], [], 0)) == error
 
 
 def test_the_error_log_names_the_line(cuda: Any, context: Any) -> None:
@@ -59,25 +57,6 @@ def test_the_error_log_names_the_line(cuda: Any, context: Any) -> None:
     )
     assert code(answer) == INVALID_IMAGE
     assert log.split(b"\0")[0] == b"line 3: 'parsec' is not a unit of time: use ns, us, ms or s"
-
-
-def test_a_library_serves_every_context(cuda: Any, context: Any, new_stream: Callable[..., Any]) -> None:
-    library = value(cuda.cuLibraryLoadData(b"softgpu 1\nkernel one time=1us\n\0", [], [], 0, [], [], 0))
-    kernel = value(cuda.cuLibraryGetKernel(library, b"one"))
-    assert value(cuda.cuKernelGetName(kernel)) == b"one"
-    here = value(cuda.cuKernelGetFunction(kernel))
-    stream = new_stream()
-    launch(cuda, here, stream)
-    launch(cuda, cuda.CUfunction(int(kernel)), stream)
-    value(cuda.cuStreamSynchronize(stream))
-    made = value(cuda.cuCtxCreate(None, 0, 0))
-    there = value(cuda.cuKernelGetFunction(kernel))
-    assert int(there) != int(here)
-    launch(cuda, there, 0)
-    assert code(cuda.cuLaunchKernel(here, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)) == INVALID_HANDLE
-    value(cuda.cuCtxDestroy(made))
-    value(cuda.cuLibraryUnload(library))
-    assert code(cuda.cuKernelGetFunction(kernel)) == INVALID_HANDLE
 
 
 def test_occupancy_follows_block_size(cuda: Any, kernels: Callable[[str], Any]) -> None:

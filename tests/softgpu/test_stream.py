@@ -114,17 +114,6 @@ def test_host_functions_run_in_order(
     assert seen == [1, 2]
 
 
-def test_a_callback_gets_stream_and_status(cuda: Any, new_stream: Callable[..., Any]) -> None:
-    stream = new_stream()
-    seen: list[tuple[int, int, int]] = []
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    function = kind(lambda handle, status, data: seen.append((handle, status, data)))
-    callback = cuda.CUstreamCallback(_ptr=ctypes.addressof(function))
-    value(cuda.cuStreamAddCallback(stream, callback, 77, 0))
-    value(cuda.cuStreamSynchronize(stream))
-    assert seen == [(int(stream), 0, 77)]
-
-
 def test_many_threads_use_one_stream(
     cuda: Any, context: Any, new_stream: Callable[..., Any], buffer: Any
 ) -> None:

@@ -14,7 +14,6 @@ from tests.softgpu.probes.needs import (
     streamed,
 )
 from tests.softgpu.probes.table import (
-    COOPERATIVE_LAUNCH_TOO_LARGE,
     INVALID_HANDLE,
     INVALID_IMAGE,
     INVALID_VALUE,
@@ -101,12 +100,6 @@ def launch_with_too_much_shared_memory(cuda: Any) -> int:
 def launch_with_more_shared_memory_than_was_asked_for(cuda: Any) -> int:
     """More than 48 KiB must be asked for."""
     return launch(cuda, (1, 1, 1), (32, 1, 1), 64 << 10)
-
-
-@probe(COOPERATIVE_LAUNCH_TOO_LARGE)
-def launch_too_many_blocks_together(cuda: Any) -> int:
-    with empty_kernel(cuda) as function:
-        return code(cuda.cuLaunchCooperativeKernel(function, 1 << 20, 1, 1, 256, 1, 1, 0, 0, 0))
 
 
 @probe(INVALID_HANDLE)
