@@ -139,7 +139,12 @@ def softgpu_folders() -> Iterator[list[Path]]:
 
 def processes_naming(folders: list[Path]) -> list[int]:
     """The processes that have one of these as their software GPU."""
-    wanted = {f"COTENANT_SOFTGPU_DIR={folder}".encode() for folder in folders}
+    return processes_with({f"COTENANT_SOFTGPU_DIR={folder}" for folder in folders})
+
+
+def processes_with(settings: set[str]) -> list[int]:
+    """The other processes with one of these, NAME=VALUE, in their environment."""
+    wanted = {setting.encode() for setting in settings}
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Run, clean_environment
+from tests.conftest import Run, clean_environment, processes_with
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -334,20 +334,7 @@ def test_ctrl_c_ends_the_jobs_and_leaves_no_report(native: Path, tmp_path: Path)
         finally:
             demo.kill()
     deadline = time.monotonic() + 30
-    while (left := processes_with(mark)) and time.monotonic() < deadline:
+    while (left := processes_with({mark})) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left
     assert not (tmp_path / "report").exists()
-
-
-def processes_with(setting: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if setting.encode() in environment:
-                found.append(int(entry.name))
-    return found

@@ -8,13 +8,7 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(condition)                                       \
-    do {                                                       \
-        if (!(condition)) {                                    \
-            fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
-            exit(1);                                           \
-        }                                                      \
-    } while (0)
+#include "../require.h"
 
 namespace tenant {
 DriverCalls driver;
@@ -33,12 +27,12 @@ Shape alike(uint32_t number) { return kBase + number; }
 void two() {
     static Durations durations;
     for (Shape shape : {alike(1), alike(2)}) {
-        CHECK(durations.wants_sample(shape));
+        REQUIRE(durations.wants_sample(shape));
         durations.learn(shape, static_cast<float>(shape - kBase) * 10);
     }
     for (int i = 0; i < 1000; ++i)
         for (Shape shape : {alike(1), alike(2)}) {
-            CHECK(durations.estimate(shape) == static_cast<float>(shape - kBase) * 10);
+            REQUIRE(durations.estimate(shape) == static_cast<float>(shape - kBase) * 10);
             durations.wants_sample(shape);
         }
 }
@@ -55,33 +49,33 @@ void passers_by() {
         for (Shape shape : {alike(1), alike(2)}) {
             durations.wants_sample(shape);
             durations.wants_sample(shape);
-            CHECK(durations.estimate(shape) == 5);
+            REQUIRE(durations.estimate(shape) == 5);
         }
     }
     // But one that is launched no more makes room in the end.
     for (uint32_t i = 0; i < 100; ++i)
         for (uint32_t other = 3; other < 7; ++other) durations.wants_sample(alike(other));
-    CHECK(durations.estimate(alike(1)) < 0 || durations.estimate(alike(2)) < 0);
+    REQUIRE(durations.estimate(alike(1)) < 0 || durations.estimate(alike(2)) < 0);
 }
 
 void samples() {
     static Durations durations;
     int wanted = 0;
     for (int i = 0; i < 4; ++i) wanted += durations.wants_sample(alike(1));
-    CHECK(wanted == 4);
+    REQUIRE(wanted == 4);
     durations.learn(alike(1), 20);
-    CHECK(durations.estimate(alike(1)) == 20);
+    REQUIRE(durations.estimate(alike(1)) == 20);
     durations.learn(alike(1), 10);  // falls at once
-    CHECK(durations.estimate(alike(1)) == 10);
+    REQUIRE(durations.estimate(alike(1)) == 10);
     durations.learn(alike(1), 26);  // rises slowly
-    CHECK(durations.estimate(alike(1)) == 11);
+    REQUIRE(durations.estimate(alike(1)) == 11);
     durations.learn(alike(1), -1);
-    CHECK(durations.estimate(alike(1)) == 11);
+    REQUIRE(durations.estimate(alike(1)) == 11);
     wanted = 0;
     for (int i = 0; i < 1280; ++i) wanted += durations.wants_sample(alike(1));
-    CHECK(wanted == 10);
+    REQUIRE(wanted == 10);
     durations.learn(alike(9), 3);  // nobody has launched it
-    CHECK(durations.estimate(alike(9)) < 0);
+    REQUIRE(durations.estimate(alike(9)) < 0);
 }
 
 // Six shapes on four places, launched, learned and asked for by several threads: no time is ever another shape's.
@@ -91,7 +85,7 @@ void threads() {
         for (int i = 0; i < 100000; ++i) {
             Shape shape = alike(1 + static_cast<uint32_t>(rand_r(&seed)) % 6);
             float us = durations.estimate(shape);
-            CHECK(us < 0 || us == static_cast<float>(shape - kBase));
+            REQUIRE(us < 0 || us == static_cast<float>(shape - kBase));
             if (durations.wants_sample(shape)) durations.learn(shape, static_cast<float>(shape - kBase));
         }
     };
@@ -169,7 +163,7 @@ void pairs() {
     current = reinterpret_cast<CUcontext>(uintptr_t{99});
     std::vector<tenant::Samples::Sample*> all;
     while (auto* sample = samples.begin(7, current, reinterpret_cast<CUstream>(uintptr_t{99}))) all.push_back(sample);
-    CHECK(all.size() >= 16);
+    REQUIRE(all.size() >= 16);
     for (auto* sample : all) tenant::Samples::end(sample, reinterpret_cast<CUstream>(uintptr_t{99}), true);
     std::vector<std::thread> running;
     for (uintptr_t number = 1; number <= kContexts; ++number) running.emplace_back(launch, number, 2000);
@@ -179,11 +173,11 @@ void pairs() {
     // No events are left but those of pairs; one that was lent, and that nobody has come for since, has none.
     int with_events = 0;
     for (auto* sample : all) with_events += sample->context() != nullptr;
-    CHECK(with_events > 0 && events_alive == 2 * with_events);
+    REQUIRE(with_events > 0 && events_alive == 2 * with_events);
     // One whose context has ended belongs to whoever comes next.
     for (uintptr_t number = 1; number <= 99; ++number) samples.forget_context(reinterpret_cast<CUcontext>(number));
     current = reinterpret_cast<CUcontext>(uintptr_t{100});
-    CHECK(samples.begin(8, current, reinterpret_cast<CUstream>(uintptr_t{100})));
+    REQUIRE(samples.begin(8, current, reinterpret_cast<CUstream>(uintptr_t{100})));
 }
 
 }  // namespace

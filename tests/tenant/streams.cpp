@@ -8,13 +8,7 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(condition)                                       \
-    do {                                                       \
-        if (!(condition)) {                                    \
-            fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
-            exit(1);                                           \
-        }                                                      \
-    } while (0)
+#include "../require.h"
 
 namespace tenant {
 
@@ -46,35 +40,35 @@ StreamState* enter(StreamTable& table, StreamKey key) {
     return table.enter(key, handle_of(key), context_of(key), gpu_of(key));
 }
 void check_whole(const StreamState& state, StreamKey key) {
-    CHECK(state.handle == handle_of(key));
-    CHECK(state.context == context_of(key));
-    CHECK(state.gpu == gpu_of(key));
+    REQUIRE(state.handle == handle_of(key));
+    REQUIRE(state.context == context_of(key));
+    REQUIRE(state.gpu == gpu_of(key));
 }
 
 // However many streams have come and gone, a look-up passes as few places as in a table that never had others.
 void churn() {
     static StreamTable table;
     constexpr int kLiving = 1000;
-    for (int i = 0; i < kLiving; ++i) CHECK(enter(table, key_of(i)));
+    for (int i = 0; i < kLiving; ++i) REQUIRE(enter(table, key_of(i)));
     for (int i = 0; i < 200000; ++i) {
         StreamKey key = key_of(kLiving + i);
-        CHECK(enter(table, key));
+        REQUIRE(enter(table, key));
         table.remove(key);
-        CHECK(!table.find(key));
+        REQUIRE(!table.find(key));
     }
     uint64_t steps = 0;
     for (int i = 0; i < kLiving; ++i) {
         StreamState* state = table.find(key_of(i));
-        CHECK(state);
+        REQUIRE(state);
         check_whole(*state, key_of(i));
         // One that is there, and one that is not.
         steps += tenant::StreamTableInside::steps(table, key_of(i));
         steps += tenant::StreamTableInside::steps(table, key_of(1000000 + i));
     }
-    CHECK(steps < 4 * kLiving);
+    REQUIRE(steps < 4 * kLiving);
     int counted = 0;
     table.for_each([&](StreamState&) { ++counted; });
-    CHECK(counted == kLiving);
+    REQUIRE(counted == kLiving);
 }
 
 // A table of many, in every order: what remains is found, what was removed is not.
@@ -87,28 +81,28 @@ void removal() {
         if (is_there[number])
             table.remove(key_of(number));
         else
-            CHECK(enter(table, key_of(number)));
+            REQUIRE(enter(table, key_of(number)));
         is_there[number] = !is_there[number];
         if (i % 1000) continue;
-        for (uint64_t each = 0; each < is_there.size(); ++each) CHECK(!table.find(key_of(each)) == !is_there[each]);
+        for (uint64_t each = 0; each < is_there.size(); ++each) REQUIRE(!table.find(key_of(each)) == !is_there[each]);
     }
     uint32_t before = table.generation();
     table.remove_if([](StreamState& state) { return state.gpu != 3; });
     for (uint64_t each = 0; each < is_there.size(); ++each)
-        CHECK(!table.find(key_of(each)) == !(is_there[each] && gpu_of(key_of(each)) == 3));
+        REQUIRE(!table.find(key_of(each)) == !(is_there[each] && gpu_of(key_of(each)) == 3));
     table.remove_if([](StreamState&) { return true; });
-    CHECK(table.generation() != before);
-    table.for_each([](StreamState&) { CHECK(false); });
+    REQUIRE(table.generation() != before);
+    table.for_each([](StreamState&) { REQUIRE(false); });
 }
 
 void full() {
     static StreamTable table;
     uint64_t entered = 0;
     while (enter(table, key_of(entered))) ++entered;
-    CHECK(entered == StreamTable::kPlaces / 4 * 3);
-    CHECK(!table.find(key_of(entered)));
+    REQUIRE(entered == StreamTable::kPlaces / 4 * 3);
+    REQUIRE(!table.find(key_of(entered)));
     table.remove(key_of(0));
-    CHECK(enter(table, key_of(entered)));
+    REQUIRE(enter(table, key_of(entered)));
 }
 
 void kinds() {
@@ -117,16 +111,16 @@ void kinds() {
     StreamKey thread = tenant::key_of_default_stream(context, 2);
     StreamKey last = tenant::key_of_default_stream(context, tenant::kMostThreads - 1);
     StreamKey plain = tenant::key_of_stream(reinterpret_cast<CUstream>(context));
-    CHECK(legacy != thread && thread != last && legacy != plain && thread != plain);
+    REQUIRE(legacy != thread && thread != last && legacy != plain && thread != plain);
     static StreamTable table;
-    CHECK(!table.enter(legacy, nullptr, context, 0)->is_per_thread());
-    CHECK(table.enter(thread, nullptr, context, 0)->is_per_thread());
-    CHECK(table.enter(last, nullptr, context, 0)->is_per_thread());
-    CHECK(!table.enter(plain, nullptr, context, 0)->is_per_thread());
+    REQUIRE(!table.enter(legacy, nullptr, context, 0)->is_per_thread());
+    REQUIRE(table.enter(thread, nullptr, context, 0)->is_per_thread());
+    REQUIRE(table.enter(last, nullptr, context, 0)->is_per_thread());
+    REQUIRE(!table.enter(plain, nullptr, context, 0)->is_per_thread());
     // Handles that cannot be told apart are not watched.
-    CHECK(tenant::key_of_stream(reinterpret_cast<CUstream>(tenant::kDefaultStream | 64)) == tenant::kNoStream);
+    REQUIRE(tenant::key_of_stream(reinterpret_cast<CUstream>(tenant::kDefaultStream | 64)) == tenant::kNoStream);
     auto* far_away = reinterpret_cast<CUcontext>(uint64_t{1} << tenant::kContextBits);
-    CHECK(tenant::key_of_default_stream(far_away, 1) == tenant::kNoStream);
+    REQUIRE(tenant::key_of_default_stream(far_away, 1) == tenant::kNoStream);
 }
 
 // Two threads use streams for the first time at the same moment, while a third destroys others and recycles what they
@@ -148,7 +142,7 @@ void first_use() {
                     state = table.find(key);
                     if (!state) state = enter(table, key);
                 }
-                CHECK(state);
+                REQUIRE(state);
                 check_whole(*state, key);
                 state->issued.fetch_add(1);
             }
@@ -163,7 +157,7 @@ void first_use() {
             StreamKey key = key_of(static_cast<uint64_t>(now - 1) * kStreams + i);
             std::lock_guard<std::mutex> locked(lock);
             StreamState* state = table.find(key);
-            CHECK(state && state->issued.load() == 2);
+            REQUIRE(state && state->issued.load() == 2);
             table.remove(key);
         }
     }
@@ -182,19 +176,19 @@ void recycled() {
         while (!over.load()) {
             StreamKey key = state->key.load(std::memory_order_acquire);
             if (key == tenant::kNoStream) continue;
-            CHECK(reinterpret_cast<uintptr_t>(static_cast<CUstream>(state->handle)) >= key);
-            CHECK(reinterpret_cast<uintptr_t>(static_cast<CUcontext>(state->context)) >= key);
+            REQUIRE(reinterpret_cast<uintptr_t>(static_cast<CUstream>(state->handle)) >= key);
+            REQUIRE(reinterpret_cast<uintptr_t>(static_cast<CUcontext>(state->context)) >= key);
             ++seen;
         }
     });
     for (uint64_t i = 0; i < 300000; ++i) {
         table.remove(key_of(i));
-        CHECK(enter(table, key_of(i + 1)) == state);
+        REQUIRE(enter(table, key_of(i + 1)) == state);
         if (i % 1000 == 0) std::this_thread::yield();
     }
     over.store(true);
     reader.join();
-    CHECK(seen > 0);
+    REQUIRE(seen > 0);
 }
 
 // A state that serves another stream has nothing of the one before: not its gate, which is another GPU's or context's.
@@ -208,10 +202,10 @@ void renewed() {
     state->since_gate_us.store(70);
     state->last_work.store(reinterpret_cast<CUevent>(64));
     table.remove(key_of(0));
-    CHECK(enter(table, key_of(1)) == state);
-    CHECK(state->gate == 0 && state->progress_word == 0);
-    CHECK(state->issued.load() == 0 && state->finished == 0);
-    CHECK(state->since_gate_us.load() == 0 && !state->last_work.load());
+    REQUIRE(enter(table, key_of(1)) == state);
+    REQUIRE(state->gate == 0 && state->progress_word == 0);
+    REQUIRE(state->issued.load() == 0 && state->finished == 0);
+    REQUIRE(state->since_gate_us.load() == 0 && !state->last_work.load());
 }
 
 }  // namespace

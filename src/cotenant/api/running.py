@@ -118,9 +118,9 @@ def path_to(named: Named) -> Path:
 
 
 def read(path: Path) -> segments.Snapshot:
-    from cotenant.tenants import looking
+    from cotenant.tenants import jobs
 
-    return looking.read(path)
+    return jobs.look(path)
 
 
 def of_job(job: str | int, seen: segments.Snapshot) -> Sequence[segments.Tenant]:

@@ -117,12 +117,11 @@ def start(
 def silent(path: Path, meant: set[tuple[int, int]]) -> list[Any]:
     """Those that have not begun to note after a while. An idle tenant looks for requests every half second."""
     from cotenant.tenants import jobs
-    from cotenant.timeline.collecting import is_lane
 
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
         left = [one for one in jobs.read(path) if (one.pid, one.started) in meant and not one.timeline]
-        left = [one for one in left if not is_lane(one)]
+        left = [one for one in left if not jobs.is_lane(one)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)

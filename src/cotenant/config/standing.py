@@ -15,7 +15,7 @@ from cotenant.config import files, live, settings
 from cotenant.config.live import DEFAULT, LIVE, VARIABLE, Holds
 from cotenant.errors import Problem
 from cotenant.policies import registry
-from cotenant.tenants import looking
+from cotenant.tenants import jobs
 from cotenant.terminal import printable, say
 
 
@@ -61,7 +61,7 @@ def from_here(setting: settings.Setting, environment: Mapping[str, str], found: 
 
 def of_segment(path: Path, environment: Mapping[str, str], found: files.Settings) -> Iterator[Standing]:
     """The daemon's settings: as its segment has them. Raises Problem for what is no segment."""
-    seen = looking.read(path)
+    seen = jobs.look(path)
     left = live.read(path) if is_there(path) else live.NOTHING
     wanted = left.settings or live.of_daemon(given_by(environment), found.values, registry.DEFAULT)
     for setting in settings.SETTINGS:

@@ -20,6 +20,7 @@ from cotenant.launch import driver
 from cotenant.metrics import containers
 from cotenant.metrics.families import Families, identity
 from cotenant.segment.requests import is_process
+from cotenant.tenants import jobs
 
 OLD_SECONDS = 10.0  # what the daemon saw longer ago is not shown
 SCRAPE_SECONDS = 10.0  # that a scrape waits for the one before it
@@ -47,7 +48,7 @@ class TenantsCollector(Collector):
 
     def families(self) -> Families:
         path = self.named or segment.path_for({})
-        seen = read(path)
+        seen = jobs.look(path)
         shown = states.read(path)
         nvml_bytes = self.ask_nvml(seen)
         found = Families()
@@ -105,18 +106,6 @@ class TenantsCollector(Collector):
             return process_memory.by_process(os.environ)
         except pynvml.NVMLError:
             return {}
-
-
-def read(path: Path) -> segment.Snapshot:
-    try:
-        return segment.read(path)
-    except FileNotFoundError:
-        return segment.Snapshot({}, (), 0)
-    except segment.BadSegment as error:
-        raise Problem(str(error), "remove it when no tenant runs, or name another with --segment") from None
-    except OSError as error:
-        hint = "run this as the segment's owner, or name another with --segment"
-        raise Problem(f"cannot read {path}: {error.strerror}", hint) from None
 
 
 def process(tenant: segment.Tenant) -> Process:

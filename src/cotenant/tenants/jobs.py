@@ -65,14 +65,22 @@ def of(tenants: Iterable[Tenant]) -> list[Job]:
     return [Job(tuple(sorted(found, key=lambda one: (one.started, one.pid)))) for found in by_run.values()]
 
 
-def read(path: Path) -> tuple[Tenant, ...]:
-    """The tenants of a segment; none where there is none yet."""
+def look(path: Path) -> segment.Snapshot:
+    """Without a segment there are no tenants: the first one makes it. Raises Problem for what is no segment."""
     try:
-        return segment.read(path).tenants
+        return segment.read(path)
     except FileNotFoundError:
-        return ()
+        return segment.Snapshot({}, (), 0)
     except segment.BadSegment as error:
         raise Problem(str(error), ELSEWHERE) from None
+    except OSError as error:
+        hint = "run this as the segment's owner, or name another with --segment"
+        raise Problem(f"cannot read {path}: {error.strerror}", hint) from None
+
+
+def read(path: Path) -> tuple[Tenant, ...]:
+    """The tenants of a segment; none where there is none yet."""
+    return look(path).tenants
 
 
 def with_pid(pid: int, tenants: Sequence[Tenant]) -> Tenant | None:

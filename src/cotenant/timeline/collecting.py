@@ -14,6 +14,7 @@ from pathlib import Path
 from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.segment import BadSegment, NotYours, Snapshot, Tenant
+from cotenant.tenants.jobs import is_lane
 from cotenant.timeline.rings import Noted, Ring
 
 RING_BYTES = 1 << 20
@@ -22,16 +23,6 @@ STOP_SECONDS = 2.0
 MOST_RINGS = 512  # of the living and the dead; of more, the eldest dead ones are forgotten
 
 Key = tuple[int, int]  # PID, when it was started
-
-
-def is_lane(tenant: Tenant) -> bool:
-    """A tenant inside another's process, a thread of which its slot names: that one's ring has what it notes."""
-    try:
-        status = Path(f"/proc/{tenant.pid}/status").read_text(errors="replace")
-    except OSError:
-        return False
-    group = next((line.split()[1] for line in status.splitlines() if line.startswith("Tgid:")), "")
-    return group != str(tenant.pid)
 
 
 @dataclass
@@ -62,7 +53,7 @@ class Collection:
 
     def take_in(self, tenant: Tenant) -> None:
         key = (tenant.pid, tenant.started)
-        if key in self.refused or is_lane(tenant):
+        if key in self.refused or is_lane(tenant):  # the ring of its process has what it notes
             return
         if key in self.rings:
             # Its class and memory are those of the last look.

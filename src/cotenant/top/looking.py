@@ -11,13 +11,13 @@ from pathlib import Path
 from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.gpus import states
-from cotenant.tenants import jobs, looking
+from cotenant.tenants import jobs
 from cotenant.top.model import Model, Picture
 
 
 def look(model: Model, path: Path, words: Sequence[str] = ()) -> Picture:
     """With `words` only the rows of these jobs. Raises Problem where there is something else than a segment."""
-    seen = looking.read(path)
+    seen = jobs.look(path)
     at_ns = segment.now_ns()
     shown = states.read(path)
     picture = model.look(seen, at_ns, {gpu: states.figures(shown, gpu) for gpu in seen.gpus})
@@ -35,7 +35,7 @@ def only(picture: Picture, words: Sequence[str]) -> Picture:
 
 def check(path: Path, words: Sequence[str]) -> None:
     """Raises Problem where there is something else than a segment, or a word means no job."""
-    jobs.select(words, looking.read(path).tenants)
+    jobs.select(words, jobs.look(path).tenants)
 
 
 def twice(path: Path, apart_seconds: float, words: Sequence[str] = ()) -> Picture:
