@@ -20,6 +20,7 @@ from cotenant import segment
 from cotenant.segment import pids
 from tests.conftest import REAL_GPU
 from tests.interposer.conftest import PROGRAMS, set_stale_ms
+from tests.interposer.namespaces import skip_unless_allowed
 from tests.interposer.test_gates import OBEDIENT, order, ready, rested, use
 from tests.waiting import wait_for
 
@@ -45,12 +46,7 @@ CONTAINER = [
 
 @pytest.fixture(autouse=True, scope="module")
 def _allowed() -> None:
-    try:
-        done = subprocess.run([*CONTAINER, "true"], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no unshare command")
-    if done.returncode != 0:
-        pytest.skip(f"no user, PID and mount namespaces here: {done.stderr.strip()}")
+    skip_unless_allowed(CONTAINER, "user, PID and mount")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from tests.interposer.namespaces import skip_unless_allowed
 from tests.interposer.test_gates import OBEDIENT, order, ready, rested
 from tests.waiting import wait_for
 
@@ -24,12 +25,7 @@ SHIFTED = ["unshare", "--user", "--map-root-user", "--time", "--monotonic", "100
 
 @pytest.fixture(autouse=True, scope="module")
 def _allowed() -> None:
-    try:
-        done = subprocess.run([*SHIFTED, "true"], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no unshare command")
-    if done.returncode != 0:
-        pytest.skip(f"no time namespaces here: {done.stderr.strip()}")
+    skip_unless_allowed(SHIFTED, "time")
 
 
 def test_the_segments_clock_is_the_machines() -> None:
