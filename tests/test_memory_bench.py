@@ -92,9 +92,9 @@ def test_copies_while_another_job_moves(cotenant: Run, softgpu_env: dict[str, st
     done = cotenant("softgpu", "--", *command, env=softgpu_env, timeout=600)
     assert done.returncode == 0, done.stderr
     assert {line.split(" | ")[0] for line in done.stdout.splitlines() if "GPU |" in line} == {
-        "| it leaves",
-        "| it is away",
-        "| it returns",
+        "| eviction",
+        "| evicted",
+        "| restore",
     }
     assert done.stdout.count("(median of 2)") == 2
 
@@ -231,8 +231,8 @@ def test_the_first_pause_of_a_job_is_apart_where_it_pinned_its_host_memory(repor
             "samples": [
                 {
                     "pause_seconds": one,
-                    "leaving_seconds": one,
-                    "returning_seconds": one / 2,
+                    "eviction_seconds": one,
+                    "restore_seconds": one / 2,
                     "saved_bytes": 10e9,
                     "dropped_bytes": 0,
                 }
@@ -250,7 +250,7 @@ def test_the_first_pause_of_a_job_is_apart_where_it_pinned_its_host_memory(repor
     }
     table = rows(report.as_markdown(found))
     assert table["eviction"].startswith("20.8 GB/s, 42% ")
-    assert table["return"].startswith("41.7 GB/s, 83% ")
+    assert table["restore"].startswith("41.7 GB/s, 83% ")
     assert {name: value for name, value in table.items() if "pause" in name} == {
         "`cotenant pause`, the first of a job, host memory not pinned yet": "5.00 s",
         "`cotenant pause`, at the end of a step, median of 4": "0.60 s",

@@ -1,6 +1,6 @@
-"""What production's copies take while another job leaves the GPU, while it is away, and while it returns.
+"""What production's copies take while another job is evicted, while it is out of the GPU, and while it is restored.
 
-python bench/memory/copies.py                                    # a job of 16 GiB leaves and returns seven times
+python bench/memory/copies.py                                    # a job of 16 GiB is evicted and restored seven times
 cotenant softgpu -- python bench/memory/copies.py --mib 256      # tries it out
 
 The copy engines of a GPU serve all its jobs, and know nothing of classes.
@@ -32,7 +32,7 @@ WARM_UPS = 2  # host memory is pinned at the first
 def arguments() -> argparse.Namespace:
     parser = parser_with_commands(__doc__ or "")
     parser.add_argument("--mib", type=int, default=16384, help="of the job that moves; default 16384")
-    parser.add_argument("--times", type=int, default=7, help="that it leaves; default 7")
+    parser.add_argument("--times", type=int, default=7, help="that it is evicted; default 7")
     return parser.parse_args()
 
 
@@ -42,8 +42,8 @@ Spans = dict[str, list[tuple[float, float]]]
 def move(setting: Setting, mover: Job, times: int) -> tuple[Spans, list[float], list[float]]:
     """When it was on its way, and how long it took to leave and to return."""
     path = setting.segment()
-    spans: Spans = {"it leaves": [], "it is away": [], "it returns": []}
-    leaving, returning = [], []
+    spans: Spans = {"eviction": [], "evicted": [], "restore": []}
+    evictions, restores = [], []
     for number in range(WARM_UPS + times):
         began = time.monotonic()
         pausing.pause(path, mover.pid)
@@ -58,9 +58,9 @@ def move(setting: Setting, mover: Job, times: int) -> tuple[Spans, list[float], 
         for what, span in zip(spans, ((began, gone), (gone, set_out), (set_out, back)), strict=True):
             spans[what].append(span)
         tenant = pausing.tenant_with(path, mover.pid)
-        leaving.append(tenant.leaving_ns / 1e9)
-        returning.append((tenant.transfer_ns - tenant.leaving_ns) / 1e9)
-    return spans, leaving, returning
+        evictions.append(tenant.eviction_ns / 1e9)
+        restores.append((tenant.transfer_ns - tenant.eviction_ns) / 1e9)
+    return spans, evictions, restores
 
 
 def measure(setting: Setting, options: argparse.Namespace) -> None:
@@ -69,7 +69,7 @@ def measure(setting: Setting, options: argparse.Namespace) -> None:
     with parallel([mover, copier]):
         for job in (mover, copier):
             job.wait_for("ready", START_SECONDS)
-        spans, leaving, returning = move(setting, mover, options.times)
+        spans, evictions, restores = move(setting, mover, options.times)
         samples = json.loads(copier.finish(START_SECONDS)[-1])
         mover.finish(START_SECONDS)
     lines = [
@@ -84,7 +84,7 @@ def measure(setting: Setting, options: argparse.Namespace) -> None:
         for copy, all_ms in took.items():
             figures = " | ".join(f"{percentile(all_ms, p):.3f}" for p in (50, 90, 99, 100))
             lines.append(f"| {what} | {copy} | {len(all_ms)} | {figures} |")
-    for name, seconds in (("leaving", leaving), ("returning", returning)):
+    for name, seconds in (("eviction", evictions), ("restore", restores)):
         rate = options.mib * 2**20 / percentile(seconds, 50) / 1e9
         lines.append(f"\n{name}: {percentile(seconds, 50):.2f} s, {rate:.1f} GB/s (median of {len(seconds)})")
     print("\n".join(lines))

@@ -82,8 +82,8 @@ def about_pauses(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     copy = found.get("copy")
     if (samples := later(found, FRESH) or later(found, "step_end")) and copy:
         for name, way, took in (
-            ("eviction", "to_host", "leaving_seconds"),
-            ("return", "to_gpu", "returning_seconds"),
+            ("eviction", "to_host", "eviction_seconds"),
+            ("restore", "to_gpu", "restore_seconds"),
         ):
             rate = statistics.median(one["saved_bytes"] / one[took] / 1e9 for one in samples)
             yield name, f"{rate:.1f} GB/s, {rate / copy[way]:.0%} of a pinned copy ({copy[way]:.1f})"

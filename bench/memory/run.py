@@ -173,8 +173,8 @@ def by_hand(setting: Setting, job: Job, options: argparse.Namespace) -> dict[str
                 "bytes": away.host_bytes,
                 "saved_bytes": away.saved_bytes - before.saved_bytes,
                 "dropped_bytes": away.dropped_bytes - before.dropped_bytes,
-                "leaving_seconds": back.leaving_ns / 1e9,
-                "returning_seconds": (back.transfer_ns - back.leaving_ns) / 1e9,
+                "eviction_seconds": back.eviction_ns / 1e9,
+                "restore_seconds": (back.transfer_ns - back.eviction_ns) / 1e9,
             }
         )
 

@@ -1,5 +1,5 @@
 // Which tenants' memory is on the GPU when not all of it fits: the rules, pure. A tenant whose memory can move is
-// resident or evicted as a whole. A tenant that needs space makes others leave:
+// resident or evicted as a whole. A tenant that needs space has others evicted:
 //
 //   displaced   by a higher class: at once. By an equal: when the stay is over, which lasts at least ten times as long
 //               as the tenant's own eviction and restore take, so that moving takes less than a tenth of the time.
@@ -7,10 +7,11 @@
 //               few as needed: a tenant whose bytes turn out not to be needed is spared.
 //   restored    when there is space for all of the tenant's memory, apart from the headroom for the higher classes.
 //               Waiting tenants queue by class, then by how long they have waited; a tenant that could not be served
-//               even if all others that can leave did, lets the others pass.
+//               even if all others that can be evicted were, lets the others pass.
 //
-// No tenant is told to leave: each writes into its own slot what it waits for, and each tenant that could leave asks
-// these rules whether it has to. A tenant takes bytes by counting them in its own slot and looking at the sum again.
+// No tenant is told to evict: each writes into its own slot what it waits for, and each tenant that could be evicted
+// asks these rules whether it has to. A tenant takes bytes by counting them in its own slot and looking at the sum
+// again.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,7 @@ constexpr uint64_t kStayForTransfers = 10;
 constexpr uint64_t kShortestStayNs = 100000000;
 constexpr uint64_t kBytesPerSecond = 20000000000;  // of a transfer that was never measured
 
-// How long a tenant that has to leave may run on, if it is about to reach a better point for leaving (the end of a
-// step).
+// How long a tenant that has to evict may run on, if it is about to reach a better point for it (the end of a step).
 constexpr uint64_t kPatienceNs = 1000000000;
 constexpr uint64_t kHurriedPatienceNs = 100000000;  // while it is pressed
 
@@ -46,7 +46,7 @@ struct Tenant {
     uint64_t resident_since_ns;
     uint64_t stay_ns;
     bool busy;
-    bool leaving;  // its eviction is under way: its movable bytes will be free
+    bool evicting;  // its eviction is under way: its movable bytes will be free
 };
 
 inline uint64_t default_headroom(uint64_t capacity) { return std::min(capacity / 20, uint64_t{1} << 30); }
@@ -72,7 +72,7 @@ inline uint64_t taken(const Tenant* tenants, uint32_t count) {
     return sum;
 }
 
-// Whether a tenant may have to leave soon: a tenant waits for space, or less than a quarter is free. A tenant that is
+// Whether a tenant may have to evict soon: a tenant waits for space, or less than a quarter is free. A tenant that is
 // alone makes space for nobody.
 inline bool is_crowded(const Gpu& gpu, const Tenant* tenants, uint32_t count) {
     if (count < 2) return false;
@@ -80,7 +80,7 @@ inline bool is_crowded(const Gpu& gpu, const Tenant* tenants, uint32_t count) {
            (gpu.capacity && taken(tenants, count) > gpu.capacity - gpu.capacity / 4);
 }
 
-// Whether `other` may have to leave for `needy`, as far as their classes are concerned.
+// Whether `other` may have to evict for `needy`, as far as their classes are concerned.
 inline bool is_below(const Tenant& other, const Tenant& needy) {
     if (other.number == needy.number) return false;
     return other.tenant_class > needy.tenant_class ||
@@ -103,13 +103,13 @@ inline bool is_less_valuable(const Tenant& a, const Tenant& b) {
     return a.number < b.number;
 }
 
-// The tenants that shall leave so that `bytes` more become free for `needy`: their numbers go into `out`, which has
+// The tenants that shall evict so that `bytes` more become free for `needy`: their numbers go into `out`, which has
 // space for `count`. None where the evictions under way are enough, or where all together would not be.
 inline uint32_t choose(const Tenant* tenants, uint32_t count, const Tenant& needy, uint64_t bytes, uint64_t now_ns,
                        uint32_t* out) {
     uint64_t coming = 0, chosen_bytes = 0;
     for (uint32_t i = 0; i < count; ++i)
-        if (tenants[i].leaving) coming += tenants[i].movable;
+        if (tenants[i].evicting) coming += tenants[i].movable;
     if (coming >= bytes) return 0;
     uint64_t missing = bytes - coming;
     uint32_t chosen = 0;
@@ -122,7 +122,7 @@ inline uint32_t choose(const Tenant* tenants, uint32_t count, const Tenant& need
         const Tenant* next = nullptr;
         for (uint32_t i = 0; i < count; ++i) {
             const Tenant& one = tenants[i];
-            if (one.leaving || !yields_now(one, needy, now_ns)) continue;
+            if (one.evicting || !yields_now(one, needy, now_ns)) continue;
             if (last && !is_less_valuable(*last, one)) continue;
             if (!next || is_less_valuable(one, *next)) next = &one;
         }
@@ -141,21 +141,21 @@ inline uint32_t choose(const Tenant* tenants, uint32_t count, const Tenant& need
     return chosen;
 }
 
-// Whether there could be enough space for `who`, if every tenant that may have to leave had left.
+// Whether there could be enough space for `who`, if every tenant that may have to evict had done so.
 inline bool has_hope(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
     if (who.wanted_hard)
         return std::any_of(tenants, tenants + count,
-                           [&](const Tenant& one) { return one.leaving || yields_later(one, who); });
+                           [&](const Tenant& one) { return one.evicting || yields_later(one, who); });
     uint64_t least = who.bytes + who.wanted;
     for (uint32_t i = 0; i < count; ++i) {
         const Tenant& one = tenants[i];
         if (one.number == who.number) continue;
-        least += one.bytes - (yields_later(one, who) || one.leaving ? std::min(one.bytes, one.movable_later) : 0);
+        least += one.bytes - (yields_later(one, who) || one.evicting ? std::min(one.bytes, one.movable_later) : 0);
     }
     return least <= usable(gpu, tenants, count, who.tenant_class);
 }
 
-// How much must become free for a tenant that waits. Where the driver has less than it seems, one more tenant leaves at
+// How much must become free for a tenant that waits. Where the driver has less than it seems, one more tenant evicts at
 // a time.
 inline uint64_t missing(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& who) {
     uint64_t wanted = taken(tenants, count) + who.wanted, there = usable(gpu, tenants, count, who.tenant_class);
@@ -182,7 +182,7 @@ inline uint64_t taken_above(const Tenant* tenants, uint32_t count, const Tenant&
 }
 
 // Whether a higher class waits for memory, or has grown from `above` bytes into its headroom and may want more soon.
-// Then a tenant that is about to leave does not wait for a better point, and a tenant whose restore is under way
+// Then a tenant that is about to evict does not wait for a better point, and a tenant whose restore is under way
 // abandons it, which is free: all of its memory is still on the host. What equals count for a moment, to see whether
 // there is space, presses nobody.
 inline bool is_pressed(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self, uint64_t above) {
@@ -193,13 +193,13 @@ inline bool is_pressed(const Gpu& gpu, const Tenant* tenants, uint32_t count, co
     });
 }
 
-// Whether this tenant has to leave: the next tenant in the queue waits for its space, or the headroom of the higher
+// Whether this tenant has to evict: the next tenant in the queue waits for its space, or the headroom of the higher
 // classes is used.
-inline bool must_leave(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self, uint64_t now_ns,
-                       uint32_t* room) {
+inline bool must_evict(const Gpu& gpu, const Tenant* tenants, uint32_t count, const Tenant& self, uint64_t now_ns,
+                       uint32_t* out) {
     auto is_chosen = [&](const Tenant& needy, uint64_t bytes) {
-        uint32_t chosen = bytes ? choose(tenants, count, needy, bytes, now_ns, room) : 0;
-        return std::find(room, room + chosen, self.number) != room + chosen;
+        uint32_t chosen = bytes ? choose(tenants, count, needy, bytes, now_ns, out) : 0;
+        return std::find(out, out + chosen, self.number) != out + chosen;
     };
     for (uint32_t i = 0; i < count; ++i) {
         const Tenant& one = tenants[i];

@@ -54,7 +54,7 @@ bool create(const char* path, std::string* why) {
     // posix_fallocate, not ftruncate: a full disk is an error here, not a SIGBUS in the guest.
     if (int error = posix_fallocate(fd, 0, segment_bytes())) {
         errno = error;
-        *why = because("no room for", path);
+        *why = because("no space for", path);
     } else if (Segment* segment = map(fd)) {
         begin_header(segment->header);
         done = ::link(beside.c_str(), path) == 0 || errno == EEXIST;

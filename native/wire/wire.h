@@ -201,7 +201,7 @@ struct Slot {
         Count refused_ns;        // and when
         Count since_ns;          // when it was last evicted or restored
         Count transfer_ns;       // its last eviction and restore together
-        Count leaving_ns;        // and of that the eviction
+        Count eviction_ns;       // and of that the eviction
         Count waiting_since_ns;  // for space, to be restored or to grow; 0: it does not wait
         Count wanted_bytes;      // that it waits for
         Flag wanted_gpu;

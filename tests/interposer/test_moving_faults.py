@@ -170,7 +170,7 @@ def test_a_function_that_goes_on_failing_leaves_the_job_whole(machine: Machine) 
     calls = numbered(learn(machine, one))
     last = dict(calls)
     for function, occurrence in calls:
-        # From its first call on, and from its last: as leaving and returning call the same.
+        # From its first call on, and from its last: as eviction and restore call the same.
         if occurrence in (1, last[function]):
             machine.faults.arm(function, occurrence, lasting=True)
             leave_and_return(machine, one)

@@ -34,7 +34,7 @@ Tenant some_tenant(uint32_t number) {
     one.resident_since_ns = up_to(5);
     one.stay_ns = up_to(5);
     one.busy = up_to(1);
-    one.leaving = one.movable && up_to(4) == 0;
+    one.evicting = one.movable && up_to(4) == 0;
     return one;
 }
 
@@ -47,7 +47,7 @@ std::vector<uint32_t> expected_to_leave(const std::vector<Tenant>& all, const Te
     for (const Tenant& one : all) {
         bool is_equal = one.tenant_class == needy.tenant_class && one.tenant_class != 0;
         bool may = one.tenant_class > needy.tenant_class || (is_equal && one.resident_since_ns + one.stay_ns <= now);
-        if (may && one.number != needy.number && one.movable && !one.leaving)
+        if (may && one.number != needy.number && one.movable && !one.evicting)
             least_valuable_first[{-int(one.tenant_class), one.weight, one.busy, one.resident_since_ns,
                                   -int64_t(one.movable), one.number}] = one;
     }
@@ -78,14 +78,14 @@ void choosing() {
         uint32_t out[8];
         uint32_t chosen = arbiter::choose(all.data(), count, needy, bytes, now, out);
         for (const Tenant& one : all) {
-            if (one.leaving)
+            if (one.evicting)
                 coming += one.movable;
             else if (arbiter::yields_now(one, needy, now))
                 could += one.movable;
         }
         for (uint32_t i = 0; i < chosen; ++i) {
             const Tenant& one = all[out[i]];
-            REQUIRE(!one.leaving && one.movable && one.number != needy.number);
+            REQUIRE(!one.evicting && one.movable && one.number != needy.number);
             REQUIRE(one.tenant_class > needy.tenant_class ||
                     (one.tenant_class == needy.tenant_class && one.tenant_class != arbiter::kProduction &&
                      now >= one.resident_since_ns + one.stay_ns));
@@ -181,7 +181,7 @@ void hope() {
     REQUIRE(has_hope({equal, above}));
     above.bytes = above.movable_later = 1;
     REQUIRE(!has_hope({equal, above}));
-    above.leaving = true;
+    above.evicting = true;
     REQUIRE(has_hope({equal, above}));
 }
 
@@ -236,7 +236,7 @@ struct Job {
     uint32_t tenant_class;
     uint64_t bytes;  // that it needs altogether
     uint64_t pinned;
-    enum { resident, leaving, away, returning } where = away;
+    enum { resident, evicting, evicted, restoring } where = evicted;
     uint64_t since = 0, waiting_since = 1, until = 0;
     uint64_t ran = 0, moved = 0, served = 0;
 };
@@ -256,12 +256,12 @@ void turns() {
         std::vector<Tenant> all;
         for (uint32_t i = 0; i < count; ++i) {
             const Job& job = jobs[i];
-            bool here = job.where != Job::away;
+            bool here = job.where != Job::evicted;
             uint64_t stay = arbiter::stay_ns(2 * transfer * kMs, job.bytes, 0);
             all.push_back({i, job.tenant_class, 1000, here ? job.bytes : 0,
-                           job.where == Job::resident || job.where == Job::leaving ? job.bytes : 0,
-                           here ? job.bytes : 0, job.where == Job::away ? job.bytes : 0, false, job.waiting_since,
-                           job.since, stay, true, job.where == Job::leaving});
+                           job.where == Job::resident || job.where == Job::evicting ? job.bytes : 0,
+                           here ? job.bytes : 0, job.where == Job::evicted ? job.bytes : 0, false, job.waiting_since,
+                           job.since, stay, true, job.where == Job::evicting});
         }
         return all;
     };
@@ -274,21 +274,21 @@ void turns() {
             REQUIRE(arbiter::taken(all.data(), count) <= gpu.capacity);
             if (job.where == Job::resident) {
                 ++job.ran;
-                if (arbiter::must_leave(gpu, all.data(), count, all[i], now * kMs, out)) {
-                    job.where = Job::leaving;
+                if (arbiter::must_evict(gpu, all.data(), count, all[i], now * kMs, out)) {
+                    job.where = Job::evicting;
                     job.until = now + transfer;
                 }
-            } else if (job.where == Job::away) {
+            } else if (job.where == Job::evicted) {
                 if (arbiter::is_first_in_line(gpu, all.data(), count, all[i]) &&
                     arbiter::missing(gpu, all.data(), count, all[i]) == 0) {
-                    job.where = Job::returning;
+                    job.where = Job::restoring;
                     job.until = now + transfer;
                 }
             } else {
                 ++job.moved;
                 if (now < job.until) continue;
-                if (job.where == Job::leaving) {
-                    job.where = Job::away;
+                if (job.where == Job::evicting) {
+                    job.where = Job::evicted;
                     job.waiting_since = now;
                 } else {
                     job.where = Job::resident;

@@ -191,7 +191,7 @@ bool Mover::must_make_space(uint64_t now) {
     uint32_t chosen[wire::kSlots];
     bool must = false;
     see_crowds([&](int, const Crowd& crowd, const arbiter::Tenant& self) {
-        must |= crowd.gpu.capacity && arbiter::must_leave(crowd.gpu, crowd.tenants, crowd.count, self, now, chosen);
+        must |= crowd.gpu.capacity && arbiter::must_evict(crowd.gpu, crowd.tenants, crowd.count, self, now, chosen);
     });
     return must;
 }
@@ -393,7 +393,7 @@ void Mover::restore() {
         show();
         return;
     }
-    mine_.leaving_ns.store(evicting_ns_);
+    mine_.eviction_ns.store(evicting_ns_);
     mine_.transfer_ns.store(evicting_ns_ + (wire::now_ns() - began));
     mine_.since_ns.store(wire::now_ns());
     mine_.waiting_since_ns.store(0);

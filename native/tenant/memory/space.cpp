@@ -193,7 +193,7 @@ bool Need::goes_on(bool by_driver) {
     bool is_evicting = false, has_equals = false, others_move = false;
     for (uint32_t i = 0; i < crowd.count; ++i) {
         const arbiter::Tenant& one = crowd.tenants[i];
-        is_evicting |= one.leaving;
+        is_evicting |= one.evicting;
         others_move |= arbiter::is_below(one, *self) &&
                        segment.slot(static_cast<int>(one.number)).residence.where.load() != wire::pinned;
         has_equals |= arbiter::yields_later(one, *self) && one.tenant_class == self->tenant_class;

@@ -106,9 +106,9 @@ class Tenant:
     waiting_since_ns: int = 0  # for room in the GPU's memory; 0: it does not wait
     wanted_bytes: int = 0
     evictions: int = 0
-    transfer_ns: int = 0  # its last leaving and return together
-    leaving_ns: int = 0  # and of that the leaving
-    host_pinned_bytes: int = 0  # host memory that it has pinned for leaving
+    transfer_ns: int = 0  # its last eviction and restore together
+    eviction_ns: int = 0  # and of that the eviction
+    host_pinned_bytes: int = 0  # host memory that it has pinned for evictions
     own_pid: int = 0  # in its own PID namespace, as the daemon's report has it
     is_elsewhere: bool = False  # its process cannot be seen from here, and `pid` is its own number
     saved_bytes: int = 0  # copied to the host, ever
