@@ -158,6 +158,17 @@ def test_the_drawing_of_the_rooms_is_what_they_include() -> None:
     assert drawn() == folders_of(rooms_of_native())
 
 
+def test_every_room_is_described() -> None:
+    page = (TREE / "docs" / "architecture.md").read_text()
+    native = {f"`native/{path.name}`" for path in NATIVE.iterdir() if path.is_dir()}
+    python = {
+        f"`{path.name}/`" if path.is_dir() else f"`{path.name}`"
+        for path in (PYTHON / "cotenant").iterdir()
+        if (path.is_dir() or path.suffix == ".py") and not path.name.startswith("__")
+    }
+    assert sorted(room for room in native | python if room not in page) == []
+
+
 def test_a_cycle_is_named() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}
     assert cycles(graph) == ["a -> b -> c -> a  (of ['a', 'b', 'c'])"]
