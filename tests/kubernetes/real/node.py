@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cotenant.kubernetes.node import container
 from cotenant.launch import native_files
 from tests.kubernetes import build
 from tests.kubernetes.real import cgroups, images
@@ -35,6 +36,17 @@ if "--bundle" in sys.argv:
     config["linux"].pop("seccomp", None)
     json.dump(config, open(file, "w"))
 os.execv("{runc}", ["runc", *sys.argv[1:]])
+"""
+
+
+# The software GPU's own process belongs to whoever used the GPU first, and ends with that container. A driver does not:
+# somebody outside of all containers keeps it.
+KEEPER = """
+import ctypes, sys
+driver = ctypes.CDLL("libcuda.so.1")
+assert driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0) == 0
+print("kept", flush=True)
+sys.stdin.read()
 """
 
 
@@ -64,6 +76,7 @@ class RealNode:
         self.containerd: subprocess.Popen[bytes] | None = None
         self.kubelet: subprocess.Popen[bytes] | None = None
         self.agent: subprocess.Popen[bytes] | None = None
+        self.keeper: subprocess.Popen[str] | None = None
         self.has_cgroup = False
         for place in ("kubelet", "cdi", "state", "cni", "cni-bin", "bin", "logs"):
             (folder / place).mkdir()
@@ -81,6 +94,7 @@ class RealNode:
         wrapper.write_text(WITHOUT_SECCOMP.format(python=sys.executable, runc=self.programs["runc"]))
         wrapper.chmod(0o755)
         self.has_cgroup = cgroups.make(self.name)
+        self.keep_gpu()
         self.start_containerd()
         self.make_images(programs)
         self.check_containers()
@@ -89,6 +103,39 @@ class RealNode:
             pytest.skip(f"kubelet does not run here: {self.last_error('kubelet')}")
         self.start_agent()
         until(self.is_ready, "kubelet does not know the agent", 120)
+
+    def keep_gpu(self) -> None:
+        self.keeper = subprocess.Popen(
+            self.beside_pods(sys.executable, "-c", KEEPER),
+            env=self.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.keeper.stdout and self.keeper.stdout.readline() == "kept\n"
+
+    def beside_pods(self, *command: str) -> list[str]:
+        """A program that uses the pods' GPU outside of any: a software GPU is known by its path."""
+        inside = container.NATIVE
+        lines = [
+            "set -e",
+            f"mkdir -p {inside}",
+            f"mount --bind {native_files.folder()} {inside}",
+            f"export LD_LIBRARY_PATH={inside}/softgpu",
+            *(f"export {name}={self.softgpu[name]}" for name in ("COTENANT_SOFTGPU", "COTENANT_SOFTGPU_DIR")),
+            'exec "$@"',
+        ]
+        return [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            "\n".join(lines),
+            "sh",
+            *command,
+        ]
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ) | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
@@ -330,6 +377,10 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         self.end_containers()
         if self.has_cgroup:
             cgroups.remove(self.name)
+        if self.keeper:
+            self.keeper.communicate("")
+            with contextlib.suppress(OSError):
+                container.NATIVE.rmdir()  # where it was made for the mount
         if self.segment.is_dir():
             subprocess.run(["rm", "-rf", str(self.segment)], check=False)
 

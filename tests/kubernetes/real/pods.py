@@ -70,11 +70,14 @@ def phase(node: RealNode, name: str) -> str:
 def once(node: RealNode, name: str, *phases: str) -> dict[str, Any]:
     """The pod when it is in one of the phases."""
     deadline = time.monotonic() + 120
-    while phase(node, name) not in phases and time.monotonic() < deadline:
+    over = {"Succeeded", "Failed"}
+    while (now := phase(node, name)) not in phases and now not in over and time.monotonic() < deadline:
         time.sleep(0.2)
     pod = node.plane.pod(name)
-    told = (pod["status"].get("containerStatuses"), node.plane.events_of(name))
-    assert pod["status"].get("phase") in phases, told
+    if pod["status"].get("phase") not in phases:
+        said = node.kubectl("logs", name)
+        told = (pod["status"].get("containerStatuses"), node.plane.events_of(name), said.stdout, said.stderr)
+        raise AssertionError(told)
     return pod
 
 

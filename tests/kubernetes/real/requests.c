@@ -31,9 +31,11 @@ static int exists(const char* folder, const char* name) {
 
 static int burst(int kernels, unsigned long long us) {
     void* parameters[] = {&us};
-    for (int i = 0; i < kernels; ++i)
-        if (launch(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL)) return 0;
-    return synchronize(stream) == 0;
+    int failed = 0;
+    for (int i = 0; i < kernels && !failed; ++i) failed = launch(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    if (!failed) failed = synchronize(stream);
+    if (failed) printf("CUDA error %d\n", failed);
+    return !failed;
 }
 
 int main(int count, char** words) {

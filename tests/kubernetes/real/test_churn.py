@@ -40,8 +40,8 @@ def nodes(node: RealNode, other_node: RealNode) -> Iterator[list[RealNode]]:
 def free_bytes(node: RealNode) -> int:
     """Of the node's GPU, as a program outside of Cotenant sees it."""
     done = subprocess.run(
-        [sys.executable, "-c", FREE_BYTES],
-        env=node.environment() | node.softgpu,
+        node.beside_pods(sys.executable, "-c", FREE_BYTES),
+        env=node.environment(),
         capture_output=True,
         text=True,
         check=True,
