@@ -1,8 +1,8 @@
 """Production and two opportunistic pods on one GPU, by claims: the demo's jobs with the demo's figures.
 
-Alone and shared take turns every second within one run, so that whatever else the machine does meets both alike. Who has
-gates, and who is held back at them, does not depend on the machine. Latencies do: they are compared where somebody asks
-for it (COTENANT_TEST_LATENCY_SECONDS, on a machine with nothing else to do), and go to COTENANT_TEST_REPORT.
+Alone and shared take turns every second within one run, so that whatever else the machine does meets both alike. Who
+has gates, and who is held back at them, does not depend on the machine. Latencies do: they are compared where somebody
+asks for it (COTENANT_TEST_LATENCY_SECONDS, on a machine with nothing else to do), and go to COTENANT_TEST_REPORT.
 """
 
 from __future__ import annotations
