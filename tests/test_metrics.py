@@ -23,7 +23,7 @@ import pytest
 
 from cotenant import segment
 from cotenant.cli import main
-from cotenant.daemon import lock, report
+from cotenant.daemon import files, lock, report
 from cotenant.daemon.clocks import Reading
 from cotenant.figures import FIGURES, Kind
 from cotenant.policies.interface import GpuState
@@ -218,8 +218,24 @@ def test_a_process_is_labelled_with_its_pod_and_container(
     (tmp_path / "7" / "cgroup").write_text(cgroup)
     (tmp_path / "7" / "environ").write_text(environ)
     monkeypatch.setattr(containers, "PROC", tmp_path)
-    assert containers.of_process(7) == labels
-    assert containers.of_process(8) == {}
+    assert containers.of_process(7).labels == labels
+    assert containers.of_process(8) == containers.Within()
+
+
+def test_what_the_node_s_agent_says_of_a_container_wins_over_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(f"0::/kubepods/pod{POD_UID}/{CONTAINER_ID}/nested/{'f' * 64}\n")
+    (tmp_path / "7" / "environ").write_text("POD_NAME=another\0POD_NAMESPACE=kube-system\0")
+    monkeypatch.setattr(containers, "PROC", tmp_path)
+    segment_file = tmp_path / "segment"
+    assert containers.read_names(segment_file) == {}
+    said = {"namespace": "ml", "pod": "serve-0", "container": "main"}
+    containers.write_names(segment_file, {CONTAINER_ID: said})
+    assert containers.of_process(7).named(containers.read_names(segment_file)) == said
+    files.beside(segment_file, containers.NAMES).write_text("[")
+    assert containers.of_process(7).named(containers.read_names(segment_file))["pod"] == "another"
 
 
 def test_only_the_process_that_the_tenant_is_is_asked_for_its_pod(

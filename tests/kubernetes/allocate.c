@@ -1,12 +1,20 @@
 // Allocates the MiB that each argument says, one after the other, and keeps them. Prints CUDA's answer to each.
+// "clear" before them: it empties its environment first.
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef int (*Call)();
 
 int main(int count, char** words) {
+    int first = 1;
+    if (count > 1 && !strcmp(words[1], "clear")) {
+        clearenv();
+        first = 2;
+    }
     void* driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) {
         fprintf(stderr, "%s\n", dlerror());
@@ -19,7 +27,7 @@ int main(int count, char** words) {
     int device = 0;
     void* context = NULL;
     if (init(0) || get(&device, 0) || retain(&context, device) || set(context)) return 3;
-    for (int i = 1; i < count; ++i) {
+    for (int i = first; i < count; ++i) {
         unsigned long long address = 0;
         printf("%d\n", allocate(&address, (size_t)atoi(words[i]) << 20));
         fflush(stdout);

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from cotenant.kubernetes.cluster import Unreachable
+from cotenant.kubernetes.cluster import ALL, Unreachable
 
 Object = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -49,7 +49,10 @@ class FakeCluster:
     def follow(
         self, version: str, kind: str, fields: str = "", labels: str = ""
     ) -> Iterator[tuple[str, list[Object]]]:
-        yield "ALL", self.all_of(version, kind)
+        """All, or those of a node; the connection ends at once."""
+        node = fields.removeprefix("spec.nodeName=")
+        found = self.all_of(version, kind)
+        yield ALL, [one for one in found if not node or one["spec"].get("nodeName") == node]
 
     def patch(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
         self._answer()
@@ -82,6 +85,44 @@ class FakeCluster:
             if (its_version, its_kind) == (version, kind)
             and wanted.items() <= (made["metadata"].get("labels") or {}).items()
         ]
+
+    def events(self) -> list[tuple[str, str, str, int]]:
+        """Of whom, the reason, the message, how often."""
+        return [
+            (made["involvedObject"]["name"], made["reason"], made["message"], made["count"])
+            for made in self.all_of("v1", "Event")
+        ]
+
+
+def running_pod(
+    name: str = "pod",
+    claim: str = "claim",
+    container_id: str = "c" * 64,
+    conditions: tuple[Object, ...] = (),
+    **annotations: str,
+) -> Object:
+    """As kubelet leaves it: one container, `main`, that uses the claim."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-of-{name}",
+            "annotations": {
+                f"cotenant.dev/{word.replace('_', '-')}": said for word, said in annotations.items()
+            },
+        },
+        "spec": {
+            "nodeName": "node",
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+            "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
+        },
+        "status": {
+            "conditions": list(conditions),
+            "containerStatuses": [{"name": "main", "containerID": f"containerd://{container_id}"}],
+        },
+    }
 
 
 def merge(made: Object, change: Object) -> None:

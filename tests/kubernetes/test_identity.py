@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,14 @@ from cotenant.classes import TenantClass
 from cotenant.kubernetes.claims import Given, Terms
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import container, host
+from cotenant.kubernetes.node.pods import Finder, Pods
+from cotenant.kubernetes.node.preparing import Claims
+from cotenant.kubernetes.node.story import Story
+from cotenant.kubernetes.node.tending import Tending
 from cotenant.kubernetes.parameters import Parameters
 from tests.conftest import REAL_GPU
 from tests.kubernetes import containers
+from tests.kubernetes.fake_cluster import FakeCluster, allocated_claim, running_pod
 
 UID = "8f8c1b2e-3f3a-4c57-9c3c-1d6a4fb0a111"
 OUT_OF_MEMORY = "2"
@@ -32,9 +38,9 @@ class Node:
         self.folder, self.program, self.uuid = folder, program, uuid
         self.segment = folder / "segment"
         self.sockets = sockets
-        device = Device("gpu", uuid, "small", 1 << 30)
+        self.devices = [Device("gpu", uuid, "small", 1 << 30)]
         self.host = host.make_ready(
-            folder / "state", self.segment, [device], True, {"COTENANT_SOFTGPU_DIR": str(sockets)}
+            folder / "state", self.segment, self.devices, True, {"COTENANT_SOFTGPU_DIR": str(sockets)}
         )
 
     def claim(self, tenant_class: str, memory: int, overflow: int = 0) -> Path:
@@ -171,3 +177,86 @@ def test_a_container_can_write_its_slot_and_nothing_else_of_the_node(node: Node)
         " touch /dev/shm/cotenant.shared/slots/x && rm /dev/shm/cotenant.shared/slots/x && echo slots"
     )
     assert node.answers(specification, "sh", "-c", tries) == ["slots"]
+
+
+class Tended:
+    """A claim of a pod on such a node, and the agent's part that looks after it; the API server is not a real one."""
+
+    def __init__(self, node: Node, tenant_class: str) -> None:
+        self.node, self.cluster = node, FakeCluster()
+        folder = node.folder / "agent"
+        claims = Claims(folder, node.folder / "cdi", node.host, "node", node.devices)
+        self.cluster.put(allocated_claim(uid=UID, tenant_class=tenant_class, device="gpu", memory="64Mi"))
+        claims.prepare(self.cluster, "team", "claim", UID)
+        self.specification = node.folder / "cdi" / container.file_name(UID)
+        self.pod = self.cluster.put(running_pod())
+        self.pods, self.story = Pods(self.cluster, "node"), Story(self.cluster, "node")
+        finder = Finder(lambda tenant: ("c" * 64,))
+        self.tending = Tending(node.segment, folder, claims, node.devices, self.pods, self.story, finder)
+        self.ended = threading.Event()
+        self.ended.set()
+
+    def tenants(self) -> tuple[segment.Tenant, ...]:
+        return segment.read(self.node.segment).tenants
+
+    def until(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not what() and time.monotonic() < deadline:
+            self.pods.hear(self.ended)
+            self.tending.look(time.monotonic())
+            self.story.write(self.ended)
+            time.sleep(0.01)
+        assert what(), (self.tenants(), self.cluster.events())
+
+    def told(self) -> list[tuple[str, str]]:
+        return [(reason, message) for _, reason, message, _ in self.cluster.events()]
+
+
+def test_an_annotation_changes_a_process_that_runs_and_one_that_comes_later(node: Node) -> None:
+    tended = Tended(node, "standard")
+
+    def all_are(tenant_class: TenantClass, limit: int, count: int) -> Callable[[], bool]:
+        return lambda: (
+            [(one.tenant_class, one.memory_limit) for one in tended.tenants()]
+            == [(tenant_class, limit)] * count
+        )
+
+    with (
+        node.start(tended.specification, str(node.program), "8") as first,
+        node.start(tended.specification, str(node.program), "8") as later,
+    ):
+        assert first.stdout and first.stdin and later.stdout and later.stdin
+        assert (first.stdout.readline(), later.stdout.readline()) == ("0\n", "0\n")
+        tended.pod["metadata"]["annotations"] = {
+            "cotenant.dev/class": "opportunistic",
+            "cotenant.dev/memory": "32Mi",
+        }
+        tended.until(all_are(TenantClass.opportunistic, 32 * MIB, 2))
+        changed = ("Changed", "container main: class opportunistic, memory up to 32Mi, as annotated")
+        tended.until(lambda: changed in tended.told())
+        with node.start(tended.specification, str(node.program), "8") as third:
+            assert third.stdout and third.stdin
+            assert third.stdout.readline() == "0\n"
+            tended.until(all_are(TenantClass.opportunistic, 32 * MIB, 3))
+            third.stdin.close()
+        tended.pod["metadata"]["annotations"] = {}
+        tended.until(all_are(TenantClass.standard, 64 * MIB, 2))
+        first.stdin.close()
+        later.stdin.close()
+
+
+def test_a_pod_about_to_be_evicted_has_its_memory_on_the_host(node: Node) -> None:
+    tended = Tended(node, "opportunistic")
+    with node.start(tended.specification, str(node.program), "16") as child:
+        assert child.stdout and child.stdin
+        assert child.stdout.readline() == "0\n"
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        tended.until(lambda: len(tended.told()) == 1)
+        tended.pod["status"]["conditions"] = [target]
+        tended.until(lambda: tended.tenants()[0].host_bytes == 16 * MIB)
+        tended.until(lambda: any(reason == "Paused" for reason, _ in tended.told()))
+        assert "(PreemptionByScheduler): 16M went to the host" in tended.told()[-1][1]
+        # Whoever wanted its place has gone: it runs on.
+        tended.pod["status"]["conditions"] = []
+        tended.until(lambda: tended.tenants()[0].host_bytes == 0 and not tended.tenants()[0].paused)
+        child.stdin.close()

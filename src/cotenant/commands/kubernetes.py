@@ -252,15 +252,20 @@ def agent(
 
     Agent and kubelet may be restarted at any time: running pods go on, and claims stay as they are.
     """
+    import functools
     import os
 
     from cotenant import segment
+    from cotenant.gpus import process_memory
     from cotenant.kubernetes.cluster import EXTRA_HINT, ApiServer
 
     try:
         from cotenant.kubernetes.node import gpus, host
         from cotenant.kubernetes.node.agent import Agent, Places
+        from cotenant.kubernetes.node.pods import Pods
         from cotenant.kubernetes.node.preparing import Claims
+        from cotenant.kubernetes.node.story import Story
+        from cotenant.kubernetes.node.tending import Tending
     except ImportError as error:
         raise Problem(f"{error.name} is not installed", EXTRA_HINT) from None
 
@@ -272,7 +277,11 @@ def agent(
     claims = Claims(state, cdi, ready, node, devices)
     narrate(f"{len(devices)} GPUs on {node}: {', '.join(device.name for device in devices)}")
     places = Places(kubelet / "plugins", kubelet / "plugins_registry")
-    Agent(node, cluster, claims, devices, places, size, order).run(
+    story = Story(cluster, node)
+    pods = Pods(cluster, node)
+    on_gpus = functools.partial(process_memory.by_process, os.environ)
+    tending = Tending(shared, state, claims, devices, pods, story, on_gpus=on_gpus)
+    Agent(node, cluster, claims, devices, places, size, order, tending, story).run(
         lambda: gpus.are_well(os.environ, devices), lambda: host.tidy(shared), told_to_end()
     )
 

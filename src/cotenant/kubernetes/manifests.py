@@ -1,7 +1,7 @@
 """All objects of an installation. `cotenant kubernetes install` and the Helm chart are made of the same ones.
 
 Nothing runs privileged but the agent, which has to reach the GPUs and the host's shared memory. The agent may
-write ResourceSlices of its own node only: RBAC cannot say that, an admission policy does.
+write ResourceSlices of its own node and events of its own only: RBAC cannot say that, admission policies do.
 """
 
 from __future__ import annotations
@@ -136,59 +136,59 @@ def agent_rights(settings: Settings) -> list[Object]:
     name = "cotenant-agent"
     slices = rule(["resource.k8s.io"], ["resourceslices"], ["get", "create", "patch", "delete"])
     claims = rule(["resource.k8s.io"], ["resourceclaims"], ["get"])
-    rules = [slices, claims, rule([""], ["nodes", "pods"], ["get"]), rule([""], ["events"], ["create"])]
-    user = f"system:serviceaccount:{settings.namespace}:{name}"
+    pods = rule(
+        [""], ["pods"], ["get", "list", "watch"]
+    )  # those of its node: annotations, and who is evicted
+    events = rule([""], ["events"], ["create", "patch"])
+    rules = [slices, claims, rule([""], ["nodes"], ["get"]), pods, events]
     own_node = "authentication.kubernetes.io/node-name"
+    slices_policy = agent_policy(
+        settings,
+        "own-node",
+        ("resource.k8s.io", "resourceslices", ["CREATE", "UPDATE", "DELETE"]),
+        {
+            "node": f'request.userInfo.extra[?"{own_node}"][0].orValue("")',
+            "spec": 'request.operation == "DELETE" ? oldObject.spec : object.spec',
+        },
+        'variables.node != "" && variables.spec.?nodeName.orValue("") == variables.node'
+        f' && variables.spec.driver == "{names.DRIVER}"',
+        "an agent writes the ResourceSlices of its own node and driver only",
+    )
+    events_policy = agent_policy(
+        settings,
+        "own-events",
+        ("", "events", ["CREATE", "UPDATE"]),
+        {"written": "oldObject == null ? [object] : [object, oldObject]"},
+        f'variables.written.all(one, one.?reportingComponent.orValue("") == "{names.DRIVER}")',
+        "an agent writes its own events only",
+    )
+    return [*rights(name, "agent", settings, rules), *slices_policy, *events_policy]
+
+
+def agent_policy(
+    settings: Settings,
+    what: str,
+    about: tuple[str, str, list[str]],
+    variables: dict[str, str],
+    expression: str,
+    message: str,
+) -> list[Object]:
+    """What RBAC cannot say of the agent's account."""
+    group, resource, operations = about
+    name, version = f"cotenant-agent-{what}", "admissionregistration.k8s.io/v1"
+    user = f"system:serviceaccount:{settings.namespace}:cotenant-agent"
+    matched = {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": [resource]}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [matched]},
+        "matchConditions": [{"name": "is-agent", "expression": f'request.userInfo.username == "{user}"'}],
+        "variables": [{"name": key, "expression": one} for key, one in variables.items()],
+        "validations": [{"expression": expression, "message": message}],
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"]}
     return [
-        *rights(name, "agent", settings, rules),
-        labelled(
-            "ValidatingAdmissionPolicy",
-            "admissionregistration.k8s.io/v1",
-            f"{name}-own-node",
-            "",
-            "agent",
-            spec={
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    "resourceRules": [
-                        {
-                            "apiGroups": ["resource.k8s.io"],
-                            "apiVersions": ["*"],
-                            "operations": ["CREATE", "UPDATE", "DELETE"],
-                            "resources": ["resourceslices"],
-                        }
-                    ]
-                },
-                "matchConditions": [
-                    {"name": "is-agent", "expression": f'request.userInfo.username == "{user}"'}
-                ],
-                "variables": [
-                    {
-                        "name": "node",
-                        "expression": f'request.userInfo.extra[?"{own_node}"][0].orValue("")',
-                    },
-                    {
-                        "name": "spec",
-                        "expression": 'request.operation == "DELETE" ? oldObject.spec : object.spec',
-                    },
-                ],
-                "validations": [
-                    {
-                        "expression": 'variables.node != "" && variables.spec.?nodeName.orValue("") == variables.node'
-                        f' && variables.spec.driver == "{names.DRIVER}"',
-                        "message": "an agent writes the ResourceSlices of its own node and driver only",
-                    }
-                ],
-            },
-        ),
-        labelled(
-            "ValidatingAdmissionPolicyBinding",
-            "admissionregistration.k8s.io/v1",
-            f"{name}-own-node",
-            "",
-            "agent",
-            spec={"policyName": f"{name}-own-node", "validationActions": ["Deny"]},
-        ),
+        labelled("ValidatingAdmissionPolicy", version, name, "", "agent", spec=spec),
+        labelled("ValidatingAdmissionPolicyBinding", version, name, "", "agent", spec=binding),
     ]
 
 
@@ -268,6 +268,8 @@ def agent(settings: Settings) -> list[Object]:
             for name, (_, host) in host_folders.items()
         ],
     }
+    # Many a Prometheus finds what it scrapes by these.
+    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
     return [
         labelled(
             "DaemonSet",
@@ -277,7 +279,10 @@ def agent(settings: Settings) -> list[Object]:
             "agent",
             spec={
                 "selector": {"matchLabels": pod_labels("agent")},
-                "template": {"metadata": {"labels": pod_labels("agent")}, "spec": spec},
+                "template": {
+                    "metadata": {"labels": pod_labels("agent"), "annotations": scraped},
+                    "spec": spec,
+                },
             },
         )
     ]

@@ -13,6 +13,8 @@ CAPACITIES = (MEMORY, OVERFLOW, SHARE, TENANTS)
 CLASS_ANNOTATION = f"{DRIVER}/class"
 MEMORY_ANNOTATION = f"{DRIVER}/memory"
 SLOWDOWN_ANNOTATION = f"{DRIVER}/slowdown"
+ON_EVICTION_ANNOTATION = f"{DRIVER}/on-eviction"
+RUN_ON_EVICTION, PAUSE_ON_EVICTION = "run", "pause"
 
 WORKLOAD_LABEL = f"{DRIVER}/workload"  # what a pod computes, by which interference is known
 

@@ -11,6 +11,7 @@ from cotenant.kubernetes.placer.release import release_all
 MADE_LATER = (
     ("resource.k8s.io/v1", "ResourceSlice"),
     ("resource.k8s.io/v1", "ResourceClaimTemplate"),
+    ("v1", "Event"),
 )
 
 

@@ -33,7 +33,8 @@ class TenantsCollector(Collector):
         self.named = named  # None: the default, which may be yet to come
         self.host = socket.gethostname()
         self.models: dict[str, str] = {}  # by UUID; "": NVML does not know it
-        self.containers: dict[Process, dict[str, str]] = {}
+        self.containers: dict[Process, containers.Within] = {}
+        self.names: containers.Names = {}
         self.one_at_a_time = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
@@ -57,6 +58,7 @@ class TenantsCollector(Collector):
             if state["seconds_ago"] is not None and state["seconds_ago"] <= OLD_SECONDS:
                 found.add(Of.gpu, state, self.of_machine() | self.of_gpu(number, uuid))
         self.look_into_containers(seen)
+        self.names = containers.read_names(path) if seen.tenants else {}
         for tenant in seen.tenants:
             labels = self.of_machine() | self.of_tenant(tenant)
             found.add(Of.tenant, tenant, labels)
@@ -77,7 +79,7 @@ class TenantsCollector(Collector):
         return {"modelName": model} if model else {}
 
     def of_tenant(self, tenant: segment.Tenant) -> dict[str, str]:
-        return identity(Of.tenant, tenant) | self.containers.get(process(tenant), {})
+        return identity(Of.tenant, tenant) | self.containers[process(tenant)].named(self.names)
 
     def look_into_containers(self, seen: segment.Snapshot) -> None:
         """A process stays in its container: each is looked at once. In a PID namespace of its own it has another number
@@ -88,7 +90,7 @@ class TenantsCollector(Collector):
             if one in known
             else containers.of_process(tenant.pid)
             if is_process(tenant)
-            else {}
+            else containers.Within()
             for tenant in seen.tenants
             for one in [process(tenant)]
         }

@@ -24,6 +24,7 @@ from tests.kubernetes.real import cgroups, images
 from tests.kubernetes.real.control_plane import ControlPlane, appears, binaries, free_port, until
 
 PROGRAMS = ["kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "runc"]
+TOOLS = ("sh", "env", "sleep", "cat", "touch", "unshare")
 PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
 
 # runc comes from the Go module proxy, which has no libseccomp; containerd asks for its filters all the same.
@@ -216,7 +217,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         pause = self.folder / "pause"
         subprocess.run(["cc", "-static", "-o", str(pause), str(source)], check=True)
         images.write(self.folder / "pause.tar", PAUSE, {"/pause": pause}, ["/pause"])
-        tools = {f"/bin/{one}": images.found(one) for one in ("sh", "env", "sleep", "cat", "touch")}
+        tools = {f"/bin/{one}": images.found(one) for one in TOOLS}
         tools |= {f"/bin/{name}": file for name, file in programs.items()}
         # Every image with glibc has these, even where its own programs need less.
         native = [path for path in native_files.folder().rglob("*") if path.is_file()]

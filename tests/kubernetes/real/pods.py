@@ -22,10 +22,12 @@ def start(
     parameters: dict[str, Any] | None = None,
     pinned: bool = True,
     folder: Path | None = None,
+    pod: dict[str, Any] | None = None,
+    container: dict[str, Any] | None = None,
     **capacity: str,
 ) -> None:
     """A pod and its claim, both of that name; on this node, unless it may go where it fits. `folder` is the host's,
-    and /shared in the pod."""
+    and /shared in the pod; `pod` and `container` are more of their specifications."""
     request = {
         "deviceClassName": f"{tenant_class}.cotenant.dev",
         "capacity": {"requests": {"memory": "64Mi"} | capacity},
@@ -38,7 +40,9 @@ def start(
         {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
     )
     claims = [{"name": "gpu", "resourceClaimName": name}]
-    made = spec(node, command, pinned, {"claims": [{"name": "gpu"}]}) | {"resourceClaims": claims}
+    resources = {"claims": [{"name": "gpu"}]} | (container or {}).get("resources", {})
+    made = spec(node, command, pinned, resources) | {"resourceClaims": claims} | (pod or {})
+    made["containers"][0] = (container or {}) | made["containers"][0]
     if folder:
         made["volumes"] = [{"name": "shared", "hostPath": {"path": str(folder)}}]
         made["containers"][0]["volumeMounts"] = [{"name": "shared", "mountPath": "/shared"}]

@@ -37,6 +37,16 @@ def test_what_kubectl_exec_starts_has_the_pod_s_limit(node: RealNode) -> None:
     remove(node, "shell")
 
 
+def test_a_cleared_environment_and_a_nested_container_keep_the_limit(node: RealNode) -> None:
+    start(node, "nest", HOLD, container={"securityContext": {"privileged": True}})
+    once(node, "nest", "Running")
+    nested = ["unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup", "--fork", "--mount-proc"]
+    for before in ([], nested, [*nested, "env", "-i"]):
+        done = node.kubectl("exec", "nest", "--", *before, "/bin/program", "clear", "60", "20")
+        assert done.stdout.split() == [OUT_OF_MEMORY, "0"], (before, done.stderr)
+    remove(node, "nest")
+
+
 def test_tenants_of_two_pods_meet_in_the_node_s_segment_with_their_classes(node: RealNode) -> None:
     start(node, "serving", HOLD, "production")
     start(node, "training", HOLD, "opportunistic", overflow="64Mi")

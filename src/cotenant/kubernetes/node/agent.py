@@ -14,13 +14,18 @@ from cotenant.kubernetes import inventory, names
 from cotenant.kubernetes.cluster import Cluster
 from cotenant.kubernetes.inventory import Device, Taint
 from cotenant.kubernetes.node import protocol
-from cotenant.kubernetes.node.preparing import RESOURCE, Claims
+from cotenant.kubernetes.node.preparing import RESOURCE, Claims, Prepared
 from cotenant.kubernetes.node.protocol import HEALTH_STATUS
 from cotenant.kubernetes.node.services import Handler, Served
+from cotenant.kubernetes.node.story import NORMAL, WARNING, About, Story
+from cotenant.kubernetes.node.tending import Tending
 
 SUPPORTED = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 LOOK_SECONDS = 5.0
+TEND_SECONDS, SHORTEST_PAUSE_SECONDS = 1.0, 0.1
+STOP_SECONDS = 5.0  # for the last events
 FAULT = Taint(f"{names.DRIVER}/fault", "NoExecute")
+PROMISE_BROKEN = Taint(f"{names.DRIVER}/promise-broken", "NoSchedule")
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Agent:
         places: Places,
         overflow_bytes: int,
         order: str = inventory.SPREAD,
+        tending: Tending | None = None,
+        story: Story | None = None,
     ) -> None:
         self.node = node
         self.cluster = cluster
@@ -81,6 +88,8 @@ class Agent:
         self.places = places
         self.overflow_bytes = overflow_bytes
         self.order = order
+        self.tending = tending
+        self.story = story
         self.state = State({device.name: "" for device in devices})
         self._plugin: Served | None = None
         self._registration: Served | None = None
@@ -142,10 +151,10 @@ class Agent:
         response = protocol.dra.NodePrepareResourcesResponse()
         for claim in request.claims:
             answer = response.claims[claim.uid]
-            problem = self.attempt(
-                claim,
-                "preparing",
-                lambda claim=claim, answer=answer: answer.devices.extend(  # type: ignore[misc]
+
+            def act(claim: Any = claim, answer: Any = answer) -> None:
+                prepared = self.claims.prepare(self.cluster, claim.namespace, claim.name, claim.uid)
+                answer.devices.extend(
                     protocol.dra.Device(
                         request_names=[one.request.partition("/")[0]],
                         pool_name=one.pool,
@@ -153,11 +162,19 @@ class Agent:
                         cdi_device_ids=one.cdi_ids,
                         share_id=one.share_id or None,
                     )
-                    for one in self.claims.prepare(self.cluster, claim.namespace, claim.name, claim.uid)
-                ),
-            )
-            answer.error = problem
+                    for one in prepared
+                )
+                self.tell(claim, "Prepared", described(prepared, self.node), NORMAL)
+
+            answer.error = self.attempt(claim, "preparing", act)
+            if answer.error:
+                self.tell(claim, "Refused", answer.error, WARNING)
         return response
+
+    def tell(self, claim: Any, reason: str, message: str, kind: str) -> None:
+        if self.story:
+            about = About(RESOURCE, "ResourceClaim", claim.namespace, claim.name, claim.uid)
+            self.story.tell(about, reason, message, kind)
 
     def unprepare(self, request: Any, context: Any) -> Any:
         response = protocol.dra.NodeUnprepareResourcesResponse()
@@ -212,7 +229,14 @@ class Agent:
 
     def publish(self) -> None:
         """The node's ResourceSlice, where it is not so already. A new content is a new generation of the pool."""
-        taints = {name: (FAULT,) for name, problem in self.state.problems.items() if problem}
+        broken = self.tending.broken() if self.tending else frozenset()
+        taints = {
+            device.name: [
+                *([FAULT] if self.state.problems.get(device.name) else ()),
+                *([PROMISE_BROKEN] if device.name in broken else ()),
+            ]
+            for device in self.devices
+        }
         node = self.cluster.get("v1", "Node", self.node)
         owner = {"name": self.node, "uid": node["metadata"]["uid"]} if node else None
         devices = inventory.ordered(self.devices, self.claims.taken(), self.order)
@@ -235,23 +259,68 @@ class Agent:
         """Until told to end. `look` says what is wrong with which device; `tidy` cleans up after tenants that were
         killed. The API server may be away for any time; running pods need neither it nor us."""
         self.claims.restore()
-        said = ""
+        beside = self.begin_beside(until)
+        said, next_look = "", 0.0
+        broken: frozenset[str] = frozenset()
         while not until.is_set():
-            self.serve()
-            tidy()
-            if self.state.put(look()):
-                for name, problem in self.state.problems.items():
-                    if problem:
-                        narrate(f"{name}: {problem}")
-            try:
-                self.publish()
-                said = ""
-            except Problem as problem:
-                if problem.message != said:
-                    narrate(problem.message)
-                said = problem.message
-            until.wait(LOOK_SECONDS)
+            is_due = time.monotonic() >= next_look
+            if is_due:
+                next_look = time.monotonic() + LOOK_SECONDS
+                self.serve()
+                tidy()
+                self.note(look())
+            if self.tending:
+                self.tending.look(time.monotonic())
+                is_due |= self.tending.broken() != broken
+                broken = self.tending.broken()
+            if is_due:
+                try:
+                    self.publish()
+                    said = ""
+                except Problem as problem:
+                    if problem.message != said:
+                        narrate(problem.message)
+                    said = problem.message
+            self.wait(until)
         self.stop()
+        for thread in beside:
+            thread.join(STOP_SECONDS)
+
+    def begin_beside(self, until: threading.Event) -> list[threading.Thread]:
+        """What waits for the API server has threads of its own; they hold up no end."""
+        # A watch may go on for minutes: nobody waits for its end.
+        if self.tending:
+            threading.Thread(target=self.tending.pods.follow, args=(until,), daemon=True).start()
+        if not self.story:
+            return []
+        writing = threading.Thread(target=self.story.write, args=(until,), daemon=True)
+        writing.start()
+        return [writing]
+
+    def note(self, problems: Mapping[str, str]) -> None:
+        before = dict(self.state.problems)
+        if not self.state.put(problems):
+            return
+        news = {
+            name: problem for name, problem in problems.items() if problem and problem != before.get(name)
+        }
+        for name, problem in news.items():
+            narrate(f"{name}: {problem}")
+        if self.tending:
+            self.tending.tell_faults(news)
+
+    def wait(self, until: threading.Event) -> None:
+        """For the next look, or the next that is heard of a pod."""
+        if not self.tending:
+            until.wait(LOOK_SECONDS)
+            return
+        if not until.wait(SHORTEST_PAUSE_SECONDS):
+            self.tending.pods.changed.wait(TEND_SECONDS)
+            self.tending.pods.changed.clear()
+
+
+def described(prepared: Sequence[Prepared], node: str) -> str:
+    return f"on {node}: {', '.join(one.device for one in prepared)}"
 
 
 def same_offer(there: Mapping[str, Any], made: Mapping[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """Preparing a claim for its containers, and taking that back: each once, however often it is asked for.
 
     STATE/claims/UID/terms.json, identity      what the claim was given; it appears whole, and goes whole
+    STATE/claims/UID/changed.json              what a live change made of it, where there was one
     CDI/cotenant.dev-claim-UID.json            made from it, so that it can be made again
 
 The order makes each crash harmless. Preparing: first the claim's folder, then the CDI file, which nobody uses before
@@ -27,6 +28,7 @@ from cotenant.kubernetes.node import container, durable
 from cotenant.kubernetes.parameters import Parameters
 
 RESOURCE = "resource.k8s.io/v1"
+CHANGED = "changed.json"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Claims:
         self._pool = pool
         self._devices = {device.name: (index, device) for index, device in enumerate(devices)}
         self._lock = threading.Lock()
+        self._changes: dict[str, dict[str, int] | None] = {}
 
     def prepare(self, cluster: Cluster, namespace: str, name: str, uid: str) -> list[Prepared]:
         """Raises Problem. A claim that is prepared already needs no API server."""
@@ -78,6 +81,7 @@ class Claims:
         with self._lock:
             (self._cdi / container.file_name(uid)).unlink(missing_ok=True)
             durable.remove_folder(self._folder / uid)
+            self._changes.pop(uid, None)
 
     def restore(self) -> None:
         """After a crash or a restart of the node."""
@@ -110,6 +114,26 @@ class Claims:
                     other.share + given.share, other.memory + given.memory, other.claims + 1
                 )
         return found
+
+    def changed(self, uid: str) -> dict[str, int] | None:
+        """What the tenants of a claim were last asked to be; None: what was claimed."""
+        if uid not in self._changes:
+            try:
+                said = json.loads((self._folder / uid / CHANGED).read_text(encoding="utf-8"))
+                self._changes[uid] = {str(name): int(value) for name, value in said.items()}
+            except (OSError, ValueError, AttributeError, TypeError):
+                self._changes[uid] = None
+        return self._changes[uid]
+
+    def note_change(self, uid: str, change: dict[str, int] | None) -> None:
+        with self._lock, contextlib.suppress(OSError):  # a claim that is no more needs no note
+            if change == self.changed(uid):
+                return
+            if change is None:
+                (self._folder / uid / CHANGED).unlink(missing_ok=True)
+            else:
+                durable.write(self._folder / uid / CHANGED, json.dumps(change))
+            self._changes[uid] = change
 
     def _saved(self, uid: str) -> Terms | None:
         check_uid(uid)

@@ -3,6 +3,7 @@
 cotenant.dev/class: production         standard unless it says so
 cotenant.dev/memory: 20Gi              of one GPU; or 30%; all unless it says so
 cotenant.dev/slowdown: 5%              production's promise
+cotenant.dev/on-eviction: run          an opportunistic pod is not paused before it is evicted
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from cotenant.kubernetes.webhook.dialects import Pod, annotations_of, only_known
 from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
 
 PROJECT = "Cotenant"
-KNOWN = {names.CLASS_ANNOTATION: "", names.MEMORY_ANNOTATION: "", names.SLOWDOWN_ANNOTATION: ""}
+ASKING = (names.CLASS_ANNOTATION, names.MEMORY_ANNOTATION, names.SLOWDOWN_ANNOTATION)
+KNOWN = dict.fromkeys((*ASKING, names.ON_EVICTION_ANNOTATION), "")
+ON_EVICTION = (names.PAUSE_ON_EVICTION, names.RUN_ON_EVICTION)
 
 
 def understand(pod: Pod) -> Understood | None:
@@ -25,6 +28,10 @@ def understand(pod: Pod) -> Understood | None:
     if not any(word.startswith(f"{names.DRIVER}/") for word in said):
         return None
     only_known("the annotation", said, f"{names.DRIVER}/", KNOWN)
+    if said.get(names.ON_EVICTION_ANNOTATION, ON_EVICTION[0]) not in ON_EVICTION:
+        raise Refused(f"{names.ON_EVICTION_ANNOTATION} is {' or '.join(ON_EVICTION)}")
+    if not said.keys() & set(ASKING):
+        return None
     tenant_class = said.get(names.CLASS_ANNOTATION, classes.TenantClass.standard.name)
     if tenant_class not in classes.NAMES:
         hint = nearest(tenant_class, classes.NAMES) or f"known: {', '.join(classes.NAMES)}"
