@@ -136,7 +136,7 @@ interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shi
 	    --exports native/facts/driver-580.exports.txt --report docs/interposition.md --check
 
 figures: $(PACKAGE)  ## rewrite docs/figures.md, the table of docs/metrics.md and Python's types from src/cotenant/figures.py
-	@$(PYTHON_IN_VENV) -m cotenant.figures > docs/figures.md
+	@$(PYTHON_IN_VENV) -m cotenant.figures_page > docs/figures.md
 	$(PYTHON_IN_VENV) -m cotenant.metrics.page docs/metrics.md
 	$(PYTHON_IN_VENV) -m cotenant.api.write_types > src/cotenant/api/figure_types.py
 

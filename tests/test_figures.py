@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import figures
+from cotenant import figures, figures_page
 from cotenant.api import write_types
 from cotenant.figures import FIGURES, Figure, Of, Width
 from cotenant.simulator.figures import OF_OUTCOME, OF_TENANT
@@ -42,7 +42,7 @@ def test_a_name_is_one_figure() -> None:
 
 
 def test_the_page_has_what_is_declared() -> None:
-    assert (TREE / "docs" / "figures.md").read_text() == figures.page() + "\n", "run 'make figures'"
+    assert (TREE / "docs" / "figures.md").read_text() == figures_page.page() + "\n", "run 'make figures'"
 
 
 def test_the_types_of_the_python_functions_are_what_is_declared() -> None:
