@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,20 @@ def test_help_has_examples(cotenant: Run, name: str) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert "Examples:" in done.stdout
         assert f"cotenant {name}" in done.stdout
+
+
+def with_subcommands(one: click.Command) -> Iterator[click.Command]:
+    yield one
+    for below in one.commands.values() if isinstance(one, click.Group) else ():
+        yield from with_subcommands(below)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_the_variable_of_every_option(name: str) -> None:
+    for one in with_subcommands(command(name)):
+        shown = one.get_help(click.Context(one, terminal_width=1000, max_content_width=1000))
+        options = [option for option in one.params if isinstance(option, click.Option) and not option.hidden]
+        assert [option.envvar for option in options if str(option.envvar) not in shown] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -31,7 +31,7 @@ class Subcommands(click.Group):
         module = importlib.import_module("cotenant.commands." + name.replace("-", "_"))
         found = module.command
         assert isinstance(found, click.Command)
-        return found
+        return with_variables(found)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -53,6 +53,16 @@ class Nested(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def with_variables(command: click.Command) -> click.Command:
+    """Its help, and that of its subcommands, names the environment variable of each option."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            option.show_envvar = True
+    for subcommand in command.commands.values() if isinstance(command, click.Group) else ():
+        with_variables(subcommand)
+    return command
+
+
 class OneOf(click.Choice[str]):
     """A word out of a few; for a wrong one the nearest right one is the hint."""
 
@@ -69,7 +79,6 @@ class OneOf(click.Choice[str]):
 gpu_option = click.option(
     "--gpu",
     envvar="COTENANT_GPU",
-    show_envvar=True,
     metavar="GPU[,GPU...]",
     help="The GPUs that the command sees: index, UUID or PCI id.",
 )
@@ -96,7 +105,6 @@ segment_option = click.option(
     "--segment",
     "segment_file",
     envvar="COTENANT_SEGMENT",
-    show_envvar=True,
     # Whether it can be used is the command's to say: `run` goes on without one that it may not read.
     type=click.Path(readable=False, path_type=Path),
     help="The shared-memory file of the tenants.  [default: /dev/shm/cotenant-UID.vN]",
@@ -114,7 +122,6 @@ def output_option(
         default=words[0],
         show_default=True,
         envvar=f"COTENANT_{of.upper()}_OUTPUT",
-        show_envvar=True,
         help=help,
     )
 

@@ -41,7 +41,6 @@ Examples:
     "tenant_class",
     type=OneOf("class", classes.NAMES),
     envvar="COTENANT_CTL_CLASS",
-    show_envvar=True,
     help="Its class from now on.",
 )
 @click.option(
@@ -49,7 +48,6 @@ Examples:
     type=units.weight,
     metavar="NUMBER",
     envvar="COTENANT_CTL_WEIGHT",
-    show_envvar=True,
     help="Its weight among the jobs of its class, 0.1 to 100.",
 )
 @click.option(
@@ -57,7 +55,6 @@ Examples:
     type=units.slowdown_or_none,
     metavar="SHARE|none",
     envvar="COTENANT_CTL_SLOWDOWN",
-    show_envvar=True,
     help="By how much a production job may slow down, such as 5%.",
 )
 @click.option(
@@ -65,7 +62,6 @@ Examples:
     type=units.floor_or_none,
     metavar="SHARE|none",
     envvar="COTENANT_CTL_FLOOR",
-    show_envvar=True,
     help="The share of the GPU that it gets whatever the higher classes do.",
 )
 @click.option(
@@ -73,7 +69,6 @@ Examples:
     type=units.encoded_limit_or_none,
     metavar="SIZE|SHARE|none",
     envvar="COTENANT_CTL_MEMORY",
-    show_envvar=True,
     help="The most that all processes of its run together may allocate of each GPU's memory: 20G, or 30%.",
 )
 @click.option(
@@ -82,14 +77,12 @@ Examples:
     type=units.time_slice_us,
     metavar="TIME|default",
     envvar="COTENANT_CTL_TIME_SLICE",
-    show_envvar=True,
     help="How long the hardware lets it run at a time, such as 50us or 2ms; default: as its class.",
 )
 @click.option(
     "--policy",
     metavar="NAME",
     envvar="COTENANT_CTL_POLICY",
-    show_envvar=True,
     help="Without JOB: the policy for all tenants of the segment.",
 )
 @click.option(
@@ -97,7 +90,6 @@ Examples:
     type=units.size_or_default,
     metavar="SIZE|default",
     envvar="COTENANT_CTL_CAPACITY",
-    show_envvar=True,
     help="Without JOB: how much of each GPU's memory all tenants share; default: all of it.",
 )
 @click.option(
@@ -105,7 +97,6 @@ Examples:
     type=units.headroom_or_default,
     metavar="SIZE|default",
     envvar="COTENANT_CTL_HEADROOM",
-    show_envvar=True,
     help="Without JOB: how much of each GPU's memory is kept free for the higher classes; default: 5 %, at most 1G.",
 )
 @click.option(
@@ -113,7 +104,6 @@ Examples:
     type=units.size_or_default,
     metavar="SIZE|default",
     envvar="COTENANT_CTL_HOST_MEMORY",
-    show_envvar=True,
     help="Without JOB: how much host memory all tenants may pin; default: a quarter of the machine's.",
 )
 @click.option(
@@ -122,7 +112,6 @@ Examples:
     type=units.stay_us,
     metavar="TIME|default",
     envvar="COTENANT_CTL_STAY",
-    show_envvar=True,
     help="Without JOB: how long a restored tenant stays before an equal takes its place.",
 )
 @segment_option

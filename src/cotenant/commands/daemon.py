@@ -46,14 +46,12 @@ Examples:
     "--admins",
     metavar="GROUP",
     envvar="COTENANT_DAEMON_ADMINS",
-    show_envvar=True,
     help="In a segment of several users: members of this group steer all tenants, as root does.",
 )
 @click.option(
     "--replace",
     is_flag=True,
     envvar="COTENANT_DAEMON_REPLACE",
-    show_envvar=True,
     help="Take over from the daemon that runs, instead of leaving the tenants to it.",
 )
 @segment_option
@@ -196,14 +194,12 @@ Examples:
     default=True,
     show_default=True,
     envvar="COTENANT_DAEMON_INSTALL_USER",
-    show_envvar=True,
     help="For your jobs, or for all users'.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
     envvar="COTENANT_DAEMON_DRY_RUN",
-    show_envvar=True,
     help="Print the unit, and stop.",
 )
 def install(is_user: bool, dry_run: bool) -> None:

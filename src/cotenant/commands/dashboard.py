@@ -25,7 +25,6 @@ Examples:
     default=8765,
     show_default=True,
     envvar="COTENANT_DASHBOARD_PORT",
-    show_envvar=True,
     help="Where it listens; 0: any free port.",
 )
 @click.option(
@@ -33,7 +32,6 @@ Examples:
     default="127.0.0.1",
     show_default=True,
     envvar="COTENANT_DASHBOARD_HOST",
-    show_envvar=True,
     help="The address that it listens at.",
 )
 @click.option(
@@ -41,14 +39,12 @@ Examples:
     "is_public",
     is_flag=True,
     envvar="COTENANT_DASHBOARD_PUBLIC",
-    show_envvar=True,
     help="Let --host name an address that other machines reach.",
 )
 @click.option(
     "--readonly",
     is_flag=True,
     envvar="COTENANT_DASHBOARD_READONLY",
-    show_envvar=True,
     help="Show everything, and change, pause, resume or kill nothing.",
 )
 @click.option(
@@ -59,7 +55,6 @@ Examples:
     show_default=True,
     metavar="SECONDS",
     envvar="COTENANT_DASHBOARD_INTERVAL",
-    show_envvar=True,
     help="From one look to the next.",
 )
 @segment_option

@@ -34,7 +34,6 @@ Examples:
     default=Path("demo-report"),
     show_default=True,
     envvar="COTENANT_DEMO_OUTPUT",
-    show_envvar=True,
     help="The folder for summary.json and latency.png.",
 )
 @click.option(
@@ -43,14 +42,12 @@ Examples:
     default=DEFAULT_SECONDS,
     show_default=True,
     envvar="COTENANT_DEMO_SECONDS",
-    show_envvar=True,
     help="How long to measure, all phases together; starting takes some seconds more.",
 )
 @click.option(
     "--software-gpu",
     is_flag=True,
     envvar="COTENANT_DEMO_SOFTWARE_GPU",
-    show_envvar=True,
     help="Use the software GPU even where there is an NVIDIA GPU.",
 )
 def command(output: Path, seconds: float, software_gpu: bool) -> None:

@@ -51,7 +51,6 @@ Examples:
     "--follow",
     is_flag=True,
     envvar="COTENANT_EVENTS_FOLLOW",
-    show_envvar=True,
     help="Go on with what happens from now on, until interrupted.",
 )
 @click.option(
@@ -59,7 +58,6 @@ Examples:
     type=moment,
     metavar="LENGTH|TIME",
     envvar="COTENANT_EVENTS_SINCE",
-    show_envvar=True,
     help="Only what happened in the last 30s, 10m, 2h or 1d, or since a time such as 2026-01-31T14:00.",
 )
 @output_option("events", ("text", "json"), "How to print it; json has an object a line.")

@@ -23,7 +23,6 @@ kubeconfig_option = click.option(
     "--kubeconfig",
     metavar="FILE",
     envvar="COTENANT_KUBECONFIG",
-    show_envvar=True,
     help="How to reach the cluster.  [default: the pod's own account, KUBECONFIG, ~/.kube/config]",
 )
 
@@ -34,7 +33,6 @@ namespace_option = click.option(
     show_default=True,
     metavar="NAME",
     envvar="COTENANT_KUBERNETES_NAMESPACE",
-    show_envvar=True,
     help="Where Cotenant's own pods run.",
 )
 
@@ -45,7 +43,6 @@ kubelet_option = click.option(
     default=Path("/var/lib/kubelet"),
     show_default=True,
     envvar="COTENANT_KUBERNETES_KUBELET",
-    show_envvar=True,
     help="Kubelet's folder.",
 )
 
@@ -56,7 +53,6 @@ state_option = click.option(
     default=Path("/var/lib/cotenant"),
     show_default=True,
     envvar="COTENANT_KUBERNETES_STATE",
-    show_envvar=True,
     help="What the agent keeps over a restart of the node, and containers mount.",
 )
 
@@ -66,7 +62,6 @@ node_segment_option = click.option(
     metavar="FOLDER",
     type=click.Path(path_type=Path),
     envvar="COTENANT_SEGMENT",
-    show_envvar=True,
     help="The node's segment.  [default: /dev/shm/cotenant.shared]",
 )
 
@@ -100,7 +95,6 @@ Examples:
     "--image",
     metavar="IMAGE",
     envvar="COTENANT_KUBERNETES_IMAGE",
-    show_envvar=True,
     help="The container image, made from deploy/kubernetes/Containerfile.  [default: cotenant:VERSION]",
 )
 @namespace_option
@@ -110,7 +104,6 @@ Examples:
     default="guard",
     show_default=True,
     envvar="COTENANT_KUBERNETES_POLICY",
-    show_envvar=True,
     help="The policy on every node; `cotenant policies` lists them.",
 )
 @click.option(
@@ -118,14 +111,12 @@ Examples:
     metavar="NAME",
     default="",
     envvar="COTENANT_KUBERNETES_INSTALL_PLACER",
-    show_envvar=True,
     help="Also the placer, with this placement policy: muxflow, iadeep and others.  [default: no placer]",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
     envvar="COTENANT_KUBERNETES_DRY_RUN",
-    show_envvar=True,
     help="Print the manifests, and stop.",
 )
 @kubeconfig_option
@@ -203,7 +194,6 @@ Examples:
     required=True,
     metavar="NAME",
     envvar="NODE_NAME",
-    show_envvar=True,
     help="The node that the agent is on.",
 )
 @click.option(
@@ -212,7 +202,6 @@ Examples:
     default="25%",
     show_default=True,
     envvar="COTENANT_KUBERNETES_OVERFLOW",
-    show_envvar=True,
     help="Host memory for what claims allocate beyond their GPU memory: 64G, or a share of the node's.",
 )
 @click.option(
@@ -221,7 +210,6 @@ Examples:
     default="spread",
     show_default=True,
     envvar="COTENANT_KUBERNETES_ORDER",
-    show_envvar=True,
     help="Which GPU the scheduler takes first: the emptiest, the fullest, or as NVML numbers them.",
 )
 @kubelet_option
@@ -232,7 +220,6 @@ Examples:
     default=Path("/var/run/cdi"),
     show_default=True,
     envvar="COTENANT_KUBERNETES_CDI",
-    show_envvar=True,
     help="Where the container runtime looks for CDI files.",
 )
 @state_option
@@ -300,7 +287,6 @@ Examples:
     default="production=50,standard=25,opportunistic=25",
     show_default=True,
     envvar="COTENANT_KUBERNETES_SPLIT",
-    show_envvar=True,
     help="How much of each GPU's memory each class may have; each percent is one unit of cotenant.dev/CLASS.",
 )
 @kubelet_option
@@ -366,7 +352,6 @@ Examples:
     type=click.Path(path_type=Path),
     required=True,
     envvar="COTENANT_KUBERNETES_CERTIFICATES",
-    show_envvar=True,
     help="Where tls.crt and tls.key are; `install` makes them.",
 )
 @click.option(
@@ -376,14 +361,12 @@ Examples:
     show_default=True,
     metavar="PORT",
     envvar="COTENANT_KUBERNETES_PORT",
-    show_envvar=True,
     help="Where the API server reaches it.",
 )
 @click.option(
     "--placer",
     is_flag=True,
     envvar="COTENANT_KUBERNETES_PLACER",
-    show_envvar=True,
     help="Let pods with claims wait until `cotenant kubernetes placer` has chosen their GPU.",
 )
 @kubeconfig_option
@@ -432,7 +415,6 @@ Examples:
     default="muxflow",
     show_default=True,
     envvar="COTENANT_KUBERNETES_PLACEMENT",
-    show_envvar=True,
     help="The placement policy: muxflow, iadeep, kubeshare, best-fit, worst-fit, first-fit, exclusive.",
 )
 @click.option(
@@ -440,7 +422,6 @@ Examples:
     metavar="FOLDER",
     type=click.Path(path_type=Path),
     envvar="COTENANT_KUBERNETES_RECORDED",
-    show_envvar=True,
     help="Recorded jobs, NAME.trace or NAME.toml; a pod's label cotenant.dev/workload names its own.",
 )
 @click.option(
@@ -448,14 +429,12 @@ Examples:
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="COTENANT_PREDICT_OBSERVED",
-    show_envvar=True,
     help="Measured pairs that the prediction learns from, as `cotenant predict --observed`.",
 )
 @click.option(
     "--release",
     is_flag=True,
     envvar="COTENANT_KUBERNETES_RELEASE",
-    show_envvar=True,
     help="Let all pods that wait go to the scheduler, without a choice, and stop.",
 )
 @kubeconfig_option

@@ -27,7 +27,6 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
     envvar="COTENANT_MAN_OUTPUT",
-    show_envvar=True,
     help="Write all pages into this folder, for man(1).",
 )
 @click.argument("words", metavar="[COMMAND...]", nargs=-1)

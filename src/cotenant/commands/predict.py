@@ -33,7 +33,6 @@ Examples:
     default="cotenant",
     show_default=True,
     envvar="COTENANT_PREDICT_SHARING",
-    show_envvar=True,
     help="How they share the GPU.",
 )
 @click.option(
@@ -41,7 +40,6 @@ Examples:
     type=click.FloatRange(0.001, 1e6),
     metavar="NUMBER",
     envvar="COTENANT_PREDICT_RATE",
-    show_envvar=True,
     help="Production's requests a second.  [default: its recorded pace]",
 )
 @click.option(
@@ -49,7 +47,6 @@ Examples:
     default="h200",
     show_default=True,
     envvar="COTENANT_PREDICT_GPU",
-    show_envvar=True,
     metavar="NAME|FILE.gpu",
     help="The GPU: a shipped device, or a device file.",
 )
@@ -57,7 +54,6 @@ Examples:
     "--observed",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="COTENANT_PREDICT_OBSERVED",
-    show_envvar=True,
     help="Learn from the measured pairs of this CSV too.",
 )
 @click.option(
@@ -65,7 +61,6 @@ Examples:
     "show_error",
     is_flag=True,
     envvar="COTENANT_PREDICT_ERROR",
-    show_envvar=True,
     help="Say how far off predictions of pairs that were not seen are, and stop.",
 )
 @output_option("predict")

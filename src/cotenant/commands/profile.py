@@ -75,7 +75,6 @@ Examples:
     default=SOURCES[0],
     show_default=True,
     envvar="COTENANT_PROFILE_SOURCE",
-    show_envvar=True,
     help="online: times, SMs and estimates, while the command runs as always. ncu: Nsight Compute replays one launch"
     " of each kernel and measures; slow. both: one after the other, so the command runs twice.",
 )
@@ -83,7 +82,6 @@ Examples:
     "--name",
     metavar="NAME",
     envvar="COTENANT_NAME",
-    show_envvar=True,
     help="What the job is called, as for `run`.  [default: its script or program]",
 )
 @click.option(
@@ -91,7 +89,6 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="FILE",
     envvar="COTENANT_PROFILE_TRACE",
-    show_envvar=True,
     help="Write the trace too, with the profile's columns, for `simulate` and `trace`.",
 )
 @gpu_option
@@ -259,7 +256,6 @@ Examples:
     "model",
     metavar="MODEL",
     envvar="COTENANT_PROFILE_GPU",
-    show_envvar=True,
     help="A part of the GPU's name.  [default: all]",
 )
 @click.option(
@@ -268,7 +264,6 @@ Examples:
     default=20,
     show_default=True,
     envvar="COTENANT_PROFILE_TOP",
-    show_envvar=True,
     help="How many kernels to list.",
 )
 @click.option(
@@ -276,7 +271,6 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="FILE",
     envvar="COTENANT_PROFILE_PLOT",
-    show_envvar=True,
     help="Draw a roofline and how much of the GPU kernels fill: a .png, .svg or .pdf. Needs cotenant[demo].",
 )
 @output_option("profile", ("table", "json", "csv"))
@@ -350,7 +344,6 @@ Examples:
     "--name",
     metavar="NAME",
     envvar="COTENANT_NAME",
-    show_envvar=True,
     help="The job whose traces these are.  [default: only kernels are added]",
 )
 @click.argument("files", metavar="TRACE...", nargs=-1, required=True, type=click.Path(path_type=Path))

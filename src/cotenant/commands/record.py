@@ -56,7 +56,6 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="FILE",
     envvar="COTENANT_RECORD",
-    show_envvar=True,
     help="The trace file to write.  [required]",
 )
 @click.option(
@@ -64,7 +63,6 @@ Examples:
     type=seconds_of,
     metavar="SECONDS",
     envvar="COTENANT_RECORD_SECONDS",
-    show_envvar=True,
     help="How long to record, from the first work on; the command runs on.  [default: to its end]",
 )
 @click.option(
@@ -72,14 +70,12 @@ Examples:
     type=bytes_of,
     metavar="SIZE",
     envvar="COTENANT_RECORD_LIMIT",
-    show_envvar=True,
     help="Stop recording when the trace has this size, such as 10M; the command runs on.",
 )
 @click.option(
     "--force",
     is_flag=True,
     envvar="COTENANT_RECORD_FORCE",
-    show_envvar=True,
     help="Replace the trace if it exists.",
 )
 @click.option(
@@ -89,7 +85,6 @@ Examples:
     default=classes.TenantClass.production.name,
     show_default=True,
     envvar="COTENANT_RECORD_CLASS",
-    show_envvar=True,
     help="As for `run`. Production passes no gates, so its trace shows the job as it is alone.",
 )
 @gpu_option

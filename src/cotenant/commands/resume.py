@@ -27,7 +27,6 @@ Examples:
     show_default=True,
     metavar="SECONDS",
     envvar="COTENANT_RESUME_WAIT",
-    show_envvar=True,
     help="How long to wait until its memory is restored.",
 )
 @segment_option

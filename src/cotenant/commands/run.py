@@ -36,7 +36,6 @@ Examples:
     "--name",
     metavar="NAME",
     envvar="COTENANT_NAME",
-    show_envvar=True,
     help="What `status`, `ctl`, `pause`, `resume` and `explain` call the job.  [default: its script or program]",
 )
 @option("run.weight")
@@ -53,7 +52,6 @@ Examples:
     "--policy",
     metavar="NAME",
     envvar="COTENANT_POLICY",
-    show_envvar=True,
     help="The policy for all tenants of the segment from now on; `cotenant policies` lists them.",
 )
 @option("run.no_daemon")
@@ -64,14 +62,12 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="FILE",
     envvar="COTENANT_TIMELINE",
-    show_envvar=True,
     help="Record what it and all tenants of its GPUs do, moment by moment; FILE is written when the command has ended.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
     envvar="COTENANT_DRY_RUN",
-    show_envvar=True,
     help="Print the environment that would be set and the command, and stop.",
 )
 @click.option(
@@ -80,7 +76,6 @@ Examples:
     type=OneOf("container runtime", mounts.RUNTIMES),
     metavar="docker|podman|cdi",
     envvar="COTENANT_PRINT_MOUNTS",
-    show_envvar=True,
     help="Print what a container needs so that its command is a tenant, as flags or as a CDI file, and stop.",
 )
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)

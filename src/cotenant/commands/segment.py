@@ -37,7 +37,6 @@ def of_a_folder(function: Callable[..., None]) -> Callable[..., None]:
         "named",
         metavar="FOLDER",
         envvar="COTENANT_SEGMENT",
-        show_envvar=True,
         type=click.Path(readable=False, path_type=Path),
         help=f"The same as FOLDER.  [default: {segment.SHARED}]",
     )
@@ -55,7 +54,6 @@ def allow_option(function: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         metavar="WHO=CLASS",
         envvar="COTENANT_SEGMENT_ALLOW",
-        show_envvar=True,
         help="The highest class that the jobs of WHO may have: a user, @group, or * for everybody else.",
     )(function)
 
@@ -67,7 +65,6 @@ def limit_option(function: Callable[..., None]) -> Callable[..., None]:
         multiple=True,
         metavar="WHO=SIZE",
         envvar="COTENANT_SEGMENT_LIMIT",
-        show_envvar=True,
         help="The most that a user's jobs together may allocate of each GPU's memory: 20G, or 30%.",
     )(function)
 
@@ -105,7 +102,6 @@ Examples:
     "--group",
     metavar="GROUP",
     envvar="COTENANT_SEGMENT_GROUP",
-    show_envvar=True,
     help="Only members of this group may use the segment.  [default: all users]",
 )
 @allow_option
@@ -116,7 +112,6 @@ Examples:
     multiple=True,
     metavar="UUID",
     envvar="COTENANT_SEGMENT_GPU",
-    show_envvar=True,
     help="A GPU that is shared, as nvidia-smi -L names it.  [default: all that NVML lists]",
 )
 def create(

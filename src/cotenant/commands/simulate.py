@@ -45,7 +45,6 @@ Examples:
     default=DEFAULT_POLICIES,
     show_default=True,
     envvar="COTENANT_SIMULATE_POLICY",
-    show_envvar=True,
     metavar="NAME|FILE.py[,...]|all",
     help="The policies to simulate; `cotenant policies` lists them. With --cluster: the placement policies,"
     " all by default.",
@@ -55,7 +54,6 @@ Examples:
     default="h200",
     show_default=True,
     envvar="COTENANT_SIMULATE_GPU",
-    show_envvar=True,
     metavar="NAME|FILE.gpu",
     help="The GPU to simulate: a shipped device, or a device file.",
 )
@@ -63,7 +61,6 @@ Examples:
     "--seconds",
     type=float,
     envvar="COTENANT_SIMULATE_SECONDS",
-    show_envvar=True,
     help="How long to simulate, in virtual time.  [default: what the workload says]",
 )
 @click.option(
@@ -72,7 +69,6 @@ Examples:
     default=0,
     show_default=True,
     envvar="COTENANT_SIMULATE_SEED",
-    show_envvar=True,
     help="The same seed gives the same outcome.",
 )
 @output_option("simulate", ("table", "json", "csv"), "How to print it; json and csv have every tenant.")
@@ -80,14 +76,12 @@ Examples:
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="COTENANT_SIMULATE_PLOT",
-    show_envvar=True,
     help="Draw latencies, slowdown against the others' work, and SMs over time into this .png, .pdf or .svg.",
 )
 @click.option(
     "--trace",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="COTENANT_SIMULATE_TRACE",
-    show_envvar=True,
     help="Write the timeline for Perfetto (ui.perfetto.dev) into this file.",
 )
 @click.option(
@@ -95,28 +89,24 @@ Examples:
     "list_workloads",
     is_flag=True,
     envvar="COTENANT_SIMULATE_LIST",
-    show_envvar=True,
     help="List the shipped workloads, or with --cluster the made-up logs and the placement policies, and stop.",
 )
 @click.option(
     "--cluster",
     is_flag=True,
     envvar="COTENANT_SIMULATE_CLUSTER",
-    show_envvar=True,
     help="Simulate a cluster: WORKLOAD is a log of jobs in a public schema, and each policy places them.",
 )
 @click.option(
     "--gpus",
     type=click.IntRange(1, 100_000),
     envvar="COTENANT_SIMULATE_GPUS",
-    show_envvar=True,
     help="With --cluster: how many GPUs it has.  [default: 64]",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(1, 1_000_000),
     envvar="COTENANT_SIMULATE_JOBS",
-    show_envvar=True,
     help="With --cluster: how many jobs come; a shorter log is repeated.  [default: the log's]",
 )
 @click.option(
@@ -124,7 +114,6 @@ Examples:
     type=share_above_zero,
     metavar="SHARE",
     envvar="COTENANT_SIMULATE_LOAD",
-    show_envvar=True,
     help="With --cluster: jobs come closer together or further apart, so that they ask for this share of all GPUs,"
     " such as 80%.  [default: as logged]",
 )
@@ -132,7 +121,6 @@ Examples:
     "--services",
     type=click.IntRange(0, 100_000),
     envvar="COTENANT_SIMULATE_SERVICES",
-    show_envvar=True,
     help="With --cluster: on how many GPUs a production service is always there.  [default: 0]",
 )
 @click.option(
@@ -140,7 +128,6 @@ Examples:
     type=share_to_one,
     metavar="SHARE",
     envvar="COTENANT_SIMULATE_PRODUCTION",
-    show_envvar=True,
     help="With --cluster: the part of the jobs that is production, where the log does not say it.  [default: 0%]",
 )
 @click.option(
@@ -148,14 +135,12 @@ Examples:
     type=share_to_one,
     metavar="SHARE",
     envvar="COTENANT_SIMULATE_PROMISE",
-    show_envvar=True,
     help="With --cluster: by how much production may slow down.  [default: 5%]",
 )
 @click.option(
     "--sharing",
     type=OneOf("way of sharing", ("cotenant", "mps", "timeslice")),
     envvar="COTENANT_SIMULATE_SHARING",
-    show_envvar=True,
     help="With --cluster: how jobs on one GPU share it.  [default: cotenant]",
 )
 @click.argument("workload", nargs=-1)

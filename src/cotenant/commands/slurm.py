@@ -38,7 +38,6 @@ Examples:
     default=Path("/etc/cotenant/slurm.toml"),
     show_default=True,
     envvar="COTENANT_SLURM_RULES",
-    show_envvar=True,
     help="Which class and limits jobs get.",
 )
 def task_prolog(rules_file: Path) -> None:

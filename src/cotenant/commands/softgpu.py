@@ -30,7 +30,6 @@ Examples:
     default="small",
     show_default=True,
     envvar="COTENANT_SOFTGPU",
-    show_envvar=True,
     metavar="NAME|FILE[,...]",
     help="The GPUs of the machine: shipped devices by name (see --list), or device files.",
 )
@@ -38,7 +37,6 @@ Examples:
     "--sharing",
     type=OneOf("sharing", SHARINGS),
     envvar="COTENANT_SOFTGPU_SHARING",
-    show_envvar=True,
     help="Processes take turns, or run side by side as under MPS.  [default: what the device file says]",
 )
 @click.option(
@@ -46,7 +44,6 @@ Examples:
     "list_devices",
     is_flag=True,
     envvar="COTENANT_SOFTGPU_LIST",
-    show_envvar=True,
     help="List the shipped devices, and stop.",
 )
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)

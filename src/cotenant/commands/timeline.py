@@ -40,7 +40,6 @@ output_option = click.option(
     required=True,
     callback=out_file,
     envvar="COTENANT_TIMELINE_OUTPUT",
-    show_envvar=True,
     help="The file to write, as timeline.json.",
 )
 ring_option = click.option(
@@ -51,14 +50,12 @@ ring_option = click.option(
     show_default=True,
     metavar="SIZE",
     envvar="COTENANT_TIMELINE_RING",
-    show_envvar=True,
     help="How much each tenant keeps, 40 bytes an interval: the newest.",
 )
 seconds_option = click.option(
     "--seconds",
     type=click.FloatRange(0.01),
     envvar="COTENANT_TIMELINE_SECONDS",
-    show_envvar=True,
     help="End by itself after so long.",
 )
 

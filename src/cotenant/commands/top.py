@@ -28,7 +28,6 @@ Examples:
     "--once",
     is_flag=True,
     envvar="COTENANT_TOP_ONCE",
-    show_envvar=True,
     help="Print one frame and stop, as without a terminal.",
 )
 @option("top.readonly")

@@ -25,14 +25,12 @@ file_option = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     envvar="COTENANT_TRACE_FILE",
-    show_envvar=True,
     help="The file to write.  [required]",
 )
 force_option = click.option(
     "--force",
     is_flag=True,
     envvar="COTENANT_TRACE_FORCE",
-    show_envvar=True,
     help="Replace the file if it exists.",
 )
 
@@ -67,7 +65,6 @@ Examples:
     default=10,
     show_default=True,
     envvar="COTENANT_TRACE_TOP",
-    show_envvar=True,
     help="How many kernels, graphs and copies to list.",
 )
 def info(file: Path, output: str, top: int) -> None:
@@ -100,7 +97,6 @@ Examples:
     default="perfetto",
     show_default=True,
     envvar="COTENANT_TRACE_FORMAT",
-    show_envvar=True,
     help="perfetto and chrome: a timeline for ui.perfetto.dev or chrome://tracing; csv: one row for each operation.",
 )
 @file_option
@@ -135,7 +131,6 @@ Examples:
     show_default=True,
     metavar="SECONDS",
     envvar="COTENANT_TRACE_FROM",
-    show_envvar=True,
     help="Where the part begins; counted from the end if negative.",
 )
 @click.option(
@@ -144,7 +139,6 @@ Examples:
     type=float,
     metavar="SECONDS",
     envvar="COTENANT_TRACE_TO",
-    show_envvar=True,
     help="Where the part ends.  [default: the trace's end]",
 )
 @file_option

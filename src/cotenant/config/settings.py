@@ -323,7 +323,6 @@ def option(key: str, *short: str) -> Callable[[Callable[..., Any]], Callable[...
         setting.flag,
         setting.argument,
         envvar=setting.environment_variable,
-        show_envvar=True,
         help=setting.help + otherwise,
         **default,
     )
