@@ -56,7 +56,8 @@ class CutCost {
     float change_variance_ = kChangeVariance, cost_variance_ = kCostVariance, covariance_ = 0;
 };
 
-// Kernels of about the last second, older ones count less. A graph counts piece by piece, from gate to gate.
+// Kernels; where time passes, those of about the last second: older ones count less. A graph counts piece by piece,
+// from gate to gate.
 struct RecentKernels {
     static constexpr double kWindowUs = 1e6;
 

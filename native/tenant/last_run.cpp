@@ -30,8 +30,8 @@ void keep() {
     char line[160];
     int used = snprintf(line, sizeof line, "run ");
     for (uint8_t byte : membership->terms.run_id) used += snprintf(line + used, sizeof line - used, "%02x", byte);
-    used += snprintf(line + used, sizeof line - used, " %.3f %.3f\n", static_cast<double>(worked) / 1e9,
-                     static_cast<double>(filled) / 1e9);
+    used += snprintf(line + used, sizeof line - used, " %.3f %.3f %.1f\n", static_cast<double>(worked) / 1e9,
+                     static_cast<double>(filled) / 1e9, static_cast<double>(membership->rest_us.load()));
     int saved = errno;
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd >= 0) {

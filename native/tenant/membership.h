@@ -131,6 +131,8 @@ class Membership {
     Samples samples;
     Progress progress;
     Breakdown breakdown;
+    // Of a tenant that passes gates: what was left, at a random moment of its whole run, of the kernel that ran.
+    std::atomic<float> rest_us{0};
     LetThrough let_through;
     // The watcher's: how many launches of each other tenant of the process it has seen, and when there last was a new
     // one.

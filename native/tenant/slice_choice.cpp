@@ -37,6 +37,8 @@ void SliceChoice::mind(bool has_above) {
     bool shares = admission::shares_slices(tenant_class, terms.floor != 0, beside_production, beside_floor);
     if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard;  // the driver's own
     Durations::Noted noted = membership_.durations.take_noted();
+    all_kernels_.saw(noted.us, noted.squares);
+    membership_.rest_us.store(all_kernels_.rest_us(), std::memory_order_relaxed);
     if (has_above && said_cost_us_ < 0) membership_.used_gpus.each([&](int gpu) { learn_cost(gpu); });
     float cost_us = said_cost_us_ < 0 ? cut_cost_.us() : said_cost_us_;
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);

@@ -26,6 +26,7 @@ class SliceChoice {
 
     Membership& membership_;
     admission::Cutting cutting_;
+    admission::RecentKernels all_kernels_;  // of the whole run
     admission::CutCost cut_cost_;
     // As of the last look: how long production has waited for a GPU, and how much this tenant has executed there.
     struct {

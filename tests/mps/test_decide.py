@@ -10,7 +10,7 @@ import pytest
 from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.mps import last_runs
-from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Known, Profiled, decide
+from cotenant.mps.decide import AUTO, LONGEST_REST_US, SPATIAL, TURNS, Known, Profiled, decide
 from cotenant.profile import store
 from cotenant.profile.job import Job as ProfiledJob
 from tests.conftest import Run
@@ -18,6 +18,7 @@ from tests.mps.conftest import Job, Start
 
 LOW, HIGH = TenantClass.opportunistic, TenantClass.production
 LIGHT, HEAVY = Known(0.2), Known(0.9)
+SHORT, LONG = Known(0.9, rest_us=200.0), Known(0.2, rest_us=5000.0)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,13 @@ LIGHT, HEAVY = Known(0.2), Known(0.9)
         (HEAVY, False, HIGH, TURNS),
         (Known(0.2, harmless=False), False, HIGH, TURNS),
         (Known(0.9, harmless=True), False, LOW, SPATIAL),
-        (None, True, LOW, SPATIAL),
-        (HEAVY, True, LOW, SPATIAL),
+        # MPS cuts no kernel: production would wait for the end of a long one.
+        (None, True, LOW, TURNS),
+        (HEAVY, True, LOW, TURNS),
+        (SHORT, True, LOW, SPATIAL),
+        (LONG, True, LOW, TURNS),
+        (LONG, False, LOW, TURNS),
+        (LONG, False, HIGH, SPATIAL),
         (Known(0.9, harmless=False), True, LOW, TURNS),
         (HEAVY, True, HIGH, TURNS),
     ],
@@ -74,10 +80,11 @@ def test_the_newest_run_counts_and_of_it_the_process_with_the_most_work(tmp_path
     file = last_runs.prepare(environment, "train.py")
     assert file is not None
     file.write_text(
-        "run aa 100.0 90.0\nrun bb 5.0 4.0\nrun bb 10.0 3.0\nrun bb 2.0 2.0\nrun cc 0.1 0.1\ngarbage\nrun x y z\n"
+        "run aa 100.0 90.0 0\nrun bb 5.0 4.0 9\nrun bb 10.0 3.0 250.5\nrun bb 2.0 2.0 1\nrun cc 0.1 0.1 0\n"
+        "garbage\nrun x y z 0\nrun dd 90.0 3.0\n"
     )
-    assert last_runs.read(environment, "train.py") == Known(0.3)
-    file.write_text("run aa 10.0 5.0\n" * 5000)
+    assert last_runs.read(environment, "train.py") == Known(0.3, rest_us=250.5)
+    file.write_text("run aa 10.0 5.0 0\n" * 5000)
     assert last_runs.prepare(environment, "train.py") == file
     assert file.stat().st_size < last_runs.LONGEST_BYTES
     assert last_runs.read(environment, "train.py") == Known(0.5)
@@ -94,7 +101,7 @@ def test_a_light_job_overlaps_from_its_second_run_on_and_explain_says_why(
     written = last_runs.file_for(mps_env, "light")
     assert written is not None and written.read_text().startswith("run ")
     # As if it had lasted for long enough to tell.
-    written.write_text("run 00 60.0 6.0\n")
+    written.write_text("run 00 60.0 6.0 0\n")
     second = start("--name", "light").begin()
     assert tenant(second).mps_daemon
     said = cotenant("explain", str(second.pid), env=mps_env).stdout
@@ -116,3 +123,13 @@ def test_a_profiled_job_overlaps_in_its_first_run_and_explain_says_why(
     assert "overlaps with others in MPS: by its profile its kernels fill 25% of the SMs" in said
     other = start("--name", "elsewhere").begin()  # on another model of GPU it may be otherwise
     assert tenant(other).mps_daemon == 0
+
+
+def test_a_run_keeps_how_long_its_kernels_were(start: Start, mps_env: dict[str, str]) -> None:
+    job = start("--name", "long", "--class", "opportunistic").begin()
+    for _ in range(12):
+        job.say("timed 30000")
+    assert job.end()[0] == 0
+    written = last_runs.file_for(mps_env, "long")
+    assert written is not None
+    assert float(written.read_text().split()[4]) > LONGEST_REST_US

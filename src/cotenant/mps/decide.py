@@ -16,6 +16,9 @@ CHOICES = (AUTO, TURNS, SPATIAL)
 LIGHT = 0.5
 # Below it a job's kernels leave so many SMs free, in the mean over their time, that others' kernels fit beside them.
 SMALL = 0.5
+# In MPS nothing cuts a kernel, and production waits for the rest of the one that runs: where that would be longer than
+# this, in the mean, a lower class takes turns.
+LONGEST_REST_US = 1000.0
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Known:
         float  # share of its time at work in which it had work on the GPU and did not wait for its own CPU
     )
     harmless: bool | None = None  # whether overlap with others was; None: it never overlapped
+    rest_us: float | None = None  # that its kernels had left at a random moment; None: not known
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,13 @@ def decide(
         return TURNS, "in an earlier run its overlap slowed production down"
     if known and known.harmless:
         return SPATIAL, "in an earlier run its overlap was harmless"
+    is_below = tenant_class is not TenantClass.production
+    rest_us = known.rest_us if known else None
+    if is_below and rest_us is not None and rest_us > LONGEST_REST_US:
+        return (
+            TURNS,
+            f"in its last run its kernels had {rest_us / 1000:.1f} ms left in the mean; MPS cuts none",
+        )
     if known and known.filled < LIGHT:
         return (
             SPATIAL,
@@ -68,8 +79,10 @@ def decide(
             SPATIAL,
             f"by its profile it waits for its own CPU {1 - profile.filled:.0%} of its time at work",
         )
-    if company and tenant_class is not TenantClass.production:
+    if company and is_below and rest_us is not None:
         return SPATIAL, "a production job runs in MPS, and leaves the GPU idle in between"
+    if company and is_below:
+        return TURNS, "how long its kernels are is not known, and MPS cuts none"
     if known:
         return TURNS, f"in its last run it kept the GPU at work for {known.filled:.0%} of its time at work"
     if profile and profile.sms is not None:

@@ -3,7 +3,8 @@
 The interposer appends a line when a process of the job ends (native/tenant/last_run.cpp). The newest run counts, and
 of its processes the one with the most work. What overlap did is in another file (pairs.py).
 
-    run RUN_ID SECONDS FILLED_SECONDS       at work; of these, not waiting for its own CPU
+    run RUN_ID SECONDS FILLED_SECONDS REST_US   at work; of these, not waiting for its own CPU; what was left in the mean,
+                                                at a random moment, of the kernel that ran (0: not known)
 """
 
 from __future__ import annotations
@@ -60,18 +61,18 @@ def read(environment: Mapping[str, str], job: str) -> Known | None:
     except OSError:
         return None
     newest, most = "", -1.0
-    share = 0.0
+    share, left_us = 0.0, 0.0
     for line in lines:
         words = line.split()
-        if words[:1] == ["run"] and len(words) == 4:
-            seconds, filled = number(words[2]), number(words[3])
-            if seconds < SHORTEST_SECONDS or filled < 0:
+        if words[:1] == ["run"] and len(words) == 5:
+            seconds, filled, rest_us = (number(word) for word in words[2:])
+            if seconds < SHORTEST_SECONDS or filled < 0 or rest_us < 0:
                 continue
             if words[1] != newest:
                 newest, most = words[1], -1.0
             if seconds > most:
-                most, share = seconds, min(filled / seconds, 1.0)
-    return Known(share) if newest else None
+                most, share, left_us = seconds, min(filled / seconds, 1.0), rest_us
+    return Known(share, rest_us=left_us or None) if newest else None
 
 
 def number(text: str) -> float:

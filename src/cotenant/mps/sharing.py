@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cotenant import segment, units
@@ -80,7 +80,7 @@ def known_of(environment: Mapping[str, str], wanted: Wanted) -> Known | None:
     met = seen.met(time.time())
     if met.trust < LEAST_TRUST:
         return known
-    return Known(known.filled if known else 1.0, harmless=met.overlap <= HARMLESS_TOGETHER)
+    return replace(known or Known(1.0), harmless=met.overlap <= HARMLESS_TOGETHER)
 
 
 def profiled(environment: Mapping[str, str], job: str) -> Profiled | None:
