@@ -3,8 +3,10 @@
 The interposer appends a line when a process of the job ends (native/tenant/last_run.cpp). The newest run counts, and
 of its processes the one with the most work. What overlap did is in another file (pairs.py).
 
-    run RUN_ID SECONDS FILLED_SECONDS REST_US   at work; of these, not waiting for its own CPU; what was left in the mean,
-                                                at a random moment, of the kernel that ran (0: not known)
+    run RUN_ID SECONDS FILLED_SECONDS REST_US
+
+At work; of these, not waiting for its own CPU; what was left of the kernel that ran, at a random moment, in the mean
+(0: not known).
 """
 
 from __future__ import annotations
