@@ -6,7 +6,7 @@
 
 namespace admission {
 
-// Rules from this value up see the whole GPU (moment.h), and so run in the simulator alone.
+// Rules from this value up see the whole GPU (moment.h): all of them run in the simulator, some live too (rules.h).
 constexpr uint32_t kFirstModelled = 3;
 constexpr int kParameters = 8;  // that a controller may set for a modelled rule
 

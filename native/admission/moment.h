@@ -1,8 +1,8 @@
 // What a rule may see when an operation asks whether it may start, and what it may answer. Pure data.
 //
 // The rules of admission.h (none, strict, fair) decide in live processes from less. Rules with a value from
-// kFirstModelled up see the whole GPU and so run in the simulator alone; each is an inline function in a header of its
-// own beside this one, and rules.h leads to it:
+// kFirstModelled up see the whole GPU: the simulator knows it, and live tenants tell each other what they can of it
+// (tenant/launch_rule.h). Each is an inline function in a header of its own beside this one, and rules.h leads to it:
 //
 //   Verdict decide(const Moment&, const float* parameters)
 //       may the operation at the head of this stream start now?

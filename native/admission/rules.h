@@ -11,6 +11,9 @@
 
 namespace admission {
 
+// Those that a live tenant follows too: it asks before each launch (tenant/launch_rule.h).
+inline bool is_asked_live(uint32_t rule) { return rule == orion || rule == reef; }
+
 inline Verdict decide(uint32_t rule, const Moment& moment, const float* parameters) {
     switch (rule) {
         case orion:

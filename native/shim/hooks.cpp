@@ -15,6 +15,7 @@
 #include "tenant/green_contexts.h"
 #include "tenant/host_copies.h"
 #include "tenant/lane_events.h"
+#include "tenant/launch_rule.h"
 #include "tenant/notice.h"
 #include "tenant/tenant.h"
 #include "tenant/timeline.h"
@@ -97,6 +98,30 @@ tenant::Shape shape_of(CUgraphExec exec, CUstream) {
     return tenant::graph_shape(exec);
 }
 
+// Of a kernel, for a rule that is asked at its launch.
+template <class... Arguments>
+tenant::KernelSize size_of(Arguments...) {
+    return {};
+}
+template <class... Rest>
+tenant::KernelSize size_of(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+                           unsigned int by, unsigned int bz, unsigned int shared_bytes, Rest...) {
+    return {function, uint64_t{gx} * gy * gz, bx * by * bz, shared_bytes};
+}
+template <class... Rest>
+tenant::KernelSize size_of(const CUlaunchConfig* at, CUfunction function, Rest...) {
+    if (!at) return {};
+    return {function, uint64_t{at->gridDimX} * at->gridDimY * at->gridDimZ,
+            at->blockDimX * at->blockDimY * at->blockDimZ, at->sharedMemBytes};
+}
+
+// Before the driver is called with work for the GPU.
+template <int index, class... Arguments>
+void admit(tenant::Work& work, Arguments... arguments) {
+    if (work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
+    if (__builtin_expect(work.asks_rule(), 0)) work.ask_rule(shape_of<index>(arguments...), size_of(arguments...));
+}
+
 template <Kind kind, Load load, int index, bool per_thread, class Function>
 struct Enqueue;
 template <Kind kind, Load load, int index, bool per_thread, class... Arguments>
@@ -107,10 +132,10 @@ struct Enqueue<kind, load, index, per_thread, CUresult(Arguments...)> {
         if constexpr (kind == Kind::graph) work.launches(exec_in(arguments...));
         if constexpr (kind == Kind::copy) {
             Interval copying(Event::copy, work.gpu());
-            if (work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
+            admit<index>(work, arguments...);
             return work.result(call_real<index>(arguments...));
         }
-        if (load == Load::gpu && work.passes_gates()) work.pass_gate(shape_of<index>(arguments...));
+        if (load == Load::gpu) admit<index>(work, arguments...);
         return work.result(call_real<index>(arguments...));
     }
 };
@@ -130,9 +155,8 @@ struct KernelOnSeveral {
         const CUDA_LAUNCH_PARAMS& here = launches[first];
         tenant::Work work(Kind::kernel, here.hStream, per_thread);
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
-        if (work.passes_gates())
-            work.pass_gate(shape_of<index>(here.function, here.gridDimX, here.gridDimY, here.gridDimZ, here.blockDimX,
-                                           here.blockDimY, here.blockDimZ, here.sharedMemBytes));
+        admit<index>(work, here.function, here.gridDimX, here.gridDimY, here.gridDimZ, here.blockDimX, here.blockDimY,
+                     here.blockDimZ, here.sharedMemBytes);
         return work.result(from(first + 1, launches, count, flags));
     }
     static constexpr unsigned int kMost = 64;  // whatever a program says; no machine has more GPUs
@@ -423,6 +447,7 @@ void prepare_hooks() {
     TENANT_MEMORY_CALLS(CALL)
     TENANT_GRAPH_CALLS(CALL)
     TENANT_LANE_CALLS(CALL)
+    TENANT_RULE_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
     for (const Hook& hook : hooks) hook_by_index[hook.index] = hook.function;

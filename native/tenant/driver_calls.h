@@ -61,6 +61,9 @@
     CALL(cuGraphNodeGetDependencies_v2) \
     CALL(cuGraphNodeGetDependentNodes)
 
+// Likewise: without these a block is taken to fill an SM (launch_rule.h).
+#define TENANT_RULE_CALLS(CALL) CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+
 // Likewise: without these no stream is a lane's.
 #define TENANT_LANE_CALLS(CALL) CALL(cuStreamGetFlags)
 
@@ -94,6 +97,7 @@ struct DriverCalls {
     TENANT_MEMORY_CALLS(CALL)
     TENANT_GRAPH_CALLS(CALL)
     TENANT_LANE_CALLS(CALL)
+    TENANT_RULE_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
 };

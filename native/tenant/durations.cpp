@@ -36,6 +36,7 @@ Durations::Entry& Durations::take_place(Shape shape) {
     least->known.store({static_cast<uint32_t>(shape), admission::kUnknown}, std::memory_order_relaxed);
     least->launches.store(0, std::memory_order_relaxed);
     least->piece.store(1, std::memory_order_relaxed);
+    least->fill.store({0, 0}, std::memory_order_relaxed);
     least->shape.store(shape, std::memory_order_relaxed);
     return *least;
 }
@@ -46,6 +47,12 @@ void Durations::begin_graph(Shape shape, float piece) {
     here.known.store({static_cast<uint32_t>(shape), admission::kUnknown}, std::memory_order_relaxed);
     here.launches.store(0, std::memory_order_relaxed);
     here.piece.store(piece, std::memory_order_relaxed);
+}
+
+void Durations::note_fill(Shape shape, Fill fill) {
+    const Entry* found = find(shape);
+    Entry& here = found ? const_cast<Entry&>(*found) : take_place(shape);
+    here.fill.store(fill, std::memory_order_relaxed);
 }
 
 void Durations::learn(Shape shape, float us) {

@@ -48,6 +48,16 @@ class Durations {
         return entry ? entry->piece.load(std::memory_order_relaxed) : 1;
     }
 
+    // How many SMs it fills, and admission::Bound; 0 SMs: not noted.
+    struct Fill {
+        uint32_t sms, bound;
+    };
+    Fill fill_of(Shape shape) const {
+        const Entry* entry = find(shape);
+        return entry ? entry->fill.load(std::memory_order_relaxed) : Fill{0, 0};
+    }
+    void note_fill(Shape shape, Fill fill);
+
     // What is about to run, in pieces of this length that only a cut stops.
     void note_pieces(float us, float piece_us) {
         auto ns = static_cast<uint64_t>(us * 1000);
@@ -77,6 +87,7 @@ class Durations {
         std::atomic<Known> known{Known{0, admission::kUnknown}};
         std::atomic<uint32_t> launches{0};
         std::atomic<float> piece{1};  // of a graph
+        std::atomic<Fill> fill{Fill{0, 0}};
     };
     // A shape can be in one of a few places. If all of them are taken, it replaces the least used shape, which is
     // learned again when it comes back.

@@ -2,12 +2,20 @@
 
 #include <sys/mman.h>
 
+#include "tenant/gate.h"
+
 namespace tenant {
 
 Progress::Progress() {
     // Shared: a fork must not part the pages that the GPU writes from those that we read.
     void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory != MAP_FAILED) words_ = static_cast<std::atomic<uint32_t>*>(memory);
+}
+
+bool Progress::put_mark(StreamState& state) {
+    CUstreamBatchMemOpParams mark = write_value(state.progress_word, passed(mark_of(state)));
+    note_mark(state);
+    return driver.cuStreamBatchMemOp_v2(state.handle, 1, &mark, 0) == CUDA_SUCCESS;
 }
 
 uint32_t Progress::take_graph_word() {

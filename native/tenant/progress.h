@@ -61,6 +61,8 @@ class Progress {
         place.mark.store(mark_of(state), std::memory_order_relaxed);
         place.count.store(issued, std::memory_order_relaxed);
     }
+    // Puts one into the stream. False: the driver would not.
+    static bool put_mark(StreamState& state);
     // At most: what is done since the last noted mark is not seen.
     uint32_t operations_in_flight(StreamState& state) const {
         auto issued = static_cast<uint32_t>(state.issued.load(std::memory_order_relaxed));

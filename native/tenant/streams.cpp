@@ -1,5 +1,6 @@
 #include "tenant/streams.h"
 
+#include <initializer_list>
 #include <new>
 
 namespace tenant {
@@ -21,6 +22,7 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     state->since_gate_us.store(0, std::memory_order_relaxed);
     state->done.store(0, std::memory_order_relaxed);
     for (auto& place : state->issued_at) place.count.store(0, std::memory_order_relaxed);
+    for (auto* word : {&state->launched.operations, &state->launched.sms, &state->launched.us}) word->store(0);
     state->last_work.store(nullptr, std::memory_order_relaxed);
     state->finished = 0;
     // A thread that finds the key, in the old place of the state or in the new one, finds the rest.

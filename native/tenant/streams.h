@@ -54,6 +54,10 @@ struct StreamState {
         std::atomic<uint32_t> mark{0}, count{0};
     } issued_at[8];
     std::atomic<uint32_t> done{0};
+    // Its part of what the tenant has launched and is not known to have ended (launch_rule.h).
+    struct Launched {
+        std::atomic<uint32_t> operations{0}, sms{0}, us{0};
+    } launched;
     uint32_t number = 0;  // of its progress word, for good
     // Under the tenant's lock.
     uint32_t used_at = 0;   // its place among those in use

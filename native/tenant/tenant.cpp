@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "admission/admission.h"
+#include "admission/rules.h"
 #include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/context_end.h"
@@ -129,12 +129,6 @@ static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_c
               offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
 wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
 
-bool put_mark(StreamState& state) {
-    CUstreamBatchMemOpParams mark = write_value(state.progress_word, Progress::passed(Progress::mark_of(state)));
-    Progress::note_mark(state);
-    return driver.cuStreamBatchMemOp_v2(state.handle, 1, &mark, 0) == CUDA_SUCCESS;
-}
-
 // In place of a gate, for a lane's stream that has no place to stand. It waits no longer than a policy could want:
 // where the process waits for this very thread, it has no work, or is seen to stand still (lanes.cpp).
 void wait_at_gate(Membership& membership, StreamState& state) {
@@ -146,7 +140,7 @@ void wait_at_gate(Membership& membership, StreamState& state) {
         wire::nap(50000);
     // What is in flight is known all the same.
     CUdeviceptr mapped = membership.gate_of(state);
-    if (mapped && state.progress_word) put_mark(state);
+    if (mapped && state.progress_word) Progress::put_mark(state);
 }
 
 void put_gate(Membership& membership, StreamState& state) {
@@ -199,8 +193,9 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     wire::OnGpu& here = slot.gpus[state->gpu];
     uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
     add_one(figure(here.figures, kind));
-    passes_gates_ =
-        admission::is_gated(membership_->segment().header.knobs.rule.load(std::memory_order_relaxed), tenant_class);
+    uint32_t rule = membership_->segment().header.knobs.rule.load(std::memory_order_relaxed);
+    passes_gates_ = admission::is_gated(rule, tenant_class);
+    asks_rule_ = admission::is_asked_live(rule);
     enter();
     if (passes_gates_ && membership_->in_pieces.load()) wait_for_pieces();
     bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
@@ -288,6 +283,12 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
     if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_, expected.scale);
 }
 
+void Work::ask_rule(Shape shape, const KernelSize& size) {
+    if (!state_) return;
+    LaunchRule::ask(*membership_, *state_, kind_ == Kind::copy, shape, size, membership_->durations.estimate(shape));
+    if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_, 1);
+}
+
 // Only the launching thread waits; it holds no lock and is not inside the driver. It waits no longer than the knob
 // says, or kLongestPatienceNs where the driver's channel would soon be full: there the thread would wait inside the
 // driver with its lock, and block the watcher. It does not wait where the stream stands still while the gate is open:
@@ -309,7 +310,7 @@ void Work::wait_for_room(float in_flight_us) {
     };
     while (is_full() && !membership_->is_leaving()) {
         // A gate reports the work before it: behind it the stream may run empty unnoticed.
-        if (!progress.mark_is_ahead(*state_) && !put_mark(*state_)) return;
+        if (!progress.mark_is_ahead(*state_) && !Progress::put_mark(*state_)) return;
         uint64_t now = wire::now_ns();
         if (uint32_t mark = progress.mark_passed(*state_); mark != passed) {
             passed = mark;

@@ -7,6 +7,7 @@
 
 #include "tenant/durations.h"
 #include "tenant/lanes.h"
+#include "tenant/launch_rule.h"
 #include "tenant/memory/move_barrier.h"
 #include "tenant/streams.h"
 
@@ -37,6 +38,9 @@ class Work {
         float us, gate_every_us, scale;
     };
     void pass_gate(Shape shape, const Expected& expected);
+    // For a rule that is asked at each launch (launch_rule.h): waits until the operation may go.
+    bool asks_rule() const { return asks_rule_; }
+    void ask_rule(Shape shape, const KernelSize& size);
     // For a graph: it may have the gates of another tenant of the process inside.
     void launches(CUgraphExec exec) {
         if (__builtin_expect(Membership::lanes_open() != 0, 0) && state_) look_into(exec);
@@ -75,6 +79,7 @@ class Work {
     Samples::Sample* sample_ = nullptr;
     Kind kind_ = Kind::kernel;
     bool passes_gates_ = false;
+    bool asks_rule_ = false;
     bool crosses_ = false;  // it concerns another tenant of the process
 };
 

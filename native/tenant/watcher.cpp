@@ -6,8 +6,10 @@
 
 #include "admission/bus.h"
 #include "admission/company.h"
+#include "admission/rules.h"
 #include "tenant/captures.h"
 #include "tenant/lanes.h"
+#include "tenant/launch_rule.h"
 #include "tenant/leave_in_order.h"
 #include "tenant/membership_events.h"
 #include "tenant/notice.h"
@@ -241,6 +243,7 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
         wire::catch_up(segment_, index_, gpu);
         wire::refresh_gates(segment_, 0, gpu);
     }
+    if (admission::is_asked_live(rule) && !seen.unfinished && !seen.called) LaunchRule::saw_empty(membership_, gpu);
     if (!admission::is_gated(rule, terms_.tenant_class)) {
         // Graphs and streams may hold gates from before.
         if (here.gate.load() != wire::kGateOpen) wire::refresh_gate(segment_, index_, gpu);

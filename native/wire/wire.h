@@ -114,6 +114,7 @@ struct Header {
         Flag check;         // of the other three
     } memory_knobs;
     Grant grants[kGrants];
+    Flag parameters[8];  // of a rule that asks for some (admission/rules.h): the bits of floats
 };
 
 // What the owner counts, for people and for policies.
@@ -235,6 +236,16 @@ struct Slot {
         Flag now_ns;    // lately
         Flag alone_ns;  // when no other tenant was last at work on the GPU
     } pace[kGpus];
+    // What it has on a GPU, under a rule that is asked at each launch (tenant/launch_rule.h). Of production what it
+    // launched last, of others all that is not known to have ended.
+    struct Launched {
+        Flag bound;           // admission::Bound of the last kernel
+        Flag sms;             // that its kernels fill
+        Flag operations;      // only of others than production
+        Flag outstanding_us;  // likewise: the time that they take
+        Count launched_ns;    // when it launched last
+        Count ends_ns;        // when all that production has launched should have ended
+    } launched[kGpus];
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.classes import TenantClass
-from cotenant.policies import registry
+from cotenant.policies import border, registry
 from cotenant.policies.interface import SMALLEST_RATE, Rule, Tenant, View
 from cotenant.segment.wire import PARAMETERS
 
@@ -119,5 +119,5 @@ def test_it_is_called_what_it_is_found_by_and_states_its_formula(name: str) -> N
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_only_rules_that_processes_know_are_run_live(name: str) -> None:
     about = registry.about(registry.find(name))
-    assert not about.runs_live or Rule[about.rule] <= Rule.fair
+    assert not about.runs_live or Rule[about.rule] in border.LIVE_RULES
     assert registry.find(name)().tick(View(0, [])).rule is Rule[about.rule]

@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from ctypes import c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -213,13 +213,17 @@ class Attachment:
         every = list(wanted)
         if not every:
             return
-        knobs = self.header.knobs
+        knobs, knobs_of_rule = self.header.knobs, self.header.parameters
         for name, default in DEFAULTS.items():
             values = [default if (value := getattr(one, name)) is None else value for one in every]
             # 0 says nothing: the tenants learn it.
             smallest = round(min((value for value in values if value), default=0))
             if getattr(knobs, name) != smallest:
                 setattr(knobs, name, smallest)
+        for place, value in enumerate(every[0].parameters):
+            bits = c_uint32.from_buffer_copy(c_float(value)).value
+            if knobs_of_rule[place] != bits:
+                knobs_of_rule[place] = bits
         rule = int(every[0].rule)
         if knobs.rule != rule:
             knobs.rule = rule

@@ -17,7 +17,7 @@ from cotenant.policies.interface import Knobs, Met, Pair, Rule, Said, TenantKnob
 from cotenant.segment.wire import FIRST_MODELLED, PARAMETERS
 from cotenant.terminal import printable
 
-LIVE_RULES = frozenset(rule for rule in Rule if rule < FIRST_MODELLED)
+LIVE_RULES = frozenset(rule for rule in Rule if rule < FIRST_MODELLED) | {Rule.orion, Rule.reef}
 LARGEST = 2.0**32 - 1  # what a knob in shared memory can hold
 MOST_SENTENCES, LONGEST_SENTENCE = 20, 500
 LONGEST_FAILURE = 300

@@ -20,9 +20,16 @@ states, or 10 % over alone. The length of a request alone is what the workload s
 it is known DUR_TH is 0, which lets in one operation at a time. Of several production tenants the most demanding counts.
 The search begins anew when tenants come or go. Where a program asks CUDA how many blocks of a kernel fit, Orion counts
 SMs from that; the simulator knows them. Streams in one process: contexts run together, production's are more urgent.
+
+Live (native/tenant/launch_rule.h), its clients are processes instead of threads of one process, so each launch asks for
+itself, and they overlap only in one MPS daemon (`run --share spatial`). A kernel's SMs follow from its grid and the
+driver's occupancy. Its class is unknown, which differs from every other. A request alone is not known: the mean burst
+so far, beside others or not, stands for it. Whether a job trains is not known either: SM_TH is all SMs.
 """
 
 from __future__ import annotations
+
+import math
 
 from cotenant.classes import TenantClass
 from cotenant.policies.interface import Knobs, Policy, Rule, Tenant, TenantId, View
@@ -31,13 +38,23 @@ from cotenant.policies.journal import Journal
 OUTSTANDING = 0.025
 ITERATIONS = 10
 TOLERATED = 0.10
+CLASS_UNKNOWN = " (which one a kernel wants is not known live: any does)"
+
+
+def request_us(tenant: Tenant) -> float:
+    """How long a request of it runs alone; live, how long its bursts took."""
+    return tenant.alone_us or (tenant.busy_us / tenant.bursts if tenant.bursts else 0.0)
+
+
+def sms_in_words(threshold: float) -> str:
+    return "all SMs" if math.isinf(threshold) else f"{threshold:.0f} SMs"
 
 
 class Search:
     """The largest SM threshold that keeps a training job within its limit, by halving."""
 
-    def __init__(self, sms: int) -> None:
-        self.low, self.high = 0.0, float(sms)
+    def __init__(self, sms: float) -> None:
+        self.low, self.high = 0.0, sms
 
     @property
     def threshold(self) -> float:
@@ -63,7 +80,6 @@ class Orion(Policy):
     rule = Rule.orion
     sharing = "together"
     priorities = True
-    runs_live = False
 
     def __init__(self) -> None:
         self._searches: dict[TenantId, Search] = {}
@@ -79,21 +95,25 @@ class Orion(Policy):
             self._here, self._searches, self._measured = here, {}, {}
             self._journal.keep_only(here)
         production = view.of_class(TenantClass.production)
-        sm_threshold = min((self._sm_threshold(tenant, view.sms) for tenant in production), default=view.sms)
-        outstanding_us = min((OUTSTANDING * tenant.alone_us for tenant in production), default=float("inf"))
+        all_sms = view.sms or math.inf  # live each process knows how many that is
+        sm_threshold = min((self._sm_threshold(tenant, all_sms) for tenant in production), default=all_sms)
+        outstanding_us = min((OUTSTANDING * request_us(tenant) for tenant in production), default=math.inf)
+        outstanding = (
+            f"{outstanding_us:.0f} us" if view.sms else f"{OUTSTANDING:.1%} of production's mean burst"
+        )
         for tenant in view.tenants:
             if tenant.tenant_class is not TenantClass.production:
                 self._journal.note(
                     tenant.id,
-                    f"Beside production its operations may hold {sm_threshold:.0f} SMs, if they want another "
-                    f"resource, and {outstanding_us:.0f} us may be outstanding.",
+                    f"Beside production its operations may hold {sms_in_words(sm_threshold)}, if they want another "
+                    f"resource{'' if view.sms else CLASS_UNKNOWN}, and {outstanding} may be outstanding.",
                 )
         return Knobs(rule=self.rule, parameters=(sm_threshold, outstanding_us))
 
     def explain(self, tenant: TenantId) -> list[str]:
         return self._journal.of(tenant, "It is production: its operations go at once.")
 
-    def _sm_threshold(self, tenant: Tenant, sms: int) -> float:
+    def _sm_threshold(self, tenant: Tenant, sms: float) -> float:
         if not tenant.trains:
             return sms
         search = self._searches.setdefault(tenant.id, Search(sms))

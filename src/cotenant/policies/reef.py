@@ -5,8 +5,11 @@
                beside a kernel of production: the first operation in the queue that ends no later on the free SMs
 
 2 is REEF's device queue. Killing a kernel in the middle needs kernels that may run twice, which REEF gets from its own
-compiler, and a patched AMD driver; so this only runs in the simulator. On an NVIDIA GPU `guard` and `strict` do what
-can be done: gates, and time slices that cut. Nothing here adapts: the controller only says how many may be ahead.
+compiler, and a patched AMD driver; so that half only runs in the simulator. Live (native/tenant/launch_rule.h) it is
+the padding alone: nothing is killed, production waits for the end of at most 2 operations, and processes overlap only
+in one MPS daemon (`run --share spatial`). Production's kernel is the one that it launched last; its SMs follow from its
+grid and the driver's occupancy, and times are learned. Nothing here adapts: the controller only says how many may be
+ahead.
 """
 
 from __future__ import annotations
@@ -22,13 +25,19 @@ class Reef(Policy):
     rule = Rule.reef
     sharing = "together"
     priorities = True
-    runs_live = False
+    kills = True
 
     def tick(self, view: View) -> Knobs:
-        return Knobs(rule=self.rule, parameters=(AHEAD,))
+        self.kills = view.sms > 0  # which only the simulator knows
+        return Knobs(rule=self.rule, parameters=(AHEAD, float(not self.kills)))
 
     def explain(self, tenant: TenantId) -> list[str]:
+        begins = (
+            "is killed"
+            if self.kills
+            else f"runs to its end, {AHEAD} operations at most: nothing can be killed"
+        )
         return [
-            "When production's request begins, what is below is killed; beside its kernels only runs what ends no "
+            f"When production's request begins, what is below {begins}; beside its kernels only runs what ends no "
             "later on the SMs that they leave."
         ]

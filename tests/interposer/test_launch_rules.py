@@ -1,0 +1,206 @@
+"""The published rules that are asked at each launch, orion and reef, as live tenants follow them."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cotenant import segment
+from cotenant.policies.interface import Rule
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import Run
+    from tests.interposer.conftest import Tenant
+
+    Start = Callable[..., Tenant]
+    SetRule = Callable[..., None]
+
+SMS = 8  # of the GPU
+FILLING = 100_000  # blocks of one thread, of which an SM holds many
+
+EXPLAINED = {
+    "orion": "may hold all SMs, if they want another resource (which one a kernel wants is not known live: any does)",
+    "reef": "nothing can be killed; beside its kernels only runs what ends no later",
+}
+LAUNCH = """
+import ctypes, os, time
+from cuda.bindings import driver
+from soft import Gpu, check
+gpu = Gpu(); spin = gpu.kernel('spin'); stream = gpu.stream()
+length = ctypes.c_uint64(); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+def launch(us, blocks):
+    length.value = us
+    check(driver.cuLaunchKernel(spin, blocks, 1, 1, 1, 1, 1, 0, stream, ctypes.addressof(parameters), 0))
+"""
+# Runs kernels of 50 ms, of as many blocks as it is told; a few, so that they are timed, and then half a minute of them.
+BUSY = f"""{LAUNCH}
+blocks = int(input())
+for _ in range(4):
+    launch(50_000, blocks); check(driver.cuStreamSynchronize(stream))
+for _ in range(600): launch(50_000, blocks)
+print('busy', flush=True); input()
+os._exit(0)
+"""
+# Launches kernels as it is told ("MICROSECONDS BLOCKS TIMES"), one after the other without a pause. It says when the
+# last launch has returned, and how many kernels had ended by then.
+LAUNCHER = f"""{LAUNCH}
+print('ready', flush=True)
+while True:
+    us, blocks, times = map(int, input().split())
+    events = [check(driver.cuEventCreate(0)) for _ in range(times)]
+    for event in events:
+        launch(us, blocks)
+        last = time.monotonic_ns()
+        ended = sum(driver.cuEventQuery(one)[0] == 0 for one in events[:-1])
+        check(driver.cuEventRecord(event, stream))
+    print(last, ended, flush=True)
+    check(driver.cuStreamSynchronize(stream))
+"""
+
+
+@pytest.fixture
+def set_rule(softgpu_env: dict[str, str]) -> SetRule:
+    def set_in_header(rule: Rule, *parameters: float) -> None:
+        with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
+            header = segment.Header.from_buffer(mmap.mmap(file.fileno(), segment.PLACE))
+        header.parameters = (header.parameters._type_ * len(header.parameters))(
+            *struct.unpack(f"={len(parameters)}I", struct.pack(f"={len(parameters)}f", *parameters))
+        )
+        header.knobs.rule = rule
+
+    return set_in_header
+
+
+def started(one: Tenant) -> Tenant:
+    assert one.hear() == "ready"
+    return one
+
+
+def launched(one: Tenant) -> tuple[int, int]:
+    """When its last launch returned, and how many of its kernels had ended."""
+    at, ended = map(int, one.hear().split())
+    return at, ended
+
+
+def busy(tenant: Start, blocks: int) -> Tenant:
+    one = tenant("production", BUSY)
+    one.say(str(blocks))
+    assert one.hear() == "busy"
+    return one
+
+
+def end(production: Tenant) -> int:
+    """Says when it was told to."""
+    at = time.monotonic_ns()
+    production.say("end")
+    return at
+
+
+def test_under_orion_no_more_than_the_threshold_is_outstanding(tenant: Start, set_rule: SetRule) -> None:
+    below = started(tenant("opportunistic", LAUNCHER))
+    below.say("50000 1 6")
+    assert launched(below)[1] < 5  # it runs ahead
+    set_rule(Rule.orion, float("inf"), 50)
+    busy(tenant, 1)
+    below.say("1000 1 6")
+    assert launched(below)[1] == 5
+
+
+def test_under_orion_a_kernel_that_fills_too_many_sms_waits_for_production_to_be_idle(
+    tenant: Start, set_rule: SetRule
+) -> None:
+    large, small = (started(tenant("opportunistic", LAUNCHER)) for _ in range(2))
+    set_rule(Rule.orion, SMS - 2, float("inf"))
+    production = busy(tenant, 1)
+    large.say(f"1000 {FILLING} 1")
+    small.say("1000 1 1")
+    launched(small)
+    told = end(production)
+    assert launched(large)[0] > told
+
+
+def test_reef_pads_with_what_ends_sooner_on_the_sms_that_production_leaves(
+    tenant: Start, set_rule: SetRule
+) -> None:
+    below = started(tenant("opportunistic", LAUNCHER))
+    below.say("1000 1 6")
+    launched(below)
+    set_rule(Rule.reef, 2, 1)
+    production = busy(tenant, 1)
+    below.say("1000 1 1")
+    launched(below)
+    # One that was never timed may take longer than production's.
+    below.say("1000 2 1")
+    told = end(production)
+    assert launched(below)[0] > told
+
+
+def test_reef_has_nothing_run_beside_a_kernel_that_fills_the_gpu(tenant: Start, set_rule: SetRule) -> None:
+    below = started(tenant("opportunistic", LAUNCHER))
+    below.say("1000 1 6")
+    launched(below)
+    set_rule(Rule.reef, 2, 1)
+    production = busy(tenant, FILLING)
+    below.say("1000 1 1")
+    told = end(production)
+    assert launched(below)[0] > told
+
+
+def test_under_reef_two_operations_are_ahead_at_most(tenant: Start, set_rule: SetRule) -> None:
+    set_rule(Rule.reef, 2, 1)
+    below = started(tenant("opportunistic", LAUNCHER))
+    below.say("5000 1 8")
+    assert launched(below)[1] == 6
+
+
+@pytest.mark.parametrize("rule", [Rule.orion, Rule.reef])
+def test_without_production_everything_goes_and_nothing_escapes(
+    tenant: Start, set_rule: SetRule, rule: Rule, tenants_now: Callable[[], tuple[segment.Tenant, ...]]
+) -> None:
+    set_rule(rule, float("inf") if rule is Rule.orion else 2, float("inf"))
+    for one in [started(tenant("opportunistic", LAUNCHER)) for _ in range(2)]:
+        one.say("100 1 20")
+        launched(one)
+    assert [use.figures["escaped"] for one in tenants_now() for use in one.uses] == [0, 0]
+
+
+def test_another_rule_lets_go_of_a_launch_that_waits(tenant: Start, set_rule: SetRule) -> None:
+    below = started(tenant("opportunistic", LAUNCHER))
+    set_rule(Rule.orion, 0, 0)
+    busy(tenant, 1)
+    below.say("100 1 1")
+    set_rule(Rule.none)
+    launched(below)
+
+
+@pytest.mark.parametrize("policy", ["orion", "reef"])
+def test_the_published_policies_run_live(
+    policy: str, tenant: Start, softgpu_env: dict[str, str], cotenant: Run
+) -> None:
+    path = Path(softgpu_env["COTENANT_SEGMENT"])
+    below, above = started(tenant("opportunistic", LAUNCHER)), started(tenant("production", LAUNCHER))
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "cotenant", "daemon", "--policy", policy], env=softgpu_env
+    )
+    try:
+        while segment.read(path).rule != Rule[policy]:  # as soon as the daemon sees a tenant at work
+            for one in (above, below):
+                one.say("1000 1 10")
+                launched(one)
+        for one in (above, below):
+            one.say("1000 1 10")
+        assert launched(above) and launched(below) and below.process
+        pid = str(below.process.pid)
+        wait_for(lambda: EXPLAINED[policy] in cotenant("explain", pid, env=softgpu_env).stdout)
+    finally:
+        daemon.kill()
+        daemon.wait()
