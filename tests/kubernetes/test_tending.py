@@ -13,6 +13,7 @@ from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.events.observer import SURE
 from cotenant.kubernetes.inventory import Device
+from cotenant.kubernetes.node import agent as agents
 from cotenant.kubernetes.node import container, outsiders
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.pods import Finder, Pods
@@ -220,7 +221,7 @@ def test_an_opportunistic_pod_is_paused_before_it_is_evicted(scene: Scene) -> No
         scene.pod("train", FIRST, "opportunistic"),
         scene.pod("serve", SECOND, "production"),
     ]
-    slot = movable(scene.slot(FIRST))
+    slot, _ = movable(scene.slot(FIRST)), movable(scene.slot(SECOND))
     scene.look()
     assert scene.asked(FIRST) == ()
     for pod in pods:
@@ -375,6 +376,30 @@ def test_the_pods_stay_known_while_the_api_server_is_away(scene: Scene, capsys: 
     scene.pods.follow(ended)
     assert list(scene.pods.places()) == [f"c{FIRST}"]
     assert capsys.readouterr().err.count("no API server") == 1
+
+
+def test_a_pod_as_nobody_foresaw_it_does_not_end_the_agent(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    scene.pod("train", FIRST)
+    scene.look()
+    scene.pods._take("ADDED", [{"metadata": {"uid": "strange"}, "status": {"containerStatuses": [{}, 7]}}])
+    monkeypatch.setattr(agents, "SHORTEST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(agents, "TEND_SECONDS", 0.0)
+    monkeypatch.setattr(agents, "LOOK_SECONDS", 0.0)
+    looks, ended = 0, threading.Event()
+
+    def look() -> dict[str, str]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            ended.set()
+        return {}
+
+    scene.cluster.is_away = True  # what it says of pods later
+    scene.agent.run(look, lambda: None, ended)
+    assert looks == 3
+    assert capsys.readouterr().err.count("looking after the tenants failed") == 1
 
 
 def test_a_restarted_container_is_known_by_both_its_ids() -> None:

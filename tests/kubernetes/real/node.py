@@ -106,6 +106,9 @@ class RealNode:
         until(self.is_ready, "kubelet does not know the agent", 120)
 
     def keep_gpu(self) -> None:
+        """From now on, or again where it was killed."""
+        if self.keeper:
+            self.keeper.communicate("")
         self.keeper = subprocess.Popen(
             self.beside_pods(sys.executable, "-c", KEEPER),
             env=self.environment(),

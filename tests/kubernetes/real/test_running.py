@@ -154,6 +154,7 @@ def test_a_fault_evicts_and_is_lifted_when_the_gpu_is_well_again(node: RealNode)
         )
     finally:
         folder.chmod(0o700)
+        node.keep_gpu()
     until(lambda: taints(node) == [], "the taint was not lifted", 60)
     start(node, "well", HOLD, memory="16Mi")
     once(node, "well", "Running")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import container
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.preparing import Claims
+from cotenant.kubernetes.node.story import NORMAL, About, Story
 from cotenant.kubernetes.webhook.wish import Wish, template
 from tests.kubernetes.real import fake_nodes
 from tests.kubernetes.real.control_plane import ControlPlane, until
@@ -211,7 +214,7 @@ def test_a_pod_that_cannot_be_honoured_is_refused_with_the_reason(webhook: Contr
         webhook.cluster.create(pod)
 
 
-def test_an_agent_cannot_write_another_node_s_slice(
+def test_an_agent_cannot_write_another_node_s_slice_or_another_s_event(
     installed: ControlPlane, node: str, tmp_path: Path
 ) -> None:
     installed.cluster.apply(
@@ -238,8 +241,29 @@ def test_an_agent_cannot_write_another_node_s_slice(
         other.publish()
     with pytest.raises(Unreachable, match="cannot list"):
         restricted.all_of("v1", "Secret")
+    check_events(restricted, installed, node)
     installed.kill("v1", "Pod", "agent", names.NAMESPACE)
     installed.cluster.delete("v1", "Node", "elsewhere")
+
+
+def check_events(restricted: ApiServer, plane: ControlPlane, node: str) -> None:
+    """It sees the pods of its node, and writes events of its own about them, and no other's."""
+    [(_, found), *_] = itertools.islice(restricted.follow("v1", "Pod", fields=f"spec.nodeName={node}"), 1)
+    [pod] = [one for one in found if one["metadata"]["name"] == "agent"]
+    story = Story(restricted, node)
+    for _ in range(2):
+        story.put((About.of(pod), "Paused", "why", NORMAL), time.time())
+    [mine] = [one for one in plane.cluster.all_of("v1", "Event") if one.get("reason") == "Paused"]
+    assert mine["count"] == 2
+    other = mine | {
+        "reportingComponent": "kubelet",
+        "metadata": {"name": "other", "namespace": names.NAMESPACE},
+    }
+    with pytest.raises(Unreachable, match="its own events only"):
+        restricted.apply(other)
+    plane.cluster.apply(other)
+    with pytest.raises(Unreachable, match="its own events only"):
+        restricted.apply(other | {"reportingComponent": names.DRIVER})
 
 
 def test_uninstall_leaves_nothing(control_plane: ControlPlane) -> None:

@@ -260,7 +260,7 @@ class Agent:
         killed. The API server may be away for any time; running pods need neither it nor us."""
         self.claims.restore()
         beside = self.begin_beside(until)
-        said, next_look = "", 0.0
+        said, failure, next_look = "", "", 0.0
         broken: frozenset[str] = frozenset()
         while not until.is_set():
             is_due = time.monotonic() >= next_look
@@ -270,7 +270,7 @@ class Agent:
                 tidy()
                 self.note(look())
             if self.tending:
-                self.tending.look(time.monotonic())
+                failure = self.tend(self.tending, failure)
                 is_due |= self.tending.broken() != broken
                 broken = self.tending.broken()
             if is_due:
@@ -285,6 +285,18 @@ class Agent:
         self.stop()
         for thread in beside:
             thread.join(STOP_SECONDS)
+
+    def tend(self, tending: Tending, said: str) -> str:
+        """What went wrong, if anything; said once. A pod or tenant as nobody foresaw it must not take the node's plugin
+        with it."""
+        try:
+            tending.look(time.monotonic())
+        except Exception as error:
+            failure = f"looking after the tenants failed: {type(error).__name__}: {error}"
+            if failure != said:
+                narrate(failure)
+            return failure
+        return ""
 
     def begin_beside(self, until: threading.Event) -> list[threading.Thread]:
         """What waits for the API server has threads of its own; they hold up no end."""
@@ -307,7 +319,7 @@ class Agent:
         for name, problem in news.items():
             narrate(f"{name}: {problem}")
         if self.tending:
-            self.tending.tell_faults(news)
+            self.tending.faults |= news  # told at its next look
 
     def wait(self, until: threading.Event) -> None:
         """For the next look, or the next that is heard of a pod."""

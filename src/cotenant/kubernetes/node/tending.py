@@ -79,6 +79,7 @@ class Tending:
         self.on_gpus = on_gpus
         self.warned: set[tuple[str, str]] = set()  # a pod's UID, and what it was told
         self.paused: dict[Process, Pause] = {}
+        self.faults: dict[str, str] = {}  # by the device's name; new ones, of which nobody was told
         self.broken_until: dict[str, float] = {}  # by the device's name
         self.names: containers.Names = {}
         self.next_observation = self.next_outsiders = 0.0
@@ -97,6 +98,7 @@ class Tending:
             self.next_observation = now + OBSERVE_SECONDS
             self.observe(seen, residents, now)
         self.tell_what_happened(now)
+        self.tell_faults()
         self.mind_changes(residents, now)
         self.mind_evictions(residents)
         if now >= self.next_outsiders:
@@ -172,8 +174,11 @@ class Tending:
         where = "" if event.gpu is None else f" on GPU {event.gpu}"
         return f"container {place.container}, process {event.pid}{where}: {cause}"
 
-    def tell_faults(self, problems: Mapping[str, str]) -> None:
+    def tell_faults(self) -> None:
         """To the pods that have such a device; it is tainted, and they will be evicted."""
+        problems, self.faults = self.faults, {}
+        if not problems:
+            return
         claims = {(terms.namespace, terms.name): terms for terms in self.claims.all()}
         for pod in self.pods.all():
             for terms in evictions.claims_of(pod, claims):
@@ -198,7 +203,10 @@ class Tending:
             self.mind_change(one, wanted, now)
 
     def gpu_bytes(self, one: Resident) -> int:
-        return self.devices[one.terms.devices[0].device].memory_bytes // STEP * STEP
+        device = self.devices.get(one.terms.devices[0].device)
+        if device is None:
+            raise Problem("the GPU of the claim is lost")
+        return device.memory_bytes // STEP * STEP
 
     def mind_change(self, one: Resident, wanted: Wanted, now: float) -> None:
         claimed = changes.claimed(one.terms)
