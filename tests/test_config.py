@@ -215,6 +215,12 @@ def test_the_daemon_follows_a_file_that_changes(daemons: Daemons) -> None:
     assert daemons.knobs() | {"capacity": (60 * GiB,), "headroom": (0,)} == daemons.knobs()
 
 
+def test_to_the_daemon_too_the_users_file_counts_before_the_machines(daemons: Daemons) -> None:
+    daemons.written.says('[daemon]\nheadroom = "2G"', '[daemon]\nheadroom = "1G"\nstay = "100ms"')
+    daemons.starts()()
+    assert daemons.knobs() | {"headroom": (1 + 2 * GiB,), "stay": (100,)} == daemons.knobs()
+
+
 def test_while_a_file_is_wrong_the_last_good_settings_hold(daemons: Daemons) -> None:
     daemons.written.says("", '[daemon]\nheadroom = "1G"')
     looks = daemons.starts()

@@ -205,6 +205,11 @@ def test_a_gpu_has_what_the_daemon_saw_of_late(cotenant: Run, plain_env: dict[st
             {"pod": "serve-0", "namespace": "ml", "container": CONTAINER_ID[:12]},
         ),
         (
+            f"0::/docker/{CONTAINER_ID}/kubelet/{CONTAINER_ID[::-1]}\n",  # a node that is a container itself
+            "",
+            {"container": CONTAINER_ID[::-1][:12]},
+        ),
+        (
             "0::/\n",
             "POD_NAME=a\x1b[31m\0POD_NAMESPACE=ml\0CONTAINER_NAME=main\0nonsense",
             {"pod": "a?[31m", "namespace": "ml", "container": "main"},

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import socket
 import stat
 import subprocess
@@ -187,6 +188,19 @@ def test_peers_that_say_nothing_keep_nobody_out(served: Path, monkeypatch: pytes
     wait_for(is_served)
     for one in silent:
         one.close()
+
+
+def test_who_goes_on_talking_is_never_late(folder: Path) -> None:
+    made = Control(folder, ADMINS)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with contextlib.closing(ours), contextlib.closing(theirs), selectors.DefaultSelector() as waiting:
+        made.deadlines[ours] = (0.0, ALICE)
+        waiting.register(ours, selectors.EVENT_READ)
+        theirs.send(json.dumps({"do": "hello"}).encode())
+        made.serve(waiting, ours, Peer(1, ALICE, frozenset()))
+        assert "version" in json.loads(theirs.recv(control.MOST_BYTES))
+        assert made.close_the_late(waiting) and made.deadlines.keys() == {ours}
+    made.end()
 
 
 def test_modes(served: Path, path: Path) -> None:

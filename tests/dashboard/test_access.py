@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,6 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Access]:
 
 
 def made(folder: Path, readonly: bool = False) -> Access:
-    import asyncio
-
     feed = Feed(scene().to(folder / "segment"), 1.0)
     asyncio.run(feed.look())
     return Access(Dashboard(feed, readonly).app(), 8765)
@@ -99,6 +98,26 @@ def test_a_name_that_was_made_to_mean_this_machine_is_refused(app: Access, host:
     headers = replaced(replaced(session(app), b"host", host), b"origin", b"http://" + host)
     assert ask(app, "/api/state", headers=headers).status == 421
     assert ask(app, headers=[(b"host", host)], query=f"token={app.token}".encode()).status == 421
+
+
+def test_who_watches_no_more_makes_room_for_others(tmp_path: Path) -> None:
+    async def watch() -> tuple[int, int]:
+        feed = Feed(tmp_path / "segment", 1.0)
+        frames = feed.frames(dict)
+        assert isinstance(frames, AsyncGenerator)
+        await anext(frames)
+        during = feed.watchers
+        await frames.aclose()
+        return during, feed.watchers
+
+    assert asyncio.run(watch()) == (1, 0)
+
+
+def test_a_request_has_one_host(app: Access) -> None:
+    headers = without(session(app), b"origin")
+    assert ask(app, "/api/state", headers=headers).status == 200
+    assert ask(app, "/api/state", headers=[*headers, (b"host", b"evil.example")]).status == 421
+    assert ask(app, "/api/state", headers=without(headers, b"host")).status == 421
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant import classes
 from cotenant.errors import Problem
 from cotenant.gpus.nvml import Gpu
 from cotenant.kubernetes import inventory, parameters, quantities
@@ -80,6 +82,26 @@ def test_the_class_comes_from_the_device_class_only() -> None:
     del claim["status"]["allocation"]["devices"]["config"][0]
     with pytest.raises(Problem, match="has no class"):
         terms_of(claim, "node")
+
+
+def test_of_several_classes_the_lowest_holds() -> None:
+    claim = allocated_claim(tenant_class="standard")
+    config = claim["status"]["allocation"]["devices"]["config"]
+    for name in ("production", "opportunistic"):
+        config.append(deepcopy(config[0]))
+        config[-1]["opaque"]["parameters"]["class"] = name
+        assert terms_of(claim, "node").tenant_class == max("standard", name, key=classes.NAMES.index)
+
+
+def test_parameters_are_those_of_the_claims_own_request() -> None:
+    claim = allocated_claim(parameters={"weight": 2})
+    config = claim["status"]["allocation"]["devices"]["config"]
+    other = deepcopy(config[1])
+    other["requests"], other["opaque"]["parameters"]["weight"] = ["another"], 7
+    config.append(other)
+    assert terms_of(claim, "node").parameters.weight == "2"
+    other["requests"] = ["another", "gpu"]
+    assert terms_of(claim, "node").parameters.weight == "7"
 
 
 def test_gpus_of_one_claim_have_the_same_capacities() -> None:

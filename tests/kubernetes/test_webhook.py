@@ -18,9 +18,9 @@ import yaml
 from cotenant.kubernetes import certificates, inventory
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.webhook import server
-from cotenant.kubernetes.webhook.mutation import mutate
+from cotenant.kubernetes.webhook.mutation import give_priority, mutate
 from cotenant.kubernetes.webhook.server import Webhook
-from cotenant.kubernetes.webhook.wish import Refused
+from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
 from tests.kubernetes.fake_cluster import FakeCluster
 
 GIB = 1 << 30
@@ -171,6 +171,13 @@ def test_a_limit_below_the_whole_gpu_s_time_is_refused() -> None:
     pod["metadata"]["labels"]["sharedgpu/gpu_limit"] = "0.5"
     with pytest.raises(Refused, match="does not cap it"):
         mutate(pod, "team", one_size)
+
+
+def test_a_pod_has_the_priority_of_its_highest_claim() -> None:
+    for names in (("opportunistic", "production"), ("production", "opportunistic")):
+        spec: dict[str, Any] = {"priority": 0, "preemptionPolicy": "Never"}
+        give_priority(spec, Understood([Wish(tenant_class=name) for name in names]))
+        assert spec == {"priorityClassName": "cotenant-production"}
 
 
 def test_pods_of_others_are_left_alone() -> None:

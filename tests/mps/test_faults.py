@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import pytest
 from cotenant import segment
 from cotenant.mps import joining
 from cotenant.mps.control import Control, NoMps
-from cotenant.mps.place import Place
+from cotenant.mps.keeper import Keeper, Kept
+from cotenant.mps.place import Place, started
 from tests.conftest import Run
 from tests.mps.conftest import Job, Mps, Start
 from tests.waiting import wait_for
@@ -103,11 +106,15 @@ def test_a_daemon_of_another_user_is_not_used(
     assert joining.find_running(environment, mps.program) is None
 
 
-def test_a_folder_that_others_can_write_to_is_refused(mps: Mps) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o705])
+def test_a_folder_that_is_open_to_others_is_refused(mps: Mps, mode: int) -> None:
     mps.folder.mkdir(mode=0o700)
-    mps.folder.chmod(0o777)
+    mps.folder.chmod(mode)
     with pytest.raises(NoMps, match="no folder of this user's alone"):
         mps.place.make()
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_refused() -> None:
     with pytest.raises(NoMps, match="too long"):
         Place(Path("/tmp") / ("x" * 100)).make()
 
@@ -120,3 +127,36 @@ def test_the_runtime_folder_is_used_unless_its_path_is_too_long(tmp_path: Path) 
     long = tmp_path / ("x" * 80)
     long.mkdir()
     assert find_folder({"XDG_RUNTIME_DIR": str(long)}) == Path(f"/tmp/cotenant-mps-{os.getuid()}")
+
+
+def test_a_process_that_has_ended_unreaped_has_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert started(child.pid) is None
+    finally:
+        child.wait()
+
+
+def test_nobody_joins_a_daemon_that_failed_when_its_last_job_had_gone(mps: Mps) -> None:
+    mps.place.make()
+    failed = mps.place.generation(1)
+    failed.make()
+    mps.place.set_current(failed)
+    Keeper(mps.place, mps.program, 0).replace(Kept(failed, mps.program), "its server 7 has ended")
+    assert mps.place.current is None and mps.place.generations() == [failed]
+    assert failed.trouble == "its server 7 has ended"
+
+
+def test_the_users_own_daemon_is_none_that_was_there_already(
+    mps: Mps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = mps.place.generation(1)
+    mps.place.make()
+    own.make()
+    (own.pipe / "control").touch()
+    monkeypatch.setattr(Control, "is_answering", lambda self: True)
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(own.pipe), "COTENANT_MPS_DIR": str(mps.folder)}
+    assert joining.find_running(environment, mps.program) is None
+    environment["COTENANT_MPS_DIR"] = str(mps.folder.parent)
+    assert joining.find_running(environment, mps.program) is not None
