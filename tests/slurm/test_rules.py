@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cotenant.classes import TenantClass
 from cotenant.cli import main
 from cotenant.errors import Problem
-from cotenant.slurm.prolog import changes
+from cotenant.slurm.prolog import asked_of_slurm, changes
 from cotenant.slurm.rules import Rule, Rules, SlurmJob, read_rules, rule_for
 from tests.compiling import TREE
 
@@ -82,6 +83,8 @@ def test_a_comment_may_not_ask_for_more_or_for_nonsense(
         ("[quality.a]\nclass = 'standard'", "unknown key 'quality'"),
         ("require = 'yes'", "'require' is true or false"),
         ("[default]\nmemory = 'much'", "no memory limit: 'much'"),
+        ("shards = true", "'shards' is a whole number, not True"),
+        ("shards = -1", "shards is -1"),
         ("default = ", "is no TOML"),
     ],
 )
@@ -91,6 +94,36 @@ def test_wrong_rules_are_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(Problem) as problem:
         read_rules(path)
     assert said in problem.value.message and "\n" not in problem.value.message
+
+
+def test_shards_are_a_part_of_the_gpu_s_memory(rules: Rules) -> None:
+    sharded = replace(rules, shards=3)
+    assert rule_for(SlurmJob("1", shards=1), sharded) == Rule(memory="33.3333%")
+    assert rule_for(SlurmJob("1", shards=3), sharded) == Rule(memory="100%")
+    assert rule_for(SlurmJob("1", shards=1), rules) == Rule()
+    assert rule_for(SlurmJob("1"), sharded) == Rule()
+    # An administrator's own word goes before, and a comment may ask for less.
+    assert rule_for(SlurmJob("1", qos="scavenger", shards=3), sharded) == rules.qos["scavenger"]
+    assert rule_for(SlurmJob("1", shards=2, comment="cotenant memory=10%"), sharded) == Rule(memory="10%")
+    with pytest.raises(Problem):
+        rule_for(SlurmJob("1", shards=1, comment="cotenant memory=50%"), sharded)
+
+
+@pytest.mark.parametrize(
+    ("gres", "shards"),
+    [
+        ("N/A", 0),
+        ("gres:shard:20", 20),
+        ("gres/shard:20", 20),
+        ("gres:shard", 1),
+        ("gres:gpu:2,shard:h200:4", 4),
+        ("gres:gpu:shardy:3", 0),
+        ("(null)", 0),
+    ],
+)
+def test_shards_are_read_as_squeue_writes_them(tmp_path: Path, gres: str, shards: int) -> None:
+    found = asked_of_slurm({"SLURM_JOB_ID": "7"}, str(squeue(tmp_path, f"normal|shared|{gres}|a|b")))
+    assert (found.shards, found.comment) == (shards, "a|b")
 
 
 def test_the_rules_that_are_deployed_are_right() -> None:
@@ -135,7 +168,7 @@ def run_prolog(
 def test_what_cannot_be_shared_runs_without_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = "normal|shared|cotenant class=production"
+    wrong = "normal|shared|N/A|cotenant class=production"
     status, out, err = run_prolog(tmp_path, monkeypatch, capsys, wrong)
     assert (status, out) == (0, "") and "not yours to take: running without sharing" in err
     status, out, err = run_prolog(tmp_path, monkeypatch, capsys, wrong, "require = true\n")
@@ -145,5 +178,5 @@ def test_what_cannot_be_shared_runs_without_and_says_why(
 def test_a_job_without_a_rule_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = run_prolog(tmp_path, monkeypatch, capsys, "normal|shared|(null)", "default = false\n")
+    done = run_prolog(tmp_path, monkeypatch, capsys, "normal|shared|N/A|(null)", "default = false\n")
     assert done == (0, "", "")

@@ -1,11 +1,12 @@
 """Slurm's task prolog: what it prints becomes the task's environment (`export NAME=value`, `unset NAME`).
 
-It asks the controller for the job's QOS, partition and comment: the variables of these names could be the user's.
+It asks the controller for the job's QOS, partition, shards and comment: variables of these names could be the user's.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ from cotenant.slurm.rules import Rule, Rules, SlurmJob, rule_for
 
 FOLDERS = "/usr/local/bin:/usr/bin:/bin:/opt/slurm/bin"
 SECONDS_TO_ANSWER = 20
-FORMAT = "%q|%P|%k"  # QOS, partition, comment: the comment is last, since it may have a bar in it
+FORMAT = "%q|%P|%b|%k"  # QOS, partition, gres, comment: the comment is last, since it may have a bar in it
+SHARDS = re.compile(r"\bshard(?::[A-Za-z][^:,]*)?(?::(\d+))?(?=,|\(|$)")  # gres:gpu:1,shard:20
 
 
 def lines(inherited: Mapping[str, str], rules: Rules) -> list[str]:
@@ -53,11 +55,14 @@ def asked_of_slurm(inherited: Mapping[str, str], program: str) -> SlurmJob:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Problem(f"squeue does not answer: {error}", "see slurmctld's log") from None
     answer = done.stdout.partition("\n")[0]
-    if done.returncode or answer.count("|") < 2:
+    if done.returncode or answer.count("|") < 3:
         raise Problem(f"squeue does not know job {id}: {done.stderr.strip()[:200]}", "see slurmctld's log")
-    qos, partition, comment = (word.strip() for word in answer.split("|", 2))
+    qos, partition, gres, comment = (word.strip() for word in answer.split("|", 3))
     comment = "" if comment == "(null)" else comment
-    return SlurmJob(id, inherited.get("SLURM_JOB_NAME", ""), qos, partition, comment)
+    name = inherited.get("SLURM_JOB_NAME", "")
+    return SlurmJob(
+        id, name, qos, partition, comment, sum(int(number or 1) for number in SHARDS.findall(gres))
+    )
 
 
 def tenant_environment(

@@ -1,6 +1,7 @@
 """Which class and limits a Slurm job gets. Pure.
 
     the rule of its QOS; else of its partition; else [default]
+    its --gres=shard:N is N / shards of a GPU's memory, unless the rule says its memory itself
     its --comment may then ask for less: a lower class, less memory; and say its weight
 
 A rule says `class`, `slowdown`, `weight`, `floor`, `memory`; it is what an administrator writes. A comment is what a
@@ -21,6 +22,7 @@ from cotenant.errors import USAGE, Problem, nearest, unknown
 
 DEFAULT_FILE = Path("/etc/cotenant/slurm.toml")
 PREFIX = "cotenant"
+MOST_SHARDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Rules:
     segment: str = ""
     require: bool = False
     squeue: str = "squeue"  # a path, where it is in none of the usual folders
+    shards: int = 0  # of one GPU, as gres.conf has them; 0: shards are no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class SlurmJob:
     qos: str = ""
     partition: str = ""
     comment: str = ""
+    shards: int = 0  # that Slurm gave it on a node; 0: it asked for none
 
 
 CONVERT = {
@@ -65,7 +69,14 @@ def rule_for(job: SlurmJob, rules: Rules) -> Rule | None:
     rule = rules.qos.get(job.qos) or rules.partition.get(job.partition) or rules.default
     if rule is None:
         return None
+    if rules.shards and job.shards and not rule.memory:
+        rule = replace(rule, memory=share_of(job.shards, rules.shards))
     return asked(rule, job.comment) if rules.comments else rule
+
+
+def share_of(shards: int, whole: int) -> str:
+    """Rounded down: the shares of all shards together are no more than a GPU."""
+    return units.memory_limit(f"{min(shards, whole) * 1_000_000 // whole / 10_000:.4f}%")
 
 
 def asked(rule: Rule, comment: str) -> Rule:
@@ -160,14 +171,22 @@ def read_rules(path: Path) -> Rules:
                 for name, one in tables.items()
             }
         else:
-            kind = {"comments": bool, "require": bool, "segment": str, "squeue": str}[key]
-            found[key] = expected(value, kind, key, path)
+            kinds: dict[str, type] = {
+                "comments": bool,
+                "require": bool,
+                "segment": str,
+                "squeue": str,
+                "shards": int,
+            }
+            found[key] = expected(value, kinds[key], key, path)
+    if not 0 <= found.get("shards", 0) <= MOST_SHARDS:
+        raise Problem(f"{path}: shards is {found['shards']}", "as many as gres.conf gives one GPU", USAGE)
     return Rules(**found)
 
 
 def expected(value: Any, kind: type, key: str, path: Path) -> Any:
-    if not isinstance(value, kind):
-        words = {dict: "a table", bool: "true or false", str: "a text"}
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        words = {dict: "a table", bool: "true or false", str: "a text", int: "a whole number"}
         raise Problem(
             f"{path}: '{key}' is {words[kind]}, not {value!r:.40}", "docs/slurm.md has an example", USAGE
         )
