@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -34,23 +36,22 @@ MIB = 1 << 20
 class Node:
     """The files of a node with one claim, and its containers."""
 
-    def __init__(self, folder: Path, program: Path, sockets: Path, uuid: str) -> None:
-        self.folder, self.program, self.uuid = folder, program, uuid
+    def __init__(self, folder: Path, program: Path, env: Mapping[str, str]) -> None:
+        self.folder, self.program = folder, program
         self.segment = folder / "segment"
-        self.sockets = sockets
-        self.devices = [Device("gpu", uuid, "small", 1 << 30)]
-        self.host = host.make_ready(
-            folder / "state", self.segment, self.devices, True, {"COTENANT_SOFTGPU_DIR": str(sockets)}
-        )
+        self.devices = devices_in(env)
+        self.host = host.make_ready(folder / "state", self.segment, self.devices, True, env)
 
-    def claim(self, tenant_class: str, memory: int, overflow: int = 0) -> Path:
-        given = Given("gpu", "node", "gpu", memory=memory, overflow=overflow)
+    def claim(self, tenant_class: str, memory: int, overflow: int = 0, device: int = 0) -> Path:
+        given = Given("gpu", "node", self.devices[device].name, memory=memory, overflow=overflow)
         terms = Terms(UID, "team", "claim", tenant_class, (given,), Parameters(), ("pod",))
         identity = self.folder / "identity"
         identity.write_text(container.identity(terms, softgpu=True))
         identity.chmod(0o644)
         specification = self.folder / "cdi.json"
-        specification.write_text(container.specification(UID, [self.uuid], identity, self.host))
+        specification.write_text(
+            container.specification(UID, [self.devices[device].uuid], identity, self.host)
+        )
         return specification
 
     def start(self, specification: Path, *command: str) -> subprocess.Popen[str]:
@@ -79,27 +80,39 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def node(tmp_path: Path, program: Path, softgpu_env: dict[str, str]) -> Iterator[Node]:
+def env(softgpu_env: dict[str, str]) -> dict[str, str]:
     if REAL_GPU:
         pytest.skip("of the software GPU")
     containers.required()
-    uuid = uuid_of_small(softgpu_env)
+    return softgpu_env
+
+
+@pytest.fixture
+def node(tmp_path: Path, program: Path, env: dict[str, str]) -> Iterator[Node]:
+    with folder_for_sockets():
+        yield Node(tmp_path, program, env)
+
+
+@contextlib.contextmanager
+def folder_for_sockets() -> Iterator[None]:
     inside = Path("/tmp/cotenant-softgpu-0")
     is_new = not inside.exists()
-    yield Node(tmp_path, program, Path(softgpu_env["COTENANT_SOFTGPU_DIR"]), uuid)
+    yield
     if is_new and inside.is_dir():
         inside.rmdir()
 
 
-def uuid_of_small(env: dict[str, str]) -> str:
-    listing = "from cotenant.gpus import nvml; from pathlib import Path; import os\n"
-    listing += (
-        "print(nvml.installed(Path(os.environ['LD_LIBRARY_PATH'].split(':')[0]) / 'libcuda.so.1')[0].uuid)"
-    )
+def devices_in(env: Mapping[str, str]) -> list[Device]:
+    """As the agent finds them."""
+    listing = """
+import dataclasses, json, os
+from cotenant.kubernetes.node import gpus
+print(json.dumps([dataclasses.asdict(device) for device in gpus.found(os.environ)[0]]))
+"""
     done = subprocess.run(
         [sys.executable, "-c", listing], env=env, capture_output=True, text=True, check=True
     )
-    return done.stdout.strip()
+    return [Device(**one) for one in json.loads(done.stdout)]
 
 
 def once_taken(path: Path) -> segment.Tenant:
@@ -179,6 +192,18 @@ def test_a_container_can_write_its_slot_and_nothing_else_of_the_node(node: Node)
     assert node.answers(specification, "sh", "-c", tries) == ["slots"]
 
 
+def test_a_claim_of_the_second_gpu_gets_that_one(tmp_path: Path, program: Path, env: dict[str, str]) -> None:
+    with folder_for_sockets():
+        node = Node(tmp_path, program, env | {"COTENANT_SOFTGPU": "small,small"})
+        specification = node.claim("standard", 64 * MIB, device=1)
+        with node.start(specification, str(node.program), "8", "60") as child:
+            assert child.stdout and child.stdin
+            assert [child.stdout.readline() for _ in range(2)] == ["0\n", f"{OUT_OF_MEMORY}\n"]
+            [tenant] = segment.read(node.segment).tenants
+            assert [use.uuid for use in tenant.uses] == [node.devices[1].uuid]
+            child.stdin.close()
+
+
 class Tended:
     """A claim of a pod on such a node, and the agent's part that looks after it; the API server is not a real one."""
 
@@ -186,7 +211,8 @@ class Tended:
         self.node, self.cluster = node, FakeCluster()
         folder = node.folder / "agent"
         claims = Claims(folder, node.folder / "cdi", node.host, "node", node.devices)
-        self.cluster.put(allocated_claim(uid=UID, tenant_class=tenant_class, device="gpu", memory="64Mi"))
+        device = node.devices[0].name
+        self.cluster.put(allocated_claim(uid=UID, tenant_class=tenant_class, device=device, memory="64Mi"))
         claims.prepare(self.cluster, "team", "claim", UID)
         self.specification = node.folder / "cdi" / container.file_name(UID)
         self.pod = self.cluster.put(running_pod())

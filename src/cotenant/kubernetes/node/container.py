@@ -38,6 +38,7 @@ class Host:
     preload: Path
     segment: Path
     softgpu: Path | None = None  # the folder of the software GPU's sockets; None: NVIDIA's driver
+    machine: str = ""  # which software GPUs there are, as COTENANT_SOFTGPU has them; empty: the default
 
 
 def identity(terms: Terms, softgpu: bool) -> str:
@@ -81,6 +82,8 @@ def edits(uuids: Sequence[str], identity_file: Path, host: Host) -> dict[str, An
     if host.softgpu:
         mounts.append(mount(host.softgpu, Path("/tmp/cotenant-softgpu-0"), "rw"))
         made["env"] = [f"CUDA_VISIBLE_DEVICES={','.join(uuids)}"]
+        if host.machine:
+            made["env"].append(f"COTENANT_SOFTGPU={host.machine}")
     return made
 
 

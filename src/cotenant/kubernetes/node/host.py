@@ -34,7 +34,8 @@ def make_ready(
     folder = Path(environment.get("COTENANT_SOFTGPU_DIR") or f"/tmp/cotenant-softgpu-{os.getuid()}")
     if softgpu:
         folder.mkdir(parents=True, exist_ok=True)
-    return container.Host(native, preload, shared, folder if softgpu else None)
+        return container.Host(native, preload, shared, folder, environment.get("COTENANT_SOFTGPU", ""))
+    return container.Host(native, preload, shared)
 
 
 def copy_native(state: Path, parts: Sequence[str]) -> Path:
