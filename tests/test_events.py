@@ -11,13 +11,15 @@ import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.daemon import report
 from cotenant.daemon.attachment import Attachment
 from cotenant.daemon.loop import Daemon
 from cotenant.errors import Problem
 from cotenant.events import Event, Kind, kinds, log, read
-from cotenant.events.observer import ESCAPES_SECONDS, SURE, Observer
+from cotenant.events.observer import ESCAPES_SECONDS, Observer
 from cotenant.events.watching import Watching
 from cotenant.segment import Where
+from cotenant.tenants.verdicts import SURE, UNMEASURED_NS, Verdict
 from tests.compiling import TREE
 from tests.segments import UUID, Written
 
@@ -135,6 +137,94 @@ def test_a_promise_that_is_broken_and_kept_again_is_told_once_each(scene: Scene)
     assert (broken.kind, broken.cause) == (Kind.promise_broken, "it got 1.0% of the GPU, 10% was promised")
     (kept,) = seconds(20, 0.5)
     assert (kept.kind, kept.gpu) == (Kind.promise_kept, 0)
+
+
+def seconds_of(scene: Scene, slot: segment.Slot, count: int, share: float) -> list[Event]:
+    events = []
+    for _ in range(count):
+        slot.gpus[0].busy_ns += SECOND
+        slot.gpus[0].used_ns += int(share * SECOND)
+        events += scene.look()
+    return events
+
+
+def test_the_next_daemon_goes_on_with_the_verdict(scene: Scene) -> None:
+    slot = scene.tenant(20, "notebook")
+    slot.floor = 100
+    told = scene.look() + seconds_of(scene, slot, 5, 0.01)
+    ((place, verdict),) = scene.observer.verdicts.now().items()
+    assert place == (20, 20, 0) and not verdict.kept and verdict.since_ns == 1002 * SECOND
+    scene.observer = Observer(told, float(scene.at), scene.at * SECOND)
+    (again,) = scene.observer.verdicts.now().values()
+    assert not again.kept and again.since_ns == 1004 * SECOND, "when it was told"
+    assert seconds_of(scene, slot, 5, 0.01) == [], "nobody is told twice"
+    (kept,) = seconds_of(scene, slot, 20, 0.5)
+    assert kept.kind is Kind.promise_kept
+
+
+def test_a_verdict_ends_with_its_promise_and_without_work(scene: Scene) -> None:
+    slot = scene.tenant(20, "serve", TenantClass.production)
+    slot.slowdown = 50
+    here = slot.gpus[0]
+    scene.look()
+
+    def slow(count: int) -> list[Event]:
+        events = []
+        for _ in range(count):
+            here.figures.bursts += 100
+            here.busy_ns += SECOND // 2
+            here.waits += 10
+            here.waited_ns += SECOND // 200
+            events += scene.look()
+        return events
+
+    assert [event.kind for event in slow(SURE + 1)] == [Kind.promise_broken]
+    assert [one.kept for one in scene.observer.verdicts.now().values()] == [False]
+    idle = [event for _ in range(UNMEASURED_NS // SECOND + 12) for event in scene.look()]
+    assert [(event.kind, event.cause) for event in idle] == [
+        (Kind.promise_kept, "it has had no work for a minute")
+    ]
+    assert scene.observer.verdicts.now() == {}
+    assert [event.kind for event in slow(12)] == [Kind.promise_broken]
+    slot.slowdown = 900
+    assert [event.kind for event in slow(1)] == [Kind.promise_kept], "the promise is another"
+    slot.slowdown = 0
+    assert slow(5) == [] and scene.observer.verdicts.now() == {}
+
+
+def test_a_failed_mps_server_is_told_of_each_tenant_once(scene: Scene) -> None:
+    one, other = scene.tenant(20, "train"), scene.tenant(30, "eval")
+    one.mps_daemon = other.mps_daemon = 77
+    scene.look()
+    one.mps_fault = 719
+    assert scene.told() == [
+        (Kind.mps_failed, 20, "CUDA error 719, by its own fault, or another's in the same server")
+    ]
+    other.mps_fault, other.mps_daemon = 805, 78
+    (told,) = scene.look()
+    assert (told.pid, told.cause) == (30, "CUDA error 805, by its own fault")
+    scene.observer = Observer([told])
+    assert [pid for kind, pid, _ in scene.told() if kind is Kind.mps_failed] == [20]
+
+
+def test_trouble_with_an_mps_daemon_is_told_once(
+    native: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTENANT_MPS_DIR", str(tmp_path / "mps"))
+    for number, trouble in ((1, "of yesterday"), (2, "")):
+        (tmp_path / "mps" / str(number)).mkdir(parents=True)
+        (tmp_path / "mps" / str(number) / "trouble").write_text(trouble)
+    written = Written()
+    written.tenant(0, pid=os.getpid(), name=b"train").mps_daemon = 5
+    path = written.to(tmp_path / "segment")
+    watching = Watching(path)
+    watching.look(is_news=True)
+    (tmp_path / "mps" / "2" / "trouble").write_text("its server 4711 has ended\n")
+    watching.look(is_news=True)
+    watching.look(is_news=True)
+    assert [(event.kind, event.cause) for event in read(path) if event.kind is not Kind.joined] == [
+        (Kind.mps_replaced, "its server 4711 has ended")
+    ]
 
 
 def test_work_that_escapes_is_told_once_a_minute(scene: Scene) -> None:
@@ -261,3 +351,25 @@ def test_the_daemon_writes_it_down(native: Path, tmp_path: Path) -> None:
 
 def test_the_page_has_every_kind() -> None:
     assert kinds.page() in (TREE / "docs" / "events.md").read_text()
+
+
+def test_the_daemons_report_has_its_verdicts_until_they_lapse(native: Path, tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    slot = written.tenant(0, pid=os.getpid(), name=b"serve", tenant_class=TenantClass.production)
+    slot.slowdown, slot.gpus[0].figures.bursts = 50, 1
+    path = written.to(tmp_path / "segment")
+    attachment = Attachment(path)
+    watching = Watching(path)
+    place, verdict = (os.getpid(), 0, 0), Verdict(False, segment.now_ns())
+    watching.observer.verdicts.remember(place, verdict)
+    daemon = Daemon(attachment, "strict", 0.0, events=watching)
+    daemon.tick()
+    shown = report.read(path)
+    assert shown is not None and shown.promises == {place: verdict}
+    watching.observer.verdicts.cases[place].measured_ns -= UNMEASURED_NS
+    watching.next_look = daemon.report.next_write = 0.0
+    daemon.tick()
+    shown = report.read(path)
+    attachment.close()
+    assert shown is not None and shown.promises == {}, "though no tenant is at work"

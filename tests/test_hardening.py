@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_once_jobs_run_harms_none(
 ) -> None:
     """The segment has all its pages from the beginning: the next tenant needs none."""
     script = """
-mount -t tmpfs -o size=2m none /dev/shm
+mount -t tmpfs -o size=4m none /dev/shm
 "$3" -m cotenant run -- true
 ! cat /dev/zero > /dev/shm/rest 2> /dev/null
 """

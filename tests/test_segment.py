@@ -107,7 +107,7 @@ def test_every_field_of_a_tenant_is_read_from_its_slot() -> None:
         (b"", "is not a Cotenant segment"),
         (b"cotenant", "is not a Cotenant segment"),
         (b"x" * 10000, "is not a Cotenant segment"),
-        (b"cotenant" + (7).to_bytes(4, "little") + bytes(10000), "layout version 7"),
+        (b"cotenant" + (99).to_bytes(4, "little") + bytes(10000), "layout version 99"),
     ],
 )
 def test_what_is_not_ours_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -122,7 +122,7 @@ def test_a_missing_segment_is_told_apart(tmp_path: Path) -> None:
         segment.read(tmp_path / "segment")
 
 
-# A slot has four kilobytes: that is large, and no less will do.
+# A slot has six kilobytes: that is large, and no less will do.
 @settings(deadline=None, suppress_health_check=[HealthCheck.large_base_example])
 @given(
     st.binary(min_size=ctypes.sizeof(segment.Slot), max_size=ctypes.sizeof(segment.Slot)),

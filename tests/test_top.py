@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from cotenant import segment
 from cotenant.classes import TenantClass
 from cotenant.segment import Where
 from cotenant.segment.wire import Rule
+from cotenant.tenants import waits
 from cotenant.top import frame
 from cotenant.top.model import SORTS, Model, Picture, Row, ordered, runs
 from tests.segments import UUID, Written
@@ -162,6 +164,33 @@ def test_operations_that_take_longer_break_a_slowdown_too(two: Two) -> None:
     assert row_of(two.look(), 1).lately.promise_kept is True
 
 
+def test_waits_of_late_are_those_that_ended_while_it_looked(two: Two) -> None:
+    slot = two.tenant(1, "train", TenantClass.opportunistic)
+    slot.waiting[0].counts[20] = 50
+    two.look()
+    assert row_of(two.look(), 1).lately.wait_p50_us == pytest.approx(2_147_483.648 * 1.5)
+    slot.waiting[0].counts[0] += 100
+    late = row_of(two.look(), 1).lately
+    assert (late.wait_p50_us, late.wait_p99_us) == pytest.approx((2.048, 4.05504))
+
+
+@pytest.mark.parametrize(
+    ("counts", "part", "us"),
+    [
+        ([0] * 24, 0.5, None),
+        ([10, *[0] * 23], 0.5, 2.048),
+        ([0, 10, *[0] * 22], 1.0, 8.192),
+        ([0, 10, *[0] * 22], 0.0, 4.096),
+        ([*[0] * 23, 1], 0.5, 17_179_869.184),  # longer than the last bound: at least that
+        ([1, 0, 1, *[0] * 21], 0.5, 4.096),
+        ([1, 0, 1, *[0] * 21], 0.99, 8.192 + 0.98 * 8.192),
+    ],
+)
+def test_a_quantile_lies_evenly_within_its_bucket(counts: list[int], part: float, us: float | None) -> None:
+    found = waits.quantile_us(counts, part)
+    assert found is us if us is None else found == pytest.approx(us)
+
+
 def crowd(two: Two) -> Callable[[], Picture]:
     """A production server with a promise, a run of two processes, and a paused tenant."""
     serve = two.tenant(100, "serve.py", TenantClass.production)
@@ -183,6 +212,9 @@ def crowd(two: Two) -> Callable[[], Picture]:
         here.waits += 10
         here.waited_ns += 1_000_000
         one.gpus[0].used_ns += SECOND // 2
+        serve.waiting[0].counts[5] += 90  # of 66 to 131 us
+        serve.waiting[0].counts[8] += 10  # of 0.5 to 1 ms
+        other.waiting[0].preemptions += 6000
         return two.look()
 
     two.look()
@@ -202,7 +234,12 @@ def test_a_line_is_not_wider_than_the_terminal(two: Two, width: int) -> None:
     assert max(map(len, lines)) <= width
     head = next(line.split() for line in lines if line.lstrip().startswith("GPU PID"))
     assert {"PID", "JOB", "CLASS", "STATE", "GPU%", "MEMORY"} <= set(head)
-    assert ("EVI" in head) == (width >= 80)
+    assert [one for one in ("P50", "P99", "PRE", "EVI") if one in head] == {
+        60: [],
+        80: ["P99"],
+        100: ["P50", "P99", "PRE", "EVI"],
+        200: ["P50", "P99", "PRE", "EVI"],
+    }[width]
 
 
 def test_many_gpus_have_a_line_each(two: Two) -> None:
@@ -242,6 +279,21 @@ def test_the_processes_of_a_run_are_together(two: Two) -> None:
     assert ["  train.py" in line for line in lines[at + 1 : at + 3]] == [True, True]
 
 
+def test_lanes_stand_under_their_process(two: Two) -> None:
+    own = two.tenant(100, "serve.py", TenantClass.production, run=7)
+    lane = two.tenant(101, "serve.py", TenantClass.opportunistic, run=9)
+    lane.lane, lane.job, own.job = 1, b"server/train", b"server"
+    two.tenant(200, "train.py", TenantClass.opportunistic, run=8)
+    seen = segment.read(two.written.to(two.path))
+    # Of a thread of a process that is not there nothing is known.
+    tenants = [replace(one, process=100) if one.lane else one for one in seen.tenants]
+    picture = two.model.look(replace(seen, tenants=tuple(tenants)), 2 * SECOND, {})
+    names = [line.cells[frame.NAME] for line in frame.lines_of(picture, tree=True)]
+    assert names == ["server", "  serve.py", "  lane train", "train.py", "  train.py"]
+    pids = [line.cells[1] for line in frame.lines_of(picture, tree=True)]
+    assert pids[0] == "1 of", "it is one process"
+
+
 def test_who_delayed_whom_is_counted_over_looks(two: Two) -> None:
     serve = two.tenant(100, "serve.py", TenantClass.production)
     train = two.tenant(200, "train.py", TenantClass.opportunistic)
@@ -277,7 +329,7 @@ def test_a_pipe_gets_one_frame(cotenant: Run, plain_env: dict[str, str], two: Tw
     assert "no daemon runs" in lines[1]
     assert lines[2].split() == ["production", "0%", "▁"]
     assert lines[5].split() == [column.heading for column in frame.COLUMNS]
-    assert lines[6].split() == ["0", "100", "serve.py", "prod", "busy", "0%", "<5%", "6G/20G", "0", "0", "0"]
+    assert lines[6].split() == ["0", "100", "serve.py", "prod", "busy", "0%", "<5%", "6G/20G", *"0000"]
     assert any("an-application-with-a-long-name" in line for line in lines), "nothing is cut off"
     assert "\x1b" not in done.stdout
 

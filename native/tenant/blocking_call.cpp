@@ -7,7 +7,7 @@ namespace tenant {
 void BlockingCall::count() const {
     Membership* own = Membership::current_if_joined();
     if (!own) return;
-    uint32_t lane = Membership::lane_of_thread;
+    uint32_t lane = lane_of_thread;
     Membership* in_lane = lane ? Membership::lane_if_joined(lane - 1) : nullptr;
     Membership& membership = in_lane ? *in_lane : *own;
     int gpu = membership.used_gpus.only();

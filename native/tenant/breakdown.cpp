@@ -4,6 +4,7 @@
 
 #include "tenant/context.h"
 #include "tenant/timeline.h"
+#include "wire/waiting.h"
 
 namespace tenant {
 
@@ -38,10 +39,12 @@ void Breakdown::look_at_start(wire::Slot& slot, uint64_t now_ns) {
         // It was somewhere between the last look and this one.
         uint64_t after = looked_ns_ > begun_ns_ ? looked_ns_ - begun_ns_ : 0;
         uint64_t before = std::max(now_ns, begun_ns_) - begun_ns_;
+        uint64_t waited_ns = (after + before) / 2;
         wire::OnGpu& here = slot.gpus[gpu_];
-        here.waited_ns.fetch_add((after + before) / 2, std::memory_order_relaxed);
+        here.waited_ns.fetch_add(waited_ns, std::memory_order_relaxed);
         here.waits.fetch_add(1, std::memory_order_relaxed);
-        timeline::note(timeline::Event::gpu_wait, gpu_, begun_ns_, begun_ns_ + (after + before) / 2);
+        wire::note_wait(slot.waiting[gpu_], waited_ns);
+        timeline::note(timeline::Event::gpu_wait, gpu_, begun_ns_, begun_ns_ + waited_ns);
     }
     looked_ns_ = 0;
     start_.free();

@@ -63,6 +63,7 @@ int Membership::add_lane(const LaneTerms& terms) {
     uint32_t count = lanes_open();
     if (count == kMostLanes) return 0;
     lanes_[count].terms = terms;
+    lanes_[count].terms.number = count + 1;
     lanes_open_.store(count + 1, std::memory_order_release);
     return static_cast<int>(count) + 1;
 }
@@ -160,6 +161,7 @@ void* Membership::watcher_main(void* self) {
         return nullptr;
     }
     membership->introduce();
+    lane_of_thread = membership->terms.lane;
     // It reads the environment, as all that is made up to here: the thread that joins waits meanwhile.
     Watcher watcher(*membership);
     enter(holding);

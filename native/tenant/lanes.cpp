@@ -64,9 +64,9 @@ int open_lane(const LaneTerms& terms) {
 }
 
 int enter_lane(int lane) {
-    int before = static_cast<int>(Membership::lane_of_thread);
+    int before = static_cast<int>(lane_of_thread);
     if (lane >= 0 && static_cast<uint32_t>(lane) <= Membership::lanes_open())
-        Membership::lane_of_thread = static_cast<uint32_t>(lane);
+        lane_of_thread = static_cast<uint32_t>(lane);
     return before;
 }
 

@@ -12,6 +12,7 @@
 #include "tenant/durations.h"
 #include "tenant/gpu_pages.h"
 #include "tenant/gpu_set.h"
+#include "tenant/lane_number.h"
 #include "tenant/let_through.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
@@ -46,15 +47,13 @@ class Membership {
     static void turn_launches_to_join() { joined_.store(nullptr); }
 
     // The lanes, numbered from 0. Their terms are never changed; each joins at its first work.
-    static constexpr uint32_t kMostLanes = 8;
+    static constexpr uint32_t kMostLanes = tenant::kMostLanes;
     static uint32_t lanes_open() { return lanes_open_.load(std::memory_order_acquire); }
     static const LaneTerms& lane_terms(uint32_t lane) { return lanes_[lane].terms; }
     // One at a time. Returns how many there are; 0: it was one too many.
     static int add_lane(const LaneTerms& terms);
     static Membership* lane_if_joined(uint32_t lane) { return lanes_[lane].joined.load(std::memory_order_acquire); }
     static bool is_refused(uint32_t lane) { return lanes_[lane].refused.load(); }
-    // 1 + the lane that the calling thread launches in; 0: none.
-    static inline thread_local uint32_t lane_of_thread = 0;
     // Whom the calling thread launches as: its lane, or its process's own.
     static Membership* of_thread(Membership* own) {
         uint32_t lane = lane_of_thread;

@@ -29,6 +29,7 @@ void Terms::become(const LaneTerms& lane) {
     weight = std::max(lane.weight, 1u);
     slowdown = lane.slowdown;
     floor = lane.floor;
+    this->lane = lane.number;
     // The end of a long name goes, not the lane's.
     const char* of = job[0] ? job : name;
     size_t room = sizeof job - 2 - strnlen(lane.name, sizeof lane.name);
@@ -57,6 +58,7 @@ void Terms::introduce(wire::Slot& slot, const LaneTerms* lane) {
     slot.weight.store(weight);
     slot.slowdown.store(slowdown);
     slot.floor.store(floor);
+    slot.lane.store(this->lane);
     memcpy(slot.run_id, run_id, sizeof run_id);
     memcpy(slot.name, name, sizeof name);
     memcpy(slot.job, job, sizeof job);
@@ -71,6 +73,7 @@ void Terms::mend(wire::Segment& segment, int index) const {
     put(slot.weight, weight);
     put(slot.slowdown, slowdown);
     put(slot.floor, floor);
+    put(slot.lane, lane);
     if (memcmp(slot.run_id, run_id, sizeof run_id) != 0) memcpy(slot.run_id, run_id, sizeof run_id);
     if (memcmp(slot.name, name, sizeof name) != 0) memcpy(slot.name, name, sizeof name);
     if (memcmp(slot.job, job, sizeof job) != 0) memcpy(slot.job, job, sizeof job);

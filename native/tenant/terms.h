@@ -10,6 +10,7 @@ namespace tenant {
 struct LaneTerms {
     uint32_t tenant_class = wire::standard, weight = 1000, slowdown = 0, floor = 0;
     char name[32] = {};
+    uint32_t number = 0;  // among the lanes of its process, from 1; given when it is opened
 };
 
 struct Terms {
@@ -18,6 +19,7 @@ struct Terms {
     char name[sizeof wire::Slot::name] = {};
     char job[sizeof wire::Slot::job] = {};
     uint64_t mps_daemon = 0;
+    uint32_t lane = 0;  // its number; 0: the process's own
 
     // From the environment; all but the class, which others see once the rest of the slot is there. A lane's job is
     // named JOB/LANE and has an id of its own, which is the same for all processes of the run.

@@ -16,7 +16,7 @@ std::atomic<Ring*> on{nullptr};
 
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kLeastKiB = 64, kMostKiB = 64 << 10;
 constexpr int kHighDescriptor = 200;  // out of the way of programs that count on low ones
 
@@ -25,22 +25,32 @@ Ring* ring = nullptr;
 uint64_t capacity = 0;  // what the ring says of itself others may overwrite
 int descriptor = -1;
 
-// The watcher's: since when what it saw last has lasted; 0: it does not.
+// A watcher's: since when what it saw last has lasted; 0: it does not. The process's own watcher ends what those of its
+// lanes saw, when the recording ends.
 struct Lasting {
-    uint64_t since_ns = 0, value = 0;
-    uint8_t why = 0;
+    std::atomic<uint64_t> since_ns{0}, value{0};
+    std::atomic<uint8_t> why{0};
+
+    void begin(uint64_t now_ns, uint64_t of = 0, uint8_t because = 0) {
+        value.store(of, std::memory_order_relaxed);
+        why.store(because, std::memory_order_relaxed);
+        since_ns.store(now_ns);
+    }
 };
-Lasting gates[wire::kGpus], turns[wire::kGpus], slice;
-uint64_t operations[wire::kGpus];  // launched before the burst
+struct Seen {
+    Lasting gates[wire::kGpus], turns[wire::kGpus];
+    std::atomic<uint64_t> operations[wire::kGpus] = {};  // launched before the burst
+} lanes[1 + kMostLanes];                                 // the first: the process's own
+Lasting slice;
 
 uint32_t thread_id() {
     thread_local uint32_t known = static_cast<uint32_t>(syscall(SYS_gettid));
     return known;
 }
 
-void end(Lasting& lasting, Event event, int gpu, uint64_t now_ns) {
-    if (lasting.since_ns) note(event, gpu, lasting.since_ns, now_ns, lasting.value, lasting.why);
-    lasting = {};
+void end(Lasting& lasting, Event event, int gpu, uint64_t now_ns, uint32_t lane) {
+    if (uint64_t since_ns = lasting.since_ns.exchange(0))
+        note(event, gpu, since_ns, now_ns, lasting.value.load(), lasting.why.load(), lane);
 }
 
 uint64_t operations_of(const wire::Figures& figures) {
@@ -83,21 +93,28 @@ void begin(wire::Slot& slot, uint64_t kib) {
     if (!ring && !make_ring(slot, kib)) return;  // `timeline` stays 0, and who asked says so
     for (uint64_t i = 0; i < capacity; ++i) ring->entries[i].sequence.store(0, std::memory_order_relaxed);
     ring->count.store(0);
-    slice = {};
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
-        gates[gpu] = turns[gpu] = {};
-        operations[gpu] = operations_of(slot.gpus[gpu].figures);
-    }
+    slice.since_ns.store(0);
+    for (Seen& seen : lanes)
+        for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+            seen.gates[gpu].since_ns.store(0);
+            seen.turns[gpu].since_ns.store(0);
+        }
     on.store(ring, std::memory_order_release);
     slot.timeline.store(static_cast<uint32_t>(descriptor) + 1);
 }
 
+void note_launched(const wire::Slot& slot, uint32_t lane) {
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+        lanes[lane].operations[gpu].store(operations_of(slot.gpus[gpu].figures));
+}
+
 void finish(wire::Slot& slot, uint64_t now_ns) {
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
-        end(gates[gpu], Event::gate, gpu, now_ns);
-        end(turns[gpu], Event::turn, gpu, now_ns);
-    }
-    end(slice, Event::slice, kNoGpu, now_ns);
+    for (uint32_t lane = 0; lane <= kMostLanes; ++lane)
+        for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+            end(lanes[lane].gates[gpu], Event::gate, gpu, now_ns, lane);
+            end(lanes[lane].turns[gpu], Event::turn, gpu, now_ns, lane);
+        }
+    end(slice, Event::slice, kNoGpu, now_ns, 0);
     on.store(nullptr);
     slot.timeline.store(0);
 }
@@ -113,7 +130,7 @@ void forget_in_child() {
     descriptor = -1;
 }
 
-void note(Event event, int gpu, uint64_t begin_ns, uint64_t end_ns, uint64_t value, uint8_t why) {
+void note(Event event, int gpu, uint64_t begin_ns, uint64_t end_ns, uint64_t value, uint8_t why, uint32_t lane) {
     Ring* into = on.load(std::memory_order_acquire);
     if (!into) return;
     uint64_t number = into->count.fetch_add(1, std::memory_order_relaxed);
@@ -123,7 +140,8 @@ void note(Event event, int gpu, uint64_t begin_ns, uint64_t end_ns, uint64_t val
     entry.begin_ns.store(begin_ns, std::memory_order_relaxed);
     entry.end_ns.store(end_ns, std::memory_order_relaxed);
     entry.value.store(value, std::memory_order_relaxed);
-    uint64_t what = static_cast<uint64_t>(event) | static_cast<uint64_t>(gpu & 0xff) << 8 | uint64_t{why} << 16;
+    uint64_t what = static_cast<uint64_t>(event) | static_cast<uint64_t>(gpu & 0xff) << 8 | uint64_t{why} << 16 |
+                    uint64_t{lane & 0xff} << 24;
     entry.what.store(what | uint64_t{thread_id()} << 32, std::memory_order_relaxed);
     entry.sequence.store(number + 1, std::memory_order_release);
 }
@@ -137,30 +155,31 @@ Interval::~Interval() {
 
 void saw_gate(int gpu, bool is_closed, Closed why, uint64_t now_ns) {
     if (!is_on()) return;
-    Lasting& lasting = gates[gpu];
+    Lasting& lasting = lanes[lane_of_thread].gates[gpu];
     auto reason = static_cast<uint8_t>(why);
     if (is_closed == (lasting.since_ns != 0) && (!is_closed || lasting.why == reason)) return;
-    end(lasting, Event::gate, gpu, now_ns);
-    if (is_closed) lasting = {now_ns, 0, reason};
+    end(lasting, Event::gate, gpu, now_ns, lane_of_thread);
+    if (is_closed) lasting.begin(now_ns, 0, reason);
 }
 
 void saw_turn(int gpu, bool holds_it, uint64_t now_ns) {
-    if (!is_on() || holds_it == (turns[gpu].since_ns != 0)) return;
-    end(turns[gpu], Event::turn, gpu, now_ns);
-    if (holds_it) turns[gpu].since_ns = now_ns;
+    Lasting& lasting = lanes[lane_of_thread].turns[gpu];
+    if (!is_on() || holds_it == (lasting.since_ns != 0)) return;
+    end(lasting, Event::turn, gpu, now_ns, lane_of_thread);
+    if (holds_it) lasting.begin(now_ns);
 }
 
 void saw_slice(uint32_t us, bool is_cut, uint64_t now_ns) {
     if (!is_on() || (slice.since_ns && slice.value == us && (slice.why != 0) == is_cut)) return;
-    end(slice, Event::slice, kNoGpu, now_ns);
-    slice = {now_ns, us, static_cast<uint8_t>(is_cut)};
+    end(slice, Event::slice, kNoGpu, now_ns, 0);
+    slice.begin(now_ns, us, static_cast<uint8_t>(is_cut));
 }
 
-void saw_burst(const wire::Slot& slot, int gpu, uint64_t began_ns, uint64_t ended_ns) {
+void saw_burst(const wire::Slot& slot, int gpu, uint64_t began_ns, uint64_t ended_ns, uint32_t lane) {
     if (!is_on()) return;
     uint64_t launched = operations_of(slot.gpus[gpu].figures);
-    note(Event::burst, gpu, began_ns, std::max(began_ns, ended_ns), launched - operations[gpu]);
-    operations[gpu] = launched;
+    uint64_t before = lanes[lane].operations[gpu].exchange(launched);
+    note(Event::burst, gpu, began_ns, std::max(began_ns, ended_ns), launched - before, 0, lane);
 }
 
 }  // namespace tenant::timeline

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tenant/lane_number.h"
 #include "wire/wire.h"
 
 namespace tenant::timeline {
@@ -35,7 +36,7 @@ enum class Closed : uint8_t { by_higher_class = 1, by_equal = 2, by_policy = 3, 
 struct Entry {
     std::atomic<uint64_t> sequence;  // 1 + its number since the ring was begun; 0: it is being written
     std::atomic<uint64_t> begin_ns, end_ns, value;
-    std::atomic<uint64_t> what;  // event, GPU << 8 (255: none), why << 16, thread << 32
+    std::atomic<uint64_t> what;  // event, GPU << 8 (255: none), why << 16, lane << 24 (0: none), thread << 32
 };
 
 struct Ring {
@@ -55,7 +56,8 @@ constexpr int kNoGpu = 255;
 extern std::atomic<Ring*> on;  // null: nobody asks
 inline bool is_on() { return __builtin_expect(on.load(std::memory_order_acquire) != nullptr, 0); }
 
-void note(Event event, int gpu, uint64_t begin_ns, uint64_t end_ns, uint64_t value = 0, uint8_t why = 0);
+void note(Event event, int gpu, uint64_t begin_ns, uint64_t end_ns, uint64_t value = 0, uint8_t why = 0,
+          uint32_t lane = lane_of_thread);
 
 // From here to the end of the block.
 class Interval {
@@ -72,16 +74,19 @@ class Interval {
     const uint64_t began_ns_;
 };
 
-// The watcher's of the process's own tenant (not of its lanes), at its looks. A state that lasts is noted when it
+// The watchers', at their looks, of the process's own tenant and of its lanes. A state that lasts is noted when it
 // changes, and when the recording ends.
 void saw_gate(int gpu, bool is_closed, Closed why, uint64_t now_ns);
 void saw_turn(int gpu, bool holds_it, uint64_t now_ns);
 void saw_slice(uint32_t us, bool is_cut, uint64_t now_ns);
-void saw_burst(const wire::Slot& slot, int gpu, uint64_t began_ns, uint64_t ended_ns);
+void saw_burst(const wire::Slot& slot, int gpu, uint64_t began_ns, uint64_t ended_ns, uint32_t lane = lane_of_thread);
 
-// The watcher's as well (timeline_requests.cpp). Where the system has no memory for the ring, nothing is noted.
+// The watcher's of the process's own tenant (timeline_requests.cpp). Where the system has no memory for the ring,
+// nothing is noted.
 void begin(wire::Slot& slot, uint64_t kib);
 void finish(wire::Slot& slot, uint64_t now_ns);
+// Before it begins: what was launched up to here belongs to no burst of the recording.
+void note_launched(const wire::Slot& slot, uint32_t lane);
 void show(wire::Slot& slot);  // in the slot again, where somebody has overwritten it
 // The ring is the parent's; a child that works on a GPU gets its own.
 void forget_in_child();

@@ -35,6 +35,7 @@ void look(Membership& membership, uint64_t now_ns) {
     }
     slot.asked_timeline.store(0);
     if (asked > 1) {
+        if (!is_on()) Membership::for_each([](Membership& one) { note_launched(one.slot(), one.terms.lane); });
         begin(slot, asked - 1);
     } else {
         end_recording(membership, now_ns);
@@ -49,8 +50,16 @@ LISTEN(AtFork, ForkStep::timeline, forget_in_child)
 void end_recording(Membership& membership, uint64_t now_ns) {
     if (!is_on()) return;
     wire::Slot& slot = membership.slot();
-    for (int gpu = 0; gpu < wire::kGpus; ++gpu)
-        if (slot.gpus[gpu].busy.load()) saw_burst(slot, gpu, membership.burst_began_ns(gpu), now_ns);
+    auto end_bursts = [now_ns](Membership& one) {
+        for (int gpu = 0; gpu < wire::kGpus; ++gpu)
+            if (one.slot().gpus[gpu].busy.load())
+                saw_burst(one.slot(), gpu, one.burst_began_ns(gpu), now_ns, one.terms.lane);
+    };
+    // At its end a process has left `Membership::for_each` already.
+    end_bursts(membership);
+    Membership::for_each([&](Membership& one) {
+        if (&one != &membership) end_bursts(one);
+    });
     const wire::Slot::Residence& memory = slot.residence;
     if (memory.where.load() == wire::evicted)
         note(Event::evicted, kNoGpu, memory.since_ns.load(), now_ns, slot.host_bytes.load());

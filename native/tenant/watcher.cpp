@@ -209,7 +209,7 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
         membership_.become_busy(gpu);
     else {
         membership_.breakdown.saw_idle(gpu);
-        if (timeline::is_on() && !membership_.is_lane()) {
+        if (timeline::is_on()) {
             timeline::saw_burst(slot_, gpu, began_ns, pause.since_ns);
             timeline::saw_gate(gpu, false, {}, now);
             timeline::saw_turn(gpu, false, now);
@@ -268,7 +268,7 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     }
     mind_overlap(gpu, now, seen);
     turns_.take_part(gpu, now, seen, has_equals_);
-    if (timeline::is_on() && !membership_.is_lane()) tell_timeline(gpu, now);
+    if (timeline::is_on()) tell_timeline(gpu, now);
 }
 
 void Watcher::tell_timeline(int gpu, uint64_t now) {

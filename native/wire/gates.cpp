@@ -8,6 +8,7 @@
 #include "wire/clock.h"
 #include "wire/shared_segment.h"
 #include "wire/sleep.h"
+#include "wire/waiting.h"
 
 // A process may be killed between any two stores: tests define this to be killed at each place in turn.
 #ifndef FAULT_POINT
@@ -104,7 +105,9 @@ void raise_key(OnGpu& here, uint64_t key) {
 // Its watcher may sleep there.
 void wake_at_gate(Flag& gate) { wake_shared(gate); }
 
-void step_off(OnGpu& here) {
+void step_off(Slot& slot, int gpu) {
+    OnGpu& here = slot.gpus[gpu];
+    stop_waiting(slot.waiting[gpu]);
     here.ready.store(0);
     here.on.store(0);
     here.stop_ns.store(0);
@@ -215,7 +218,7 @@ void go_idle(Segment& segment, int index, int gpu) {
     Slot& slot = segment.slot(index);
     slot.gpus[gpu].busy.store(0);
     FAULT_POINT();
-    step_off(slot.gpus[gpu]);
+    step_off(slot, gpu);
     FAULT_POINT();
     refresh_gates(segment, class_of(slot), gpu);
 }
@@ -237,7 +240,7 @@ void go_ready(Segment& segment, int index, int gpu) {
 void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns) {
     Slot& slot = segment.slot(index);
     bool had_turn = slot.gpus[gpu].on.load();
-    step_off(slot.gpus[gpu]);
+    step_off(slot, gpu);
     FAULT_POINT();
     if (had_turn) refresh_gates(segment, class_of(slot), gpu, ran_ns);
 }
@@ -258,6 +261,7 @@ void forgo_turn(Segment& segment, int index, int gpu) {
     raise_key(here, admission::key_when_empty(here.turn_key.load(), least_ready_key(segment, index, gpu)));
     here.holds_turn.store(0);
     FAULT_POINT();
+    stop_waiting(segment.slot(index).waiting[gpu]);
     here.ready.store(0);
 }
 
@@ -280,8 +284,10 @@ void close_gates_below(Segment& segment, int index, int gpu) {
     const Slot& slot = segment.slot(index);
     if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
     for_each_in(segment, class_of(slot) + 1, kClasses - 1, [&](int below) {
-        Flag& gate = segment.slot(below).gpus[gpu].gate;
-        if (gate.fetch_add(2) + 2 == kGateOpen) gate.fetch_add(2);
+        OnGpu& there = segment.slot(below).gpus[gpu];
+        uint32_t before = there.gate.fetch_add(2);
+        if (before + 2 == kGateOpen) there.gate.fetch_add(2);
+        if (before == kGateOpen && there.ready.load()) preempt(segment.slot(below).waiting[gpu], now_ns());
     });
 }
 
@@ -297,6 +303,7 @@ void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu, uint64_t ra
 
 bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
     OnGpu& here = segment.slot(index).gpus[gpu];
+    Slot::Waiting& waiting = segment.slot(index).waiting[gpu];
     auto may_run = [&](bool* has_turn) {
         uint32_t rule = rule_of(segment);
         admission::Standing now = standing(segment, index, gpu);
@@ -323,6 +330,9 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
         FAULT_POINT();
         if (goes != was_open && !here.gate.compare_exchange_strong(before, goes ? kGateOpen : closed_after(before)))
             continue;
+        if (goes && !was_open) end_wait(waiting, now_ns());
+        if (!goes && was_open && ready) preempt(waiting, now_ns());
+        if (!goes && !was_open && ready) begin_wait(waiting, now_ns());
         // Its watcher may have found it standing just before.
         if (goes && ready && !was_open) here.on.store(1);
         if (is_shared(segment) && goes && !was_open) look_at_rivals(segment, index, Look::now);

@@ -43,6 +43,8 @@ constexpr int kSlots = 256;
 constexpr int kGpus = 16;
 constexpr uint32_t kGpuValid = 2;
 constexpr int kSlotWords = kSlots / 64;
+constexpr int kWaitBuckets = 24;
+constexpr uint64_t kShortestWaitNs = 4096;
 
 enum Class : uint32_t { production = 0, standard = 1, opportunistic = 2 };
 constexpr int kClasses = 3;
@@ -224,7 +226,8 @@ struct Slot {
     Flag asked_timeline;        // 1 + its KiB, 1: none any more; the owner takes it and sets 0
     Flag asked_timeline_check;  // of it
     Flag timeline;              // 1 + the ring's descriptor in the owner's process; 0: there is none
-    uint8_t unused[64];
+    Flag lane;                  // 1 + its number, where the slot names a thread (tenant/lanes.h); 0: the process's own
+    uint8_t unused[60];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself
@@ -246,6 +249,15 @@ struct Slot {
         Count launched_ns;    // when it launched last
         Count ends_ns;        // when all that production has launched should have ended
     } launched[kGpus];
+    // How long it has waited for the GPU with work of its own (wire/waiting.h): at a closed gate, or, where it passes
+    // no gates, from the launch of a burst until the GPU reached it, as far as that is timed (tenant/breakdown.h).
+    struct Waiting {
+        Count since_ns;             // it has waited at its gate since then; 0: it does not
+        Count preemptions;          // its gate was closed while its streams were not empty
+        Count sum_ns;               // of all waits
+        Flag counts[kWaitBuckets];  // waits shorter than kShortestWaitNs << i, and no shorter than those before; the
+                                    // last: all longer ones
+    } waiting[kGpus];
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);

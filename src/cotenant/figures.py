@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from cotenant import classes, segment, units
-from cotenant.tenants import jobs
+from cotenant.tenants import jobs, waits
 from cotenant.tenants.lately import NOTHING_KNOWN, UNKNOWN, Key, Lately, key_of
 
 Read = Callable[[Any], Any] | str
@@ -42,10 +42,19 @@ class Kind(Enum):
     """What a figure is to Prometheus (cotenant.metrics)."""
 
     counter = "counter"  # it only grows while its tenant lives
+    histogram = "histogram"  # it is a Distribution
     gauge = "gauge"
     label = "label"  # of every series of what it belongs to
     text = "text"  # it changes: a gauge that is 1, with the text as a label
     unserved = "unserved"
+
+
+class Distribution(NamedTuple):
+    """How many there were of each size."""
+
+    bounds: tuple[float, ...]  # of each bucket the upper one; the last has none
+    counts: tuple[int, ...]
+    sum: float
 
 
 class OnGpu(NamedTuple):
@@ -155,7 +164,11 @@ def promise(here: OnGpu) -> str:
         promised = f">{units.percent(tenant.floor)}"
     else:
         return ""
-    return promised if kept is None else f"{promised} {'kept' if kept else 'BROKEN'}"
+    if kept is None:
+        return promised
+    seconds = here.lately.promise_seconds
+    since = f" {units.age_shown(seconds)}" if seconds is not None else ""
+    return f"{promised} kept" if kept else f"{promised} BROKEN{since}"
 
 
 def share(here: OnGpu) -> str:
@@ -208,6 +221,13 @@ def mps(tenant: segment.Tenant) -> str | None:
     return f"{tenant.mps_daemon & 0xFFFFFFFF:08x}" if tenant.mps_daemon else None
 
 
+def waits_of(here: OnGpu) -> Distribution | None:
+    if not here.use.wait_counts:
+        return None
+    bounds = tuple(bound / 1e6 for bound in waits.BOUNDS_US)
+    return Distribution(bounds, here.use.wait_counts, here.use.wait_sum_ns / 1e9)
+
+
 def operation_us(name: str) -> Callable[[OnGpu], float | None]:
     return lambda here: getattr(here.use, name) / 1000 or None
 
@@ -224,8 +244,13 @@ SHARE = (
 )
 PROMISE = (
     "`<5%`: it may be slowed down by 5 % at most; `>5%`: it gets at least 5 % of the GPU; `kept` or `BROKEN`: whether"
-    " that was so of late; without a word: nothing was measured."
+    " that is so (`promise_kept`), and for how long it has been broken; without a word: nothing was measured."
 )
+PROMISE_KEPT = (
+    "Whether it gets what it was promised, as the daemon decided, which is sure when three looks a second apart agree;"
+    " without a daemon: between the looks of this command."
+)
+PROMISE_SECONDS = "For how long its promise has been kept, or has been broken; where a daemon decided it."
 MEMORY = "What it has allocated of the GPU's memory and, after the slash, what all processes of its run may allocate."
 DRIVER_BYTES = (
     "Of `memory_bytes`, contexts, modules and what else the driver allocated; measured only under a limit."
@@ -233,6 +258,14 @@ DRIVER_BYTES = (
 NVML_BYTES = (
     "What NVML counts for the process. More than `memory_bytes`: the driver's own allocations in a job without a "
     "limit. Less: managed memory, or a graph not yet launched."
+)
+WAITS = (
+    "How long it waited for the GPU with work of its own: at its closed gate, or, of a job that passes no gates, each"
+    " burst whose start was timed."
+)
+OF_WAITS = (
+    "of its waits for the GPU (`wait_seconds`) were shorter: of those that ended while this command looked, or of all"
+    " since it began where those are fewer than 20."
 )
 MPS = "The MPS daemon that its contexts live in; empty: contexts of its own. Jobs with the same one can overlap."
 FIGURES = (
@@ -278,6 +311,18 @@ FIGURES = (
         on_gpu("uuid", "", "The GPU's UUID.", kind=Kind.label),
         of_tenant("run_id", "", "The job's id: the same for all its processes.", kind=Kind.label),
         of_tenant("program", "", "The program's name.", kind=Kind.unserved),
+        of_tenant(
+            "process",
+            "number",
+            "The process: `pid`, or, of a lane (`cotenant.tenant`), the process that the lane is in.",
+            kind=Kind.unserved,
+        ),
+        of_tenant(
+            "lane",
+            "number",
+            "Its number among the lanes of its process; 0: it is the process's own.",
+            kind=Kind.unserved,
+        ),
         of_tenant("uid", "number", "Its user.", kind=Kind.unserved),
         of_tenant("time_slice_us", "us", "Its slice of the hardware; 0: not known.", heading="slice_us"),
         on_gpu("in_flight_us", "us", "Work that is queued behind its gates and not known to be done."),
@@ -316,6 +361,14 @@ FIGURES = (
             kind=Kind.counter,
         ),
         of_tenant("evictions", "count", "How often its memory was evicted.", kind=Kind.counter),
+        on_gpu(
+            "preemptions",
+            "count",
+            "How often its gate was closed while it had work: for a higher class, after its turn, or by the policy.",
+            kind=Kind.counter,
+        ),
+        between_looks("wait_p50_us", "us", f"Half {OF_WAITS}", heading="wait_p50", kind=Kind.unserved),
+        between_looks("wait_p99_us", "us", f"99 % {OF_WAITS}", heading="wait_p99", kind=Kind.unserved),
     ),
     *at(
         Width.data,
@@ -332,7 +385,8 @@ FIGURES = (
         ),
         of_tenant("slowdown", "ratio", "By how much it may be slowed down: 0.05 is 5 %.", slowdown),
         of_tenant("floor", "ratio", "The share of the GPU that it gets at least.", thousandths("floor")),
-        between_looks("promise_kept", "yes or no", "Whether it got of late what it was promised."),
+        between_looks("promise_kept", "yes or no", PROMISE_KEPT),
+        between_looks("promise_seconds", "seconds", PROMISE_SECONDS),
         between_looks(
             "share_asked",
             "ratio",
@@ -379,6 +433,7 @@ FIGURES = (
         of_tenant(
             "refusal", "", "Why it was not evicted when it last should have been.", refusal, kind=Kind.text
         ),
+        on_gpu("wait_seconds", "seconds", WAITS, waits_of, in_data=False, kind=Kind.histogram),
         on_gpu("has_work", "yes or no", "Whether it has work now.", "busy"),
         on_gpu("gated", "yes or no", "Whether its gate is closed."),
         on_gpu("below_floor", "yes or no", "Whether it has got less than its floor."),

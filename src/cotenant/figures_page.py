@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.figures import FIGURES, SCHEMA, Of, Width, columns
+from cotenant.figures import FIGURES, SCHEMA, Kind, Of, Width, columns
 from cotenant.terminal import say
 
 GOING = [
@@ -25,7 +25,9 @@ def page() -> str:
         ]
         for figure in FIGURES:
             if figure.of is of:
-                where = "JSON" if of is Of.gpu else figure.width.value if figure.in_data else "tables"
+                where = "JSON" if of is Of.gpu else figure.width.value
+                if not figure.in_data:
+                    where = "metrics" if figure.kind is Kind.histogram else "tables"
                 short = f" (`{figure.heading}` in tables)" if figure.heading else ""
                 lines.append(f"| `{figure.name}`{short} | {figure.unit} | {figure.help} | {where} |")
     for what, simulated in (("policy", OF_OUTCOME), ("tenant", OF_TENANT)):

@@ -193,3 +193,29 @@ def size_shown(size: int) -> str:
                 else f"{size / SIZE_UNITS[unit]:.0f}{unit}"
             )
     return "0" if size == 0 else f"{size / SIZE_UNITS['K']:.3g}K"
+
+
+def duration_shown(us: float | None) -> str:
+    """Short, for tables; empty: not known."""
+    if us is None:
+        return ""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if us >= 0.9995 * size:
+            return f"{us / size:.{2 if us < 10 * size else 1 if us < 100 * size else 0}f}{unit}"
+    return f"{us:.0f}us"
+
+
+def count_shown(count: int) -> str:
+    """Short, for tables."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= 10 * size:
+            return f"{count / size:.0f}{unit}"
+    return str(count)
+
+
+def age_shown(seconds: float) -> str:
+    """Short, for tables."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f}{unit}"
+    return f"{seconds:.0f}s"

@@ -61,7 +61,7 @@ def scene() -> Written:
 def pass_a_second(written: Written, shares: Mapping[int, float]) -> None:
     """Each of these PIDs has used so much of each GPU that it works on."""
     for slot in written.slots.values():
-        for on in slot.gpus:
+        for on, waiting in zip(slot.gpus, slot.waiting, strict=True):
             if on.busy:
                 on.used_ns += int(shares.get(slot.pid, 0) * SECOND)
                 on.busy_ns += SECOND
@@ -69,6 +69,16 @@ def pass_a_second(written: Written, shares: Mapping[int, float]) -> None:
                 if slot.tenant_class == TenantClass.production:
                     on.waits += 10
                     on.waited_ns += 10 * (180_000 if slot.pid == 4101 else 1_900_000)
+                    wait(waiting, 10, 6 if slot.pid == 4101 else 9)
+                elif slot.tenant_class == TenantClass.opportunistic:
+                    wait(waiting, 40, 8)
+                    waiting.preemptions += 40
+
+
+def wait(waiting: Any, count: int, bucket: int) -> None:
+    """So often, and one time of ten four times as long."""
+    waiting.counts[bucket] += count - count // 10
+    waiting.counts[bucket + 2] += count // 10
 
 
 def an_hour(history: History, ends_at: float, jobs: Mapping[str, str]) -> None:

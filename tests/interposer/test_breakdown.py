@@ -63,8 +63,12 @@ def test_starts_of_bursts_are_timed_in_every_kind_of_stream(
     tenant: Start, tenants_now: TenantsNow, stream: str
 ) -> None:
     one = bursts(tenant, 100, 0, stream)
-    busy(tenant, "opportunistic", 20_000)
+    other = busy(tenant, "opportunistic", 20_000)
     found = timed(tenants_now, one, 10)
+    seen = use(tenants_now(), one)
+    assert seen.preemptions == 0 and sum(seen.wait_counts) >= 10
+    held = use(tenants_now(), other)
+    assert held.preemptions > 0 and sum(held.wait_counts) > 0 and held.wait_sum_ns > 0
     # A mean of the timed bursts; the others may have been shorter.
     assert found.wait_us is not None and 0 < found.wait_us < 1_000_000
 

@@ -60,6 +60,8 @@ print('ready', flush=True); input()
     assert one.hear() == "ready" and one.process
     own, index, lane = sorted(tenants_now(), key=lambda found: found.tenant_class)
     assert own.pid == one.process.pid
+    assert {found.process for found in (own, lane, index)} == {own.pid}
+    assert (own.lane, lane.lane, index.lane) == (0, 1, 2)
     assert [found.uses[0].figures["kernels"] for found in (own, lane, index)] == [9, 11, 3]
     assert [TenantClass(found.tenant_class).name for found in (own, lane, index)] == [
         "production",

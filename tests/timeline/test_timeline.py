@@ -220,6 +220,37 @@ def test_start_and_stop_on_running_jobs(cotenant: Run, softgpu_env: dict[str, st
         assert told.returncode == 1 and told.stderr.startswith("error: nothing is being recorded\nhint: ")
 
 
+IN_LANE = """
+import cotenant
+lane = cotenant.tenant('opportunistic', name='side')
+def in_lane(kernels):
+    length = ctypes.c_uint64(300)
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+    with lane:
+        stream = driver.CUstream(lane.stream)
+        for _ in range(kernels):
+            gpu.launch(spin, stream, ctypes.addressof(parameters))
+        check(driver.cuStreamSynchronize(stream))
+"""
+
+
+def test_a_lane_has_tracks_of_its_own(cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    with jobs(softgpu_env, "production") as [job]:
+        job.do(f"exec({IN_LANE!r})")
+        job.do("in_lane(5)")  # before: not in the picture
+        assert cotenant("timeline", "start", "production", "-o", file, env=softgpu_env).returncode == 0
+        job.do("in_lane(7)")
+        job.do("burst(3)")
+        told = cotenant("timeline", "stop", "production", env=softgpu_env)
+        assert told.returncode == 0 and f"{file}: 2 tenants" in told.stderr, told.stderr
+    picture = Picture(file)
+    for tenant, launched in (("production", 3), ("opportunistic", 7)):
+        bursts = picture.track(tenant, "GPU 0 bursts")
+        assert sum(one["args"]["operations"] for one in bursts) == launched
+    assert "production/side" in file.read_text()
+
+
 def test_a_full_ring_keeps_the_newest_and_says_what_it_dropped(
     cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@
 //   gates SEGMENT turns      equals take turns by weight
 //   gates SEGMENT steered    what a controller sets opens and closes gates
 //   gates SEGMENT leaving    the gate of a tenant that must be evicted is open
+//   gates SEGMENT waits      waits at a closed gate, and closings amid work, are counted
 //   gates SEGMENT race       many tenants go busy and idle at once; then gates and busy flags must agree
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "admission/admission.h"
 #include "admission/turns.h"
 #include "tenants.h"
+#include "wire/waiting.h"
 
 namespace {
 
@@ -290,6 +292,52 @@ void leaving(wire::Segment& segment) {
     }
 }
 
+int waits_of(const wire::Slot& slot) {
+    uint32_t sum = 0;
+    for (const wire::Flag& count : slot.waiting[0].counts) sum += count.load();
+    return static_cast<int>(sum);
+}
+
+void waits(wire::Segment& segment) {
+    int low = busy_tenant(segment, wire::opportunistic);
+    wire::Slot& slot = segment.slot(low);
+    wire::Slot::Waiting& waiting = slot.waiting[0];
+    REQUIRE(is_open(segment, low) && waits_of(slot) == 0);
+    int high = busy_tenant(segment, wire::production);
+    REQUIRE(waiting.preemptions.load() == 1 && waiting.since_ns.load() && waits_of(slot) == 0);
+    // It waits for as long as production is busy, however often production says so.
+    wire::go_busy(segment, high, 0);
+    wire::refresh_gate(segment, low, 0);
+    REQUIRE(waiting.preemptions.load() == 1);
+    wire::go_idle(segment, high, 0);
+    REQUIRE(!waiting.since_ns.load() && waits_of(slot) == 1 && waiting.sum_ns.load() > 0);
+    // Who has no work is not preempted, and begins to wait when it has some.
+    wire::go_empty(segment, low, 0, 0);
+    wire::go_busy(segment, high, 0);
+    REQUIRE(waiting.preemptions.load() == 1 && !waiting.since_ns.load());
+    wire::go_ready(segment, low, 0);
+    REQUIRE(waiting.since_ns.load());
+    wire::go_idle(segment, high, 0);
+    REQUIRE(waits_of(slot) == 2 && waiting.preemptions.load() == 1);
+    // One that gives up has not waited.
+    wire::go_busy(segment, high, 0);
+    wire::go_empty(segment, low, 0, 0);
+    wire::go_idle(segment, high, 0);
+    REQUIRE(waits_of(slot) == 2 && !waiting.since_ns.load());
+    // A start that lies in the future is none.
+    waiting.since_ns.store(~uint64_t{0});
+    wire::go_busy(segment, high, 0);
+    waiting.since_ns.store(~uint64_t{0});
+    wire::go_idle(segment, high, 0);
+    REQUIRE(waits_of(slot) == 2);
+    REQUIRE(wire::wait_bucket(0) == 0 && wire::wait_bucket(wire::kShortestWaitNs - 1) == 0);
+    REQUIRE(wire::wait_bucket(wire::kShortestWaitNs) == 1 && wire::wait_bucket(2 * wire::kShortestWaitNs - 1) == 1);
+    REQUIRE(wire::wait_bucket(2 * wire::kShortestWaitNs) == 2);
+    REQUIRE(wire::wait_bucket(~uint64_t{0}) == wire::kWaitBuckets - 1);
+    wire::leave_slot(segment, low);
+    REQUIRE(waits_of(slot) == 0 && !waiting.preemptions.load());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -305,6 +353,7 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "turns")) turns(*segment);
     if (!strcmp(argv[2], "steered")) steered(*segment);
     if (!strcmp(argv[2], "leaving")) leaving(*segment);
+    if (!strcmp(argv[2], "waits")) waits(*segment);
     if (!strcmp(argv[2], "race")) race(*segment);
     return 0;
 }

@@ -23,6 +23,10 @@ class TenantFigures:
     """The job's id: the same for all its processes."""
     program: str
     """The program's name."""
+    process: int
+    """The process: `pid`, or, of a lane (`cotenant.tenant`), the process that the lane is in."""
+    lane: int
+    """Its number among the lanes of its process; 0: it is the process's own."""
     uid: int
     """Its user."""
     time_slice_us: int
@@ -124,8 +128,20 @@ class OnGpuFigures:
     without a limit. Less: managed memory, or a graph not yet launched."""
     refused_allocations: int
     """What the memory limit did not allow."""
+    preemptions: int
+    """How often its gate was closed while it had work: for a higher class, after its turn, or by the
+    policy."""
+    wait_p50_us: float | None
+    """Half of its waits for the GPU (`wait_seconds`) were shorter: of those that ended while this command
+    looked, or of all since it began where those are fewer than 20."""
+    wait_p99_us: float | None
+    """99 % of its waits for the GPU (`wait_seconds`) were shorter: of those that ended while this command
+    looked, or of all since it began where those are fewer than 20."""
     promise_kept: bool | None
-    """Whether it got of late what it was promised."""
+    """Whether it gets what it was promised, as the daemon decided, which is sure when three looks a second
+    apart agree; without a daemon: between the looks of this command."""
+    promise_seconds: float | None
+    """For how long its promise has been kept, or has been broken; where a daemon decided it."""
     share_asked: float | None
     """Its weight's share among the tenants of its class on this GPU that have work."""
     share_got: float | None

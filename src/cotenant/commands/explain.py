@@ -110,7 +110,7 @@ def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> 
         "decisions": [
             decision(one, about.gpu, seen, tenant)
             for about in shown.tenants
-            if (about.pid, about.started) == (tenant.pid, tenant.started)
+            if (about.pid, about.started) == (tenant.own_pid, tenant.started)
             for one in about.decisions
         ],
     }

@@ -118,7 +118,7 @@ def silent(path: Path, meant: set[tuple[int, int]]) -> list[Any]:
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
         left = [one for one in jobs.read(path) if (one.pid, one.started) in meant and not one.timeline]
-        left = [one for one in left if not jobs.is_lane(one)]
+        left = [one for one in left if not one.lane]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)

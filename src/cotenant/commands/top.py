@@ -45,6 +45,8 @@ def command(
     SHARE     among the tenants of its class that have work: what it got, and what it should get by its weight
     MEMORY    what it has allocated, and its run's limit
     HOST      of its memory, what is evicted to the host
+    P50, P99  how long it waited for the GPU with work of its own: half and 99 % of the waits were shorter
+    PRE       how often its gate was closed while it had work
     EVI       how often its memory was evicted
     ESC       work that reached the GPU without the gate that it should have passed
     DELAYED-BY  for whom it waited with work of its own, as a part of the last looks

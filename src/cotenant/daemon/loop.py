@@ -142,7 +142,7 @@ class Daemon:
             for gpu, knobs in decided.items():
                 self.attachment.turn(gpu, look.places[gpu], knobs.tenants, round(hold_ms * 1e6))
             self.cost_ms += WEIGHT_OF_NEW * ((time.thread_time() - began) * 1000 - self.cost_ms)
-        self.watch(is_news)
+        is_news |= self.watch(is_news)
         # While no tenant is at work nothing is decided, and the last report is complete.
         self.is_told &= not (at_work or is_news)
         if not self.is_told and self.report.is_due() and self.attachment.is_current():
@@ -194,12 +194,14 @@ class Daemon:
         self.default_policy = str(self.settings.wanted["policy"].value)
         self.linger_seconds = float(self.settings.wanted["linger"].value)
 
-    def watch(self, is_news: bool) -> None:
-        """Writes down what has happened."""
+    def watch(self, is_news: bool) -> bool:
+        """Writes down what has happened. Returns whether a promise has another verdict."""
         if self.events is None or not self.attachment.is_current():
-            return
+            return False
+        before = self.events.verdicts
         self.events.decides(self.about.name, self.problem, self.settings.problem if self.settings else "")
         self.events.look(is_news)
+        return self.events.verdicts != before
 
     def follow_choice(self) -> bool:
         """Whether another policy takes over, or the same one starts anew."""
@@ -239,7 +241,8 @@ class Daemon:
                 lines[key] = [told(one, processes) for one in self.explained(gpu, place.id)]
                 if mhz := self.clock_at_work.mean_mhz.get((gpu, place.id)):
                     clocks[key] = mhz
-        self.report.show(self.about.name, self.problem, lines, self.readings, clocks)
+        verdicts = self.events.verdicts if self.events else {}
+        self.report.show(self.about.name, self.problem, lines, self.readings, clocks, verdicts)
         self.report.pause(time.thread_time() - began)
 
     def explained(self, gpu: int, tenant: TenantId) -> list[str]:

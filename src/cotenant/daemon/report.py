@@ -3,11 +3,12 @@
     {"pid", "policy", "since", "problem",
      "tenants": [{"pid", "started", "gpu", "decisions": [{"at", "text", "about"}]}],
      "gpus": [{"gpu", "problem", "state": the fields of GpuState, or null,
-               "at_work": [{"pid", "started", "clock_mhz"}]}]}
+               "at_work": [{"pid", "started", "clock_mhz"}]}],
+     "promises": [{"pid", "started", "gpu", "kept", "since_ns"}]}
 
-`about` is [PID, when it was started] of the tenant that a decision is about, where that is another. Times are seconds
-since 1970, but for that of a GPU's state. A decision's time is that of the report in which it was
-first seen: controllers know no clock.
+`promises` are the daemon's verdicts (tenants/verdicts.py). `about` is [PID, when it was started] of the tenant that a
+decision is about, where that is another. Times are seconds since 1970, but for that of a GPU's state and of a verdict.
+A decision's time is that of the report in which it was first seen: controllers know no clock.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cotenant.daemon import files
+from cotenant.tenants.verdicts import NO_VERDICTS, Verdict
 
 if TYPE_CHECKING:  # `cotenant run` needs this file, and is to start quickly
     from cotenant.daemon.clocks import Reading
@@ -98,6 +100,7 @@ class Report:
         lines: Mapping[Key, Sequence[str]],
         gpus: Mapping[int, Reading] = NO_GPUS,
         clocks: Mapping[Key, float] = NO_CLOCKS,
+        promises: Mapping[Key, Verdict] = NO_VERDICTS,
     ) -> None:
         """`clocks`: the mean clock of late while a tenant had work."""
         now = time.time()
@@ -110,6 +113,10 @@ class Report:
             "tenants": [
                 {"pid": pid, "started": started, "gpu": gpu, "decisions": [vars(one) for one in decisions]}
                 for (pid, started, gpu), decisions in self.decisions.items()
+            ],
+            "promises": [
+                {"pid": pid, "started": started, "gpu": gpu, "kept": one.kept, "since_ns": one.since_ns}
+                for (pid, started, gpu), one in promises.items()
             ],
         }
         states = [
@@ -177,6 +184,7 @@ class Shown:
     tenants: tuple[About, ...]
     gpus: Mapping[int, Reading]
     clocks: Mapping[Key, float]  # MHz, on average, while it had work
+    promises: Mapping[Key, Verdict]
 
 
 def read(path: Path) -> Shown | None:
@@ -194,6 +202,12 @@ def read(path: Path) -> Shown | None:
                 (whole(one["pid"]), whole(one["started"]), whole(gpu["gpu"])): number(one["clock_mhz"])
                 for gpu in found.get("gpus", ())
                 for one in gpu["at_work"]
+            },
+            {
+                (whole(one["pid"]), whole(one["started"]), whole(one["gpu"])): Verdict(
+                    truth(one["kept"]), whole(one["since_ns"])
+                )
+                for one in found.get("promises", ())
             },
         )
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -229,6 +243,12 @@ def reading(found: Any) -> Reading:
 
 def whole(found: Any) -> int:
     if type(found) is not int:
+        raise ValueError(found)
+    return found
+
+
+def truth(found: Any) -> bool:
+    if type(found) is not bool:
         raise ValueError(found)
     return found
 

@@ -87,7 +87,6 @@ def job_shown(seen: segment.Snapshot, job: Job, rows: Sequence[Row]) -> dict[str
     states = {figures.state(row.here) for row in rows}
     promised = {figures.promise(OnGpu(one, NO_USE)) for one in job.tenants}  # whether it is kept stands apart
     kept = {row.lately.promise_kept for row in rows}
-    waits = [row.lately.wait_us for row in rows if row.lately.wait_us is not None]
     among_equals = rows[0] if len(rows) == 1 else None
     tenants = [tenant_shown(seen, one, [row for row in rows if row.tenant is one]) for one in job.tenants]
     return {
@@ -102,18 +101,31 @@ def job_shown(seen: segment.Snapshot, job: Job, rows: Sequence[Row]) -> dict[str
         "gpu_share": sum(shares) if shares else None,
         "promise": promised.pop() if len(promised) == 1 else None,
         "promise_kept": False if False in kept else True if True in kept else None,
+        "promise_seconds": broken_for(rows),
         "share_asked": among_equals and among_equals.lately.share_asked,
         "share_got": among_equals and among_equals.lately.share_got,
         "memory_bytes": sum(row.here.use.memory_bytes for row in rows),
         "memory_limit": figures.memory_limit(job.tenants[0]),
         "memory_limit_bytes": limit_bytes(job.tenants[0], rows),
         "host_bytes": sum(one.host_bytes for one in job.tenants),
-        "wait_us": max(waits) if waits else None,
+        "wait_us": most(row.lately.wait_us for row in rows),
+        "wait_p50_us": most(row.lately.wait_p50_us for row in rows),
+        "wait_p99_us": most(row.lately.wait_p99_us for row in rows),
+        "preemptions": sum(row.here.use.preemptions for row in rows),
         "waits_for": list(dict.fromkeys(reason for one in tenants for reason in one["waits_for"])),
         "evictions": sum(one.evictions for one in job.tenants),
         "escaped": sum(row.here.use.figures["escaped"] for row in rows),
         "tenants": tenants,
     }
+
+
+def broken_for(rows: Iterable[Row]) -> float | None:
+    """How long the daemon has known it; None: it is kept, or no daemon has decided it."""
+    return most(row.lately.promise_seconds for row in rows if row.lately.promise_kept is False)
+
+
+def most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def limit_bytes(tenant: segment.Tenant, rows: Iterable[Row]) -> int | None:

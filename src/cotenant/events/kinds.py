@@ -27,6 +27,11 @@ class Kind(Enum):
     eviction_refused = "eviction-refused", "A tenant's memory should have gone to the host and did not."
     allocation_refused = "allocation-refused", "A memory limit did not allow an allocation."
     escaped = "escaped", "Work reached the GPU without the gate that it should have passed."
+    mps_failed = "mps-failed", "The MPS server that a tenant's contexts live in has failed, and they with it."
+    mps_replaced = (
+        "mps-replaced",
+        "Something is wrong with an MPS daemon of Cotenant's: new jobs get another.",
+    )
     daemon_started = "daemon-started", "A daemon looks after the segment."
     daemon_ended = "daemon-ended", "The daemon has ended; the rules go on under the last knobs."
     policy_changed = "policy-changed", "Another policy decides."

@@ -1,7 +1,7 @@
 """What happened between two looks at a segment: snapshots in, events out. No clock, no file.
 
-A promise is broken, or kept again, when tenants/lately.py has said so at SURE looks, one after the other. Escaping work
-is told once in ESCAPES_SECONDS for a tenant on a GPU, with how much there was since.
+Whether a promise is broken, or kept again, tenants/verdicts.py decides. Escaping work is told once in ESCAPES_SECONDS
+for a tenant on a GPU, with how much there was since.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from cotenant import classes, figures, segment, units
 from cotenant.events.kinds import Event, Kind
 from cotenant.segment import Where
-from cotenant.tenants.lately import Key, Lately, Looks, key_of, slowdown_between
+from cotenant.tenants.lately import Key, Lately, Looks, key_of, place_of, slowdown_between
+from cotenant.tenants.verdicts import Verdict, Verdicts
 
-SURE = 3
 ESCAPES_SECONDS = 60.0
 
 Process = tuple[int, int]  # PID, when it was started
@@ -21,38 +21,43 @@ AWAY = (Where.evicted, Where.restoring)
 
 
 class Observer:
-    def __init__(self, known: Iterable[Event] = ()) -> None:
-        """`known`: what was told before, by an earlier daemon too."""
+    def __init__(self, known: Iterable[Event] = (), at: float = 0.0, at_ns: int = 0) -> None:
+        """`known`: what was told before, by an earlier daemon too. `at`, `at_ns`: now, by both clocks."""
         self.looks = Looks()
         self.before: dict[Process, segment.Tenant] = {}
         self.there: dict[Process, Event] = {}  # who was told to have joined, and not to have left
-        self.verdicts: dict[Key, tuple[bool, int]] = {}  # the last one, and how often in a row
-        self.broken: set[Key] = set()
+        self.verdicts = Verdicts()
+        self.failed: set[Process] = set()  # of whom it was told that their MPS server has
         self.escapes: dict[Key, tuple[float, int]] = {}  # when they were told, and how many there had been
         for event in known:
             if event.kind is Kind.joined:
                 self.there[event.pid, event.started] = event
             elif event.kind is Kind.left:
                 self.there.pop((event.pid, event.started), None)
+            elif event.kind is Kind.mps_failed:
+                self.failed.add((event.pid, event.started))
+            elif event.kind in (Kind.promise_broken, Kind.promise_kept) and event.gpu is not None:
+                since_ns = max(at_ns - round((at - event.at) * 1e9), 0)
+                verdict = Verdict(event.kind is Kind.promise_kept, since_ns)
+                self.verdicts.remember((event.pid, event.started, event.gpu), verdict)
 
     def look(
         self, seen: segment.Snapshot, at: float, at_ns: int, is_alive: Callable[[int], bool]
     ) -> list[Event]:
         lately = self.looks.look(seen, at_ns)
         now = {(one.pid, one.started): one for one in seen.tenants}
-        events = [*self.came(now, at), *self.gone(now, at, is_alive)]
+        events = [*self.came(now, at), *self.gone(now, at, is_alive), *self.failed_in_mps(now, at)]
         for process, tenant in now.items():
             if (before := self.before.get(process)) is not None:
                 events += self.changed(before, tenant, at)
             for use in tenant.uses:
                 key = key_of(tenant, use)
-                events += self.promised(tenant, key, lately[key], at)
+                events += self.promised(tenant, use, lately[key], at, at_ns)
                 events += self.escaped(tenant, key, use, at, at_ns / 1e9)
         self.before = now
         keys = lately.keys()
-        self.verdicts = {key: one for key, one in self.verdicts.items() if key in keys}
+        self.verdicts.keep_only(place_of(tenant, use) for tenant in seen.tenants for use in tenant.uses)
         self.escapes = {key: one for key, one in self.escapes.items() if key in keys}
-        self.broken &= keys
         return events
 
     def came(self, now: dict[Process, segment.Tenant], at: float) -> Iterator[Event]:
@@ -72,6 +77,16 @@ class Observer:
                 at, Kind.left, cause, joined.job, joined.pid, joined.started, joined.run_id, joined.uid
             )
 
+    def failed_in_mps(self, now: dict[Process, segment.Tenant], at: float) -> Iterator[Event]:
+        for process, tenant in now.items():
+            if not tenant.mps_fault or process in self.failed:
+                continue
+            self.failed.add(process)
+            others = sum(one.mps_daemon == tenant.mps_daemon for one in now.values()) - 1
+            whose = "by its own fault" + (", or another's in the same server" if others else "")
+            yield about(tenant, at, Kind.mps_failed, f"CUDA error {tenant.mps_fault}, {whose}")
+        self.failed &= now.keys()
+
     def changed(self, before: segment.Tenant, now: segment.Tenant, at: float) -> Iterator[Event]:
         if before.tenant_class != now.tenant_class:
             names = (classes.name_of(one.tenant_class) for one in (before, now))
@@ -87,18 +102,22 @@ class Observer:
                 cause = f"the memory limit {limit}: {more} allocation{'s' if more > 1 else ''} refused"
                 yield about(now, at, Kind.allocation_refused, cause, use.gpu)
 
-    def promised(self, tenant: segment.Tenant, key: Key, lately: Lately, at: float) -> Iterator[Event]:
-        kept = lately.promise_kept
-        if kept is None:
-            return
-        last, times = self.verdicts.get(key, (kept, 0))
-        times = times + 1 if last is kept else 1
-        self.verdicts[key] = (kept, times)
-        if times < SURE or kept is (key not in self.broken):
-            return
-        self.broken ^= {key}
-        kind = Kind.promise_kept if kept else Kind.promise_broken
-        yield about(tenant, at, kind, self.measured(tenant, key), key[2])
+    def promised(
+        self, tenant: segment.Tenant, use: segment.Use, lately: Lately, at: float, at_ns: int
+    ) -> Iterator[Event]:
+        before, now = self.verdicts.look(place_of(tenant, use), tenant, lately.promise_kept, at_ns)
+        was_broken, is_broken = (one is not None and not one.kept for one in (before, now))
+        if is_broken and not was_broken:
+            cause = self.measured(tenant, key_of(tenant, use))
+            yield about(tenant, at, Kind.promise_broken, cause, use.gpu)
+        elif was_broken and not is_broken:
+            gone = (
+                "it has had no work for a minute"
+                if any((tenant.slowdown, tenant.floor))
+                else "it has no promise now"
+            )
+            cause = self.measured(tenant, key_of(tenant, use)) if now else gone
+            yield about(tenant, at, Kind.promise_kept, cause, use.gpu)
 
     def measured(self, tenant: segment.Tenant, key: Key) -> str:
         samples = self.looks.uses[key]

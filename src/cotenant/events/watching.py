@@ -22,7 +22,9 @@ PAUSE_FOR_COST = 50
 class Watching:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.observer = Observer(known(path))
+        self.observer = Observer(known(path), time.time(), segment.now_ns())
+        self.verdicts = self.observer.verdicts.now()
+        self.troubles = set(troubles())  # of MPS daemons, that were told
         self.policy = self.problem = self.settings_problem = ""
         self.next_look = 0.0
 
@@ -52,8 +54,17 @@ class Watching:
         with contextlib.suppress(OSError, segment.BadSegment):
             seen = segment.read(self.path)
             self.write(self.observer.look(seen, time.time(), segment.now_ns(), is_alive))
+            self.verdicts = self.observer.verdicts.now()
+            if any(one.mps_daemon for one in seen.tenants):
+                self.look_at_mps()
         cost = time.thread_time() - began
         self.next_look = now + max(LOOK_SECONDS, PAUSE_FOR_COST * cost)
+
+    def look_at_mps(self) -> None:
+        """What the keeper of the user's own MPS daemons has noted (cotenant.mps.keeper)."""
+        found = troubles()
+        self.write([self.own(Kind.mps_replaced, found[one]) for one in found if one not in self.troubles])
+        self.troubles = set(found)
 
     def own(self, kind: Kind, cause: str) -> Event:
         return Event(time.time(), kind, cause, pid=os.getpid(), uid=os.geteuid())
@@ -69,6 +80,16 @@ def known(path: Path) -> list[Event]:
         return log.read(path)
     except Problem:
         return []
+
+
+def troubles() -> dict[Path, str]:
+    """Of each MPS daemon that gets no new jobs: why."""
+    from cotenant.mps.place import Place, find_folder
+
+    place = Place(find_folder(os.environ))
+    with contextlib.suppress(OSError):
+        return {one.folder: one.trouble for one in place.generations() if one.trouble}
+    return {}
 
 
 def is_alive(pid: int) -> bool:

@@ -14,13 +14,15 @@ from prometheus_client.registry import Collector
 
 from cotenant import figures, segment
 from cotenant.errors import Problem
-from cotenant.figures import Of, OnGpu
+from cotenant.figures import Of
 from cotenant.gpus import nvml, process_memory, states
 from cotenant.launch import driver
 from cotenant.metrics import containers
 from cotenant.metrics.families import Families, identity
 from cotenant.segment.requests import is_process
 from cotenant.tenants import jobs
+from cotenant.tenants.lately import Looks
+from cotenant.tenants.verdicts import NO_VERDICTS
 
 OLD_SECONDS = 10.0  # what the daemon saw longer ago is not shown
 SCRAPE_SECONDS = 10.0  # that a scrape waits for the one before it
@@ -35,6 +37,7 @@ class TenantsCollector(Collector):
         self.models: dict[str, str] = {}  # by UUID; "": NVML does not know it
         self.containers: dict[Process, containers.Within] = {}
         self.names: containers.Names = {}
+        self.looks = Looks()  # at each scrape
         self.one_at_a_time = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
@@ -52,6 +55,9 @@ class TenantsCollector(Collector):
         seen = jobs.look(path)
         shown = states.read(path)
         nvml_bytes = self.ask_nvml(seen)
+        lately = self.looks.look(
+            seen, segment.now_ns(), NO_VERDICTS if isinstance(shown, str) else shown.promises
+        )
         found = Families()
         for number, uuid in seen.gpus.items():
             state = states.figures(shown, number)
@@ -63,7 +69,7 @@ class TenantsCollector(Collector):
             labels = self.of_machine() | self.of_tenant(tenant)
             found.add(Of.tenant, tenant, labels)
             for use in tenant.uses:
-                here = OnGpu(tenant, use, nvml_bytes.get((use.uuid, tenant.pid)))
+                here = figures.place(tenant, use, nvml_bytes, lately)
                 gpu = identity(Of.on_gpu, here)
                 found.add(Of.on_gpu, here, labels | gpu | self.model_of(use.uuid))
         return found

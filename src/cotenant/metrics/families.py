@@ -6,11 +6,12 @@ Nothing here is about one figure: figures.py says of each whether it is a counte
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client.core import Metric
 
-from cotenant.figures import FIGURES, Figure, Kind, Of
+from cotenant.figures import FIGURES, Distribution, Figure, Kind, Of
 
 # The figure's unit, and how many of Prometheus' units one of it is.
 UNITS = {
@@ -29,7 +30,7 @@ DIGITS = 9  # a nanosecond; 100 us are 0.0001 s and not 0.00009999999999999999
 
 Labels = Mapping[str, str]
 
-SERVED = tuple(figure for figure in FIGURES if figure.kind in (Kind.counter, Kind.gauge, Kind.text))
+SERVED = tuple(figure for figure in FIGURES if figure.kind not in (Kind.label, Kind.unserved))
 
 
 def label_name(figure: Figure) -> str:
@@ -66,20 +67,30 @@ class Families:
             if figure.kind is Kind.text:
                 for text in (value,) if isinstance(value, str) else value:
                     self.add_series(figure, 1.0, {**labels, label_name(figure): text})
+            elif figure.kind is Kind.histogram:
+                self.add_histogram(figure, value, labels)
             else:
                 self.add_series(figure, round(value * UNITS.get(figure.unit, ("", 1.0))[1], DIGITS), labels)
 
-    def add_series(self, figure: Figure, value: float, labels: Labels) -> None:
+    def add_histogram(self, figure: Figure, value: Distribution, labels: Labels) -> None:
+        bounds = [*(f"{bound:.9g}" for bound in value.bounds), "+Inf"]
+        sums = list(accumulate(value.counts))
+        for bound, total in zip(bounds, sums, strict=True):
+            self.add_series(figure, total, {**labels, "le": bound}, "_bucket")
+        self.add_series(figure, sums[-1], labels, "_count")
+        self.add_series(figure, round(value.sum, DIGITS), labels, "_sum")
+
+    def add_series(self, figure: Figure, value: float, labels: Labels, ending: str = "") -> None:
         """Of two tenants that claim one process the first counts: Prometheus refuses a series that is there twice."""
         shown = {name: text[:LONGEST_LABEL] for name, text in labels.items()}
-        key = (figure.name, frozenset(shown.items()))
+        key = (figure.name + ending, frozenset(shown.items()))
         if key not in self.known:
             self.known.add(key)
-            self.metrics[figure.name].add_sample(series_name(figure), shown, float(value))
+            self.metrics[figure.name].add_sample(series_name(figure) + ending, shown, float(value))
 
 
 def empty(figure: Figure) -> Metric:
-    kind = "counter" if figure.kind is Kind.counter else "gauge"
+    kind = figure.kind.value if figure.kind in (Kind.counter, Kind.histogram) else "gauge"
     return Metric(family_name(figure), figure.help.replace("`", ""), kind)
 
 

@@ -4,6 +4,7 @@ namespace: one in a container has another number here, and one in a container be
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from dataclasses import dataclass
@@ -81,6 +82,17 @@ def start_time(number: int) -> int | None:
     except OSError:
         return None
     return int(text.rpartition(")")[2].split()[19])
+
+
+@functools.lru_cache(maxsize=1024)
+def process_of(thread: int, started: int) -> int:
+    """The process of a thread, which was started then; the thread itself where there is none."""
+    try:
+        lines = (PROC / str(thread) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return thread
+    groups = (line.split()[1] for line in lines if line.startswith("Tgid:"))
+    return next((int(group) for group in groups if group.isdigit()), thread)
 
 
 def owner_of(number: int) -> int | None:

@@ -19,7 +19,7 @@ from cotenant.segment.layout import (
     is_live,
     uuid_text,
 )
-from cotenant.segment.pids import seen
+from cotenant.segment.pids import process_of, seen
 from cotenant.segment.refusals import Refusal
 from cotenant.segment.requests import asked_of
 from cotenant.segment.wire import (
@@ -69,6 +69,9 @@ class Use:
     # Of one that takes turns with equals.
     switch_us: int = 0  # what a switch to it from an equal was measured to cost; 0: none was
     turn_us: int = 0  # how much it executes in a turn; 0: it has taken none
+    preemptions: int = 0  # its gate was closed while it had work
+    wait_counts: tuple[int, ...] = ()  # of its waits for the GPU, by length (cotenant.tenants.waits)
+    wait_sum_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,14 @@ class Tenant:
     saved_bytes: int = 0  # copied to the host, ever
     dropped_bytes: int = 0  # and not copied, as the program had no use for them
     timeline: int = 0  # 1 + the descriptor of its ring (cotenant.timeline.rings); 0: it has none
+    lane: int = 0  # its number among the lanes of its process, from 1; 0: it is the process's own tenant
+    process: int = 0  # the process that it is, or is a lane of; as `pid`
 
     def __post_init__(self) -> None:
         if not self.own_pid:
             object.__setattr__(self, "own_pid", self.pid)
+        if not self.process:
+            object.__setattr__(self, "process", self.pid)
 
     @property
     def is_here(self) -> bool:
@@ -155,6 +162,8 @@ def snapshot_of(memory: bytes, path: Path, is_shared: bool = False) -> Snapshot:
     gpus = {i: uuid_text(bytes(gpu.uuid)) for i, gpu in enumerate(header.gpus) if gpu.known == GPU_VALID}
     tenants, lost = [], 0
     for at in range(PLACE, SEGMENT_BYTES, PLACE):
+        if not memory[at : at + Slot.owner.size].strip(b"\0"):
+            continue
         slot = Slot.from_buffer_copy(memory, at)
         lost += bool(slot.owner & OWNER_DIED)
         if is_live(slot):
@@ -185,6 +194,7 @@ def tenant_in(slot: Slot, gpus: dict[int, str], is_shared: bool = False) -> Tena
         "pid": here.pid,
         "own_pid": slot.pid,
         "is_elsewhere": not here.is_here,
+        "process": process_of(here.pid, slot.started) if slot.lane and here.is_here else here.pid,
         "uid": slot.uid if here.uid is None or is_shared else here.uid,
         "program": program,
         "job": printable(slot.job.decode(errors="replace")) or program,
@@ -206,7 +216,7 @@ def where_of(residence: Residence) -> Where:
 
 def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
     for number, uuid in gpus.items():
-        on, pace = slot.gpus[number], slot.pace[number]
+        on, pace, waiting = slot.gpus[number], slot.pace[number], slot.waiting[number]
         figures = {name: int(getattr(on.figures, name)) for name in FIGURES}
         if on.busy or on.memory_bytes or any(figures.values()):
             made = {
@@ -216,6 +226,9 @@ def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
                 "figures": figures,
                 "operation_ns": pace.now_ns,
                 "operation_alone_ns": pace.alone_ns,
+                "preemptions": waiting.preemptions,
+                "wait_counts": tuple(waiting.counts),
+                "wait_sum_ns": waiting.sum_ns,
             }
             yield Use(**(words(on, Use) | words(slot.memory[number], Use) | made))
 

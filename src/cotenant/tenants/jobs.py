@@ -156,21 +156,8 @@ def with_process(pid: int, jobs: Sequence[Job]) -> Iterator[Job]:
 def above(job: Job) -> set[int]:
     """The processes that have started those of the job, and those above them. Nobody starts a lane of a process."""
     return {
-        pid
-        for one in job.tenants
-        if segment.is_process(one) and not is_lane(one)
-        for pid in ancestors(one.pid)
+        pid for one in job.tenants if segment.is_process(one) and not one.lane for pid in ancestors(one.pid)
     }
-
-
-def is_lane(tenant: Tenant) -> bool:
-    """A lane (cotenant.tenant) has the number of a thread of its process, and not of the first one."""
-    try:
-        status = Path(f"/proc/{tenant.pid}/status").read_text(errors="replace")
-    except OSError:
-        return False
-    group = next((line.split()[1] for line in status.splitlines() if line.startswith("Tgid:")), "")
-    return group not in ("", str(tenant.pid))
 
 
 def ancestors(pid: int) -> Iterator[int]:

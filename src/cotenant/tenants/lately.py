@@ -10,6 +10,8 @@ Whether a promise is kept is decided over the last PROMISE_SAMPLES snapshots:
     floor       used >= 0.9 * min(floor * elapsed, busy)
     slowdown    burst / (burst - wait - what its operations take longer) - 1 <= slowdown, for the mean burst
 
+but where the daemon has decided it (tenants/verdicts.py), that holds.
+
 Tenants write their slots as they like: a difference that is negative is 0, a share is at most 1.
 """
 
@@ -20,9 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cotenant import segment
-from cotenant.tenants import breakdown
+from cotenant.tenants import breakdown, waits
+from cotenant.tenants.verdicts import NO_VERDICTS, Place, Verdict
 
 PROMISE_SAMPLES = 10
+FEW_WAITS = 20
 NEARLY = 0.9  # of a floor: time is charged when a burst ends or a watcher looks
 
 Key = tuple[int, int, int]  # PID, when it started, GPU
@@ -37,9 +41,13 @@ class Lately:
     share_asked: float | None = None
     share_got: float | None = None
     promise_kept: bool | None = None
+    promise_seconds: float | None = None  # for how long that has been so; None: no daemon has decided it
     wait_us: float | None = (
         None  # for the GPU: the mean of the bursts that were timed over PROMISE_SAMPLES looks
     )
+    # Of its waits for the GPU over PROMISE_SAMPLES looks; of all where those are fewer than FEW_WAITS.
+    wait_p50_us: float | None = None
+    wait_p99_us: float | None = None
 
 
 UNKNOWN = Lately()
@@ -54,7 +62,10 @@ class Looks:
     elapsed_ns: int = 0  # since the look before; 0: this is the first
     uses: dict[Key, deque[tuple[int, segment.Use]]] = field(default_factory=dict)
 
-    def look(self, seen: segment.Snapshot, at_ns: int) -> dict[Key, Lately]:
+    def look(
+        self, seen: segment.Snapshot, at_ns: int, verdicts: Mapping[Place, Verdict] = NO_VERDICTS
+    ) -> dict[Key, Lately]:
+        """`verdicts`: the daemon's, on promises."""
         self.elapsed_ns = max(at_ns - self.at_ns, 0) if self.at_ns else 0
         self.at_ns = at_ns
         earlier, self.uses = self.uses, {}
@@ -68,7 +79,12 @@ class Looks:
                 if use.busy or self.used_ns(key):
                     equals.setdefault((use.gpu, tenant.tenant_class), []).append((tenant, use))
         return {
-            key_of(tenant, use): self.lately(tenant, use, equals.get((use.gpu, tenant.tenant_class), []))
+            key_of(tenant, use): self.lately(
+                tenant,
+                use,
+                equals.get((use.gpu, tenant.tenant_class), []),
+                verdicts.get(place_of(tenant, use)),
+            )
             for tenant in seen.tenants
             for use in tenant.uses
         }
@@ -78,6 +94,7 @@ class Looks:
         tenant: segment.Tenant,
         use: segment.Use,
         equals: list[tuple[segment.Tenant, segment.Use]],
+        verdict: Verdict | None,
     ) -> Lately:
         key = key_of(tenant, use)
         is_shared = len(equals) > 1 and any(there is use for _, there in equals)
@@ -88,8 +105,10 @@ class Looks:
             self.gpu_share(key),
             tenant.weight / weights if weights else None,
             used_ns / got_ns if used_ns is not None and got_ns else None,
-            self.promise_kept(tenant, key),
+            verdict.kept if verdict else self.promise_kept(tenant, key),
+            max(self.at_ns - verdict.since_ns, 0) / 1e9 if verdict else None,
             self.wait_us(key),
+            *self.wait_quantiles_us(key),
         )
 
     def used_ns(self, key: Key) -> int | None:
@@ -107,6 +126,13 @@ class Looks:
         (_, then), (_, now) = samples[0], samples[-1]
         waits, waited_ns = now.waits - then.waits, now.waited_ns - then.waited_ns
         return max(waited_ns, 0) / waits / 1000 if waits > 0 else None
+
+    def wait_quantiles_us(self, key: Key) -> tuple[float | None, float | None]:
+        samples = self.uses[key]
+        (_, then), (_, now) = samples[0], samples[-1]
+        lately = waits.between(then.wait_counts, now.wait_counts)
+        counts = lately if sum(lately) >= FEW_WAITS else now.wait_counts
+        return waits.quantile_us(counts, 0.5), waits.quantile_us(counts, 0.99)
 
     def promise_kept(self, tenant: segment.Tenant, key: Key) -> bool | None:
         samples = self.uses[key]
@@ -141,3 +167,7 @@ def slowdown_between(then: segment.Use, now: segment.Use) -> float | None:
 
 def key_of(tenant: segment.Tenant, use: segment.Use) -> Key:
     return tenant.pid, tenant.started, use.gpu
+
+
+def place_of(tenant: segment.Tenant, use: segment.Use) -> Place:
+    return tenant.own_pid, tenant.started, use.gpu

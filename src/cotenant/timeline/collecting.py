@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.segment import BadSegment, NotYours, Snapshot, Tenant
-from cotenant.tenants.jobs import is_lane
 from cotenant.timeline.rings import Noted, Ring
 
 RING_BYTES = 1 << 20
 LOOK_SECONDS = 0.05
 STOP_SECONDS = 2.0
 MOST_RINGS = 512  # of the living and the dead; of more, the eldest dead ones are forgotten
+MOST_LANES = 8 * MOST_RINGS
 
 Key = tuple[int, int]  # PID, when it was started
 
@@ -34,6 +34,7 @@ class Collection:
     forgotten: int = 0
     began_ns: int = field(default_factory=segment.now_ns)
     gpus: dict[int, str] = field(default_factory=dict)
+    lanes: dict[tuple[int, int], Tenant] = field(default_factory=dict)  # by process and number
 
     def look(self, is_meant: Callable[[Tenant], bool]) -> Snapshot:
         """`is_meant`: the jobs whose GPUs count."""
@@ -53,7 +54,11 @@ class Collection:
 
     def take_in(self, tenant: Tenant) -> None:
         key = (tenant.pid, tenant.started)
-        if key in self.refused or is_lane(tenant):  # the ring of its process has what it notes
+        if tenant.lane:  # its process's ring has what it notes
+            if len(self.lanes) < MOST_LANES or (tenant.process, tenant.lane) in self.lanes:
+                self.lanes[tenant.process, tenant.lane] = tenant
+            return
+        if key in self.refused:
             return
         if key in self.rings:
             # Its class and memory are those of the last look.
@@ -100,7 +105,14 @@ class Collection:
         return [one for one in tenants if (one.pid, one.started) in self.rings]
 
     def read(self) -> list[tuple[Tenant, Noted]]:
-        return [(ring.tenant, ring.read()) for ring in self.rings.values()]
+        """What each tenant noted, the lanes of a process apart from it."""
+        return [told for ring in self.rings.values() for told in self.of_process(ring.tenant, ring.read())]
+
+    def of_process(self, own: Tenant, noted: Noted) -> Iterator[tuple[Tenant, Noted]]:
+        for lane in sorted({0, *(one.lane for one in noted.intervals)}):
+            intervals = [one for one in noted.intervals if one.lane == lane]
+            known = self.lanes.get((own.process, lane)) or replace(own, job=f"{own.job}/lane {lane}")
+            yield (known if lane else own), Noted(intervals, 0 if lane else noted.dropped)
 
     def close(self) -> None:
         for ring in self.rings.values():

@@ -17,7 +17,7 @@ from cotenant import segment
 from cotenant.errors import Problem
 
 MAGIC = b"cotline\0"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<8sIIQIIQQ")
 ENTRY = struct.Struct("<QQQQQ")
 ENTRIES_AT = 64
@@ -59,6 +59,7 @@ class Interval:
     value: int
     why: int
     thread: int
+    lane: int = 0  # of the tenant's process; 0: none
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ class Ring:
                 value,
                 what >> 16 & 0xFF,
                 what >> 32,
+                what >> 24 & 0xFF,
             )
             for _, begin, until, value, what in found
             if what & 0xFF in known

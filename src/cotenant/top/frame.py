@@ -54,12 +54,15 @@ COLUMNS = (
     Column("STATE", cell=lambda row: figures.state(row.here)),
     Column("GPU%", True, cell=lambda row: percent(row.lately.gpu_share)),
     Column("PROMISE", goes=1, cell=lambda row: figures.promise(row.here)),
-    Column("SHARE", True, goes=3, cell=lambda row: figures.share(row.here)),
+    Column("SHARE", True, goes=2, cell=lambda row: figures.share(row.here)),
     Column("MEMORY", True, cell=lambda row: figures.memory(row.here)),
     Column("HOST", True, goes=4, cell=lambda row: units.size_shown(row.tenant.host_bytes)),
-    Column("EVI", True, goes=5, cell=lambda row: str(row.tenant.evictions)),
-    Column("ESC", True, goes=2, cell=lambda row: str(row.here.use.figures["escaped"])),
-    Column("DELAYED-BY", goes=6, cell=delayed_by),
+    Column("P50", True, goes=8, cell=lambda row: units.duration_shown(row.lately.wait_p50_us)),
+    Column("P99", True, goes=3, cell=lambda row: units.duration_shown(row.lately.wait_p99_us)),
+    Column("PRE", True, goes=6, cell=lambda row: units.count_shown(row.here.use.preemptions)),
+    Column("EVI", True, goes=7, cell=lambda row: str(row.tenant.evictions)),
+    Column("ESC", True, goes=5, cell=lambda row: str(row.here.use.figures["escaped"])),
+    Column("DELAYED-BY", goes=9, cell=delayed_by),
 )
 NAME = 2
 
@@ -130,10 +133,18 @@ def lines_of(picture: Picture, sort: str = "gpu", wanted: str = "", tree: bool =
     lines = []
     for run in runs(rows):
         if run[0].is_of_a_run:
-            lines += [run_line(run), *(line_of(row, f"  {row.tenant.program}") for row in run)]
+            lines += [run_line(run), *(line_of(row, f"  {part_of_run(row, run)}") for row in run)]
         else:
             lines += [line_of(row) for row in run]
     return lines
+
+
+def part_of_run(row: Row, run: Sequence[Row]) -> str:
+    """A process by its program, a lane by its name."""
+    if not row.tenant.lane:
+        return row.tenant.program
+    own = next((one.tenant.job for one in run if one.tenant.pid == row.tenant.process), "")
+    return f"lane {row.tenant.job.removeprefix(f'{own}/')}"
 
 
 def line_of(row: Row, name: str = "") -> Line:
@@ -146,13 +157,15 @@ def run_line(run: Sequence[Row]) -> Line:
     """Of a run as a whole: the sums."""
     shares = [row.lately.gpu_share for row in run if row.lately.gpu_share is not None]
     tenants = {row.tenant.pid: row.tenant for row in run}.values()
+    processes = {row.tenant.process for row in run}
     sums = {
-        "PID": f"{len(tenants)} of",
+        "PID": f"{len(processes)} of",
         "JOB": run[0].tenant.job,
         "CLASS": class_of(run[0]) if len({row.tenant.tenant_class for row in run}) == 1 else "",
         "GPU%": percent(sum(shares) if shares else None),
         "MEMORY": units.size_shown(sum(row.here.use.memory_bytes for row in run)),
         "HOST": units.size_shown(sum(tenant.host_bytes for tenant in tenants)),
+        "PRE": units.count_shown(sum(row.here.use.preemptions for row in run)),
         "EVI": str(sum(tenant.evictions for tenant in tenants)),
         "ESC": str(sum(row.here.use.figures["escaped"] for row in run)),
     }

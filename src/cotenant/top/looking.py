@@ -12,6 +12,7 @@ from cotenant import segment
 from cotenant.errors import Problem
 from cotenant.gpus import states
 from cotenant.tenants import jobs
+from cotenant.tenants.verdicts import NO_VERDICTS
 from cotenant.top.model import Model, Picture
 
 
@@ -20,7 +21,8 @@ def look(model: Model, path: Path, words: Sequence[str] = ()) -> Picture:
     seen = jobs.look(path)
     at_ns = segment.now_ns()
     shown = states.read(path)
-    picture = model.look(seen, at_ns, {gpu: states.figures(shown, gpu) for gpu in seen.gpus})
+    verdicts = NO_VERDICTS if isinstance(shown, str) else shown.promises
+    picture = model.look(seen, at_ns, {gpu: states.figures(shown, gpu) for gpu in seen.gpus}, verdicts)
     return only(picture, words) if words else picture
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from cotenant import classes, figures, segment
 from cotenant.tenants import jobs, wait_reasons
 from cotenant.tenants.lately import UNKNOWN, Key, Lately, Looks, key_of
+from cotenant.tenants.verdicts import NO_VERDICTS, Place, Verdict
 
 HISTORY_SAMPLES = 240
 DELAY_SAMPLES = 60
@@ -81,9 +82,15 @@ class Model:
     history: dict[int, dict[int, deque[float]]] = field(default_factory=dict)
     delays: dict[Key, deque[frozenset[str]]] = field(default_factory=dict)
 
-    def look(self, seen: segment.Snapshot, at_ns: int, states: Mapping[int, Mapping[str, Any]]) -> Picture:
-        """`states`: what is known of each GPU's clock and power."""
-        lately = self.looks.look(seen, at_ns)
+    def look(
+        self,
+        seen: segment.Snapshot,
+        at_ns: int,
+        states: Mapping[int, Mapping[str, Any]],
+        verdicts: Mapping[Place, Verdict] = NO_VERDICTS,
+    ) -> Picture:
+        """`states`: what is known of each GPU's clock and power. `verdicts`: the daemon's, on promises."""
+        lately = self.looks.look(seen, at_ns, verdicts)
         elapsed_ns = self.looks.elapsed_ns
         self.see_delays(seen, at_ns)
         rows = tuple(
@@ -160,8 +167,13 @@ def matches(row: Row, wanted: str) -> bool:
 
 
 def runs(rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows of each run together, in the order of the first of each; who belongs to no run is alone."""
+    """The rows of each run together, in the order of the first of each; who belongs to no run is alone. A lane, which
+    has an id of its own, is with its process, behind the processes."""
+    rows = list(rows)
+    own = {row.tenant.pid: row.tenant for row in rows if not row.tenant.lane}
     found: dict[object, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.tenant.run_id if row.is_of_a_run else row.key, []).append(row)
-    return list(found.values())
+        process = own.get(row.tenant.process, row.tenant)
+        is_of_a_run = process.run_id not in ("", NO_RUN)
+        found.setdefault(process.run_id if is_of_a_run else (process.pid, process.started), []).append(row)
+    return [sorted(run, key=lambda row: row.tenant.lane != 0) for run in found.values()]

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from cotenant import classes, segment
+from cotenant import classes, segment, units
 from cotenant.errors import Problem
 from cotenant.tenants import wait_reasons
 from cotenant.top import actions, frame, looking
@@ -258,9 +258,20 @@ def name_of(line: frame.Line) -> Chosen:
 def about_row(seen: segment.Snapshot, row: Row) -> str:
     tenant, use = row.tenant, row.here.use
     run = f", run {tenant.run_id[:8]}" if row.is_of_a_run else ""
-    head = f"{tenant.pid} ({tenant.program}) of user {tenant.uid}{run}"
+    lane = f", a lane of {tenant.process}," if tenant.lane else ""
+    head = f"{tenant.pid} ({tenant.program}){lane} of user {tenant.uid}{run}"
+    head += waits_and_preemptions(row)
     why = list(wait_reasons.reasons(seen, tenant, use, segment.now_ns()))
     if why and use.busy:
         return f"{head} waits: {'; '.join(why)}"
     delays = ", ".join(f"{name} in {share:.0%} of the last looks" for name, share in row.delayed_by)
     return f"{head}, delayed by {delays}" if delays else head
+
+
+def waits_and_preemptions(row: Row) -> str:
+    p50, p99 = row.lately.wait_p50_us, row.lately.wait_p99_us
+    waits = (
+        f", waits {units.duration_shown(p50)} (p99 {units.duration_shown(p99)})" if p99 is not None else ""
+    )
+    count = row.here.use.preemptions
+    return f"{waits}, preempted {units.count_shown(count)} times" if count else waits

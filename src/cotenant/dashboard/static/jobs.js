@@ -1,9 +1,10 @@
 // The table of jobs. A row lives as long as its job and is changed in place, so that the focus stays where it is.
 
 import { CLASSES } from "./gpus.js";
-import { element, length, percent, put, size } from "./text.js";
+import { age, element, length, percent, put, size } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
+const COUNTS = ["preemptions", "kernels", "graphs", "copies", "gates", "escaped"];
 const MOVED = ["evicting", "evicted", "restoring"];
 
 const SORTS = {
@@ -162,7 +163,8 @@ class Row {
       ? `It may be slowed down by ${job.promise.slice(1)} at most`
       : `It gets at least ${job.promise?.slice(1)} of the GPU`;
     const spoken = `${words[job.promise?.[0]] ?? ""} ${job.promise?.slice(1) ?? ""}`;
-    put(this.promise, job.promise ? `${spoken}${kept === null ? "" : kept ? " kept" : " broken"}` : "");
+    const since = job.promise_seconds === null ? "" : ` for ${age(job.promise_seconds)}`;
+    put(this.promise, job.promise ? `${spoken}${kept === null ? "" : kept ? " kept" : ` broken${since}`}` : "");
   }
 
   showMemory(job) {
@@ -178,7 +180,8 @@ class Row {
 
   showWaits(job) {
     const parts = [];
-    if (job.wait_us !== null) parts.push(`${length(job.wait_us)} a burst`);
+    if (job.wait_p99_us !== null) parts.push(`${length(job.wait_p50_us)}, p99 ${length(job.wait_p99_us)}`);
+    if (job.preemptions) parts.push(`preempted ${job.preemptions.toLocaleString("en")} times`);
     if (MOVED.includes(job.state)) parts.push("for GPU memory");
     const [first, ...others] = job.waits_for;
     const more = others.length ? `, and ${others.length} more` : "";
@@ -212,6 +215,7 @@ class Row {
       ["command", eldest.command ?? "not visible from here", "command"],
       ["began", eldest.began_at ? eldest.began_at.replace("T", " ") : "not known"],
       ["run", job.run_id || "not started by cotenant run"],
+      ["preemptions", job.preemptions.toLocaleString("en")],
       ["evictions", String(job.evictions)],
       ["escaped work", String(job.escaped)],
     ];
@@ -220,7 +224,7 @@ class Row {
     const list = element("dl");
     for (const [name, text, kind] of facts)
       list.append(element("dt", {}, name), element("dd", { class: kind ?? "" }, text));
-    const heads = ["PID", "program", "GPU", "state", "GPU %", "memory", "kernels", "graphs", "copies", "gates", "escaped"];
+    const heads = ["PID", "program", "GPU", "state", "GPU %", "memory", "p50", "p99", ...COUNTS];
     const rows = job.tenants.flatMap((one) =>
       (one.gpus.length ? one.gpus : [null]).map((here) =>
         element("tr", {}, ...cellsOf(one, here).map((text) => element("td", {}, text))),
@@ -239,8 +243,9 @@ class Row {
 function cellsOf(tenant, here) {
   const known = [String(tenant.pid), tenant.program];
   if (!here) return known;
-  const counts = ["kernels", "graphs", "copies", "gates", "escaped"].map((name) => here[name].toLocaleString("en"));
-  return [...known, String(here.gpu), here.state, percent(here.gpu_share), size(here.memory_bytes), ...counts];
+  const counts = COUNTS.map((name) => here[name].toLocaleString("en"));
+  const waits = [here.wait_p50_us, here.wait_p99_us].map((us) => (us === null ? "" : length(us)));
+  return [...known, String(here.gpu), here.state, percent(here.gpu_share), size(here.memory_bytes), ...waits, ...counts];
 }
 
 export class Jobs {

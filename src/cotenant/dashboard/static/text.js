@@ -16,6 +16,13 @@ export function length(us) {
   return us >= 1000 ? `${(us / 1000).toFixed(us >= 10000 ? 0 : 1)} ms` : `${Math.round(us)} µs`;
 }
 
+export function age(seconds) {
+  for (const [unit, one] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= one) return `${Math.floor(seconds / one)} ${unit}`;
+  }
+  return `${Math.round(seconds)} s`;
+}
+
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
