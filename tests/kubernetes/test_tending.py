@@ -11,7 +11,6 @@ import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
-from cotenant.events.observer import SURE
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import agent as agents
 from cotenant.kubernetes.node import container, outsiders
@@ -22,6 +21,7 @@ from cotenant.kubernetes.node.story import Story
 from cotenant.kubernetes.node.tending import KNOWN_SECONDS, OUTSIDERS_SECONDS, TAINTED_SECONDS, Tending
 from cotenant.metrics import containers
 from cotenant.segment import Where
+from cotenant.tenants.verdicts import SURE
 from tests.kubernetes.fake_cluster import FakeCluster, allocated_claim, running_pod
 from tests.segments import UUID, UUID_TEXT, Written
 

@@ -27,6 +27,7 @@ from cotenant.kubernetes.node.story import REASONS, WARNING, About, Story
 from cotenant.metrics import containers
 from cotenant.segment import Where
 from cotenant.tenants import jobs
+from cotenant.tenants.lately import place_of
 
 OBSERVE_SECONDS = 1.0
 PATIENCE_SECONDS = 10.0  # with a process that shall change
@@ -137,10 +138,12 @@ class Tending:
         promised = {
             one.process for one in residents if one.terms.parameters.promise or one.terms.floor
         }  # a tenant writes its own slot: only what was claimed is a promise of ours
-        for pid, started, gpu in self.observer.broken:
-            device = self.by_uuid.get(seen.gpus.get(gpu, ""))
-            if device and (pid, started) in promised:
-                self.broken_until[device] = now + TAINTED_SECONDS
+        verdicts = self.observer.verdicts.now()
+        for tenant in seen.tenants:
+            for use in tenant.uses if (tenant.pid, tenant.started) in promised else ():
+                verdict, device = verdicts.get(place_of(tenant, use)), self.by_uuid.get(use.uuid)
+                if verdict and not verdict.kept and device:
+                    self.broken_until[device] = now + TAINTED_SECONDS
         self.broken_until = {device: end for device, end in self.broken_until.items() if end > now}
 
     def broken(self) -> frozenset[str]:
@@ -191,7 +194,7 @@ class Tending:
 
     def mind_changes(self, residents: Iterable[Resident], now: float) -> None:
         for one in residents:
-            if jobs.is_lane(one.tenant):
+            if one.tenant.lane:
                 continue  # it follows its process
             wanted, refused = changes.wanted(
                 one.place.annotations,
