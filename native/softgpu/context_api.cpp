@@ -69,28 +69,16 @@ CUresult retain_primary(CUcontext* out, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult release_primary(CUdevice device) {
+// One of those who retain it lets go, or, at a reset, all of them.
+CUresult release_primary(CUdevice device, bool for_all) {
     TRY(check_device(device));
     Primary& primary = primary_of(device);
     ContextRef last;
     {
         const std::lock_guard<std::mutex> lock(primary.mutex);
-        if (primary.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-        if (--primary.retained == 0) last = std::move(primary.context);
-    }
-    if (last) retire(last);
-    return CUDA_SUCCESS;
-}
-
-CUresult reset_primary(CUdevice device) {
-    TRY(check_device(device));
-    Primary& primary = primary_of(device);
-    ContextRef last;
-    {
-        const std::lock_guard<std::mutex> lock(primary.mutex);
-        last = std::move(primary.context);
-        primary.context = nullptr;
-        primary.retained = 0;
+        if (primary.retained == 0 && !for_all) return CUDA_ERROR_INVALID_CONTEXT;
+        primary.retained = for_all ? 0 : primary.retained - 1;
+        if (primary.retained == 0) last.swap(primary.context);
     }
     if (last) retire(last);
     return CUDA_SUCCESS;
@@ -154,8 +142,8 @@ CUresult synchronize_checked(CUcontext handle) {
 using namespace softgpu;
 
 ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), retain_primary(context, device))
-ENTRY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release_primary(device))
-ENTRY(cuDevicePrimaryCtxReset_v2, (CUdevice device), reset_primary(device))
+ENTRY(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release_primary(device, false))
+ENTRY(cuDevicePrimaryCtxReset_v2, (CUdevice device), release_primary(device, true))
 DRIVER_API cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
     return entry([&] {
         if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;

@@ -23,25 +23,26 @@ struct Steps {
     Context& context;
     std::vector<Operation>* out;
 
-    CUresult one(CUresult result, Operation operation) const {
-        if (result == CUDA_SUCCESS) out->push_back(std::move(operation));
-        return result;
+    CUresult one(Operation operation) const {
+        out->push_back(std::move(operation));
+        return CUDA_SUCCESS;
+    }
+    template <class Make>
+    CUresult one_in(CUcontext of_node, Make&& make) const {
+        const ScopedContext current(of_node ? of_node : context.handle);
+        Operation operation;
+        TRY(make(&operation));
+        return one(std::move(operation));
     }
     CUresult operator()(const EmptyNode&) const { return CUDA_SUCCESS; }
     CUresult operator()(const ChildNode&) const { return CUDA_SUCCESS; }
-    CUresult operator()(const CapturedNode& node) const { return one(CUDA_SUCCESS, node.operation); }
-    CUresult operator()(const KernelNode& node) const { return one(CUDA_SUCCESS, operation_of(context, node.launch)); }
+    CUresult operator()(const CapturedNode& node) const { return one(node.operation); }
+    CUresult operator()(const KernelNode& node) const { return one(operation_of(context, node.launch)); }
     CUresult operator()(const CopyNode& node) const {
-        const ScopedContext current(node.context ? node.context : context.handle);
-        Operation operation;
-        const CUresult result = make_copy(node.copy, &operation);
-        return one(result, std::move(operation));
+        return one_in(node.context, [&](Operation* operation) { return make_copy(node.copy, operation); });
     }
     CUresult operator()(const MemsetNode& node) const {
-        const ScopedContext current(node.context ? node.context : context.handle);
-        Operation operation;
-        const CUresult result = make_memset(node.fill, &operation);
-        return one(result, std::move(operation));
+        return one_in(node.context, [&](Operation* operation) { return make_memset(node.fill, operation); });
     }
     CUresult operator()(const ValueNode& node) const {
         return make_value_operations(context, node.operations.data(), static_cast<unsigned>(node.operations.size()),

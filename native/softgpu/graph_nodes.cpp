@@ -35,6 +35,20 @@ std::vector<unsigned>& conditions() {
 
 CUcontext given_or_current(CUcontext context) { return context ? context : top_context(); }
 
+// One that can be made now; what it runs is made again for each context that it is launched in.
+template <class Node, class Parameters>
+CUresult checked_node(const Parameters* parameters, CUcontext context, CUresult make(const Parameters&, Operation*),
+                      NodeBody* out) {
+    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
+    TRY(check_given(context));
+    context = given_or_current(context);
+    const ScopedContext current(context);
+    Operation checked;
+    TRY(make(*parameters, &checked));
+    *out = Node{*parameters, context};
+    return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS* parameters, NodeBody* out) {
@@ -42,25 +56,11 @@ CUresult kernel_node(const CUDA_KERNEL_NODE_PARAMS* parameters, NodeBody* out) {
 }
 
 CUresult copy_node(const CUDA_MEMCPY3D* parameters, CUcontext context, NodeBody* out) {
-    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
-    TRY(check_given(context));
-    context = given_or_current(context);
-    const ScopedContext current(context);
-    Operation checked;
-    TRY(make_copy(*parameters, &checked));
-    *out = CopyNode{*parameters, context};
-    return CUDA_SUCCESS;
+    return checked_node<CopyNode>(parameters, context, make_copy, out);
 }
 
 CUresult memset_node(const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext context, NodeBody* out) {
-    if (!parameters) return CUDA_ERROR_INVALID_VALUE;
-    TRY(check_given(context));
-    context = given_or_current(context);
-    const ScopedContext current(context);
-    Operation checked;
-    TRY(make_memset(*parameters, &checked));
-    *out = MemsetNode{*parameters, context};
-    return CUDA_SUCCESS;
+    return checked_node<MemsetNode>(parameters, context, make_memset, out);
 }
 
 CUresult value_node(const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters, NodeBody* out) {
