@@ -29,10 +29,15 @@ void any_speed_gives_a_piece_of_whole_grains() {
     }
 }
 
+void an_unknown_speed_gives_the_assumed_piece() {
+    for (float us_per_mib : {-1.0f, 0.0f, std::nanf("")}) REQUIRE(piece_bytes(us_per_mib) == kAssumedPiece);
+}
+
 }  // namespace
 
 int main() {
     a_piece_takes_no_longer_than_it_shall_where_it_can();
     any_speed_gives_a_piece_of_whole_grains();
+    an_unknown_speed_gives_the_assumed_piece();
     return 0;
 }

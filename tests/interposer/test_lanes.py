@@ -466,6 +466,7 @@ assert 'cotenant run --class production' in problem('production')
 with cotenant.tenant('standard', name='a'): pass
 assert "'a' with other terms" in problem('opportunistic', name='a')
 assert "'a' with other terms" in problem('standard', name='a', weight=3)
+assert "'a' with other terms" in problem('standard', name='a', floor='5%')
 for number in range(7):
     with cotenant.tenant('standard', name=f'b{number}'): pass
 assert 'eight lanes' in problem('standard', name='one more')
