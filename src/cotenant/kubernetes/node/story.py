@@ -39,6 +39,7 @@ REASONS = {
     Kind.eviction_refused: ("MemoryEvictionRefused", WARNING),
     Kind.allocation_refused: ("AllocationRefused", WARNING),
     Kind.escaped: ("Escaped", WARNING),
+    Kind.mps_failed: ("MpsFailed", WARNING),
 }
 
 

@@ -135,14 +135,15 @@ class Tending:
             with contextlib.suppress(OSError):
                 told = [event.record() for event in self.observer.there.values()]
                 durable.write(self._there, json.dumps(told))
-        promised = {
-            one.process for one in residents if one.terms.parameters.promise or one.terms.floor
-        }  # a tenant writes its own slot: only what was claimed is a promise of ours
         verdicts = self.observer.verdicts.now()
-        for tenant in seen.tenants:
-            for use in tenant.uses if (tenant.pid, tenant.started) in promised else ():
-                verdict, device = verdicts.get(place_of(tenant, use)), self.by_uuid.get(use.uuid)
-                if verdict and not verdict.kept and device:
+        for one in residents:
+            # A tenant writes its own slot: only what was claimed is a promise of ours.
+            if not (one.terms.parameters.promise or one.terms.floor):
+                continue
+            for use in one.tenant.uses:
+                verdict = verdicts.get(place_of(one.tenant, use))
+                device = self.by_uuid.get(use.uuid)
+                if device and verdict and not verdict.kept:
                     self.broken_until[device] = now + TAINTED_SECONDS
         self.broken_until = {device: end for device, end in self.broken_until.items() if end > now}
 
