@@ -18,6 +18,16 @@ from tests.kubernetes.real.node import RealNode, required
 from tests.kubernetes.real.pods import RESOURCE, remove_all
 
 Programs = dict[str, Path]
+NODES = {"node", "other_node"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the cluster as a whole come first: real nodes would offer GPUs to them, and their agents what an
+    uninstallation has just removed."""
+    here = Path(__file__).parent
+    ours = [item for item in items if item.path.parent == here]
+    others = iter(sorted(ours, key=lambda item: bool(NODES & set(getattr(item, "fixturenames", ())))))
+    items[:] = [next(others) if item.path.parent == here else item for item in items]
 
 
 @pytest.fixture(scope="session")

@@ -61,11 +61,11 @@ def test_a_pod_with_no_room_says_so_and_is_bound_when_there_is(placing: ControlP
     fake_nodes.template(placing, "whole", "standard", "141Gi")
     full = [f"full-{number}" for number in range(16)]
     fake_nodes.bind(placing, [fake_nodes.pod(name, "whole") for name in full], 120)
-    placing.cluster.create(fake_nodes.pod("late", "whole"))
+    placing.cluster.create(fake_nodes.pod("placed-late", "whole"))
     said = "no GPU has 141Gi of memory left: the most is 0"
-    until(lambda: said in placing.events_of("late"), "no event says why it waits", 60)
+    until(lambda: said in placing.events_of("placed-late"), "no event says why it waits", 60)
     placing.kill("v1", "Pod", full[0], "default")
-    until(lambda: gpu_of(placing, "late"), "late is not bound though there is space", 60)
+    until(lambda: gpu_of(placing, "placed-late"), "it is not bound though there is space", 60)
 
 
 def test_a_claim_goes_with_its_pod(placing: ControlPlane) -> None:
