@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -167,7 +168,11 @@ def test_a_divided_gpu_is_a_warning() -> None:
     whole = nvml.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
     divided = nvml.Gpu(1, "GPU-1", "0000:02:00.0", "H200", mig=True)
     assert devices.mig(machine(listed=[whole])).verdict == "ok"
-    assert devices.mig(machine(listed=[whole, divided])).verdict == "warn"
+    empty = devices.mig(machine(listed=[whole, divided]))
+    assert empty.verdict == "warn" and "no instances" in empty.cause and "cotenant mig plan" in empty.fix
+    parts = dataclasses.replace(divided, instances=("MIG-1",), instance_names=("H200 MIG 3g.71gb",))
+    found = devices.mig(machine(listed=[whole, parts]))
+    assert found.verdict == "warn" and "GPU 1: 3g.71gb MIG-1" in found.cause
 
 
 def test_hidden_gpus_are_a_failure() -> None:

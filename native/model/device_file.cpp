@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 
 #include "model/device_model.h"
@@ -92,6 +93,27 @@ struct Line {
     }
 };
 
+constexpr int kMemorySlices = 8;
+
+// mig.NAME = ID SMS MIB SIZE START...
+MigProfile mig_profile(const Line& line) {
+    std::istringstream words(line.value);
+    MigProfile profile;
+    uint64_t mib = 0;
+    profile.name = line.key.substr(4);
+    words >> profile.id >> profile.sms >> mib >> profile.size;
+    profile.memory_bytes = mib << 20;
+    for (int start = 0; words >> start;) profile.starts.push_back(start);
+    bool fits = !profile.starts.empty();
+    for (int start : profile.starts) fits = fits && start >= 0 && start + profile.size <= kMemorySlices;
+    if (profile.name.empty() || !words.eof() || profile.id < 0 || profile.sms < 1 || mib < 1 || mib > 1ull << 30 ||
+        profile.size < 1 || !fits) {
+        refuse(line.path, line.number,
+               "'" + line.key + "' needs ID SMS MIB SIZE START..., as 9 60 67072 4 0 4, not '" + line.value + "'");
+    }
+    return profile;
+}
+
 void apply(const Line& line, DeviceSpec& spec) {
     constexpr double some = 0.001;
     if (line.key == "name") {
@@ -118,6 +140,8 @@ void apply(const Line& line, DeviceSpec& spec) {
         if (std::sscanf(line.value.c_str(), "%d.%d%c", &spec.compute_major, &spec.compute_minor, &rest) != 2) {
             refuse(line.path, line.number, "'compute' needs a capability such as 9.0, not '" + line.value + "'");
         }
+    } else if (line.key.rfind("mig.", 0) == 0) {
+        spec.mig_profiles.push_back(mig_profile(line));
     } else if (line.key.rfind("attribute.", 0) == 0) {
         const std::string number = line.key.substr(10);
         int attribute = Line{line.path, line.number, line.key, number}.integer(1);
@@ -126,7 +150,7 @@ void apply(const Line& line, DeviceSpec& spec) {
         refuse(line.path, line.number,
                "unknown key '" + line.key +
                    "': use name, sms, memory, memory_gbps, bus_gbps, compute, slice_us, switch_us, launch_us, "
-                   "power_limit_w or attribute.N");
+                   "power_limit_w, attribute.N or mig.PROFILE");
     }
 }
 
@@ -156,6 +180,23 @@ DeviceSpec read_device_file(const std::string& path) {
     spec.attributes[compute_major] = spec.compute_major;
     spec.attributes[compute_minor] = spec.compute_minor;
     return spec;
+}
+
+DeviceSpec read_device(const std::string& entry) {
+    const size_t colon = entry.rfind(':');
+    if (colon == std::string::npos || entry.find('/', colon) != std::string::npos) return read_device_file(entry);
+    const std::string path = entry.substr(0, colon), wanted = entry.substr(colon + 1);
+    DeviceSpec spec = read_device_file(path);
+    for (const MigProfile& profile : spec.mig_profiles) {
+        if (profile.name != wanted) continue;
+        spec.memory_gbps *= static_cast<double>(profile.size) / kMemorySlices;
+        spec.sms = spec.attributes[multiprocessor_count] = profile.sms;
+        spec.memory_bytes = profile.memory_bytes;
+        spec.name += " MIG " + wanted;
+        spec.mig = wanted;
+        return spec;
+    }
+    refuse(path, 0, "it has no MIG profile '" + wanted + "': add a line for it");
 }
 
 }  // namespace model

@@ -12,6 +12,15 @@
 
 namespace model {
 
+// How a GPU may be partitioned: an instance has so many SMs and this memory, and takes `size` of the GPU's 8 slices of
+// memory from one of `starts` on.
+struct MigProfile {
+    std::string name;  // "3g.71gb"
+    int id = 0, sms = 0, size = 0;
+    uint64_t memory_bytes = 0;
+    std::vector<int> starts;
+};
+
 struct DeviceSpec {
     std::string name;  // what cuDeviceGetName says
     int sms = 0;
@@ -25,10 +34,14 @@ struct DeviceSpec {
     bool all_at_once = false;  // contexts run side by side, as under MPS
     int compute_major = 0, compute_minor = 0;
     std::map<int, int> attributes;  // CUdevice_attribute -> value: complete after read_device_file
+    std::vector<MigProfile> mig_profiles;
+    std::string mig;  // the profile of which it is an instance; empty: it is a whole GPU
 };
 
 // Reads "key = value" lines; throws std::runtime_error with file, line and remedy.
 DeviceSpec read_device_file(const std::string& path);
+// The same, or with ":PROFILE" behind the path an instance of it.
+DeviceSpec read_device(const std::string& entry);
 
 enum class WorkKind : uint8_t {
     marker,  // takes no time: events, barriers

@@ -288,6 +288,7 @@ void wrap_for_recording(void** hooks) {
     take(calls.cuKernelGetName, Index::cuKernelGetName);
     take(calls.cuOccupancyMaxActiveBlocksPerMultiprocessor, Index::cuOccupancyMaxActiveBlocksPerMultiprocessor);
     take(calls.cuFuncGetAttribute, Index::cuFuncGetAttribute);
+    take(calls.cuKernelGetAttribute, Index::cuKernelGetAttribute);
     take(calls.cuPointerGetAttribute, Index::cuPointerGetAttribute);
     take(calls.cuDeviceGetName, Index::cuDeviceGetName);
     take(calls.cuDeviceGetAttribute, Index::cuDeviceGetAttribute);

@@ -6,6 +6,7 @@
 
 #include "softgpu/driver.h"
 #include "softgpu/identity.h"
+#include "softgpu/machine.h"
 #include "softgpu/mps_client.h"
 
 namespace softgpu {
@@ -20,7 +21,7 @@ int device_attribute(CUdevice device, CUdevice_attribute attribute) {
         case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
             return spec.compute_minor;
         case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-            return pci_bus(machine_index(device));
+            return pci_bus(gpu_of(machine_index(device)));
         case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
         case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
             return 0;
@@ -45,10 +46,13 @@ CUresult copy_text(const std::string& text, char* out, int length) {
     return CUDA_SUCCESS;
 }
 
-CUresult uuid_of(CUuuid* out, CUdevice device) {
+// Of the whole GPU, or of the MIG instance that the device is.
+CUresult uuid_of(CUuuid* out, CUdevice device, bool of_instance) {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     TRY(check_device(device));
-    const Uuid uuid = device_uuid(*device_spec(device), machine_index(device));
+    const int index = machine_index(device);
+    const bool whole = of_instance || device_spec(device)->mig.empty();
+    const Uuid uuid = whole ? device_uuid(*device_spec(device), index) : gpu_uuid(gpu_of(index));
     std::memcpy(out->bytes, uuid.data(), uuid.size());
     return CUDA_SUCCESS;
 }
@@ -82,9 +86,9 @@ DRIVER_API cuDeviceGetName(char* name, int length, CUdevice device) {
     });
 }
 
-ENTRY(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device), uuid_of(uuid, device))
+ENTRY(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device), uuid_of(uuid, device, false))
 
-ENTRY(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device), uuid_of(uuid, device))
+ENTRY(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device), uuid_of(uuid, device, true))
 
 DRIVER_API cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     return entry([&] {

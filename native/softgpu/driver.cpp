@@ -29,30 +29,39 @@ std::string trimmed(const std::string& text) {
     return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+// In MIG mode CUDA shows one instance, the first, unless others are named by UUID.
+std::vector<int> devices_with_numbers(const std::vector<model::DeviceSpec>& devices) {
+    std::vector<int> found;
+    for (size_t i = 0; i < devices.size(); ++i) {
+        const bool is_instance = !devices[i].mig.empty();
+        if (is_instance && i > 0 && !devices[i - 1].mig.empty()) continue;
+        found.push_back(static_cast<int>(i));
+    }
+    return found;
+}
+
 // -1: names no device. A UUID may be shortened as long as it is unambiguous.
 int device_named(const std::string& name, const std::vector<model::DeviceSpec>& devices) {
-    if (name.rfind("GPU-", 0) == 0) {
+    if (name.rfind("GPU-", 0) == 0 || name.rfind("MIG-", 0) == 0) {
         int found = -1;
         for (int i = 0; i < static_cast<int>(devices.size()); ++i) {
-            if (uuid_text(device_uuid(devices[static_cast<size_t>(i)], i)).rfind(name, 0) != 0) continue;
+            if (device_uuid_text(devices[static_cast<size_t>(i)], i).rfind(name, 0) != 0) continue;
             if (found >= 0) return -1;
             found = i;
         }
         return found;
     }
     if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos || name.size() > 6) return -1;
-    const int index = std::stoi(name);
-    return index < static_cast<int>(devices.size()) ? index : -1;
+    const std::vector<int> numbered = devices_with_numbers(devices);
+    const size_t number = static_cast<size_t>(std::stoi(name));
+    return number < numbered.size() ? numbered[number] : -1;
 }
 
 // As the driver reads it: the list ends at the first name that is no device; a device named twice means none at all.
 std::vector<int> devices_from_environment(const std::vector<model::DeviceSpec>& devices) {
     std::vector<int> result;
     const char* list = std::getenv("CUDA_VISIBLE_DEVICES");
-    if (!list) {
-        for (size_t i = 0; i < devices.size(); ++i) result.push_back(static_cast<int>(i));
-        return result;
-    }
+    if (!list) return devices_with_numbers(devices);
     const std::string text = list;
     for (size_t start = 0; start <= text.size();) {
         const size_t end = std::min(text.find(',', start), text.size());

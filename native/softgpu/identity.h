@@ -26,8 +26,8 @@ inline Uuid device_uuid(const model::DeviceSpec& spec, int machine_index) {
 }
 
 // As nvidia-smi and CUDA_VISIBLE_DEVICES write it.
-inline std::string uuid_text(const Uuid& uuid) {
-    std::string text = "GPU-";
+inline std::string uuid_text(const Uuid& uuid, const char* kind = "GPU-") {
+    std::string text = kind;
     for (size_t i = 0; i < uuid.size(); ++i) {
         if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
         char digits[3];
@@ -35,6 +35,11 @@ inline std::string uuid_text(const Uuid& uuid) {
         text += digits;
     }
     return text;
+}
+
+// Of a device of the machine, which may be a MIG instance.
+inline std::string device_uuid_text(const model::DeviceSpec& spec, int machine_index) {
+    return uuid_text(device_uuid(spec, machine_index), spec.mig.empty() ? "GPU-" : "MIG-");
 }
 
 inline int pci_bus(int machine_index) { return machine_index + 1; }

@@ -48,6 +48,15 @@ std::string device_file(const std::string& name) {
                              "or the path of a device file");
 }
 
+// The GPU itself, or with ":3g.71gb+1g.18gb" behind its name these instances.
+std::vector<std::string> entries(const std::string& path, const std::string& instances) {
+    if (instances.empty()) return {path};
+    std::vector<std::string> found;
+    std::stringstream names(instances.substr(1));
+    for (std::string name; std::getline(names, name, '+');) found.push_back(path + ":" + name);
+    return found;
+}
+
 MachineConfiguration read_configuration() {
     MachineConfiguration machine;
     try {
@@ -59,17 +68,23 @@ MachineConfiguration read_configuration() {
         machine.text = machine.sharing + "\n";
         std::stringstream names(environment("COTENANT_SOFTGPU", "small"));
         for (std::string name; std::getline(names, name, ',');) {
-            std::string path = device_file(name);
-            model::DeviceSpec spec = model::read_device_file(path);
-            spec.all_at_once = machine.sharing == "all-at-once";
-            machine.devices.push_back(std::move(spec));
+            const size_t colon = std::min(name.find(':'), name.size());
+            const std::string path = device_file(name.substr(0, colon));
+            machine.gpus.push_back(model::read_device_file(path));
+            for (std::string& entry : entries(path, name.substr(colon))) {
+                model::DeviceSpec spec = model::read_device(entry);
+                spec.all_at_once = machine.sharing == "all-at-once";
+                machine.devices.push_back(std::move(spec));
+                machine.gpu_of.push_back(static_cast<int>(machine.gpus.size()) - 1);
+                machine.files.push_back(std::move(entry));
+            }
             std::ifstream file(path);
-            machine.text += path + "\n";
+            machine.text += path + name.substr(colon) + "\n";
             machine.text.append(std::istreambuf_iterator<char>(file), {});
-            machine.files.push_back(std::move(path));
         }
     } catch (const std::exception& error) {
         machine.devices.clear();
+        machine.gpus.clear();
         machine.error = error.what();
     }
     return machine;
@@ -91,6 +106,14 @@ std::string library_folder() {
 const MachineConfiguration& machine_configuration() {
     static const MachineConfiguration* machine = new MachineConfiguration(read_configuration());
     return *machine;
+}
+
+int gpu_of(int machine_index) { return machine_configuration().gpu_of[static_cast<size_t>(machine_index)]; }
+
+Uuid gpu_uuid(int gpu) {
+    const MachineConfiguration& all = machine_configuration();
+    const auto first = std::find(all.gpu_of.begin(), all.gpu_of.end(), gpu) - all.gpu_of.begin();
+    return device_uuid(all.gpus[static_cast<size_t>(gpu)], static_cast<int>(first));
 }
 
 const std::vector<model::DeviceSpec>& machine() { return machine_configuration().devices; }

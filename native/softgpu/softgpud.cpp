@@ -91,7 +91,7 @@ void run(char** arguments) {
     const std::string folder_path = arguments[1], name = arguments[2], sharing = arguments[3];
     std::vector<model::DeviceSpec> devices;
     for (char** file = arguments + 4; *file; file++) {
-        devices.push_back(model::read_device_file(*file));
+        devices.push_back(model::read_device(*file));
         devices.back().all_at_once = sharing == "all-at-once";
     }
     int folder = open(folder_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);

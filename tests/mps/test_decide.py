@@ -67,6 +67,18 @@ def test_a_profile_tells_before_the_first_run(
     assert (chosen, why in reason) == (share, True), reason
 
 
+def test_a_profile_tells_how_long_kernels_are_before_the_first_run() -> None:
+    long, short = Profiled(0.9, 0.2, rest_us=6000.0), Profiled(0.9, 0.9, rest_us=40.0)
+    assert decide(AUTO, LOW, False, True, None, True, long) == (
+        TURNS,
+        "by its profile its kernels had 6.0 ms left in the mean; MPS cuts none",
+    )
+    assert decide(AUTO, LOW, False, True, None, True, short)[0] == SPATIAL
+    # What the last run measured is newer; nobody waits for production's own kernels.
+    assert decide(AUTO, LOW, False, True, Known(0.9, rest_us=40.0), True, long)[0] == SPATIAL
+    assert decide(AUTO, HIGH, False, True, None, False, long)[0] == SPATIAL
+
+
 def test_what_was_asked_for_comes_first_and_isolation_before_it() -> None:
     assert decide(SPATIAL, LOW, False, True, HEAVY, False)[0] == SPATIAL
     assert decide(TURNS, LOW, False, True, LIGHT, True)[0] == TURNS

@@ -10,7 +10,7 @@ import pytest
 from cotenant.errors import Problem
 from cotenant.profile import store
 from cotenant.profile.columns import Columns, KernelClass
-from cotenant.profile.job import Job, by_class, sms_filled
+from cotenant.profile.job import Job, by_class, rest_us, sms_filled
 from cotenant.profile.kernel import Kernel, merged
 from cotenant.profile.store import Model
 
@@ -122,6 +122,12 @@ def test_sms_and_classes_are_weighted_by_time() -> None:
     assert sms_filled([kernel(sms=0)], 132) is None
     shares, tensor = by_class([small, large])
     assert (shares["memory"], shares["compute"], tensor) == (0.75, 0.25, 0.25)
+
+
+def test_at_a_random_moment_a_long_kernel_is_the_likelier() -> None:
+    mixed = [kernel(launches=10, mean_us=10.0), kernel("long", launches=1, mean_us=1000.0)]
+    assert rest_us(mixed) == pytest.approx((10 * 10**2 + 1000**2) / (2 * 1100))
+    assert rest_us([kernel(kind="graph", mean_us=5000.0)]) is None
 
 
 def test_a_profile_is_json_with_a_version(environment: dict[str, str]) -> None:

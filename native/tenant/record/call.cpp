@@ -60,13 +60,16 @@ unsigned int occupancy(const void* function, const unsigned int (&block)[3], uns
     return static_cast<unsigned int>(std::max(blocks, 0));
 }
 
-unsigned int attribute(const void* function, CUfunction_attribute which) {
+// A launch may name a CUfunction or a CUkernel, and each has a function of its own to ask.
+unsigned int attribute(const void* function, CUfunction_attribute which, CUdevice device) {
     int value = 0;
     auto* handle = static_cast<CUfunction>(const_cast<void*>(function));
-    if (!handle || !recorder_calls.cuFuncGetAttribute ||
-        recorder_calls.cuFuncGetAttribute(&value, which, handle) != CUDA_SUCCESS)
-        return 0;
-    return static_cast<unsigned int>(std::max(value, 0));
+    if (!handle) return 0;
+    bool known =
+        recorder_calls.cuFuncGetAttribute && recorder_calls.cuFuncGetAttribute(&value, which, handle) == CUDA_SUCCESS;
+    if (!known && recorder_calls.cuKernelGetAttribute)
+        known = recorder_calls.cuKernelGetAttribute(&value, which, handle, device) == CUDA_SUCCESS;
+    return known ? static_cast<unsigned int>(std::max(value, 0)) : 0;
 }
 
 // Two transfers a clock, as all memory of GPUs has it.
@@ -192,8 +195,8 @@ void Recorder::describe(RecordedShape& shape, const Described& described, int gp
         shape.shared_bytes = described.shared_bytes;
         shape.blocks_per_sm = occupancy(described.what, described.block, described.shared_bytes);
         shape.sms = sms_filled(block_count(described.grid), shape.blocks_per_sm, gpu);
-        shape.registers = attribute(described.what, CU_FUNC_ATTRIBUTE_NUM_REGS);
-        shape.static_shared_bytes = attribute(described.what, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
+        shape.registers = attribute(described.what, CU_FUNC_ATTRIBUTE_NUM_REGS, gpu);
+        shape.static_shared_bytes = attribute(described.what, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, gpu);
         const char* name = function_name(described.what);
         auto length = static_cast<uint32_t>(strnlen(name, kLongestName));
         uint32_t at = name_bytes_used_.fetch_add(length);

@@ -17,6 +17,7 @@ struct RecorderCalls {
     CUresult (*cuKernelGetName)(const char**, void*);
     CUresult (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int*, CUfunction, int, size_t);
     CUresult (*cuFuncGetAttribute)(int*, CUfunction_attribute, CUfunction);
+    CUresult (*cuKernelGetAttribute)(int*, CUfunction_attribute, void*, CUdevice);
     CUresult (*cuPointerGetAttribute)(void*, CUpointer_attribute, CUdeviceptr);
     CUresult (*cuDeviceGetName)(char*, int, CUdevice);
     CUresult (*cuDeviceGetAttribute)(int*, CUdevice_attribute, CUdevice);

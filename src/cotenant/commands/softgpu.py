@@ -74,7 +74,13 @@ def command(device: str, sharing: str | None, list_devices: bool, words: tuple[s
     execute.become(program, words, environment)
 
 
-def device_named(item: str) -> str:
+def device_named(text: str) -> str:
+    """With the MIG instances behind its name, of which the software GPU says whether it can have them."""
+    item, colon, instances = text.partition(":")
+    return found_device(item) + colon + instances
+
+
+def found_device(item: str) -> str:
     shipped = native_files.device_files()
     if item in shipped:
         return item

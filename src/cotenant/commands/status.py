@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from cotenant.errors import narrate
 from cotenant.figures import Of, Width
 from cotenant.tenants.lately import Key, Lately
 from cotenant.terminal import Stdout, printable, say
+
+if TYPE_CHECKING:
+    from cotenant.gpus.instances import Instance
 
 
 def help_text() -> str:
@@ -64,12 +68,15 @@ def command(words: tuple[str, ...], output: str, interval_seconds: float, segmen
         narrate("no tenants")
     tell_wrong_settings(path)
     nvml = nvml_bytes() if seen.tenants and output != "table" else {}
+    parts = mig_instances(seen) if output in ("json", "wide") else {}
     if output == "json":
-        print_json(seen, path, nvml, lately)
+        print_json(seen, path, nvml, lately, parts)
     elif output == "csv":
         print_csv(seen, nvml, lately)
     elif seen.tenants:
         print_table(seen, nvml, lately, wide=output == "wide")
+        for number, part in parts.items():
+            say(f"GPU {number} is {part.uuid}, {part.name}, of GPU {part.gpu.index} {part.gpu.uuid}")
 
 
 def tell_wrong_settings(path: Path) -> None:
@@ -86,8 +93,20 @@ def nvml_bytes() -> figures.NvmlBytes:
     return process_memory.by_process(os.environ)
 
 
+def mig_instances(seen: segment.Snapshot) -> dict[int, Instance]:
+    """Of the GPUs of the segment, those that are MIG instances."""
+    from cotenant.gpus import instances
+
+    known = instances.here(os.environ) if seen.gpus else {}
+    return {number: known[uuid] for number, uuid in seen.gpus.items() if uuid in known}
+
+
 def print_json(
-    seen: segment.Snapshot, path: Path, nvml: figures.NvmlBytes, lately: Mapping[Key, Lately]
+    seen: segment.Snapshot,
+    path: Path,
+    nvml: figures.NvmlBytes,
+    lately: Mapping[Key, Lately],
+    parts: Mapping[int, Instance],
 ) -> None:
     import json
 
@@ -95,10 +114,13 @@ def print_json(
 
     shown = states.read(path)
     gpus = [
-        {"gpu": number, "uuid": uuid} | figures.read(Of.gpu, states.figures(shown, number))
+        {"gpu": number, "uuid": parts[number].uuid if number in parts else uuid}
+        | figures.read(Of.gpu, states.figures(shown, number))
         for number, uuid in seen.gpus.items()
     ]
     tenants = [figures.record(tenant, nvml, lately) for tenant in seen.tenants]
+    for here in (on_gpu for tenant in tenants for on_gpu in tenant["gpus"] if on_gpu["gpu"] in parts):
+        here["uuid"] = parts[here["gpu"]].uuid
     whole = {"schema": figures.SCHEMA, "segment": str(path), "gpus": gpus, "tenants": tenants}
     say(json.dumps(whole, indent=2))
 

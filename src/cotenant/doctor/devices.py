@@ -62,14 +62,26 @@ def process_names() -> Iterator[str]:
 
 def mig(machine: Machine) -> Finding:
     divided = [gpu for gpu in machine.listed or () if gpu.mig]
-    facts = {"gpus": [gpu.index for gpu in divided]}
+    parts = {gpu.index: dict(zip(gpu.instances, gpu.instance_names, strict=False)) for gpu in divided}
+    facts = {"gpus": [gpu.index for gpu in divided], "instances": parts}
     if not divided:
         return Finding("mig", "ok", "off", facts=facts)
-    where = ", ".join(str(gpu.index) for gpu in divided)
+    if empty := [gpu.index for gpu in divided if not gpu.instances]:
+        return Finding(
+            "mig",
+            "warn",
+            f"on for GPU {', '.join(map(str, empty))}, which has no instances: CUDA finds no GPU there",
+            "`cotenant mig plan` proposes some, or switch it off: nvidia-smi -mig 0",
+            facts,
+        )
+    listed = "; ".join(
+        f"GPU {index}: " + ", ".join(f"{name.split()[-1]} {uuid}" for uuid, name in there.items())
+        for index, there in parts.items()
+    )
     return Finding(
         "mig",
         "warn",
-        f"on for GPU {where}: only tenants of the same MIG instance share",
+        f"on, each instance is scheduled like a GPU of its own: {listed}",
         "give tenants that share the same `--gpu MIG-...`, or switch it off: nvidia-smi -mig 0",
         facts,
     )

@@ -19,6 +19,7 @@ class Gpu:
     memory_bytes: int = 0
     mig: bool = False
     instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
+    instance_names: tuple[str, ...] = ()  # in the same order: "NVIDIA H200 MIG 3g.71gb"
 
     def __str__(self) -> str:
         return f"{self.index} {self.name} {self.uuid} {self.pci_id}"
@@ -65,6 +66,7 @@ def describe(ml: Any, index: int) -> Gpu:
         mig = ml.nvmlDeviceGetMigMode(device)[0] == ml.NVML_DEVICE_MIG_ENABLE
     except ml.NVMLError:
         mig = False
+    parts = tuple(instances(ml, device)) if mig else ()
     return Gpu(
         index=index,
         uuid=text(ml.nvmlDeviceGetUUID(device)),
@@ -72,14 +74,17 @@ def describe(ml: Any, index: int) -> Gpu:
         name=text(ml.nvmlDeviceGetName(device)),
         memory_bytes=int(ml.nvmlDeviceGetMemoryInfo(device).total),
         mig=mig,
-        instances=tuple(instances(ml, device)) if mig else (),
+        instances=tuple(uuid for uuid, _ in parts),
+        instance_names=tuple(name for _, name in parts),
     )
 
 
-def instances(ml: Any, device: Any) -> Iterator[str]:
+def instances(ml: Any, device: Any) -> Iterator[tuple[str, str]]:
+    """UUID and name of each."""
     for i in range(ml.nvmlDeviceGetMaxMigDeviceCount(device)):
         try:
-            yield text(ml.nvmlDeviceGetUUID(ml.nvmlDeviceGetMigDeviceHandleByIndex(device, i)))
+            handle = ml.nvmlDeviceGetMigDeviceHandleByIndex(device, i)
+            yield text(ml.nvmlDeviceGetUUID(handle)), text(ml.nvmlDeviceGetName(handle))
         except ml.NVMLError:
             continue
 

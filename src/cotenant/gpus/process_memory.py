@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cotenant.gpus import nvml
+from cotenant.gpus import instances, nvml
 from cotenant.launch import driver
 
 
 def by_process(environment: Mapping[str, str]) -> dict[tuple[str, int], int]:
-    """Bytes by GPU and PID; empty where there is no NVML, and without the processes that it does not tell."""
+    """Bytes by the GPU's UUID in a segment and PID. Empty where there is no NVML; without processes of which it does
+    not tell."""
     try:
         driver_file = driver.find(environment)
     except driver.NoDriver:
@@ -18,11 +19,11 @@ def by_process(environment: Mapping[str, str]) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
     with nvml.session(driver_file) as ml:
         for index in range(ml.nvmlDeviceGetCount()) if ml else ():
-            device = ml.nvmlDeviceGetHandleByIndex(index)
-            uuid = nvml.text(ml.nvmlDeviceGetUUID(device))
-            for process in processes(ml, device):
-                if process.usedGpuMemory is not None:
-                    found[uuid, process.pid] = int(process.usedGpuMemory)
+            gpu = nvml.describe(ml, index)
+            for uuid in gpu.instances if gpu.mig else (gpu.uuid,):
+                for process in processes(ml, ml.nvmlDeviceGetHandleByUUID(uuid)):
+                    if process.usedGpuMemory is not None:
+                        found[instances.in_segment(uuid), process.pid] = int(process.usedGpuMemory)
     return found
 
 

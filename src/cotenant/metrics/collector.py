@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from cotenant import figures, segment
 from cotenant.errors import Problem
 from cotenant.figures import Of
-from cotenant.gpus import nvml, process_memory, states
+from cotenant.gpus import instances, nvml, process_memory, states
 from cotenant.launch import driver
 from cotenant.metrics import containers
 from cotenant.metrics.families import Families, identity
@@ -126,4 +126,4 @@ def models() -> dict[str, str]:
         gpus = nvml.installed(driver.find(os.environ)) or []
     except driver.NoDriver:
         return {}
-    return {uuid.replace("MIG-", "GPU-", 1): gpu.name for gpu in gpus for uuid in (gpu.uuid, *gpu.instances)}
+    return {instances.in_segment(uuid): gpu.name for gpu in gpus for uuid in (gpu.uuid, *gpu.instances)}

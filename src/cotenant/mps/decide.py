@@ -38,6 +38,7 @@ class Profiled:
 
     filled: float | None  # as above
     sms: float | None  # share of the SMs that its kernels fill, in the mean over their time
+    rest_us: float | None = None  # as above
 
 
 def decide(
@@ -61,12 +62,11 @@ def decide(
     if known and known.harmless:
         return SPATIAL, "in an earlier run its overlap was harmless"
     is_below = tenant_class is not TenantClass.production
-    rest_us = known.rest_us if known else None
+    rest_us, when = known.rest_us if known else None, "in its last run"
+    if rest_us is None and profile:
+        rest_us, when = profile.rest_us, "by its profile"
     if is_below and rest_us is not None and rest_us > LONGEST_REST_US:
-        return (
-            TURNS,
-            f"in its last run its kernels had {rest_us / 1000:.1f} ms left in the mean; MPS cuts none",
-        )
+        return TURNS, f"{when} its kernels had {rest_us / 1000:.1f} ms left in the mean; MPS cuts none"
     if known and known.filled < LIGHT:
         return (
             SPATIAL,

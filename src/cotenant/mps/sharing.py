@@ -93,7 +93,7 @@ def profiled(environment: Mapping[str, str], job: str) -> Profiled | None:
     from cotenant.gpus import naming, nvml
 
     found = by_model.get(naming.first_model(environment, nvml.installed(driver_of(environment))))
-    return Profiled(found.filled, found.sms) if found else None
+    return Profiled(found.filled, found.sms, found.rest_us) if found else None
 
 
 def overlap(environment: dict[str, str], wanted: Wanted, program: str | None, dry: bool) -> None:

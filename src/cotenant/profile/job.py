@@ -26,6 +26,17 @@ class Job:
     classes: Mapping[str, float]  # share of its kernels' time, by class
     tensor: float  # the same, on tensor cores
     seen: str = ""
+    rest_us: float | None = (
+        None  # that its kernels have left at a random moment, in the mean; None: not known
+    )
+
+
+def rest_us(kernels: Sequence[Kernel]) -> float | None:
+    """The longer a kernel, the likelier it runs at that moment: the sum of squares by twice the sum. How long the
+    kernels inside a graph are is not known."""
+    timed = [one for one in kernels if one.kind == "kernel" and one.total_us > 0]
+    whole = sum(one.total_us for one in timed)
+    return sum(one.total_us * one.mean_us for one in timed) / (2 * whole) if whole else None
 
 
 def sms_filled(kernels: Sequence[Kernel], gpu_sms: int) -> float | None:
@@ -65,4 +76,5 @@ def from_json(values: Mapping[str, Any]) -> Job:
         classes={str(name): float(part) for name, part in dict(values["classes"]).items()},
         tensor=float(values["tensor"]),
         seen=str(values["seen"]),
+        rest_us=share("rest_us") if "rest_us" in values else None,
     )

@@ -110,6 +110,7 @@ def job_of(traces: Sequence[Trace], kernels: Sequence[Kernel], model: Model) -> 
         classes=classes,
         tensor=tensor,
         seen=today(),
+        rest_us=jobs.rest_us(kernels),
     )
 
 
