@@ -181,15 +181,16 @@ class Row {
   showWaits(job) {
     const parts = [];
     if (job.wait_p99_us !== null) parts.push(`${length(job.wait_p50_us)}, p99 ${length(job.wait_p99_us)}`);
-    if (job.preemptions) parts.push(`preempted ${job.preemptions.toLocaleString("en")} times`);
     if (MOVED.includes(job.state)) parts.push("for GPU memory");
     const [first, ...others] = job.waits_for;
     const more = others.length ? `, and ${others.length} more` : "";
-    const told = [...parts, "", ...job.waits_for].join("\n");
+    const preempted = job.preemptions ? `preempted ${job.preemptions.toLocaleString("en")}×` : "";
+    const told = [...parts, preempted, ...job.waits_for].join("\n");
     if (this.cells.waits.dataset.told === told) return;
     this.cells.waits.dataset.told = told;
     this.cells.waits.replaceChildren(
-      ...(parts.length ? [element("div", {}, parts.join(", "))] : []),
+      ...parts.map((part) => element("div", {}, part)),
+      ...(preempted ? [element("div", { class: "sub" }, preempted)] : []),
       ...(first ? [element("div", { class: "sub why", title: job.waits_for.join("\n") }, first + more)] : []),
     );
   }
