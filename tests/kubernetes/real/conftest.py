@@ -18,7 +18,7 @@ from tests.kubernetes.real.node import RealNode, required
 from tests.kubernetes.real.pods import RESOURCE, remove_all
 
 Programs = dict[str, Path]
-NODES = {"node", "other_node"}
+OF_NODES = "programs_of_pods"  # what every test with a real node needs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     uninstallation has just removed."""
     here = Path(__file__).parent
     ours = [item for item in items if item.path.parent == here]
-    others = iter(sorted(ours, key=lambda item: bool(NODES & set(getattr(item, "fixturenames", ())))))
+    others = iter(sorted(ours, key=lambda item: OF_NODES in getattr(item, "fixturenames", ())))
     items[:] = [next(others) if item.path.parent == here else item for item in items]
 
 

@@ -253,7 +253,11 @@ def check_events(restricted: ApiServer, plane: ControlPlane, node: str) -> None:
     story = Story(restricted, node)
     for _ in range(2):
         story.put((About.of(pod), "Paused", "why", NORMAL), time.time())
-    [mine] = [one for one in plane.cluster.all_of("v1", "Event") if one.get("reason") == "Paused"]
+    [mine] = [
+        one
+        for one in plane.cluster.all_of("v1", "Event")
+        if (one.get("reason"), one["involvedObject"].get("name")) == ("Paused", "agent")
+    ]
     assert mine["count"] == 2
     other = mine | {
         "reportingComponent": "kubelet",
