@@ -341,12 +341,19 @@ def test_the_agent_serves_while_the_api_server_is_away(
 
 
 def test_without_nvidia_s_cdi_file_the_remedy_is_named(tmp_path: Path) -> None:
-    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\ndevices:\n- name: '0'\n- name: GPU-x\n")
+    (tmp_path / "nvidia.yaml").write_text(
+        "kind: nvidia.com/gpu\ndevices:\n- name: '0'\n- name: 1:2\n- name: GPU-x\n"
+    )
     known = container.nvidia_devices([tmp_path, tmp_path / "none"])
-    assert container.nvidia_id("GPU-x", 5, known) == "nvidia.com/gpu=GPU-x"
-    assert container.nvidia_id("GPU-y", 0, known) == "nvidia.com/gpu=0"
+
+    def named(uuid: str, index: str) -> str:
+        return container.nvidia_id(Device("name", uuid, "small", 1 << 30, index=index), known)
+
+    assert named("GPU-x", "5") == "nvidia.com/gpu=GPU-x"
+    assert named("GPU-y", "0") == "nvidia.com/gpu=0"
+    assert named("MIG-z", "1:2") == "nvidia.com/gpu=1:2"
     with pytest.raises(Problem) as refused:
-        container.nvidia_id("GPU-y", 1, known)
+        named("GPU-y", "1")
     assert "nvidia-ctk cdi generate" in refused.value.hint
 
 

@@ -141,14 +141,20 @@ def test_what_is_no_quantity_is_refused() -> None:
 
 
 def test_a_slice_has_a_device_for_each_gpu_and_mig_instance() -> None:
+    parts = ("MIG-cc-3", "MIG-dd-4")
     gpus = [
-        Gpu(0, "GPU-AA-1", "0000:65:00.0", "NVIDIA H200", 141 * GIB + 5),
-        Gpu(1, "GPU-bb-2", "0000:66:00.0", "NVIDIA H200", 141 * GIB, mig=True, instances=("MIG-cc-3",)),
+        Gpu(0, "GPU-bb-2", "0000:66:00.0", "NVIDIA H200", 141 * GIB, mig=True, instances=parts),
+        Gpu(1, "GPU-AA-1", "0000:65:00.0", "NVIDIA H200", 141 * GIB + 5),
     ]
-    devices = inventory.devices_of(gpus, {"MIG-cc-3": 16 * GIB})
-    made = inventory.slice_of("node", devices, 64 * GIB)["spec"]["devices"]
-    assert [device["name"] for device in made] == ["gpu-aa-1", "mig-cc-3"]
+    devices = inventory.devices_of(gpus, {"MIG-cc-3": 16 * GIB, "MIG-dd-4": 65 * GIB})
+    assert [device.index for device in devices] == ["0:0", "0:1", "1"]
+    made = inventory.slice_of("node", devices, 64 * GIB * 3)["spec"]["devices"]
+    assert [device["name"] for device in made] == ["mig-cc-3", "mig-dd-4", "gpu-aa-1"]
     assert all(device["allowMultipleAllocations"] for device in made)
-    assert made[0]["capacity"]["memory"]["value"] == "141Gi"
-    assert made[1]["capacity"]["overflow"]["value"] == "32Gi"
-    assert made[1]["attributes"]["type"] == {"string": "mig"}
+    assert (
+        made[1]["capacity"]["memory"]["value"] == "65Gi" and made[2]["capacity"]["memory"]["value"] == "141Gi"
+    )
+    assert made[1]["capacity"]["overflow"]["value"] == "64Gi"
+    said = {name: value["string"] for name, value in made[1]["attributes"].items()}
+    assert (said["type"], said["parentUUID"]) == ("mig", "GPU-bb-2")
+    assert "parentUUID" not in made[2]["attributes"]

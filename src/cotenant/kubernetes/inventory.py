@@ -32,7 +32,12 @@ class Device:
     product: str
     memory_bytes: int
     pci_id: str = ""
-    is_mig: bool = False
+    index: str = ""  # as NVIDIA's tools have it: 0, or 0:1 for the second instance of a GPU in MIG mode
+    parent: str = ""  # of a MIG instance: the UUID of the GPU that it is a part of
+
+    @property
+    def is_mig(self) -> bool:
+        return self.parent != ""
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,12 @@ def devices_of(gpus: Iterable[Gpu], instance_bytes: Mapping[str, int]) -> list[D
     found: list[Device] = []
     for gpu in gpus:
         if not gpu.mig:
-            found.append(Device(device_name(gpu.uuid), gpu.uuid, gpu.name, gpu.memory_bytes, gpu.pci_id))
-        for uuid in gpu.instances:
-            size = instance_bytes.get(uuid, 0)
-            if size:
-                found.append(Device(device_name(uuid), uuid, gpu.name, size, gpu.pci_id, is_mig=True))
+            name, index = device_name(gpu.uuid), str(gpu.index)
+            found.append(Device(name, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.pci_id, index))
+        for number, uuid in enumerate(gpu.instances):
+            if size := instance_bytes.get(uuid, 0):
+                index = f"{gpu.index}:{number}"
+                found.append(Device(device_name(uuid), uuid, gpu.name, size, gpu.pci_id, index, gpu.uuid))
     return found
 
 
@@ -118,6 +124,8 @@ def described(device: Device, overflow_bytes: int, taints: Sequence[Taint]) -> d
         "productName": {"string": device.product[:64]},
         "type": {"string": "mig" if device.is_mig else "gpu"},
     }
+    if device.is_mig:
+        attributes["parentUUID"] = {"string": device.parent}
     if device.pci_id:
         attributes["pciBusID"] = {"string": device.pci_id.lower()}
     shown: dict[str, Any] = {

@@ -19,6 +19,7 @@ from typing import Any
 from cotenant.errors import Problem
 from cotenant.kubernetes import names
 from cotenant.kubernetes.claims import Terms
+from cotenant.kubernetes.inventory import Device
 from cotenant.launch.job_name import LONGEST_BYTES
 from cotenant.segment.paths import SHARED
 
@@ -123,7 +124,8 @@ def nvidia_devices(folders: Sequence[Path]) -> set[str]:
             if path.suffix not in (".json", ".yaml", ".yml"):
                 continue
             try:
-                said = yaml.safe_load(path.read_text(encoding="utf-8"))
+                # All values as texts: 0:1 without quotes would be a number in base 60.
+                said = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
             except (OSError, UnicodeDecodeError, yaml.YAMLError):
                 continue
             if isinstance(said, Mapping) and said.get("kind") == NVIDIA:
@@ -131,12 +133,12 @@ def nvidia_devices(folders: Sequence[Path]) -> set[str]:
     return found
 
 
-def nvidia_id(uuid: str, index: int, known: set[str]) -> str:
+def nvidia_id(device: Device, known: set[str]) -> str:
     """How NVIDIA's CDI file names the GPU. Raises Problem."""
-    for name in (uuid, str(index)):
+    for name in (device.uuid, device.index):
         if name in known:
             return f"{NVIDIA}={name}"
     raise Problem(
-        f"no CDI file of this node has the GPU {uuid}",
+        f"no CDI file of this node has the GPU {device.uuid}",
         "run on the node: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
     )

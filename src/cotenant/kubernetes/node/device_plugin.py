@@ -66,7 +66,7 @@ class Plugin:
     ) -> None:
         self.tenant_class = tenant_class
         self.resource = f"{names.DRIVER}/{tenant_class}"
-        self.devices = {device.name: (index, device) for index, device in enumerate(devices)}
+        self.devices = {device.name: device for device in devices}
         self.state = state
         self._percent = percent
         self._folder = folder / "units" / tenant_class
@@ -129,7 +129,7 @@ class Plugin:
         gpus = {one.partition(":")[0] for one in ids}
         if len(gpus) != 1 or not gpus <= self.devices.keys():
             raise Problem(f"no GPU has {len(ids)}% of its memory left for {self.resource}")
-        index, device = self.devices[gpus.pop()]
+        device = self.devices[gpus.pop()]
         size = device.memory_bytes * len(ids) // WHOLE
         given = Given("", "", device.name, memory=max(size, units.LEAST_LIMIT))
         first = min(ids).replace(":", "-")
@@ -152,7 +152,7 @@ class Plugin:
             answer.envs[name] = value
         if not self._host.softgpu:
             known = container.nvidia_devices(self._cdi_folders)
-            answer.cdi_devices.add(name=container.nvidia_id(device.uuid, index, known))
+            answer.cdi_devices.add(name=container.nvidia_id(device, known))
         return answer
 
 

@@ -52,7 +52,7 @@ class Claims:
         self._cdi = cdi
         self._host = host
         self._pool = pool
-        self._devices = {device.name: (index, device) for index, device in enumerate(devices)}
+        self._devices = {device.name: device for device in devices}
         self._lock = threading.Lock()
         self._changes: dict[str, dict[str, int] | None] = {}
 
@@ -151,7 +151,7 @@ class Claims:
             )
         return terms_of(claim, self._pool)
 
-    def _known(self, given: Given) -> tuple[int, Device]:
+    def _known(self, given: Given) -> Device:
         try:
             return self._devices[given.device]
         except KeyError:
@@ -165,15 +165,15 @@ class Claims:
         )
         answer = []
         for number, given in enumerate(terms.devices):
-            index, device = self._known(given)
+            device = self._known(given)
             ids = [container.device_id(terms.uid, number)]
             if not self._host.softgpu:
-                ids.insert(0, container.nvidia_id(device.uuid, index, nvidia))
+                ids.insert(0, container.nvidia_id(device, nvidia))
             answer.append(Prepared(given.request, given.pool, given.device, given.share_id, tuple(ids)))
         return answer
 
     def _write_cdi(self, terms: Terms) -> None:
-        uuids = [device.uuid for _, device in map(self._known, terms.devices)]
+        uuids = [device.uuid for device in map(self._known, terms.devices)]
         said = container.specification(terms.uid, uuids, self._folder / terms.uid / "identity", self._host)
         path = self._cdi / container.file_name(terms.uid)
         try:
