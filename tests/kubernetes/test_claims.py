@@ -142,8 +142,9 @@ def test_what_is_no_quantity_is_refused() -> None:
 
 def test_a_slice_has_a_device_for_each_gpu_and_mig_instance() -> None:
     parts = ("MIG-cc-3", "MIG-dd-4")
+    names = ("NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 MIG 3g.71gb")
     gpus = [
-        Gpu(0, "GPU-bb-2", "0000:66:00.0", "NVIDIA H200", 141 * GIB, mig=True, instances=parts),
+        Gpu(0, "GPU-bb-2", "0000:66:00.0", "NVIDIA H200", 141 * GIB, True, parts, names),
         Gpu(1, "GPU-AA-1", "0000:65:00.0", "NVIDIA H200", 141 * GIB + 5),
     ]
     devices = inventory.devices_of(gpus, {"MIG-cc-3": 16 * GIB, "MIG-dd-4": 65 * GIB})
@@ -156,5 +157,5 @@ def test_a_slice_has_a_device_for_each_gpu_and_mig_instance() -> None:
     )
     assert made[1]["capacity"]["overflow"]["value"] == "64Gi"
     said = {name: value["string"] for name, value in made[1]["attributes"].items()}
-    assert (said["type"], said["parentUUID"]) == ("mig", "GPU-bb-2")
+    assert (said["type"], said["profile"], said["parentUUID"]) == ("mig", "3g.71gb", "GPU-bb-2")
     assert "parentUUID" not in made[2]["attributes"]

@@ -204,6 +204,26 @@ def test_a_claim_of_the_second_gpu_gets_that_one(tmp_path: Path, program: Path, 
             child.stdin.close()
 
 
+def test_a_claim_of_a_mig_instance_gets_that_instance_and_its_limit(
+    tmp_path: Path, program: Path, env: dict[str, str]
+) -> None:
+    with folder_for_sockets():
+        node = Node(tmp_path, program, env | {"COTENANT_SOFTGPU": "h200:3g.71gb+1g.18gb"})
+        assert [(device.profile, device.memory_bytes >> 20) for device in node.devices] == [
+            ("3g.71gb", 67072),
+            ("1g.18gb", 16384),
+        ]
+        specification = node.claim("standard", 64 * MIB, device=1)
+        with node.start(specification, str(node.program), "8", "60") as child:
+            assert child.stdout and child.stdin
+            assert [child.stdout.readline() for _ in range(2)] == ["0\n", f"{OUT_OF_MEMORY}\n"]
+            [tenant] = segment.read(node.segment).tenants
+            assert [use.uuid.removeprefix("GPU-") for use in tenant.uses] == [
+                node.devices[1].uuid.removeprefix("MIG-")
+            ]
+            child.stdin.close()
+
+
 class Tended:
     """A claim of a pod on such a node, and the agent's part that looks after it; the API server is not a real one."""
 

@@ -34,6 +34,7 @@ class Device:
     pci_id: str = ""
     index: str = ""  # as NVIDIA's tools have it: 0, or 0:1 for the second instance of a GPU in MIG mode
     parent: str = ""  # of a MIG instance: the UUID of the GPU that it is a part of
+    profile: str = ""  # and its profile: 3g.71gb
 
     @property
     def is_mig(self) -> bool:
@@ -54,10 +55,12 @@ def devices_of(gpus: Iterable[Gpu], instance_bytes: Mapping[str, int]) -> list[D
         if not gpu.mig:
             name, index = device_name(gpu.uuid), str(gpu.index)
             found.append(Device(name, gpu.uuid, gpu.name, gpu.memory_bytes, gpu.pci_id, index))
-        for number, uuid in enumerate(gpu.instances):
+        for number, (uuid, name) in enumerate(zip(gpu.instances, gpu.instance_names, strict=True)):
             if size := instance_bytes.get(uuid, 0):
-                index = f"{gpu.index}:{number}"
-                found.append(Device(device_name(uuid), uuid, gpu.name, size, gpu.pci_id, index, gpu.uuid))
+                index, profile = f"{gpu.index}:{number}", name.rpartition(" MIG ")[2]
+                found.append(
+                    Device(device_name(uuid), uuid, gpu.name, size, gpu.pci_id, index, gpu.uuid, profile)
+                )
     return found
 
 
@@ -125,7 +128,7 @@ def described(device: Device, overflow_bytes: int, taints: Sequence[Taint]) -> d
         "type": {"string": "mig" if device.is_mig else "gpu"},
     }
     if device.is_mig:
-        attributes["parentUUID"] = {"string": device.parent}
+        attributes |= {"profile": {"string": device.profile}, "parentUUID": {"string": device.parent}}
     if device.pci_id:
         attributes["pciBusID"] = {"string": device.pci_id.lower()}
     shown: dict[str, Any] = {
