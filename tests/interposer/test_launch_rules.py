@@ -192,15 +192,19 @@ def test_the_published_policies_run_live(
         [sys.executable, "-m", "cotenant", "daemon", "--policy", policy], env=softgpu_env
     )
     try:
-        while segment.read(path).rule != Rule[policy]:  # as soon as the daemon sees a tenant at work
+        assert below.process
+        pid = str(below.process.pid)
+
+        def is_told() -> bool:
+            """The daemon looks while a tenant is at work."""
             for one in (above, below):
                 one.say("1000 1 10")
-                launched(one)
-        for one in (above, below):
-            one.say("1000 1 10")
-        assert launched(above) and launched(below) and below.process
-        pid = str(below.process.pid)
-        wait_for(lambda: EXPLAINED[policy] in cotenant("explain", pid, env=softgpu_env).stdout)
+            assert launched(above) and launched(below)
+            if segment.read(path).rule != Rule[policy]:
+                return False
+            return EXPLAINED[policy] in cotenant("explain", pid, env=softgpu_env).stdout
+
+        wait_for(is_told, seconds=60)
     finally:
         daemon.kill()
         daemon.wait()
