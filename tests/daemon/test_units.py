@@ -35,7 +35,10 @@ def test_systemd_accepts_the_unit(kind: str, tmp_path: Path) -> None:
     # It looks for the program, too.
     file.write_text(units.unit(kind == "system", shutil.which("true") or "/bin/true"))
     command = [analyze, f"--{kind}", "--man=no", "verify", str(file)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    # Without such a folder the user's manager does not come as far as the unit.
+    env = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=env)
+    assert "Failed to initialize" not in done.stderr
     # What is said of other units of this machine is not about ours.
     about = [line for line in (done.stdout + done.stderr).splitlines() if units.NAME in line]
     assert about == [], done.stderr
