@@ -10,6 +10,8 @@
 using tenant::Progress;
 using tenant::StreamState;
 
+tenant::DriverCalls tenant::driver;  // nothing is put into a stream here
+
 struct Stream {
     Progress progress;
     StreamState state;

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.compiling import compile_program
+
+
+def test_cut_or_drain_changes_firmly(tmp_path: Path) -> None:
+    program = compile_program(tmp_path, "tests/admission/cut.cpp")
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
