@@ -2,6 +2,7 @@
 // functions.
 //
 //   may_run   is a tenant's gate open? Asked at every edge: a tenant became busy or idle, a turn ended, a knob changed
+//   may_copy  the same of its gate for long copies between host and GPU (bus.h)
 //   admit     does this operation go at once, behind a gate, or only after less is in flight? Asked at every launch
 #pragma once
 
@@ -36,6 +37,13 @@ inline bool may_run(uint32_t rule, const Standing& tenant) {
     if (tenant.below_floor) return true;
     if (tenant.is_shut || tenant.over_rate || !tenant.has_turn) return false;
     return rule == fair || !tenant.above_is_busy;
+}
+
+// Copies take no turns, and wait for higher classes only while these copy, too.
+inline bool may_copy(uint32_t rule, Standing tenant, bool above_copies) {
+    tenant.has_turn = true;
+    tenant.above_is_busy = above_copies;
+    return may_run(rule, tenant);
 }
 
 enum class Verdict : uint8_t {

@@ -9,7 +9,8 @@
 //               densely in its next turn. A turn that has not been worth its switch yet is kept through gaps that are
 //               shorter than a switch
 //   turn_ns     follows from the measured cost of a switch: switching takes at most kSwitchPart of the time, and of ten
-//               tenants each has a turn within a second
+//               tenants each has a turn within a second. Where a ready tenant is brief, kBriefTurnNs: it leaves the GPU
+//               by itself at once, and then copies, which takes no turn, beside the kernels of the next
 //
 // Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a higher
 // class ran, or in which its streams waited for the CPU.
@@ -26,6 +27,7 @@ constexpr uint64_t kDrainNs = 100000000;
 constexpr double kSwitchPart = 0.02;
 constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRoundNs = 1000000000;
 constexpr uint64_t kWorthSwitches = 5;         // a shorter turn does not end at the first gap
+constexpr uint64_t kBriefTurnNs = 2000000;     // as long as the driver's own time slice
 constexpr uint64_t kLongestGapNs = 100000;     // for which the GPU may idle although another tenant is ready
 constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
 
@@ -48,6 +50,8 @@ struct Equal {
     bool is_on;       // what it has started may still be on the GPU, and it is not below its floor: such a tenant runs
                       // beside the holder of the turn, and nobody waits for it
     bool is_overdue;  // and should have ended more than kDrainNs ago
+    bool is_brief = false;  // it wants the GPU for a moment between two copies: in its last turn it executed less than
+                            // makes a turn worth its switch, and then went on copying
 };
 
 inline bool goes_before(const Equal& a, const Equal& b) {
@@ -63,9 +67,13 @@ inline bool waits_for(const Equal& self, const Equal& other) {
     return other.is_ready && goes_before(other, self);
 }
 
-// `ready`: how many tenants take turns.
-inline uint64_t turn_ns(uint64_t switch_ns, uint32_t ready) {
+// Whether a turn, over now, has been worth its switch.
+inline bool was_worth_it(uint64_t executed_ns, uint64_t switch_ns) { return executed_ns >= kWorthSwitches * switch_ns; }
+
+// `ready`: how many tenants take turns; `any_briefly`: another than the one whose turn it is does so briefly.
+inline uint64_t turn_ns(uint64_t switch_ns, uint32_t ready, bool any_briefly) {
     uint64_t longest = std::min(kLongestTurnNs, kRoundNs / std::max(ready, 1u));
+    if (any_briefly) return std::min(std::max(kWorthSwitches * switch_ns, kBriefTurnNs), longest);
     auto cheap = static_cast<uint64_t>(static_cast<double>(switch_ns) / kSwitchPart);
     return std::clamp(cheap, std::min(kShortestTurnNs, longest), longest);
 }
@@ -73,15 +81,16 @@ inline uint64_t turn_ns(uint64_t switch_ns, uint32_t ready) {
 struct Turn {
     uint64_t executed_ns;  // in it
     uint64_t turn_ns, switch_ns;
-    bool is_empty;      // nothing is in its streams
-    uint64_t empty_ns;  // for how long
+    bool is_empty;        // nothing is in its streams
+    uint64_t empty_ns;    // for how long
+    bool leaves = false;  // it is brief, and has gone on to copy
 };
 
 // Where another is ready, or may be soon.
 inline bool is_over(const Turn& turn) {
     if (turn.executed_ns >= turn.turn_ns) return true;
     if (!turn.is_empty) return false;
-    return turn.executed_ns >= kWorthSwitches * turn.switch_ns ||
+    return turn.leaves || was_worth_it(turn.executed_ns, turn.switch_ns) ||
            turn.empty_ns >= std::min(turn.switch_ns, kLongestGapNs);
 }
 

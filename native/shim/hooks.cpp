@@ -186,12 +186,13 @@ struct HostCopy;
 template <int index, bool per_thread, class To, class From, class Size, class... Stream>
 struct HostCopy<index, per_thread, CUresult(To, From, Size, Stream...)> {
     static CUresult call(To to, From from, Size bytes, Stream... stream) {
-        tenant::Work work(Kind::copy, stream_in(stream...), per_thread);
+        tenant::HostCopy copy{way_of<To, From>(), address_of(to), address_of(from), bytes};
+        tenant::Work work(Kind::copy, stream_in(stream...), per_thread, tenant::bus_bytes(copy));
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
         Interval copying(Event::copy, work.gpu(), bytes);
         tenant::BlockingCall blocking(!sizeof...(Stream) && way_of<To, From>() == tenant::Way::to_host);
         if (!work.passes_gates()) return work.result(call_real<index>(to, from, bytes, stream...));
-        tenant::CopyAhead ahead(work, {way_of<To, From>(), address_of(to), address_of(from), bytes});
+        tenant::CopyAhead ahead(work, copy);
         if (ahead.result() != CUDA_SUCCESS) return ahead.result();
         auto rest = static_cast<Size>(bytes - ahead.bytes());
         work.pass_gate(shape_of<index>(to, from, rest, stream...));

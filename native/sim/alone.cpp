@@ -28,7 +28,7 @@ void Gpu::run_alone(double until) {
     while (t.end_us <= until && t.state == State::running) {
         // `settle` would see each start and end; here the books are kept by hand.
         double now = now_ = t.end_us;
-        (is_host_copy(t.kind) ? t.copied_us : t.figures.executed_us) += t.left_us;
+        if (!is_host_copy(t.kind)) t.figures.executed_us += t.left_us;
         t.figures.work_us += t.left_us;
         t.place_used_us += t.left_us;
         if (!is_copy(t.kind)) {
@@ -63,7 +63,7 @@ void Gpu::run_alone(double until) {
         double longest_pause = is_contended_ && gated ? std::min(grace_us(t), turn_outlasts_us(t)) : grace_us(t);
         bool leaves = (gated && !t.gate_of(t.kind).open) ||
                       (pauses && (others_want || ready > until || ready - now >= longest_pause)) ||
-                      is_copy(t.kind) != is_copy(entered);
+                      is_copy(t.kind) != is_copy(entered) || is_host_copy(t.kind) != is_host_copy(entered);
         if (leaves) {
             runners(entered).erase(std::find(runners(entered).begin(), runners(entered).end(), t.number));
             t.rate = 0;

@@ -115,7 +115,7 @@ void Gpu::go_on_inside(Tenant& t) {
 void Gpu::refresh_gates() {
     edge_us_ = never;
     bool gates = knobs.rule == admission::strict || knobs.rule == admission::fair;
-    bool busy_above[4] = {};  // at [c]: a tenant of a class before c has work and tolerates no overlap
+    bool busy_above[4] = {}, copies_above[4] = {};  // at [c]: a tenant of a class before c, which tolerates no overlap
     for (uint32_t i : with_work_) {
         Tenant& t = tenants_[i];
         charge(t);
@@ -124,6 +124,10 @@ void Gpu::refresh_gates() {
         for (uint32_t below = t.job->tenant_class + 1; below < 4 && !t.knobs.tolerant; ++below)
             busy_above[below] = true;
     }
+    for (const std::vector<uint32_t>* copies : {&to_device_, &to_host_})
+        for (uint32_t i : *copies)
+            for (uint32_t below = tenants_[i].job->tenant_class + 1; below < 4 && !tenants_[i].knobs.tolerant; ++below)
+                copies_above[below] = true;
     forgo_turns();
     look_at_rounds();
     end_turns();
@@ -132,13 +136,11 @@ void Gpu::refresh_gates() {
         Tenant& t = tenants_[i];
         bool gated = gates && is_gated(t), above_is_busy = busy_above[t.job->tenant_class];
         t.above_is_busy = gated && knobs.rule == admission::strict && above_is_busy;
-        auto may_run = [&](bool has_turn) {
-            return !gated || admission::may_run(knobs.rule, {t.job->tenant_class, above_is_busy, has_turn, t.knobs.shut,
-                                                             t.over_rate, t.below_floor});
-        };
-        bool has_turn = !gated || may_start(t, rounds_[round_of(t)]), goes = may_run(has_turn);
+        bool has_turn = !gated || may_start(t, rounds_[round_of(t)]);
+        admission::Standing now{t.job->tenant_class, above_is_busy, has_turn, t.knobs.shut, t.over_rate, t.below_floor};
+        bool goes = !gated || admission::may_run(knobs.rule, now);
         set_gate(t, t.gate, goes);
-        set_gate(t, t.link_gate, may_run(true));
+        set_gate(t, t.link_gate, !gated || admission::may_copy(knobs.rule, now, copies_above[t.job->tenant_class]));
         if (!gated) continue;
         if (goes && has_turn && t.seen_ready) take_turn(t);
         if (!goes && t.seen_ready && t.waits_since_us == never) t.waits_since_us = now_;

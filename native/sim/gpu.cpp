@@ -240,6 +240,12 @@ void Gpu::start(Tenant& t) {
     }
     runners(t.kind).push_back(t.number);
     changed_ = true;
+    if (is_host_copy(t.kind)) {
+        charge(t);
+        t.is_brief = !admission::was_worth_it(static_cast<uint64_t>(t.turn_us * 1000),
+                                              static_cast<uint64_t>(switch_us() * 1000));
+        change_link(t);
+    }
 }
 
 void Gpu::stop(Tenant& t) {
@@ -248,6 +254,7 @@ void Gpu::stop(Tenant& t) {
     if (rated_ == t.number) rated_ = Timers::nobody;
     erase(runners(t.kind), t.number);
     changed_ = true;
+    if (is_host_copy(t.kind)) change_link(t);
 }
 
 void Gpu::finish(Tenant& t) {

@@ -126,7 +126,7 @@ class Gpu {
     // Those that take turns with each other.
     struct Round {
         uint32_t first = Timers::nobody;  // of those that are ready
-        uint32_t ready = 0, on = 0;
+        uint32_t ready = 0, brief = 0, on = 0;
         uint32_t some_on[2] = {Timers::nobody, Timers::nobody};  // two that others have to wait for
     };
 
@@ -151,17 +151,18 @@ class Gpu {
         bool is_squeezed = false;   // it started on fewer free SMs than it can fill
         bool is_contended = false;  // a more urgent stream wants SMs, too
         bool has_place = false;     // in the order of kernels that run together
+        bool is_brief = false;      // it wants turns for a moment between two copies
         bool yields = false;        // it gives its SMs up to a waiting stream, for one sharing-out
         uint32_t number = 0;
         Source source;
         const Job* job;
-        Gate gate, link_gate;  // of kernels and graphs; of copies to and from the host, which take no turns
+        Gate gate, link_gate;  // of kernels and graphs; of copies to and from the host
         double ready_us = never, idle_us = never, empty_us = 0;
         double arrived_us = 0, service_us = 0, next_arrival_us = never;
         double charged_us = 0;
         admission::TurnCharge turn_charge;
         uint64_t turn_key_ns = 0, keyed_ns = 0;  // the latter: executed, as far as the key knows
-        double charged_executed_us = 0, copied_us = 0, charged_copied_us = 0;
+        double charged_executed_us = 0;
         double turn_us = 0;   // executed in its present turn
         double drain_us = 0;  // how long it has been on since the turn ended
         double kernel_end_us = 0;
@@ -231,6 +232,7 @@ class Gpu {
     void share_in_proportion();
     void share_in_order();
     void share_link(const std::vector<uint32_t>& copies);
+    void change_link(const Tenant& t);
     void set_rate(Tenant& t, double rate);
     void progress(Tenant& t);
     void draw(Tenant& t, double from_us, double to_us, double sms);
@@ -265,7 +267,7 @@ class Gpu {
     double switch_us() const { return machine_.interference.drain_us + machine_.interference.open_us; }
     bool is_empty_for_good(const Tenant& t) const;
     double turn_outlasts_us(const Tenant& t) const;
-    double turn_us(const Round& round) const;
+    double turn_us(const Round& round, const Tenant& t) const;
     uint32_t round_of(const Tenant& t) const { return knobs.rule == admission::fair ? 0 : t.job->tenant_class; }
     bool share_turns(const Tenant& a, const Tenant& b) const;
     bool is_on(const Tenant& t) const;

@@ -123,8 +123,18 @@ void Gpu::share() {
     share_link(to_host_);
 }
 
+// Copies are in pieces, each with a gate: they stop soon after their gate was closed.
 void Gpu::share_link(const std::vector<uint32_t>& copies) {
-    for (uint32_t i : copies) set_rate(tenants_[i], 1.0 / static_cast<double>(copies.size()));
+    auto goes = [this](uint32_t i) { return tenants_[i].link_gate.open; };
+    auto going = static_cast<double>(std::count_if(copies.begin(), copies.end(), goes));
+    for (uint32_t i : copies) set_rate(tenants_[i], goes(i) ? 1 / going : 0);
+}
+
+// It has begun to copy, or has ended: lower classes look at their gates.
+void Gpu::change_link(const Tenant& t) {
+    uint32_t below = 0;
+    for (uint32_t i = t.job->tenant_class + 1; i < 4; ++i) below += here_[i];
+    if (below && !is_modelled()) refresh_gates();
 }
 
 // The more urgent level first, equals in proportion to what they ask for: as model::DeviceModel does.
@@ -231,7 +241,7 @@ void Gpu::progress(Tenant& t) {
         t.left_us -= done;
         t.figures.work_us += done;
         t.place_used_us += done;
-        (is_host_copy(t.kind) ? t.copied_us : t.figures.executed_us) += done;
+        if (!is_host_copy(t.kind)) t.figures.executed_us += done;
         if (!is_copy(t.kind)) {
             double sms = t.source.op().sms;
             t.figures.sm_us += done * sms;

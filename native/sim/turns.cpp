@@ -25,14 +25,13 @@ uint32_t weight_of(const Job& job) { return static_cast<uint32_t>(std::lround(jo
 void Gpu::charge(Tenant& t) {
     bool executes = is_gated(t);
     if (t.state == State::running && (executes || t.job->floor > 0)) progress(t);
-    double executed = t.figures.executed_us - t.charged_executed_us, copied = t.copied_us - t.charged_copied_us;
+    double executed = t.figures.executed_us - t.charged_executed_us;
     t.charged_executed_us = t.figures.executed_us;
-    t.charged_copied_us = t.copied_us;
     double us = now_ - t.charged_us;
     t.charged_us = now_;
     if (t.state == State::away || t.state == State::gone) return;
     bool is_held = !t.gate_of(t.kind).open;
-    double used = executes ? executed + copied : t.busy && t.state != State::asking ? us : 0;
+    double used = executes ? executed : t.busy && t.state != State::asking ? us : 0;
     if (t.busy && us > 0) {
         t.figures.busy_us += us;
         if (is_held) t.figures.held_us += us;
@@ -94,9 +93,10 @@ void Gpu::forgo_turns() {
 
 // ---- whose turn it is -----------------------------------------------------------------------------------------------
 
-double Gpu::turn_us(const Round& round) const {
+double Gpu::turn_us(const Round& round, const Tenant& t) const {
     if (knobs.turn_us > 0) return knobs.turn_us;
-    return static_cast<double>(admission::turn_ns(ns(switch_us()), round.ready)) / 1000;
+    bool any_briefly = round.brief > (t.is_brief && t.seen_ready ? 1u : 0u);
+    return static_cast<double>(admission::turn_ns(ns(switch_us()), round.ready, any_briefly)) / 1000;
 }
 
 // What has been cut in the middle is on; what has passed its gate is about to be.
@@ -117,7 +117,8 @@ bool Gpu::is_empty_for_good(const Tenant& t) const { return now_ >= t.kernel_end
 
 // When that will be so.
 double Gpu::turn_outlasts_us(const Tenant& t) const {
-    bool was_worth_it = admission::is_over({ns(t.turn_us), UINT64_MAX, ns(switch_us()), true, 0});
+    bool leaves = t.is_brief && is_host_copy(t.kind);
+    bool was_worth_it = admission::is_over({ns(t.turn_us), UINT64_MAX, ns(switch_us()), true, 0, leaves});
     double gap_us = static_cast<double>(std::min(ns(switch_us()), admission::kLongestGapNs)) / 1000;
     double seen_after_us = machine_.interference.watch_us / 2;  // in the mean
     return was_worth_it ? seen_after_us : std::max(gap_us, seen_after_us);
@@ -129,7 +130,8 @@ admission::Equal Gpu::as_equal(const Tenant& t) const {
             is_ready(t),
             t.holds_turn,
             is_on(t) && !t.below_floor,
-            ns(t.drain_us) >= admission::kDrainNs};
+            ns(t.drain_us) >= admission::kDrainNs,
+            t.is_brief};
 }
 
 void Gpu::end_turns() {
@@ -138,7 +140,7 @@ void Gpu::end_turns() {
         if (!t.holds_turn) continue;
         const Round& round = rounds_[round_of(t)];
         bool ready = is_ready(t), others = round.ready > (ready ? 1u : 0u);
-        bool is_over = admission::is_over({ns(t.turn_us), ns(turn_us(round)), ns(switch_us()), !ready, UINT64_MAX});
+        bool is_over = admission::is_over({ns(t.turn_us), ns(turn_us(round, t)), ns(switch_us()), !ready, UINT64_MAX});
         if (!is_gated(t) || is_barred(t) || (others && is_over)) t.holds_turn = false;
     }
 }
@@ -159,6 +161,7 @@ void Gpu::look_at_rounds() {
         if (equal.is_on && !equal.is_overdue && round.on < 2) round.some_on[round.on++] = i;
         if (!equal.is_ready) continue;
         ++round.ready;
+        round.brief += equal.is_brief;
         bool wins = round.first == Timers::nobody || admission::goes_before(equal, as_equal(tenants_[round.first]));
         if (wins) round.first = i;
     }
@@ -195,7 +198,7 @@ double Gpu::turn_edge_us(const Tenant& t) const {
         return over_us > now_ ? over_us : never;
     }
     if (round.ready < 2) return never;
-    double turn = turn_us(round);
+    double turn = turn_us(round, t);
     return now_ + std::max(turn - t.turn_us, kTurnPrecision * turn);
 }
 

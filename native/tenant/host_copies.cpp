@@ -58,6 +58,12 @@ CUresult copy_piece(const HostCopy& copy, size_t at, size_t bytes, CUstream stre
 
 }  // namespace
 
+size_t bus_bytes(const HostCopy& copy) {
+    if (copy.way != Way::unknown) return copy.bytes;
+    if (copy.bytes < admission::kBusCopy) return 0;
+    return is_on_gpu(copy.destination, copy.bytes) != is_on_gpu(copy.source, copy.bytes) ? copy.bytes : 0;
+}
+
 CopyAhead::CopyAhead(Work& work, const HostCopy& asked) : work_(work) {
     if (asked.bytes <= admission::kSmallestPiece || !work.shares_bus()) return;
     HostCopy copy = asked;
@@ -74,9 +80,10 @@ CopyAhead::CopyAhead(Work& work, const HostCopy& asked) : work_(work) {
     if (copy.bytes <= piece) return;
     is_split_ = work.begin_pieces();
     if (!is_split_) return;
-    for (; copy.bytes - bytes_ > piece; bytes_ += piece) {
+    CUstream stream = work.stream();  // for all of them, also if the stream becomes another lane's
+    for (; copy.bytes - bytes_ > piece && !work.pieces_are_waited_for(); bytes_ += piece) {
         work.pass_gate(shape, expected);
-        result_ = work.result(copy_piece(copy, bytes_, piece, work.stream()));
+        result_ = work.result(copy_piece(copy, bytes_, piece, stream));
         if (result_ != CUDA_SUCCESS) return;
         work.count_piece();
     }

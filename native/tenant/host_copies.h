@@ -20,8 +20,13 @@ struct HostCopy {
     size_t bytes;
 };
 
+// For Work: how much of it goes between host memory and the GPU. Where that would have to be asked for and it is too
+// short to matter, 0.
+size_t bus_bytes(const HostCopy& copy);
+
 // Copies all pieces but the last. The caller gives that to the function that the program has called, so that the call
-// waits for the copy where that function does. Other threads wait until both have been done.
+// waits for the copy where that function does. Other threads, of any lane, wait until both have been done; if one
+// waits, the rest is the last piece, however long.
 class CopyAhead {
  public:
     CopyAhead(Work& work, const HostCopy& copy);

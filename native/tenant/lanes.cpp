@@ -98,11 +98,13 @@ Launcher launcher_into(Membership& own, StreamKey key, CUstream handle) {
     if (is_lane && (key & kDefaultStream || !may_be_a_lanes(handle))) return {&own, lane};
     Membership* before = holder_of(key);
     if (!before || before == lane) return {lane};
+    StreamState* state = nullptr;
     {
         MembershipLocked locked(*before);
+        state = before->streams.find(key);
         before->streams.remove(key);
     }
-    return {lane, nullptr, passes_gates(*before) ? before : nullptr};
+    return {lane, nullptr, passes_gates(*before) ? before : nullptr, state};
 }
 
 void GoingThrough::begin(Membership& gated, int gpu) {

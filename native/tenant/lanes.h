@@ -28,6 +28,7 @@ struct Launcher {
     Membership* membership;
     Membership* escaped = nullptr;  // the lane whose work this would have been
     Membership* before = nullptr;   // whose gates may be ahead in the stream
+    StreamState* moved = nullptr;   // the stream was another tenant's until now: its state there
 };
 // `own`: the process's. `key`: not kNoStream.
 Launcher launcher_into(Membership& own, StreamKey key, CUstream handle);

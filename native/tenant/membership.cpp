@@ -21,7 +21,7 @@ size_t gate_offset(int gpu) {
 
 }  // namespace
 
-void Membership::become_busy(int gpu) {
+void Membership::become_busy(int gpu, bool wants_turn) {
     if (is_leaving()) return;  // the slot may be another tenant's by now
     wire::OnGpu& here = slot_->gpus[gpu];
     if (!here.busy.load()) {
@@ -29,7 +29,7 @@ void Membership::become_busy(int gpu) {
         burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
         untimed_.add(gpu);
     }
-    wire::go_busy(*segment_, index_, gpu);
+    wire::go_busy(*segment_, index_, gpu, wants_turn);
     // While it was idle it has not looked who is there.
     company.add(gpu);
     if (watcher_sleep.load() == soundly) wake_watcher();
@@ -41,8 +41,19 @@ void Membership::time_start(const StreamState& state) {
     if (breakdown.begin(state, wire::now_ns()) && watcher_sleep.load()) wake_watcher();
 }
 
+void Membership::become_copying(int gpu) {
+    if (!is_leaving()) wire::begin_copying(*segment_, index_, gpu);
+}
+
 void Membership::become_ready(int gpu) {
-    if (!is_leaving()) wire::go_ready(*segment_, index_, gpu);
+    if (!is_leaving()) wire::go_ready(*segment_, index_, gpu, brief.has(gpu) ? wire::briefly : wire::ready);
+}
+
+CUdeviceptr Membership::copy_gate_of(StreamState& state) {
+    CUdeviceptr gate = gate_of(state);
+    if (!gate) return 0;
+    auto gpu = static_cast<size_t>(static_cast<int>(state.gpu));
+    return gate - gate_offset(state.gpu) + offsetof(wire::Slot, copy_gates) + gpu * sizeof(wire::Flag);
 }
 
 Membership::GatePlaces Membership::gate_places(CUcontext context, int gpu) {

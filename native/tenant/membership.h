@@ -80,8 +80,11 @@ class Membership {
     wire::Slot& slot() { return *slot_; }
     int index() const { return index_; }
 
-    // The edge from idle to busy on a GPU: closes the gates of the classes below.
-    void become_busy(int gpu);
+    // The edge from idle to busy on a GPU: closes the gates of the classes below. One that is about to copy wants no
+    // turn.
+    void become_busy(int gpu, bool wants_turn = true);
+    // Before a copy of admission::kBusCopy or more: closes the gates for copies of the classes below.
+    void become_copying(int gpu);
     // Whether no operation of the burst that waits for SMs was launched yet: a copy in front of them does not.
     bool is_start_untimed(int gpu) const { return untimed_.has(gpu); }
     // Right after it, by the thread that is about to launch into this stream: how long will the burst wait for the GPU?
@@ -100,6 +103,8 @@ class Membership {
         CUdeviceptr gate = state.gate;
         return __builtin_expect(gate > kCannotMap, 1) ? gate : map_gate_of(state);
     }
+    // And where the same stream finds the gate for copies.
+    CUdeviceptr copy_gate_of(StreamState& state);
     // The segment's number of a context's GPU; -1: unknown.
     int gpu_of(CUcontext context);
     void mark_end_of_work(StreamState& state);
@@ -144,8 +149,11 @@ class Membership {
     GpuSet company;    // somebody whom this tenant may have to wait for uses the GPU
     GpuSet below;      // a lower class uses the GPU
     GpuSet bus;        // a higher class has copied between the host and the GPU lately
-    // Where a thread copies in pieces (host_copies.h), one in a process: nobody else may come between them.
-    std::atomic<StreamState*> in_pieces{nullptr};
+    GpuSet brief;      // in its last turn it had a moment's work between two copies
+    // The stream into which a thread copies in pieces (host_copies.h), one in a process, whichever lanes it has: nobody
+    // else may come between them. And how many threads wait for that.
+    static inline std::atomic<StreamKey> in_pieces{kNoStream};
+    static inline std::atomic<uint32_t> waiting_for_pieces{0};
     // How the watcher sleeps: so that any burst wakes it, or, as bursts seldom come alone, only one whose start is
     // timed. It waits for this word to change.
     enum Sleep : uint32_t { awake, soundly, lightly };

@@ -13,7 +13,8 @@ Progress::Progress() {
 }
 
 bool Progress::put_mark(StreamState& state) {
-    CUstreamBatchMemOpParams mark = write_value(state.progress_word, passed(mark_of(state)));
+    CUstreamBatchMemOpParams mark =
+        write_value(state.progress_word, passed(mark_of(state), state.among_copies.load(std::memory_order_relaxed)));
     note_mark(state);
     return driver.cuStreamBatchMemOp_v2(state.handle, 1, &mark, 0) == CUDA_SUCCESS;
 }

@@ -2,10 +2,10 @@
 // much work had been queued before the gate. So the work in flight, and whether the stream stands at the gate with
 // nothing on the GPU, is known without a call to the driver.
 //
-//    31                        1   0
-//   ┌───────────────────────────┬───┐   mark: microseconds of work ever queued before the gate
-//   │           mark            │ s │   s:    the stream stands at the gate, and all work before it is done
-//   └───────────────────────────┴───┘
+//    31                    2   1   0
+//   ┌───────────────────────┬───┬───┐   mark: microseconds of work ever queued before the gate
+//   │         mark          │ c │ s │   c:    the gate is that for copies: only copies are between it and the next one
+//   └───────────────────────┴───┴───┘   s:    the stream stands at the gate, and all work before it is done
 #pragma once
 
 #include <atomic>
@@ -28,11 +28,13 @@ class Progress {
     static uint32_t mark_of(const StreamState& state) {
         return static_cast<uint32_t>(state.queued_ns.load(std::memory_order_relaxed) / 1000);
     }
-    static uint32_t standing(uint32_t mark) { return mark << 1 | 1; }
-    static uint32_t passed(uint32_t mark) { return mark << 1; }
+    static uint32_t standing(uint32_t mark, bool copies = false) { return passed(mark, copies) | 1; }
+    static uint32_t passed(uint32_t mark, bool copies = false) { return mark << 2 | (copies ? 2 : 0); }
 
-    uint32_t mark_passed(const StreamState& state) const { return word(state) >> 1; }
+    uint32_t mark_passed(const StreamState& state) const { return word(state) >> 2; }
     bool stands_at_gate(const StreamState& state) const { return state.progress_word && (word(state) & 1); }
+    // Whether the gate that it has reached or passed last is that for copies.
+    bool is_among_copies(const StreamState& state) const { return state.progress_word && (word(state) & 2); }
     // Microseconds of work that are not known to be done. Marks wrap around; their difference stays right.
     float in_flight_us(const StreamState& state) const {
         if (!state.progress_word) return 0;
@@ -43,7 +45,7 @@ class Progress {
     bool gate_is_ahead(const StreamState& state) const {
         if (!state.progress_word) return false;
         uint32_t now = word(state);
-        int32_t left = difference(state.last_gate.load(std::memory_order_relaxed), now >> 1);
+        int32_t left = difference(state.last_gate.load(std::memory_order_relaxed), now >> 2);
         return left > 0 || (left == 0 && (now & 1));
     }
     // Whether the stream has yet to reach a mark, or has nothing behind its last one. Otherwise the watcher would not
@@ -95,7 +97,7 @@ class Progress {
 
  private:
     static constexpr uint32_t kIssuedApart = 64;
-    static int32_t difference(uint32_t mark, uint32_t other) { return static_cast<int32_t>((mark - other) << 1) >> 1; }
+    static int32_t difference(uint32_t mark, uint32_t other) { return static_cast<int32_t>((mark - other) << 2) >> 2; }
 
     static constexpr uint32_t kFirstGraph = StreamTable::kMostStreams + 1;
 

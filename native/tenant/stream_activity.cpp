@@ -27,25 +27,37 @@ Seen StreamActivity::see(int gpu) {
     Seen seen;
     int standing = standing_graphs(membership_, gpu), running = 0;
     uint64_t moves = 0;
-    if (!membership_.try_lock()) return {false, true, running_[gpu], false};
+    if (!membership_.try_lock()) {
+        seen.unfinished = seen.uses_bus = seen.is_unknown = true;
+        seen.running = running_[gpu];
+        seen.needs_sms = needs_sms_[gpu];
+        return seen;
+    }
     // While a graph is captured no stream may be asked.
     bool capturing = captures.load() != 0;
     membership_.streams.for_each([&](StreamState& state) {
+        if (state.gpu != gpu) return;
         uint64_t issued = state.issued.load();
-        if (state.gpu == gpu && state.is_being_called()) seen.called = true;
-        if (state.gpu == gpu) moves += issued + state.finished;
-        if (state.gpu != gpu || issued == state.finished) return;
-        seen.changed = true;
-        if (membership_.progress.stands_at_gate(state)) {
-            seen.unfinished = seen.standing = true;
-        } else if (running > standing) {
-            return;
-        } else if (!capturing && is_empty(state)) {
-            state.finished = issued;
-        } else {
-            seen.unfinished = true;
-            ++running;
+        moves += issued + state.finished;
+        seen.called |= state.is_being_called();
+        seen.calls_for_sms |= state.is_being_called_but_for_copies();
+        if (issued != state.finished) {
+            seen.changed = true;
+            bool copies = membership_.progress.is_among_copies(state);
+            if (membership_.progress.stands_at_gate(state)) {
+                seen.unfinished = true;
+                seen.standing |= !copies;
+            } else if (running > standing && !copies && !state.uses_bus()) {
+                // Whether this one runs too makes no difference.
+            } else if (!capturing && is_empty(state)) {
+                state.finished = issued;
+            } else {
+                seen.unfinished = true;
+                seen.copying |= copies;
+                running += !copies;
+            }
         }
+        seen.uses_bus |= state.uses_bus();
     });
     if (membership_.is_lane()) Membership::standing_places.free_unused(&membership_);
     membership_.unlock();
@@ -54,6 +66,7 @@ Seen StreamActivity::see(int gpu) {
     seen.unfinished |= capturing;
     // Each graph that stands is in a stream that seems to run.
     seen.running = running_[gpu] = running > standing;
+    seen.needs_sms = needs_sms_[gpu] = seen.standing || running || capturing;
     return seen;
 }
 

@@ -9,11 +9,17 @@ namespace tenant {
 struct Seen {
     bool changed = false;     // something was put into a stream since the last look, finished or not
     bool unfinished = false;  // something is in a stream
-    bool running = false;     // and does not stand at a gate
-    bool standing = false;    // some stream stands at one
+    bool running = false;     // and does not stand at a gate; copies behind the gate for copies apart
+    bool standing = false;    // some stream stands at a gate that is not for copies
     bool called = false;      // a thread is in the driver with an operation
+    bool copying = false;     // copies behind the gate for copies run
+    bool uses_bus = false;    // a copy of admission::kBusCopy or more is in a stream, or is being called for
+    // Of what is unfinished and of what is called for, something is not at or behind the gate for copies.
+    bool needs_sms = false, calls_for_sms = false;
+    bool is_unknown = false;  // somebody held the lock: partly as of the last look
 
     bool is_at_work() const { return changed || unfinished || called; }
+    bool wants_turn() const { return needs_sms || calls_for_sms; }
 };
 
 class StreamActivity {
@@ -27,7 +33,7 @@ class StreamActivity {
  private:
     Membership& membership_;
     // As of the last look, where there can be none now.
-    bool running_[wire::kGpus] = {};
+    bool running_[wire::kGpus] = {}, needs_sms_[wire::kGpus] = {};
     double done_us_[wire::kGpus] = {};
     uint64_t moves_[wire::kGpus] = {};  // operations issued, and seen finished
 };

@@ -21,6 +21,9 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     state->entered.store(0);
     state->since_gate_us.store(0, std::memory_order_relaxed);
     state->done.store(0, std::memory_order_relaxed);
+    state->among_copies.store(false, std::memory_order_relaxed);
+    state->bus_issued.store(0, std::memory_order_relaxed);
+    state->was.store(nullptr, std::memory_order_relaxed);
     for (auto& place : state->issued_at) place.count.store(0, std::memory_order_relaxed);
     for (auto* word : {&state->launched.operations, &state->launched.sms, &state->launched.us}) word->store(0);
     state->last_work.store(nullptr, std::memory_order_relaxed);

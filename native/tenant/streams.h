@@ -32,6 +32,11 @@ inline StreamKey key_of_default_stream(CUcontext context, uint32_t which) {
     return handle >> kContextBits ? kNoStream : kDefaultStream | StreamKey{which} << kContextBits | handle;
 }
 
+inline uint32_t which_default_stream(StreamKey key) {
+    return key & kDefaultStream ? key >> kContextBits & (kMostThreads - 1) : 0;
+}
+inline bool is_legacy_stream(StreamKey key) { return which_default_stream(key) == 1; }
+
 // States are never freed, and serve one stream after another: a launch that races with its stream's destruction may
 // still hold one. So every word of it is one that can be read at any time.
 struct StreamState {
@@ -58,21 +63,28 @@ struct StreamState {
     struct Launched {
         std::atomic<uint32_t> operations{0}, sms{0}, us{0};
     } launched;
-    uint32_t number = 0;  // of its progress word, for good
+    std::atomic<bool> among_copies{false};  // the last gate that was put into it is that for copies
+    // Of operations that the driver was called for and has not taken yet: behind that gate; copies of kBusCopy or more.
+    std::atomic<uint32_t> copy_calls{0}, bus_calls{0};
+    std::atomic<uint64_t> bus_issued{0};     // `issued` after the last of the latter
+    std::atomic<StreamState*> was{nullptr};  // its state in the table of the lane whose it was before
+    uint32_t number = 0;                     // of its progress word, for good
     // Under the tenant's lock.
     uint32_t used_at = 0;   // its place among those in use
     uint64_t finished = 0;  // `issued` when the watcher last saw the stream empty
 
+    // Whether a copy of kBusCopy or more may be in it. The call counts until it has said how many were issued.
+    bool uses_bus() const { return bus_calls.load() || bus_issued.load() > finished; }
     // Whether a thread is in the driver with an operation for this stream: a synchronous copy of pageable memory, say.
-    bool is_being_called() const {
+    bool is_being_called() const { return calls() > 0; }
+    bool is_being_called_but_for_copies() const { return calls() > static_cast<int64_t>(copy_calls.load()); }
+    int64_t calls() const {
         uint64_t taken = issued.load();
-        return static_cast<int64_t>(entered.load() - taken) > 0;
+        return static_cast<int64_t>(entered.load() - taken);
     }
-    bool is_legacy() const { return is_default() && !is_per_thread(); }
+    bool is_legacy() const { return is_legacy_stream(key.load(std::memory_order_relaxed)); }
     bool is_default() const { return key.load(std::memory_order_relaxed) & kDefaultStream; }
-    bool is_per_thread() const {
-        return is_default() && (key.load(std::memory_order_relaxed) >> kContextBits & (kMostThreads - 1)) > 1;
-    }
+    bool is_per_thread() const { return which_default_stream(key.load(std::memory_order_relaxed)) > 1; }
 };
 
 class StreamTable {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "admission/bus.h"
 #include "admission/rules.h"
 #include "tenant/captures.h"
 #include "tenant/context.h"
@@ -115,6 +116,7 @@ StreamState* state_of(Membership& membership, CUstream handle, bool per_thread_d
 struct Crossing {
     Membership* escaped = nullptr;
     Membership* before = nullptr;
+    StreamState* moved = nullptr;
     GoingThrough stream, graph;
 };
 thread_local Crossing crossing;
@@ -131,27 +133,42 @@ wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernel
 
 // In place of a gate, for a lane's stream that has no place to stand. It waits no longer than a policy could want:
 // where the process waits for this very thread, it has no work, or is seen to stand still (lanes.cpp).
-void wait_at_gate(Membership& membership, StreamState& state) {
+void wait_at_gate(Membership& membership, StreamState& state, bool copies) {
     constexpr uint64_t kLongestNs = 60000000000;
-    wire::OnGpu& here = membership.slot().gpus[state.gpu];
+    wire::Slot& slot = membership.slot();
+    wire::Flag& gate = copies ? slot.copy_gates[state.gpu] : slot.gpus[state.gpu].gate;
+    state.among_copies.store(copies, std::memory_order_relaxed);
     state.since_gate_us.store(0, std::memory_order_relaxed);
     uint64_t began = wire::now_ns();
-    while (here.gate.load() != wire::kGateOpen && !membership.is_leaving() && wire::now_ns() - began < kLongestNs)
+    while (gate.load() != wire::kGateOpen && !membership.is_leaving() && wire::now_ns() - began < kLongestNs)
         wire::nap(50000);
     // What is in flight is known all the same.
     CUdeviceptr mapped = membership.gate_of(state);
     if (mapped && state.progress_word) Progress::put_mark(state);
 }
 
-void put_gate(Membership& membership, StreamState& state) {
-    if (!membership.may_stand(state)) return wait_at_gate(membership, state);
+// The legacy stream waits for other streams, and they for it.
+bool may_not_come_between(StreamKey stream) {
+    StreamKey split = Membership::in_pieces.load();
+    return split && (split == stream || is_legacy_stream(split) || is_legacy_stream(stream));
+}
+
+void nap_until_copied(StreamKey stream, uint64_t began_ns) {
+    Membership::waiting_for_pieces.fetch_add(1);
+    while (may_not_come_between(stream) && wire::now_ns() - began_ns < kPiecesNs) wire::nap(50000);
+    Membership::waiting_for_pieces.fetch_sub(1);
+}
+
+void put_gate(Membership& membership, StreamState& state, bool copies) {
+    if (!membership.may_stand(state)) return wait_at_gate(membership, state, copies);
     wire::OnGpu& here = membership.slot().gpus[state.gpu];
-    CUdeviceptr gate = membership.gate_of(state);
+    CUdeviceptr gate = copies ? membership.copy_gate_of(state) : membership.gate_of(state);
     CUdeviceptr word = state.progress_word;
     uint32_t mark = Progress::mark_of(state);
-    CUstreamBatchMemOpParams operations[3] = {write_value(word, Progress::standing(mark)), wait_for_open(gate),
-                                              write_value(word, Progress::passed(mark))};
+    CUstreamBatchMemOpParams operations[3] = {write_value(word, Progress::standing(mark, copies)), wait_for_open(gate),
+                                              write_value(word, Progress::passed(mark, copies))};
     CUstreamBatchMemOpParams* first = word ? operations : operations + 1;
+    state.among_copies.store(copies, std::memory_order_relaxed);
     state.last_gate.store(mark, std::memory_order_relaxed);
     Progress::note_mark(state);
     if (gate && driver.cuStreamBatchMemOp_v2(state.handle, word ? 3 : 1, first, 0) == CUDA_SUCCESS)
@@ -179,7 +196,18 @@ void complete_end(const int (&numbers)[1 + Membership::kMostLanes]) {
 
 }  // namespace
 
-Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Membership::current()) {
+// Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has marked us
+// idle.
+__attribute__((always_inline)) inline void Work::enter() {
+    state_->entered.fetch_add(1);
+    if (__builtin_expect(!membership_->slot().gpus[state_->gpu].busy.load(), 0)) begin_burst();
+}
+
+void Work::begin_burst() { membership_->become_busy(state_->gpu, !by_copy_gate()); }
+
+Work::Work(What what, CUstream stream, bool per_thread_default) : membership_(Membership::current()) {
+    auto kind = static_cast<Kind>(what.kind_and_bytes & 0xff);
+    size_t bus_bytes = what.kind_and_bytes >> 8;
     if (!membership_ || is_too_late()) return;
     if (__builtin_expect(Membership::lanes_open() != 0, 0)) choose_lane(stream, per_thread_default);
     StreamState* state = state_of(*membership_, stream, per_thread_default);
@@ -188,7 +216,6 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
 
     state_ = state;
     kind_ = kind;
-    if (__builtin_expect(crosses_, 0)) begin_crossing();
     wire::Slot& slot = membership_->slot();
     wire::OnGpu& here = slot.gpus[state->gpu];
     uint32_t tenant_class = slot.tenant_class.load(std::memory_order_relaxed);
@@ -196,27 +223,67 @@ Work::Work(Kind kind, CUstream stream, bool per_thread_default) : membership_(Me
     uint32_t rule = membership_->segment().header.knobs.rule.load(std::memory_order_relaxed);
     passes_gates_ = admission::is_gated(rule, tenant_class);
     asks_rule_ = admission::is_asked_live(rule);
-    enter();
-    if (passes_gates_ && membership_->in_pieces.load()) wait_for_pieces();
-    bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
-    if (runs_on_sms && !passes_gates_ && membership_->is_start_untimed(state->gpu)) membership_->time_start(*state);
-    if (passes_gates_ && !here.ready.load(std::memory_order_relaxed)) membership_->become_ready(state->gpu);
+    if (__builtin_expect((aside_ | bus_bytes) != 0, 0))
+        enter_aside(bus_bytes, tenant_class);
+    else
+        enter();
+    if (!passes_gates_) {
+        bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
+        if (membership_->is_start_untimed(state->gpu) && runs_on_sms) membership_->time_start(*state);
+        return;
+    }
+    if (Membership::in_pieces.load()) wait_for_pieces();
+    be_ready();
 }
 
-// Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has marked us
-// idle.
-void Work::enter() {
-    state_->entered.fetch_add(1);
-    if (!membership_->slot().gpus[state_->gpu].busy.load()) membership_->become_busy(state_->gpu);
+void Work::enter_aside(size_t bytes, uint32_t tenant_class) {
+    if (aside_ & kCrosses) begin_crossing();
+    if (aside_ & kHasLanes && crossing.moved) state_->was.store(crossing.moved);
+    if (passes_gates_ && (bytes >= admission::kLongCopy || (bytes && state_->among_copies.load()))) {
+        aside_ |= kByCopyGate;
+        state_->copy_calls.fetch_add(1);
+    }
+    if (bytes >= admission::kBusCopy && tenant_class < wire::kClasses - 1) {
+        aside_ |= kUsesBus;
+        state_->bus_calls.fetch_add(1);
+    }
+    enter();
+    if (aside_ & kHasLanes && Membership::in_pieces.load()) wait_for_pieces();
+    bool copies = membership_->slot().gpus[state_->gpu].busy.load() == wire::copying;
+    if (aside_ & kUsesBus && !copies) membership_->become_copying(state_->gpu);
+}
+
+// The driver has it, and it is about to be counted as issued.
+void Work::end_aside() {
+    if (aside_ & kCrosses) end_crossing();
+    if (by_copy_gate()) state_->copy_calls.fetch_sub(1);
+    if (!(aside_ & kUsesBus)) return;
+    state_->bus_issued.store(state_->issued.load() + 1);
+    state_->bus_calls.fetch_sub(1);
+}
+
+// For a turn among its equals. Copies need none. What is queued behind copies needs one when its stream gets there: the
+// watcher sees to that.
+void Work::be_ready() {
+    if (by_copy_gate() || membership_->slot().gpus[state_->gpu].ready.load()) return;
+    if (!membership_->progress.is_among_copies(*state_)) membership_->become_ready(state_->gpu);
+}
+
+wire::Flag& Work::gate() const {
+    wire::Slot& slot = membership_->slot();
+    return by_copy_gate() ? slot.copy_gates[state_->gpu] : slot.gpus[state_->gpu].gate;
 }
 
 void Work::choose_lane(CUstream handle, bool per_thread_default) {
     NamedStream stream(handle, per_thread_default);
     if (stream.key == kNoStream) return;
+    aside_ |= kHasLanes;
+    // Before the stream becomes this lane's.
+    if (may_not_come_between(stream.key)) nap_until_copied(stream.key, wire::now_ns());
     Launcher launcher = launcher_into(*membership_, stream.key, stream.handle);
     membership_ = launcher.membership;
-    crossing = {launcher.escaped, launcher.before, {}, {}};
-    crosses_ = launcher.escaped || launcher.before;
+    crossing = {launcher.escaped, launcher.before, launcher.moved, {}, {}};
+    if (launcher.escaped || launcher.before) aside_ |= kCrosses;
 }
 
 void Work::begin_crossing() {
@@ -232,8 +299,8 @@ void Work::end_crossing() {
 void Work::look_into(CUgraphExec exec) {
     Membership* gated = gates_in(exec);
     if (!gated || gated == membership_) return;
-    if (!crosses_) crossing = {};
-    crosses_ = true;
+    if (!(aside_ & kCrosses)) crossing = {};
+    aside_ |= kCrosses;
     crossing.graph.begin(*gated, state_->gpu);
 }
 
@@ -244,17 +311,18 @@ void Work::pass_gate(Shape shape) {
 
 void Work::pass_gate(Shape shape, const Expected& expected) {
     wire::Knobs& header = membership_->segment().header.knobs;
-    wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
     admission::Knobs knobs{header.rule.load(std::memory_order_relaxed), expected.gate_every_us,
                            static_cast<float>(wire::in_flight_us(header))};
+    // Between two gates are copies or none. An operation of the other kind has a gate of its own kind before it.
+    bool among_copies = state_->among_copies.load(std::memory_order_relaxed), changes = among_copies != by_copy_gate();
     admission::Seen seen{membership_->slot().tenant_class.load(std::memory_order_relaxed),
                          membership_->company.has(state_->gpu),
-                         here.gate.load(std::memory_order_relaxed) == wire::kGateOpen,
+                         gate().load(std::memory_order_relaxed) == wire::kGateOpen,
                          state_->since_gate_us.load(std::memory_order_relaxed),
                          membership_->progress.in_flight_us(*state_),
                          expected.us,
                          membership_->progress.operations_in_flight(*state_),
-                         membership_->progress.gate_is_ahead(*state_)};
+                         !changes && membership_->progress.gate_is_ahead(*state_)};
     admission::Verdict verdict = admission::admit(knobs, seen);
     if (verdict == admission::Verdict::wait) {
         {
@@ -263,13 +331,15 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
         }
         seen.in_flight_us = 0;
         seen.operations_in_flight = 0;
-        seen.gate_is_open = here.gate.load(std::memory_order_relaxed) == wire::kGateOpen;
-        seen.gate_is_ahead = membership_->progress.gate_is_ahead(*state_);
+        seen.gate_is_open = gate().load(std::memory_order_relaxed) == wire::kGateOpen;
+        seen.gate_is_ahead = !changes && membership_->progress.gate_is_ahead(*state_);
         verdict = admission::admit(knobs, seen);
     }
+    if (verdict == admission::Verdict::go && changes && (among_copies || seen.has_company))
+        verdict = admission::Verdict::gate;
     float since_gate_us = seen.since_gate_us;
     if (verdict == admission::Verdict::gate) {
-        put_gate(*membership_, *state_);
+        put_gate(*membership_, *state_, by_copy_gate());
         since_gate_us = 0;
     }
     // An operation that was never timed counts as enough for a gate behind it.
@@ -295,9 +365,8 @@ void Work::ask_rule(Shape shape, const KernelSize& size) {
 // the stream may wait for what this very thread does next.
 void Work::wait_for_room(float in_flight_us) {
     Progress& progress = membership_->progress;
-    wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
     uint32_t passed = progress.mark_passed(*state_);
-    bool is_held = here.gate.load() != wire::kGateOpen;
+    bool is_held = gate().load() != wire::kGateOpen;
     if (!is_held && state_->stuck_at.load(std::memory_order_relaxed) == passed) return;
     uint64_t patience_ns = uint64_t{wire::patience_ms(membership_->segment().header.knobs)} * 1000000;
     // A lane's thread in the driver would hold back the other threads of its process.
@@ -308,7 +377,7 @@ void Work::wait_for_room(float in_flight_us) {
         return progress.in_flight_us(*state_) > in_flight_us ||
                progress.operations_in_flight(*state_) > admission::kMostOperations;
     };
-    while (is_full() && !membership_->is_leaving()) {
+    while (is_full() && !membership_->is_leaving() && !(aside_ & kInPieces && pieces_are_waited_for())) {
         // A gate reports the work before it: behind it the stream may run empty unnoticed.
         if (!progress.mark_is_ahead(*state_) && !Progress::put_mark(*state_)) return;
         uint64_t now = wire::now_ns();
@@ -316,7 +385,7 @@ void Work::wait_for_room(float in_flight_us) {
             passed = mark;
             last_step = now;
         } else if (now - last_step > patience_ns) {
-            if (here.gate.load() == wire::kGateOpen) state_->stuck_at.store(passed, std::memory_order_relaxed);
+            if (gate().load() == wire::kGateOpen) state_->stuck_at.store(passed, std::memory_order_relaxed);
             return;
         }
         wire::nap(50000);
@@ -338,29 +407,32 @@ void Work::count_piece() {
     state_->issued.fetch_add(1);
 }
 
-// The legacy stream waits for other streams, and they for it.
-bool Work::may_not_come_between() const {
-    const StreamState* split = membership_->in_pieces.load();
-    return split && (split == state_ || split->is_legacy() || state_->is_legacy());
-}
+bool Work::pieces_are_waited_for() const { return Membership::waiting_for_pieces.load() != 0; }
 
 // Sequentially consistent, as `entered`: either this thread sees that pieces are being copied, or the thread that
-// begins to copy them sees this one's call. Without a lock, and no longer than kPiecesNs: the copy may wait for what
-// this very thread does next. A call that gave up sooner could come between two pieces on a busy machine.
+// begins to copy them sees this one's call. That thread does not wait for its pieces to run, and makes the rest one as
+// soon as somebody waits; only a synchronous copy takes as long as it takes. Without a lock, and no longer than
+// kPiecesNs: the copy may wait for what this very thread does next.
 void Work::wait_for_pieces() {
-    for (uint64_t began = wire::now_ns(); may_not_come_between() && !membership_->is_leaving(); enter()) {
+    StreamKey key = state_->key.load(std::memory_order_relaxed);
+    for (uint64_t began = wire::now_ns(); may_not_come_between(key) && !membership_->is_leaving(); enter()) {
         state_->entered.fetch_sub(1);
-        while (may_not_come_between() && wire::now_ns() - began < kPiecesNs) wire::nap(50000);
+        nap_until_copied(key, began);
         if (wire::now_ns() - began >= kPiecesNs) return enter();
     }
 }
 
-bool Work::others_are_calling() {
+bool Work::others_are_calling(StreamKey key) {
     if (!membership_->try_lock()) return true;
     bool calling = false;
-    membership_->streams.for_each([&](const StreamState& other) {
-        bool matters = &other == state_ || other.is_legacy() || state_->is_legacy();
-        calling |= matters && other.is_being_called();
+    // Another lane's call may have begun before the stream was moved.
+    StreamState* was = state_->was.load();
+    calling |= was && was->is_being_called();
+    Membership::for_each([&](Membership& one) {
+        one.streams.for_each([&](const StreamState& other) {
+            bool matters = other.key.load() == key || other.is_legacy() || is_legacy_stream(key);
+            calling |= matters && other.is_being_called();
+        });
     });
     membership_->unlock();
     return calling;
@@ -368,33 +440,37 @@ bool Work::others_are_calling() {
 
 bool Work::begin_pieces() {
     state_->entered.fetch_sub(1);
-    StreamState* nobody = nullptr;
-    bool begins = membership_->in_pieces.compare_exchange_strong(nobody, state_);
+    StreamKey nobody = kNoStream, key = state_->key.load();
+    bool begins = key != kNoStream && Membership::in_pieces.compare_exchange_strong(nobody, key);
     uint64_t began = wire::now_ns();
-    while (begins && others_are_calling()) {
+    while (begins && others_are_calling(key)) {
         wire::nap(20000);
         if (wire::now_ns() - began < kCallNs) continue;
-        membership_->in_pieces.store(nullptr);
+        Membership::in_pieces.store(kNoStream);
         begins = false;
     }
     enter();
     // Who copies in pieces meanwhile may have to wait for others to have called, as we did.
     if (!begins) wait_for_pieces();
+    if (begins) aside_ |= kInPieces;
     return begins;
 }
 
-void Work::end_pieces() { membership_->in_pieces.store(nullptr); }
+void Work::end_pieces() {
+    aside_ = static_cast<uint8_t>(aside_ & ~kInPieces);
+    Membership::in_pieces.store(kNoStream);
+}
 
 void Work::stay_busy() {
-    if (__builtin_expect(crosses_, 0)) end_crossing();
+    if (__builtin_expect(aside_ != 0, 0)) end_aside();
     if (state_->is_per_thread()) membership_->mark_end_of_work(*state_);
     // Counted only now that the driver has it: earlier, the watcher would find its stream empty and take it for done.
     // Both sequentially consistent: either the watcher sees this operation, or we see that it has marked us idle
     // meanwhile, or has given our turn away.
     state_->issued.fetch_add(1);
     wire::OnGpu& here = membership_->slot().gpus[state_->gpu];
-    if (!here.busy.load()) membership_->become_busy(state_->gpu);
-    if (passes_gates_ && !here.ready.load()) membership_->become_ready(state_->gpu);
+    if (__builtin_expect(!here.busy.load(), 0)) begin_burst();
+    if (passes_gates_) be_ready();
 }
 
 OpeningCapture::OpeningCapture(CUstream stream, CUstreamCaptureMode mode, bool per_thread_default)

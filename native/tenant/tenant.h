@@ -10,6 +10,7 @@
 #include "tenant/launch_rule.h"
 #include "tenant/memory/move_barrier.h"
 #include "tenant/streams.h"
+#include "wire/wire.h"
 
 namespace tenant {
 
@@ -19,7 +20,9 @@ enum class Kind : uint8_t { kernel, graph, copy, memory_op, host_call };
 // that only records into a graph.
 class Work {
  public:
-    Work(Kind kind, CUstream stream, bool per_thread_default);
+    // `bus_bytes`: of a copy between host memory and the GPU (host_copies.h); 0: it is none.
+    Work(Kind kind, CUstream stream, bool per_thread_default, size_t bus_bytes = 0)
+        : Work(What{static_cast<uint64_t>(kind) | bus_bytes << 8}, stream, per_thread_default) {}
     ~Work() {
         if (state_) stay_busy();
     }
@@ -56,15 +59,33 @@ class Work {
     CUstream stream() const { return state_->handle; }
     // False: another thread is amid a call that must not come between two pieces.
     bool begin_pieces();
+    bool pieces_are_waited_for() const;
     void count_piece();
     void end_pieces();
 
  private:
+    // In one register: every launch passes it on.
+    struct What {
+        uint64_t kind_and_bytes;
+    };
+    Work(What what, CUstream stream, bool per_thread_default);
     void stay_busy();
-    bool may_not_come_between() const;
     void wait_for_pieces();
-    bool others_are_calling();
+    bool others_are_calling(StreamKey key);
     void enter();
+    void begin_burst();
+    void be_ready();
+    void enter_aside(size_t bus_bytes, uint32_t tenant_class);
+    void end_aside();
+    enum Aside : uint8_t {
+        kByCopyGate = 1,
+        kUsesBus = 2,  // it is a copy for which lower classes do not copy
+        kInPieces = 4,
+        kHasLanes = 8,  // the process has
+        kCrosses = 16,  // it concerns another tenant of the process
+    };
+    bool by_copy_gate() const { return aside_ & kByCopyGate; }
+    wire::Flag& gate() const;
     // The following only where the process has lanes.
     void choose_lane(CUstream stream, bool per_thread_default);
     void look_into(CUgraphExec exec);
@@ -80,7 +101,7 @@ class Work {
     Kind kind_ = Kind::kernel;
     bool passes_gates_ = false;
     bool asks_rule_ = false;
-    bool crosses_ = false;  // it concerns another tenant of the process
+    uint8_t aside_ = 0;  // what most launches have nothing to do with
 };
 
 // Around the driver's call that opens a capture: no helper thread is inside a stream call when it begins.

@@ -25,7 +25,7 @@ void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen) {
     wire::OnGpu& here = slot_.gpus[gpu];
     uint64_t since = std::max(turns.looked_ns, membership_.burst_began_ns(gpu));
     uint64_t executed =
-        admission::executed_ns({now, since, gate != turns.gate, gate == wire::kGateOpen, seen.unfinished, seen.running,
+        admission::executed_ns({now, since, gate != turns.gate, gate == wire::kGateOpen, seen.needs_sms, seen.running,
                                 here.on.load() != 0, here.stop_ns.load(), wire::is_above_busy(segment_, index_, gpu)});
     if (gate != turns.gate) {
         turns.gate = gate;
@@ -37,9 +37,9 @@ void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen) {
     turns.executed_ns += executed;
 }
 
-uint64_t Turns::turn_ns(int gpu, uint32_t ready) const {
+uint64_t Turns::turn_ns(int gpu, const wire::ReadyEquals& ready) const {
     if (uint32_t told_us = wire::turn_us(segment_.header.knobs)) return uint64_t{told_us} * 1000;
-    return admission::turn_ns(switch_ns(gpu), ready);
+    return admission::turn_ns(switch_ns(gpu), ready.count, ready.any_briefly);
 }
 
 uint64_t Turns::switch_ns(int gpu) const {
@@ -50,32 +50,35 @@ uint64_t Turns::switch_ns(int gpu) const {
 void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) {
     wire::OnGpu& here = slot_.gpus[gpu];
     OnGpu& turns = gpus_[gpu];
-    uint32_t ready = wire::ready_equals(segment_, index_, gpu);
-    bool others_are_ready = ready > 0, holds = here.holds_turn.load();
+    wire::ReadyEquals ready = wire::ready_equals(segment_, index_, gpu);
+    bool others_are_ready = ready.count > 0, holds = here.holds_turn.load();
     if (holds && !turns.held) {
         turns.executed_ns = 0;
         turns.switched_ns = here.switch_ns.load();
         wire::charge(segment_, index_, gpu, 0, turns.charge.begin(switch_ns(gpu)));
     }
     // A thread in the driver with a synchronous copy waits at its gate: the operation counts as issued only afterwards.
-    bool has_work = seen.unfinished || seen.called;
+    bool has_work = seen.wants_turn();
+    turns.copying = seen.copying;
     turns.empty_since_ns = has_work ? 0 : turns.empty_since_ns ? turns.empty_since_ns : now;
     measure_switch(gpu, now, seen);
 
     uint64_t length = turn_ns(gpu, ready);
     here.turn_us.store(static_cast<uint32_t>(length / 1000));
-    bool over = admission::is_over(
-        {turns.executed_ns, length, switch_ns(gpu), !has_work, has_work ? 0 : now - turns.empty_since_ns});
+    bool is_brief = membership_.brief.has(gpu);
+    bool over = admission::is_over({turns.executed_ns, length, switch_ns(gpu), !has_work,
+                                    has_work ? 0 : now - turns.empty_since_ns, is_brief && seen.copying});
     bool keeps_gap = has_equals && holds && !over;
     if (!has_work && here.ready.load() && !keeps_gap) {
+        membership_.brief.set(gpu, seen.copying && !admission::was_worth_it(turns.executed_ns, switch_ns(gpu)));
         wire::forgo_turn(segment_, index_, gpu);
         // Either a launch in this moment sees that we are not ready, or we see the launch.
-        if (Seen again = activity_.see(gpu); again.unfinished || again.called)
-            wire::go_ready(segment_, index_, gpu);
+        if (Seen again = activity_.see(gpu); again.wants_turn() || again.is_unknown)
+            membership_.become_ready(gpu);
         else if (!others_are_ready)
             wire::go_empty(segment_, index_, gpu, turns.ran_ns);
     } else if (has_work && !here.ready.load()) {
-        wire::go_ready(segment_, index_, gpu);
+        membership_.become_ready(gpu);
     } else if (holds && over && others_are_ready) {
         here.holds_turn.store(0);
         turns.executed_ns = 0;
@@ -116,7 +119,7 @@ void Turns::measure_switch(int gpu, uint64_t now, const Seen& seen) {
 
 uint64_t Turns::pace() const {
     // Each look may take the driver's lock from a thread that launches. Whoever wants the turn wakes its holder.
-    constexpr uint64_t kSoonNs = 50000, kTurnNs = 150000, kAloneNs = 1000000, kWaitingNs = 5000000;
+    constexpr uint64_t kSoonNs = 50000, kCopyNs = 100000, kTurnNs = 150000, kAloneNs = 1000000, kWaitingNs = 5000000;
     uint64_t pace = kWaitingNs;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         const wire::OnGpu& here = slot_.gpus[gpu];
@@ -124,8 +127,11 @@ uint64_t Turns::pace() const {
         if (!here.busy.load(std::memory_order_relaxed)) continue;
         bool waits = here.ready.load() && !here.on.load();
         if (waits) continue;
-        bool soon = turns.draining || turns.switched_ns || (turns.empty_since_ns && turns.others_are_ready);
-        pace = std::min(pace, soon ? kSoonNs : turns.others_are_ready ? kTurnNs : kAloneNs);
+        // Behind its copies may be kernels, which nobody knows of before they are reached.
+        bool soon = turns.draining || turns.switched_ns ||
+                    (turns.others_are_ready && (turns.empty_since_ns ? !turns.copying : membership_.brief.has(gpu)));
+        uint64_t otherwise = turns.copying ? kCopyNs : turns.others_are_ready ? kTurnNs : kAloneNs;
+        pace = std::min(pace, soon ? kSoonNs : otherwise);
     }
     return pace;
 }

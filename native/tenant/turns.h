@@ -37,9 +37,10 @@ class Turns {
         bool held = false;         // we had the turn at the last look
         bool draining = false;     // our gate is closed, and our work is still there
         bool others_are_ready = false;
+        bool copying = false;  // copies were seen to run
     };
 
-    uint64_t turn_ns(int gpu, uint32_t ready) const;
+    uint64_t turn_ns(int gpu, const wire::ReadyEquals& ready) const;
     uint64_t switch_ns(int gpu) const;
     void measure_switch(int gpu, uint64_t now_ns, const Seen& seen);
 

@@ -118,23 +118,34 @@ void Watcher::look_around(uint64_t now) {
         if (!admission::is_gated(rule, tenant_class))
             membership_.breakdown.weigh(slot_, gpu, !wire::anybody_at_work(segment_, index_, gpu), now);
         membership_.company.set(gpu, admission::has_company(rule, {above, equals, below}, steered));
-        mind_bus(gpu, now, above);
+        if (above) mind_copies_above(gpu, now);
         mind_gate(gpu, now, activity_.see(gpu));
     });
     slices_.mind(has_above_);
 }
 
-void Watcher::mind_bus(int gpu, uint64_t now, bool has_above) {
+// Copies that are too short to close our gate. An opportunistic tenant's own copies are cut for them (time_slices.h);
+// where these slices are not to be had, it copies in pieces for them, too.
+void Watcher::mind_copies_above(int gpu, uint64_t now) {
     OnGpu& ours = gpus_[gpu];
-    uint64_t copies = has_above ? wire::copies_above(segment_, index_, gpu) : 0;
-    if (copies > ours.copies_above) ours.bus_used_ns = now;
+    bool is_cut =
+        terms_.tenant_class == wire::opportunistic && slot_.time_slice_us.load() && !slot_.time_slice_refused.load();
+    uint64_t copies = wire::copies_above(segment_, index_, gpu);
+    if (copies > ours.copies_above && !is_cut) ours.bus_used_ns = now;
     ours.copies_above = copies;
+}
+
+void Watcher::mind_bus(int gpu, uint64_t now) {
+    OnGpu& ours = gpus_[gpu];
+    bool is_closed = slot_.copy_gates[gpu].load() != wire::kGateOpen;
+    if (is_closed && wire::is_above_copying(segment_, index_, gpu)) ours.bus_used_ns = now;
     membership_.bus.set(gpu, ours.bus_used_ns && now - ours.bus_used_ns < admission::kBusNs);
 }
 
 void Watcher::look_at(int gpu, uint64_t now) {
     if (!slot_.gpus[gpu].busy.load()) return;
     Seen seen = activity_.see(gpu);
+    mind_copying(gpu, seen);
     look_for_idleness(gpu, now, seen);
     mind_gate(gpu, now, seen);
 }
@@ -205,9 +216,10 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
     // Either a launch in this moment sees that we are idle, or we see the launch. Once we have looked, `busy` is the
     // launching thread's again.
     Seen now_seen = activity_.see(gpu);
-    if (now_seen.is_at_work())
-        membership_.become_busy(gpu);
-    else {
+    if (now_seen.is_at_work()) {
+        membership_.become_busy(gpu, now_seen.wants_turn() || now_seen.is_unknown);
+        if (now_seen.uses_bus) membership_.become_copying(gpu);
+    } else {
         membership_.breakdown.saw_idle(gpu);
         if (timeline::is_on()) {
             timeline::saw_burst(slot_, gpu, began_ns, pause.since_ns);
@@ -216,6 +228,13 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
         }
         wire::refresh_gates(segment_, terms_.tenant_class, gpu);
     }
+}
+
+void Watcher::mind_copying(int gpu, const Seen& seen) {
+    if (seen.uses_bus || slot_.gpus[gpu].busy.load() != wire::copying) return;
+    wire::end_copying(segment_, index_, gpu);
+    // Either a launch in this moment sees that we do not copy, or we see the launch.
+    if (activity_.see(gpu).uses_bus) membership_.become_copying(gpu);
 }
 
 // A burst lasts from the launch that began it to when the streams were first seen empty.
@@ -246,10 +265,12 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     if (admission::is_asked_live(rule) && !seen.unfinished && !seen.called) LaunchRule::saw_empty(membership_, gpu);
     if (!admission::is_gated(rule, terms_.tenant_class)) {
         // Graphs and streams may hold gates from before.
-        if (here.gate.load() != wire::kGateOpen) wire::refresh_gate(segment_, index_, gpu);
+        bool is_open = here.gate.load() == wire::kGateOpen && slot_.copy_gates[gpu].load() == wire::kGateOpen;
+        if (!is_open) wire::refresh_gate(segment_, index_, gpu);
         return;
     }
 
+    mind_bus(gpu, now);
     turns_.charge_executed(gpu, now, seen);
     float elapsed_us = static_cast<float>(now - std::min(now, ours.minded_ns)) / 1000;
     uint64_t used_ns = here.used_ns.load();
@@ -364,7 +385,7 @@ void Watcher::drain_for_the_end() {
         bool any = false;
         membership_.used_gpus.each([&](int gpu) {
             Seen seen = activity_.see(gpu);
-            any |= seen.running || (seen.unfinished && !seen.standing);
+            any |= seen.running || seen.copying || seen.is_unknown || (seen.needs_sms && !seen.standing);
             // A thread may be about to launch; the one that the signal has interrupted never goes on.
             any |= seen.called && wire::now_ns() - began < kOverlapNs;
         });

@@ -58,7 +58,9 @@ class Watcher {
     void look_around(uint64_t now_ns);
     void look_at(int gpu, uint64_t now_ns);
     void look_at_start();
-    void mind_bus(int gpu, uint64_t now_ns, bool has_above);
+    void mind_copies_above(int gpu, uint64_t now_ns);
+    void mind_bus(int gpu, uint64_t now_ns);
+    void mind_copying(int gpu, const Seen& seen);
     void look_for_idleness(int gpu, uint64_t now_ns, const Seen& seen);
     void account(int gpu, uint64_t until_ns);
     void mind_gate(int gpu, uint64_t now_ns, const Seen& seen);

@@ -62,7 +62,8 @@ admission::Equal as_equal(Segment& segment, int index, int gpu) {
             is_there && here.ready.load() && !is_barred(slot, gpu),
             here.holds_turn.load() != 0,
             is_there && here.on.load() && !here.below_floor.load(),
-            stop_ns && !is_within(stop_ns, admission::kDrainNs)};
+            stop_ns && !is_within(stop_ns, admission::kDrainNs),
+            here.ready.load() == briefly};
 }
 
 bool has_turn(Segment& segment, int index, int gpu) {
@@ -112,6 +113,17 @@ void step_off(Slot& slot, int gpu) {
     here.on.store(0);
     here.stop_ns.store(0);
     here.holds_turn.store(0);
+}
+
+void close_gate(Flag& gate) {
+    if (gate.fetch_add(2) + 2 == kGateOpen) gate.fetch_add(2);
+}
+
+void close_copy_gates_below(Segment& segment, int index, int gpu) {
+    const Slot& slot = segment.slot(index);
+    if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
+    for_each_in(segment, class_of(slot) + 1, kClasses - 1,
+                [&](int below) { close_gate(segment.slot(below).copy_gates[gpu]); });
 }
 
 uint32_t closed_after(uint32_t gate) { return gate + 2 == kGateOpen ? kGateOpen + 2 : gate + 2; }
@@ -177,15 +189,54 @@ bool is_above_busy(Segment& segment, int index, int gpu) {
                   [&](int other) { return has_work(segment, other, gpu) && !is_tolerant(segment.slot(other), gpu); });
 }
 
-admission::Standing standing(Segment& segment, int index, int gpu) {
+bool is_above_copying(Segment& segment, int index, int gpu) {
+    uint32_t tenant_class = class_of(segment.slot(index));
+    return rule_of(segment) == admission::strict && tenant_class > 0 &&
+           any_in(segment, 0, tenant_class - 1, [&](int other) {
+               const Slot& slot = segment.slot(other);
+               return slot.gpus[gpu].busy.load() == copying && has_work(segment, other, gpu) && !is_tolerant(slot, gpu);
+           });
+}
+
+namespace {
+
+admission::Standing standing_with(Segment& segment, int index, int gpu, bool above_is_busy, bool has_turn) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
-    uint32_t tenant_class = class_of(slot);
-    return {tenant_class, is_above_busy(segment, index, gpu), has_turn(segment, index, gpu),
-            holds_until(here.shut_until_ns, now_ns()), here.over_rate.load() != 0,
+    return {class_of(slot), above_is_busy, has_turn, holds_until(here.shut_until_ns, now_ns()),
+            here.over_rate.load() != 0,
             // What is queued must end before its memory can go.
             here.below_floor.load() != 0 || slot.residence.where.load() == evicting};
 }
+
+}  // namespace
+
+admission::Standing standing(Segment& segment, int index, int gpu) {
+    return standing_with(segment, index, gpu, is_above_busy(segment, index, gpu), has_turn(segment, index, gpu));
+}
+
+bool may_copy(Segment& segment, int index, int gpu) {
+    admission::Standing tenant = standing_with(segment, index, gpu, false, true);
+    return admission::may_copy(rule_of(segment), tenant, is_above_copying(segment, index, gpu));
+}
+
+namespace {
+
+void refresh_copy_gate(Segment& segment, int index, int gpu) {
+    Flag& gate = segment.slot(index).copy_gates[gpu];
+    for (int tries = 0; tries < kMostTries; ++tries) {
+        uint32_t before = gate.load();
+        bool goes = may_copy(segment, index, gpu);
+        FAULT_POINT();
+        if (goes != (before == kGateOpen) &&
+            !gate.compare_exchange_strong(before, goes ? kGateOpen : closed_after(before)))
+            continue;
+        if (is_shared(segment) && goes && before != kGateOpen) look_at_rivals(segment, index, Look::now);
+        if (goes == may_copy(segment, index, gpu)) break;
+    }
+}
+
+}  // namespace
 
 void catch_up(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
@@ -199,35 +250,40 @@ void catch_up(Segment& segment, int index, int gpu) {
     if (after != before) key.store(after);
 }
 
-void go_busy(Segment& segment, int index, int gpu) {
+void go_busy(Segment& segment, int index, int gpu, bool wants_turn) {
     Slot& slot = segment.slot(index);
     slot.heartbeat_ns.store(now_ns());
     FAULT_POINT();
-    slot.gpus[gpu].busy.store(1);
+    uint32_t nothing = idle;
+    slot.gpus[gpu].busy.compare_exchange_strong(nothing, busy);
     FAULT_POINT();
     close_gates_below(segment, index, gpu);
+    if (slot.gpus[gpu].busy.load() == copying) close_copy_gates_below(segment, index, gpu);
     uint32_t rule = rule_of(segment), tenant_class = class_of(slot);
     if (!admission::is_gated(rule, tenant_class)) return;
     if (is_shared(segment)) look_at_rivals(segment, index, Look::now);
     catch_up(segment, index, gpu);
     FAULT_POINT();
-    go_ready(segment, index, gpu);
+    if (wants_turn)
+        go_ready(segment, index, gpu);
+    else
+        refresh_gate(segment, index, gpu);
 }
 
 void go_idle(Segment& segment, int index, int gpu) {
     Slot& slot = segment.slot(index);
-    slot.gpus[gpu].busy.store(0);
+    slot.gpus[gpu].busy.store(idle);
     FAULT_POINT();
     step_off(slot, gpu);
     FAULT_POINT();
     refresh_gates(segment, class_of(slot), gpu);
 }
 
-void go_ready(Segment& segment, int index, int gpu) {
+void go_ready(Segment& segment, int index, int gpu, Ready how) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
     Classes equals = equals_of(rule_of(segment), class_of(slot));
-    here.ready.store(1);
+    here.ready.store(how);
     FAULT_POINT();
     raise_key(here, admission::key_when_ready(here.turn_key.load(), largest_key(segment, index, gpu)));
     if (refresh_gate(segment, index, gpu) || is_shared(segment)) return;
@@ -272,12 +328,17 @@ bool is_equal_on(Segment& segment, int index, int gpu) {
     });
 }
 
-uint32_t ready_equals(Segment& segment, int index, int gpu) {
+ReadyEquals ready_equals(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     uint32_t others = 0;
-    for_each_in(segment, equals.first, equals.last,
-                [&](int other) { others += other != index && as_equal(segment, other, gpu).is_ready; });
-    return others ? others + 1 : 0;
+    bool any_briefly = false;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        admission::Equal one = as_equal(segment, other, gpu);
+        if (other == index || !one.is_ready) return;
+        ++others;
+        any_briefly |= one.is_brief;
+    });
+    return {others ? others + 1 : 0, any_briefly};
 }
 
 void close_gates_below(Segment& segment, int index, int gpu) {
@@ -289,6 +350,22 @@ void close_gates_below(Segment& segment, int index, int gpu) {
         if (before + 2 == kGateOpen) there.gate.fetch_add(2);
         if (before == kGateOpen && there.ready.load()) preempt(segment.slot(below).waiting[gpu], now_ns());
     });
+}
+
+void begin_copying(Segment& segment, int index, int gpu) {
+    uint32_t before = busy;
+    if (!segment.slot(index).gpus[gpu].busy.compare_exchange_strong(before, copying)) return;
+    FAULT_POINT();
+    close_copy_gates_below(segment, index, gpu);
+}
+
+void end_copying(Segment& segment, int index, int gpu) {
+    uint32_t before = copying;
+    if (!segment.slot(index).gpus[gpu].busy.compare_exchange_strong(before, busy)) return;
+    FAULT_POINT();
+    if (is_shared(segment)) return;  // lower classes look for themselves
+    for_each_in(segment, class_of(segment.slot(index)) + 1, kClasses - 1,
+                [&](int below) { refresh_copy_gate(segment, below, gpu); });
 }
 
 void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu, uint64_t ran_ns) {
@@ -339,6 +416,7 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
         if (goes == may_run(&has_turn)) break;
     }
     if (goes && !was_open && here.ready.load()) wake_at_gate(here.gate);
+    refresh_copy_gate(segment, index, gpu);
     return goes;
 }
 

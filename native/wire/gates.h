@@ -36,21 +36,29 @@ bool is_above_busy(Segment& segment, int index, int gpu);
 // How a tenant stands on a GPU, for admission::may_run.
 admission::Standing standing(Segment& segment, int index, int gpu);
 
-// The edge from idle to busy: sets busy, with a fresh heartbeat, then closes the gates of the lower classes.
-void go_busy(Segment& segment, int index, int gpu);
+// The edge from idle to busy: sets busy, with a fresh heartbeat, then closes the gates of the lower classes. A tenant
+// that passes gates takes the turn if it is free; one that is about to copy wants none.
+void go_busy(Segment& segment, int index, int gpu, bool wants_turn = true);
 // The edge from busy to idle of an owner that no longer launches: opens the gates that it kept closed.
 void go_idle(Segment& segment, int index, int gpu);
 // Closes the gates of the tenants that wait for this one; it has set its own `busy` before.
 void close_gates_below(Segment& segment, int index, int gpu);
+// A busy tenant puts a copy of admission::kBusCopy or more into a stream: closes the gates for copies of the tenants
+// that wait for it. The second: none is left in its streams.
+void begin_copying(Segment& segment, int index, int gpu);
+void end_copying(Segment& segment, int index, int gpu);
+// Whether a higher class is copying: one that this tenant waits for.
+bool is_above_copying(Segment& segment, int index, int gpu);
+bool may_copy(Segment& segment, int index, int gpu);
 // Recomputes the gates of this class and of lower classes (of all, where classes do not matter). `ran_ns`: when the
 // tenant that passes its turn on was last seen running; 0: none does.
 void refresh_gates(Segment& segment, uint32_t tenant_class, int gpu, uint64_t ran_ns = 0);
-// Recomputes a gate. Returns whether the tenant may go on.
+// Recomputes both gates of a tenant. Returns whether the tenant may go on.
 bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns = 0);
 
 // The following are for tenants that pass gates. The tenant has work again, and is about to launch it: takes the turn
 // if it is free.
-void go_ready(Segment& segment, int index, int gpu);
+void go_ready(Segment& segment, int index, int gpu, Ready how = ready);
 // The tenant's streams have run empty, and it no longer launches: gives its turn away.
 void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns);
 // The same, where others are ready: the tenant has no claim to what it did not use, and one of the others goes next. It
@@ -60,8 +68,11 @@ void forgo_turn(Segment& segment, int index, int gpu);
 void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran_ns);
 // Whether the work of one of its equals may be on the GPU, stopped or not.
 bool is_equal_on(Segment& segment, int index, int gpu);
-// How many of its equals are ready, with itself; 0: no other is.
-uint32_t ready_equals(Segment& segment, int index, int gpu);
+struct ReadyEquals {
+    uint32_t count;    // with itself; 0: no other is ready
+    bool any_briefly;  // one of the others wants the GPU for a moment only
+};
+ReadyEquals ready_equals(Segment& segment, int index, int gpu);
 // Brings a tenant's turn key to those of its equals that have work (admission/turn_keys.h).
 void catch_up(Segment& segment, int index, int gpu);
 // Charges GPU time to a tenant, and to its turn key what it owes for that.

@@ -107,6 +107,7 @@ void clear(Segment& segment, int index) {
     FAULT_POINT();
     // The leaving owner's streams may still wait here: they must drain.
     for (OnGpu& gpu : slot.gpus) gpu.gate.store(kGateOpen);
+    for (Flag& gate : slot.copy_gates) gate.store(kGateOpen);
 }
 
 int take_free_slot(Segment& segment) {

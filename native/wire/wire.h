@@ -18,6 +18,10 @@
 // of an owner that is dead, or whose heartbeat is stale (it was stopped), counts for nothing. admission::may_run
 // decides from these values whether a gate is open.
 //
+// Long copies between host and GPU wait at a gate of their own, `copy_gates`. They run on the copy engines beside the
+// kernels of others, so they take no turns, and a higher class that is busy does not stop them: only one that is
+// `copying` does. It closes these gates as it closes the others. admission::may_copy decides.
+//
 // Turns. Among equals one tenant at a time is `on`. A tenant that is about to start announces it first (ready, on,
 // holds_turn, then its gate) and then reads the others again: of two that start at once the one that goes first stays.
 // Only a tenant's own watcher clears `on`, once the gate is closed and the streams have run empty or stand at gates; so
@@ -52,6 +56,13 @@ constexpr int kClasses = 3;
 // A gate is open at this value and closed at any other. Each closing gives it a new value, so that whoever computed
 // before it that the gate may be open finds it changed, and cannot undo it.
 constexpr uint32_t kGateOpen = 1;
+
+// Whether a tenant has work on a GPU, or has had until a moment ago. `copying`: also, copies of admission::kBusCopy
+// bytes or more between host and GPU are in its streams.
+enum Busy : uint32_t { idle = 0, busy = 1, copying = 2 };
+
+// Whether a tenant wants the GPU, for a turn among its equals. `briefly`: between two copies (admission/turns.h).
+enum Ready : uint32_t { not_ready = 0, ready = 1, briefly = 2 };
 
 // `pinned`: its memory does not move. `evicting`: it puts nothing new on the GPU, and queued work drains.
 enum Where : uint32_t { pinned = 0, resident = 1, evicting = 2, evicted = 3, restoring = 4 };
@@ -140,14 +151,14 @@ struct OnGpu {
     Count waited_ns;  // how long these waited for the GPU in all
     Count gap_ns;     // of busy_ns, its streams were empty: it waited for itself
     // The standing among equals (admission/turns.h) of a tenant that passes gates.
-    Flag ready;       // it has work: its streams are not empty
-    Flag on;          // what it has started may be on the GPU, or its gate is open and it is ready
-    Flag switch_us;   // the measured cost of a switch to it
-    Flag turn_us;     // how much it may execute in a turn
-    Count stop_ns;    // since when it should have stopped and has not; 0: it may run, or it has stopped
-    Count switch_ns;  // when it got the turn: when its predecessor was last seen running
-    alignas(64) Flag busy;
-    Flag holds_turn;  // it has the turn among its equals, and the turn has not ended
+    Flag ready;             // Ready: it has work but copies: its streams are not empty
+    Flag on;                // what it has started may be on the GPU, or its gate is open and it is ready
+    Flag switch_us;         // the measured cost of a switch to it
+    Flag turn_us;           // how much it may execute in a turn
+    Count stop_ns;          // since when it should have stopped and has not; 0: it may run, or it has stopped
+    Count switch_ns;        // when it got the turn: when its predecessor was last seen running
+    alignas(64) Flag busy;  // Busy
+    Flag holds_turn;        // it has the turn among its equals, and the turn has not ended
     Figures figures;
     // GPU time charged. Of a tenant that passes gates: executed, its streams not empty and no higher class at work; of
     // production under `strict`: it had work.
@@ -258,6 +269,7 @@ struct Slot {
         Flag counts[kWaitBuckets];  // waits shorter than kShortestWaitNs << i, and no shorter than those before; the
                                     // last: all longer ones
     } waiting[kGpus];
+    Flag copy_gates[kGpus];  // as OnGpu::gate, for long copies between host and GPU
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);

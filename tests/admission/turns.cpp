@@ -55,7 +55,11 @@ void whose_turn() {
 void lengths() {
     for (uint64_t us : {0, 1, 100, 140, 200, 400, 2000, 100000})
         for (uint32_t ready : {0u, 1u, 2u, 8u, 10u, 16u, 256u}) {
-            uint64_t ns = admission::turn_ns(us * 1000, ready);
+            uint64_t ns = admission::turn_ns(us * 1000, ready, false);
+            uint64_t before_brief_ns = admission::turn_ns(us * 1000, ready, true);
+            // One that leaves the GPU again at once waits no longer than others, and for no less than a switch's worth.
+            REQUIRE(before_brief_ns > 0 && before_brief_ns <= ns);
+            if (us <= 1000 && ready <= 10) REQUIRE(admission::was_worth_it(before_brief_ns, us * 1000));
             REQUIRE(ns > 0 && ns <= admission::kLongestTurnNs && ns * ready <= admission::kRoundNs);
             // Under 3 % goes into switching, where a round leaves room for that.
             if (us <= 1000 && ready <= 10) REQUIRE(static_cast<double>(us) * 1000 <= 0.03 * static_cast<double>(ns));

@@ -13,6 +13,7 @@ import pytest
 from cotenant import segment
 from tests.conftest import REAL_GPU, TREE
 from tests.interposer.conftest import COMPANY
+from tests.interposer.test_gates import ready, use
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ kept = []
 def pageable(size):
     kept.append(ctypes.create_string_buffer(size)); return ctypes.addressof(kept[-1])
 def address(kind, size): return pinned(size) if kind == "pinned" else pageable(size)
+def gates():
+    from cotenant import segment; from pathlib import Path; import os
+    mine = [t for t in segment.read(Path(os.environ["COTENANT_SEGMENT"])).tenants if t.pid == os.getpid()]
+    return mine[0].uses[0].figures["gates"] if mine and mine[0].uses else 0
 """
 
 # For each line that it hears: copies 1 MiB both ways while all of it waits for a word in host memory, so that its
@@ -117,8 +122,9 @@ def test_production_copies_as_alone_beside_a_job_that_copies_without_pause(
     production = tenant("production", PRELUDE + PRODUCTION, **settings)
     assert production.hear() == "ready"
     assert times(production) == pytest.approx([ALONE_US] * 2, rel=0.01)
-    flood = tenant("opportunistic", [sys.executable, "-u", "-c", PRELUDE + FLOOD, kind, way], **settings)
-    assert flood.hear() == "ready"
+    flood = ready(
+        tenant("opportunistic", [sys.executable, "-u", "-c", PRELUDE + FLOOD, kind, way], **settings)
+    )
     rounds: list[list[float]] = []
     for _ in range(6):
         before = copies(tenants_now)
@@ -151,10 +157,6 @@ down = {
     "in order": lambda a, n: driver.cuMemcpyDtoHAsync(a, there, n, own),
     "by address": lambda a, n: driver.cuMemcpy(a, there, n),
 }
-def split():
-    from cotenant import segment; from pathlib import Path; import os
-    mine = [t for t in segment.read(Path(os.environ["COTENANT_SEGMENT"])).tenants if t.pid == os.getpid()]
-    return mine[0].uses[0].figures["gates"] if mine and mine[0].uses else 0
 out, back = address(sys.argv[1], most), address(sys.argv[1], most)
 def once(send, fetch, size):
     wanted = chance.randbytes(size); ctypes.memmove(out, wanted, size); ctypes.memset(back, 0, size)
@@ -162,8 +164,8 @@ def once(send, fetch, size):
     return ctypes.string_at(back, size) == wanted
 # Until the copies are split: each piece has a gate of its own.
 while True:
-    before = split(); once(up["now"], down["now"], most)
-    if split() - before > 10: break
+    before = gates(); once(up["now"], down["now"], most)
+    if gates() - before > 10: break
 print(all(once(u, d, size) for u in up.values() for d in down.values() for size in (1, MIB // 8, MIB // 8 + 1, most)))
 before = ctypes.string_at(back, most); ctypes.memset(out, 1, most)
 refused = [call(out, most + 2 * MIB)[0].name for call in (*up.values(), *down.values())]
@@ -184,12 +186,15 @@ def test_a_split_copy_copies_the_same_bytes_or_none(tenant: Start, kind: str) ->
 # One thread fills memory with one value after another, from the host; another looks at all of it in stream order.
 WHOLE = """
 SIZE = 4 * MIB; there, seen = (int(check(driver.cuMemAlloc(SIZE))) for _ in range(2))
+import contextlib, cotenant
 filling = looking = gpu.stream()
 if sys.argv[1] == "legacy": filling, looking = driver.CUstream(driver.CU_STREAM_LEGACY), check(driver.cuStreamCreate(0))
 sources = [pinned(SIZE) for _ in range(2)]; [ctypes.memset(at, 1 + i, SIZE) for i, at in enumerate(sources)]
 back = pinned(SIZE); counts, stop = [0], False
 def fill():
     gpu.use()
+    with cotenant.tenant("opportunistic") if sys.argv[1] == "two lanes'" else contextlib.nullcontext(): fill_on()
+def fill_on():
     while not stop: check(driver.cuMemcpyHtoDAsync(there, sources[counts[0] % 2], SIZE, filling)); counts[0] += 1
 check(driver.cuMemcpyHtoD(there, sources[0], SIZE)); thread = threading.Thread(target=fill); thread.start()
 torn = looks = 0
@@ -201,7 +206,7 @@ stop = True; thread.join(); gpu.synchronize(); print(torn)
 """
 
 
-@pytest.mark.parametrize("streams", ["the same", "legacy"])
+@pytest.mark.parametrize("streams", ["the same", "two lanes'", "legacy"])
 def test_no_other_thread_sees_half_a_copy(tenant: Start, streams: str) -> None:
     production = tenant("production", PRELUDE + USES_BUS)
     assert production.hear() == "ready"
@@ -226,3 +231,132 @@ def test_a_copy_stays_whole_where_no_higher_class_copies(tenant: Start, beside: 
     below = tenant("opportunistic", PRELUDE + LONE)
     below.finish(60)
     assert below.total("gates") <= 2 * below.total("copies") == 40
+
+
+# A kernel of so long that nobody waits for its end.
+ENDLESS = """
+length = ctypes.c_uint64(60_000_000); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+stream = gpu.stream(); gpu.launch(gpu.kernel("spin"), stream, ctypes.addressof(parameters))
+print("ready", flush=True); sys.stdin.readline()
+"""
+
+# When it is told to, copies to the GPU and back, then launches a kernel behind that; says when the copies have ended
+# and whether the kernel has, then when that has.
+COPIES_AND_RUNS = """
+stream = gpu.stream(); host, there = pinned(4 * MIB), check(driver.cuMemAlloc(4 * MIB))
+copied, ran = (check(driver.cuEventCreate(0)) for _ in range(2)); print("ready", flush=True); sys.stdin.readline()
+check(driver.cuMemcpyHtoDAsync(there, host, 4 * MIB, stream))
+check(driver.cuMemcpyDtoHAsync(host, there, 4 * MIB, stream)); check(driver.cuEventRecord(copied, stream))
+if sys.argv[1:] != ["no kernel"]: gpu.launch(gpu.kernel("empty"), stream)
+check(driver.cuEventRecord(ran, stream)); print("launched", flush=True)
+check(driver.cuEventSynchronize(copied)); print("copied", driver.cuEventQuery(ran)[0].name, flush=True)
+check(driver.cuEventSynchronize(ran)); print("ran", flush=True); sys.stdin.readline()
+"""
+
+
+def test_copies_end_beside_the_kernel_of_an_equal_that_keeps_its_turn(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    """They neither want the turn nor are they charged as GPU time."""
+    runs = ready(tenant("opportunistic", PRELUDE + ENDLESS))
+    wait_for(lambda: use(tenants_now(), runs).holds_turn)
+    copier = ready(
+        tenant("opportunistic", [sys.executable, "-u", "-c", PRELUDE + COPIES_AND_RUNS, "no kernel"])
+    )
+    copier.say("go")
+    assert [copier.hear() for _ in range(2)][1].startswith("copied")
+    assert copier.hear() == "ran"
+    assert use(tenants_now(), runs).holds_turn
+    assert use(tenants_now(), copier).used_ns == 0
+
+
+# When it is told to: a kernel and a copy of so many bytes, both behind a word in host memory; sets that when it is told
+# again.
+WAITS_THEN_COPIES = """
+size = int(sys.argv[1]); stream, other = gpu.stream(), gpu.stream()
+host, there = pinned(max(size, 1)), check(driver.cuMemAlloc(max(size, 1)))
+word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP)); value = ctypes.c_uint32.from_address(word)
+gpu.launch(gpu.kernel("empty"), stream); gpu.synchronize(); print("ready", flush=True); sys.stdin.readline()
+for one in (stream, other):
+    check(driver.cuStreamWaitValue32(one, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+gpu.launch(gpu.kernel("empty"), other)
+if size: check(driver.cuMemcpyHtoDAsync(there, host, size, stream))
+print("queued", flush=True); sys.stdin.readline(); value.value = 1
+check(driver.cuStreamSynchronize(stream)); print("copied", flush=True); sys.stdin.readline()
+"""
+
+
+def beside(tenant: Start, size: int) -> tuple[Tenant, Tenant]:
+    """A production job that has queued a kernel and a copy, and a job that is about to copy."""
+    production = ready(
+        tenant("production", [sys.executable, "-u", "-c", PRELUDE + WAITS_THEN_COPIES, str(size)])
+    )
+    below = ready(tenant("opportunistic", PRELUDE + COPIES_AND_RUNS))
+    production.say("queue")
+    assert production.hear() == "queued"
+    below.say("go")
+    assert below.hear() == "launched"
+    return production, below
+
+
+def slot_of(one: Tenant) -> segment.Slot:
+    assert one.process
+    bytes_now = Path(one.env["COTENANT_SEGMENT"]).read_bytes()
+    for at in range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE):
+        slot = segment.Slot.from_buffer_copy(bytes_now, at)
+        if segment.is_live(slot) and slot.pid == one.process.pid:
+            return slot
+    pytest.fail("no such tenant")
+
+
+def may_copy(one: Tenant) -> bool:
+    return bool(slot_of(one).copy_gates[0] == segment.GATE_OPEN)
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+def test_copies_go_on_beside_a_higher_class_that_does_not_use_the_bus(tenant: Start, size: int) -> None:
+    """Kernels wait for it, whether it copies a little or nothing."""
+    production, below = beside(tenant, size)
+    assert below.hear() == "copied CUDA_ERROR_NOT_READY"
+    production.say("go on")
+    assert below.hear() == "ran"
+
+
+def test_a_copy_of_a_higher_class_holds_copies_back_until_it_has_ended(tenant: Start) -> None:
+    production, below = beside(tenant, 1 << 20)
+    assert not may_copy(below)
+    production.say("go on")
+    assert production.hear() == "copied"
+    assert below.hear().startswith("copied")
+    assert below.hear() == "ran"
+    assert may_copy(below)
+
+
+# One thread copies 64 MiB in pieces into a stream that waits for a word in host memory; when it is amid that, another
+# launches into the same stream. Then all of it may go.
+INTO_THE_SAME_STREAM = """
+SIZE = 64 * MIB; stream = gpu.stream(); host, there = pinned(SIZE), int(check(driver.cuMemAlloc(SIZE)))
+ctypes.memset(host, 5, SIZE)
+word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP)); value = ctypes.c_uint32.from_address(word)
+while True:  # until copies are split
+    before = gates(); check(driver.cuMemcpyHtoD(there, host, 4 * MIB))
+    if gates() - before > 5: break
+check(driver.cuMemsetD8(there, 0, SIZE)); gpu.synchronize()
+check(driver.cuStreamWaitValue32(stream, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+def copy(): gpu.use(); check(driver.cuMemcpyHtoDAsync(there, host, SIZE, stream))
+before = gates(); thread = threading.Thread(target=copy); thread.start()
+while gates() == before: time.sleep(0.001)
+gpu.launch(gpu.kernel("empty"), stream); thread.join(); print(gates() - before, flush=True)
+value.value = 1; check(driver.cuStreamSynchronize(stream)); check(driver.cuMemcpyDtoH(host, there, SIZE))
+print(set(ctypes.string_at(host, SIZE)) == {5})
+"""
+
+
+def test_a_call_into_the_same_stream_waits_for_no_more_than_a_piece(tenant: Start, slow_bus: str) -> None:
+    """The rest of the copy is one piece then, though the stream stands still."""
+    settings = {"COTENANT_SOFTGPU": slow_bus}
+    production = ready(tenant("production", PRELUDE + USES_BUS, **settings))
+    below = tenant("opportunistic", PRELUDE + INTO_THE_SAME_STREAM, **settings)
+    gates, same = below.finish(120).split()
+    assert int(gates) < 256 and same == "True"
+    production.say("stop")

@@ -3,6 +3,8 @@
 //   gates SEGMENT stopped    a busy tenant without a heartbeat holds nobody back
 //   gates SEGMENT turns      equals take turns by weight
 //   gates SEGMENT steered    what a controller sets opens and closes gates
+//   gates SEGMENT copies     long copies wait for a higher class that copies, for no other, and for no turn
+//   gates SEGMENT copiers    one that copies has no part in turns
 //   gates SEGMENT leaving    the gate of a tenant that must be evicted is open
 //   gates SEGMENT waits      waits at a closed gate, and closings amid work, are counted
 //   gates SEGMENT race       many tenants go busy and idle at once; then gates and busy flags must agree
@@ -34,7 +36,8 @@ void pass_a_millisecond(wire::Segment& segment, const std::vector<int>& slots) {
         wire::OnGpu& here = segment.slot(slot).gpus[0];
         if (is_open(segment, slot) && here.busy.load()) {
             wire::charge(segment, slot, 0, 1000000, 1000000);
-            if (++executed_ms[slot] % kTurnMs == 0 && wire::ready_equals(segment, slot, 0)) here.holds_turn.store(0);
+            if (++executed_ms[slot] % kTurnMs == 0 && wire::ready_equals(segment, slot, 0).count)
+                here.holds_turn.store(0);
         } else if (!is_open(segment, slot) && here.on.load()) {
             wire::leave_gpu(segment, slot, 0, here.gate.load(), 0);
         }
@@ -245,6 +248,71 @@ void leave(wire::Segment& segment) {
     REQUIRE(segment.slot(next).gpus[3].gate.load() != wire::kGateOpen);
 }
 
+bool may_copy(wire::Segment& segment, int slot) { return segment.slot(slot).copy_gates[0].load() == wire::kGateOpen; }
+
+void copies(wire::Segment& segment) {
+    int low = busy_tenant(segment, wire::opportunistic), equal = busy_tenant(segment, wire::opportunistic);
+    wire::OnGpu& low_on = segment.slot(low).gpus[0];
+    REQUIRE(is_open(segment, low) != is_open(segment, equal));
+    REQUIRE(may_copy(segment, low) && may_copy(segment, equal));
+    // A higher class at work holds back kernels; one that copies holds back copies, too.
+    int high = busy_tenant(segment, wire::production);
+    wire::OnGpu& high_on = segment.slot(high).gpus[0];
+    REQUIRE(!is_open(segment, low) && !is_open(segment, equal));
+    REQUIRE(may_copy(segment, low) && may_copy(segment, equal));
+    wire::begin_copying(segment, high, 0);
+    REQUIRE(!may_copy(segment, low) && !may_copy(segment, equal) && wire::has_work(segment, high, 0));
+    // What comes into the segment meanwhile finds its gate closed, and the higher class stays what it is.
+    int late = busy_tenant(segment, wire::opportunistic);
+    REQUIRE(!may_copy(segment, late));
+    wire::go_busy(segment, high, 0);
+    REQUIRE(!may_copy(segment, low) && high_on.busy.load() == wire::copying);
+    wire::end_copying(segment, high, 0);
+    REQUIRE(may_copy(segment, low) && may_copy(segment, late) && !is_open(segment, low));
+    REQUIRE(high_on.busy.load() == wire::busy);
+    wire::begin_copying(segment, high, 0);
+    wire::go_idle(segment, high, 0);
+    REQUIRE(may_copy(segment, low));
+    // An idle tenant does not copy.
+    wire::begin_copying(segment, high, 0);
+    REQUIRE(high_on.busy.load() == wire::idle && may_copy(segment, low));
+    auto copies_now = [&] {
+        wire::refresh_gate(segment, low, 0);
+        return may_copy(segment, low);
+    };
+    low_on.shut_until_ns.store(wire::now_ns() + 50ull * 1000000000);
+    REQUIRE(!copies_now());
+    low_on.shut_until_ns.store(0);
+    low_on.over_rate.store(1);
+    REQUIRE(!copies_now());
+    low_on.below_floor.store(1);
+    REQUIRE(copies_now());
+    low_on.over_rate.store(0);
+    low_on.below_floor.store(0);
+    // One that tolerates lower classes beside it does so while it copies.
+    wire::go_busy(segment, high, 0);
+    wire::begin_copying(segment, high, 0);
+    REQUIRE(!copies_now());
+    high_on.tolerant_until_ns.store(wire::now_ns() + 50ull * 1000000000);
+    REQUIRE(copies_now());
+}
+
+// A tenant that is about to copy wants no turn; one that then wants the GPU briefly says so.
+void copiers(wire::Segment& segment) {
+    int runs = busy_tenant(segment, wire::opportunistic), copier = wire::take_slot(segment);
+    wire::join_class(segment, copier, wire::opportunistic);
+    never_stale(segment, copier);
+    wire::go_busy(segment, copier, 0, false);
+    wire::OnGpu& here = segment.slot(copier).gpus[0];
+    REQUIRE(here.busy.load() == wire::busy && !here.ready.load() && !here.on.load());
+    REQUIRE(may_copy(segment, copier) && is_open(segment, runs) && wire::ready_equals(segment, runs, 0).count == 0);
+    wire::go_ready(segment, copier, 0, wire::briefly);
+    wire::ReadyEquals others = wire::ready_equals(segment, runs, 0);
+    REQUIRE(others.count == 2 && others.any_briefly && !wire::ready_equals(segment, copier, 0).any_briefly);
+    wire::forgo_turn(segment, copier, 0);
+    REQUIRE(wire::ready_equals(segment, runs, 0).count == 0);
+}
+
 void race(wire::Segment& segment) {
     std::atomic<int> ready{0};
     std::atomic<bool> stop{false};
@@ -264,6 +332,8 @@ void race(wire::Segment& segment) {
             unsigned seed = t;
             for (int i = 0; i < 20000; ++i) {
                 wire::go_busy(segment, slots[t], 0);
+                if (rand_r(&seed) % 2) wire::begin_copying(segment, slots[t], 0);
+                if (rand_r(&seed) % 2) wire::end_copying(segment, slots[t], 0);
                 if (rand_r(&seed) % 4 || i < 19990) wire::go_idle(segment, slots[t], 0);
             }
             never_stale(segment, slots[t]);
@@ -277,6 +347,7 @@ void race(wire::Segment& segment) {
     for (int t = 0; t < 6; ++t) {
         bool goes = admission::may_run(admission::strict, wire::standing(segment, slots[t], 0));
         REQUIRE(goes == is_open(segment, slots[t]));
+        REQUIRE(wire::may_copy(segment, slots[t], 0) == may_copy(segment, slots[t]));
     }
     stop.store(true);
     for (auto& thread : threads) thread.join();
@@ -352,6 +423,8 @@ int main(int argc, char** argv) {
     if (!strcmp(argv[2], "stopped")) stopped(*segment);
     if (!strcmp(argv[2], "turns")) turns(*segment);
     if (!strcmp(argv[2], "steered")) steered(*segment);
+    if (!strcmp(argv[2], "copies")) copies(*segment);
+    if (!strcmp(argv[2], "copiers")) copiers(*segment);
     if (!strcmp(argv[2], "leaving")) leaving(*segment);
     if (!strcmp(argv[2], "waits")) waits(*segment);
     if (!strcmp(argv[2], "race")) race(*segment);

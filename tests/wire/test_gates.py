@@ -15,7 +15,9 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(tmp_path_factory.mktemp("gates"), "tests/wire/gates.cpp", *WIRE)
 
 
-@pytest.mark.parametrize("case", ["leave", "stopped", "turns", "steered", "leaving", "waits", "race"])
+@pytest.mark.parametrize(
+    "case", ["leave", "stopped", "turns", "steered", "copies", "copiers", "leaving", "waits", "race"]
+)
 def test_gates(gates: Path, tmp_path: Path, case: str) -> None:
     command = [str(gates), str(tmp_path / "segment"), case]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
