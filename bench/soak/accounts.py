@@ -17,6 +17,8 @@ PATIENCE_SECONDS = 60.0
 # What a library may open, and the C library keep, after the first look.
 FEW_DESCRIPTORS = 3
 FEW_BYTES = 24 << 20
+# The software GPU's NVML connects when it is first asked, whenever that is.
+SOFTWARE_NVML = Counter({"softgpu-host": 1, "softgpu-reader": 1})
 SHARED_FOLDERS = ("/dev/shm/", "/tmp/", "/run/", "/var/")
 
 
@@ -33,7 +35,7 @@ class Holding:
         words = []
         if self.descriptors > before.descriptors + FEW_DESCRIPTORS:
             words.append(f"{self.descriptors - before.descriptors} more descriptors")
-        if more := self.threads - before.threads:
+        if more := self.threads - before.threads - SOFTWARE_NVML:
             words.append(f"more threads: {', '.join(sorted(more.elements()))}")
         if self.resident > before.resident + FEW_BYTES:
             words.append(f"{(self.resident - before.resident) >> 20} MiB more memory")

@@ -436,7 +436,7 @@ def test_a_relative_path_is_one_from_where_run_is_called(env: dict[str, str], tm
     assert policy_under_run(env, tmp_path, settings=settings) == ("firm", "")
 
 
-@pytest.mark.parametrize("name", ["./nosuch.py", "nosuch", "orion"])
+@pytest.mark.parametrize("name", ["./nosuch.py", "nosuch", "paella"])
 def test_a_policy_that_cannot_be_had_is_told_and_the_default_goes_on(
     env: dict[str, str], tmp_path: Path, name: str
 ) -> None:

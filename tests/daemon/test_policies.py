@@ -62,7 +62,7 @@ def odd(tick: str = "return Knobs(rule=Rule.fair)", explain: str = "return []") 
         ("return Knobs(in_flight_us=float('nan'))", "in_flight_us is nan"),
         ("return Knobs(turn_us=2**40)", "turn_us is 1099511627776"),
         ("return Knobs(gate_every_us='7')", "gate_every_us is '7'"),
-        ("return Knobs(rule=Rule.orion)", "the rule is <Rule.orion: 3>, not one of none, strict, fair"),
+        ("return Knobs(rule=Rule.paella)", "the rule is <Rule.paella: 6>, not one of none, strict, fair"),
         ("return Knobs(rule='fair')", "the rule is 'fair'"),
         ("return Knobs(rule=99)", "the rule is 99"),
         ("sys.exit(3)", "SystemExit(3)"),

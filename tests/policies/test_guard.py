@@ -430,6 +430,19 @@ def test_gpu_time_that_a_jobs_cpu_runs_ahead_of_costs_it_nothing(polls: bool) ->
     assert outcome.share < 0.7 if polls else outcome.share > 0.85
 
 
+def test_a_job_that_hardly_waits_for_the_gpu_need_not_be_measured_twice() -> None:
+    """As seen on an H200: one window alone was known, and the time for another was used up."""
+    plant, guard = replace(eager(tolerant_slowdown=2.0, hidden=0.9), promise=None, mps_daemon=7), Guard()
+    while PRODUCTION not in guard.jobs or guard.jobs[PRODUCTION].alone is None:
+        plant.play(guard, 0.1)
+    alone = guard.jobs[PRODUCTION].alone
+    assert alone
+    alone.windows = 1
+    guard.allowance.left_us = -10_000_000.0
+    plant.play(guard, 5)
+    assert position(guard) == TOLERANT
+
+
 def test_overlap_that_hurts_is_seen_although_the_job_waits_in_its_own_way() -> None:
     """It waits inside the driver as well, but for nothing."""
     plant, guard = replace(eager(tolerant_slowdown=30.0), promise=None, mps_daemon=7), Guard()

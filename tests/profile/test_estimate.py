@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.profile import peaks
+from cotenant.profile import ncu, peaks
 from cotenant.profile.columns import Columns, KernelClass, class_by_throughput
 from cotenant.profile.estimate import of_copy, of_kernel
 from cotenant.profile.names import demangled, short
@@ -86,6 +86,22 @@ def test_over_60_percent_of_the_peak_is_bound(
     compute: float | None, memory: float | None, kernel_class: KernelClass
 ) -> None:
     assert class_by_throughput(compute, memory) is kernel_class
+
+
+@pytest.mark.parametrize(
+    ("name", "pipe", "tensor"),
+    [
+        ("softmax_kernel", 0.02, False),
+        ("softmax_kernel", 0.3, True),
+        (CUTLASS, 0.02, True),
+        (CUTLASS, 0.0, False),
+    ],
+)
+def test_a_pipe_that_is_hardly_active_shows_no_use_of_tensor_cores(
+    name: str, pipe: float, tensor: bool
+) -> None:
+    found = ncu.kernel(ncu.Measured(name, (64, 1, 1), (128, 1, 1), {ncu.TENSOR_PIPE: pipe}), 132, "")
+    assert found.columns.tensor is tensor
 
 
 def test_traces_of_before_have_estimates(tmp_path: Path) -> None:

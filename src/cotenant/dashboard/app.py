@@ -67,6 +67,7 @@ class Dashboard:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        await self.feed.look()  # who asks first is answered, too
         looking = asyncio.create_task(self.feed.run())
         yield
         self.feed.end()

@@ -33,6 +33,7 @@ REGISTERS = "launch__registers_per_thread"
 STATIC = "launch__shared_mem_per_block_static"
 DYNAMIC = "launch__shared_mem_per_block_dynamic"
 LIMITS = tuple(f"launch__occupancy_limit_{what}" for what in ("blocks", "registers", "shared_mem", "warps"))
+LEAST_TENSOR = 0.05  # of the pipe's peak
 METRICS = (TIME, COMPUTE, MEMORY, BYTES, TENSOR_PIPE, REGISTERS, STATIC, DYNAMIC, *LIMITS)
 
 # What a unit is in ours: microseconds, bytes, bytes a second, a share.
@@ -191,7 +192,9 @@ def number(text: str, unit: str) -> float | None:
 def kernel(measured: Measured, gpu_sms: int, seen: str) -> Kernel:
     values = measured.values
     share = {name: min(values[name], 1.0) for name in (COMPUTE, MEMORY) if name in values}
-    tensor = values[TENSOR_PIPE] > 0 if TENSOR_PIPE in values else TENSOR.search(measured.name) is not None
+    by_name = TENSOR.search(measured.name) is not None
+    # On an H200 this is over 0 even for kernels that have no use for tensor cores, such as softmax and plain copies.
+    tensor = values[TENSOR_PIPE] > (0 if by_name else LEAST_TENSOR) if TENSOR_PIPE in values else by_name
     per_sm = int(min((values[name] for name in LIMITS if name in values), default=0))
     blocks = measured.grid[0] * measured.grid[1] * measured.grid[2]
     gbps = values[BYTES] / 1e9 if BYTES in values else None

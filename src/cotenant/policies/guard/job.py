@@ -127,6 +127,11 @@ class Job:
 
     # ---- the cost alone ----
 
+    def trusts(self, alone: Alone) -> bool:
+        """Enough to try overlap. A cost that is a small part of the job's time may be wholly wrong, and hides no
+        slowdown that is larger than that part."""
+        return alone.windows >= TRUSTED_WINDOWS or alone.part <= self.harmless
+
     def needs_calibration(self, now_us: float) -> bool:
         if now_us < self.learn_from_us or not self.is_at_work(now_us):
             return False
@@ -137,7 +142,7 @@ class Job:
                 return False
         elif self.promise.wants_look:
             return True
-        if alone is None or (self.is_together and not self.promise and alone.windows < TRUSTED_WINDOWS):
+        if alone is None or (self.is_together and not self.promise and not self.trusts(alone)):
             return True
         if self.promise and self.position <= FREE:
             return now_us - alone.learned_us > FREELY_KNOWN_FOR_US
@@ -301,7 +306,7 @@ class Job:
                 return False
             self.try_back_off.begin(self.shared_us)
             return True
-        if self.is_together and alone.windows < TRUSTED_WINDOWS:
+        if self.is_together and not self.trusts(alone):
             return False
         if mean + doubt < self.harmless:
             self.level, self.is_on_trial = TOLERANT, True
