@@ -73,6 +73,13 @@ def test_a_job_is_meant_by_name_id_and_each_pid(machine: Machine, word: str) -> 
     assert machine.pids(word) == [TRAIN]
 
 
+def test_a_mistyped_pid_is_not_the_beginning_of_an_id(machine: Machine) -> None:
+    machine.tenant(FIRST + 3, "other.py", "12345678")
+    for word in ("1", "123", "1234567"):
+        assert machine.problem(word).message == f"no job has the name, id or PID '{word}'"
+    assert machine.pids("12345678") == [[FIRST + 3]]
+
+
 def test_several_words_mean_several_jobs_each_once(machine: Machine) -> None:
     assert machine.pids("serve.py", str(FIRST + 1), "train.py", "abd") == [TRAIN, SERVE]
 

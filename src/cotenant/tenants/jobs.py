@@ -13,7 +13,7 @@ from cotenant.errors import Problem, nearest
 from cotenant.segment import Tenant
 
 NO_RUN = bytes(16).hex()
-ID_SHOWN = 8  # digits
+ID_SHOWN = 8  # digits; a PID has at most 7
 ELSEWHERE = "`cotenant doctor` says more; --segment names another file"
 
 
@@ -126,11 +126,13 @@ def select(words: Sequence[str], tenants: Sequence[Tenant]) -> list[Job]:
 
 
 def meant(word: str, jobs: Sequence[Job]) -> Job:
-    """By a PID, a name, an id or the beginning of one, in this order. Of several, the caller's own count first: nobody
-    can hide another user's job behind its name."""
-    found = list(with_process(int(word), jobs)) if word.isascii() and word.isdecimal() else []
+    """By a PID, a name, an id or the beginning of one, in this order. What may be a mistyped PID is no beginning of an
+    id. Of several, the caller's own count first: nobody can hide another user's job behind its name."""
+    is_number = word.isascii() and word.isdecimal()
+    found = list(with_process(int(word), jobs)) if is_number else []
     found = found or [job for job in jobs if job.name == word]
-    found = found or [job for job in jobs if word and job.id.startswith(word.lower())]
+    if len(word) >= (ID_SHOWN if is_number else 1):
+        found = found or [job for job in jobs if job.id.startswith(word.lower())]
     found = [job for job in found if job.uid == os.geteuid()] or found
     if len(found) > 1:
         listed = ", ".join(job.in_a_list for job in found[:5]) + (", ..." if len(found) > 5 else "")
