@@ -43,6 +43,7 @@ FLAGS = [
 MORE_FLAGS = ["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
 PATIENCE_MS = 30_000
 SHARES = {4101: 0.46, 4230: 0.11, 4388: 0.38, 5007: 0.33, 5120: 0.31, 5121: 0.3}
+# Whether the left half of the first chart has the colour of a class in it.
 PAINTED = """() => {
     const canvas = document.querySelector(".gpu canvas");
     const quarter = canvas.width / 4;
@@ -135,7 +136,7 @@ def test_the_page_shows_gpus_and_jobs(browser: Browser, tmp_path: Path) -> None:
         expect(row(page, "sweep-17").locator(".cell-memory")).to_contain_text("21 GiB on the host")
         expect(row(page, "pretrain").locator(".who")).to_contain_text("PID 5120, 5121")
         expect(serve.locator(".number")).to_contain_text("%")
-        assert painted(page), "the charts show the hour before the page was opened"
+        page.wait_for_function(PAINTED)  # the charts show the hour before the page was opened
 
         page.get_by_label("Filter by").fill("pretrain")
         expect(page.locator("tr.job")).to_have_count(1)
@@ -146,11 +147,6 @@ def test_the_page_shows_gpus_and_jobs(browser: Browser, tmp_path: Path) -> None:
         page.locator("#ranges label", has_text="1 h").click()
         picture(page, "dashboard.png")
         expect(page.locator("tr.job").first).to_contain_text("llm-serve")
-
-
-def painted(page: Page) -> bool:
-    """Whether the left half of the first chart has the colour of a class in it."""
-    return bool(page.evaluate(PAINTED))
 
 
 def picture(page: Page, name: str, whole: bool = True) -> None:
