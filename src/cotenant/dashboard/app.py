@@ -67,8 +67,8 @@ class Dashboard:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        await self.feed.look()  # who asks first is answered, too
         looking = asyncio.create_task(self.feed.run())
+        await self.feed.first_look()
         yield
         self.feed.end()
         await looking

@@ -68,6 +68,11 @@ class Feed:
         self.wanted.set()
         self.tell()
 
+    async def first_look(self) -> None:
+        """Who asks before there was a look waits for it."""
+        if self.picture is None and not self.problem:
+            await self.looked.wait()
+
     def frame(self) -> dict[str, Any]:
         if self.problem or self.picture is None:
             problem = self.problem or Problem("nobody has looked yet")
