@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import dataclasses
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -49,13 +48,12 @@ try:
         parse_modes,
     )
     from intervals import LEAST_ROUNDS, MISSED
-    from options import add_start, at_least_one, machine, positive, words
+    from options import add_start, at_least_one, machine, positive, status_of, words
     from rounds import gpu_ms
     from standing import Row, Standing, Target, targets
     from windows import Seen, measure
 
     from cotenant import output_files
-    from cotenant.cli import INTERRUPTED
     from cotenant.errors import Problem, narrate
 except ImportError as missing:
     raise SystemExit(
@@ -269,24 +267,12 @@ def run(options: argparse.Namespace) -> int:
         return run_crowds(options, place, crew, found)
 
 
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     options = arguments()
     if options.list:
         show_list()
         return 0
-    # Jobs and MPS are stopped on the way out, however we are asked to go.
-    signal.signal(signal.SIGTERM, interrupted)
-    try:
-        return run(options)
-    except Problem as problem:
-        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
-        return problem.status
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return status_of(lambda: run(options))
 
 
 if __name__ == "__main__":

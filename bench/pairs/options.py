@@ -1,15 +1,20 @@
-"""What bench/pairs and bench/crowd have in common: options of the command line, and the head of a table."""
+"""What bench/pairs and bench/crowd have in common: options, how they end, and the head of a table."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pace import HURRIED, MEASURED
+
+from cotenant.cli import INTERRUPTED
+from cotenant.errors import Problem, narrate
 
 
 def words(text: str) -> list[str]:
@@ -56,3 +61,19 @@ def machine(about: dict[str, Any]) -> str:
         driver = []
     versions = [f"{name} {version}" for name, version in about.get("versions", {}).items()]
     return ", ".join([about["gpu"], *driver, *versions, time.strftime("%Y-%m-%d")])
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def status_of(run: Callable[[], int]) -> int:
+    """Jobs and MPS are stopped on the way out, however we are asked to go."""
+    signal.signal(signal.SIGTERM, interrupted)
+    try:
+        return run()
+    except Problem as problem:
+        narrate(f"error: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else ""))
+        return problem.status
+    except KeyboardInterrupt:
+        return INTERRUPTED

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -52,12 +51,11 @@ try:
         parse_pairs,
     )
     from crew import Crew, Skipped, setting
-    from options import add_start, at_least_one, machine, positive, words
+    from options import add_start, at_least_one, machine, positive, status_of, words
     from outcome import PairFigures, observations_as_json, pair_figures
     from rounds import gpu_ms, measure_pair
 
     from cotenant import __version__
-    from cotenant.cli import INTERRUPTED
     from cotenant.errors import USAGE, Problem, narrate
 except ImportError as missing:
     raise SystemExit(
@@ -334,26 +332,12 @@ def run(options: argparse.Namespace) -> int:
     )
 
 
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     options = arguments()
     if options.list:
         show_list()
         return 0
-    # Workers and MPS are stopped on the way out, however we are asked to go.
-    signal.signal(signal.SIGTERM, interrupted)
-    try:
-        return run(options)
-    except Problem as problem:
-        narrate(f"error: {problem.message}")
-        if problem.hint:
-            narrate(f"hint: {problem.hint}")
-        return problem.status
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return status_of(lambda: run(options))
 
 
 if __name__ == "__main__":

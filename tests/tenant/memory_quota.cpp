@@ -23,6 +23,7 @@ static void (*meanwhile)() = nullptr;
         if (fault_countdown-- == 0) raise(SIGKILL); \
     } while (0)
 #include "../require.h"
+#include "../wire/cases.h"
 #include "tenant/memory/quota.cpp"
 #include "wire/segment.h"
 
@@ -169,17 +170,7 @@ int main(int argc, char** argv) {
         printf("%llu", (unsigned long long)tenant::limit_in_bytes(limit, strtoull(argv[4], nullptr, 10)));
         return 0;
     }
-    if (argc < 3) return 2;
-    std::string why;
-    wire::Segment* segment = wire::create_or_open_segment(argv[1], &why);
-    if (!segment) {
-        fprintf(stderr, "%s\n", why.c_str());
-        return 1;
-    }
-    if (!strcmp(argv[2], "faults")) faults(*segment);
-    if (!strcmp(argv[2], "race")) race(*segment);
-    if (!strcmp(argv[2], "mending")) mending(*segment);
-    if (!strcmp(argv[2], "family")) family(*segment);
-    if (!strcmp(argv[2], "garbage")) garbage(*segment);
-    return 0;
+    return run_case(
+        argc, argv,
+        {{"faults", faults}, {"race", race}, {"mending", mending}, {"family", family}, {"garbage", garbage}});
 }

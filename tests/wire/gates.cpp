@@ -22,6 +22,7 @@
 #include "../require.h"
 #include "admission/admission.h"
 #include "admission/turns.h"
+#include "cases.h"
 #include "tenants.h"
 #include "wire/waiting.h"
 
@@ -415,21 +416,14 @@ void waits(wire::Segment& segment) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 3) return 2;
-    std::string why;
-    wire::Segment* segment = wire::create_or_open_segment(argv[1], &why);
-    if (!segment) {
-        fprintf(stderr, "%s\n", why.c_str());
-        return 1;
-    }
-    if (!strcmp(argv[2], "leave")) leave(*segment);
-    if (!strcmp(argv[2], "stopped")) stopped(*segment);
-    if (!strcmp(argv[2], "turns")) turns(*segment);
-    if (!strcmp(argv[2], "steered")) steered(*segment);
-    if (!strcmp(argv[2], "copies")) copies(*segment);
-    if (!strcmp(argv[2], "copiers")) copiers(*segment);
-    if (!strcmp(argv[2], "leaving")) leaving(*segment);
-    if (!strcmp(argv[2], "waits")) waits(*segment);
-    if (!strcmp(argv[2], "race")) race(*segment);
-    return 0;
+    return run_case(argc, argv,
+                    {{"leave", leave},
+                     {"stopped", stopped},
+                     {"turns", turns},
+                     {"steered", steered},
+                     {"copies", copies},
+                     {"copiers", copiers},
+                     {"leaving", leaving},
+                     {"waits", waits},
+                     {"race", race}});
 }

@@ -36,6 +36,7 @@ static int fault_signal = SIGKILL;
 #include "wire/segment.cpp"
 #include "wire/shared_segment.cpp"
 
+#include "cases.h"
 #include "tenants.h"
 
 namespace {
@@ -283,20 +284,13 @@ void hold(wire::Segment& segment) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 3) return 2;
-    std::string why;
-    wire::Segment* segment = wire::create_or_open_segment(argv[1], &why);
-    if (!segment) {
-        fprintf(stderr, "%s\n", why.c_str());
-        return 1;
-    }
-    if (!strcmp(argv[2], "churn")) churn(*segment, atoi(argv[3]));
-    if (!strcmp(argv[2], "crowd")) crowd(*segment);
-    if (!strcmp(argv[2], "faults")) faults(*segment);
-    if (!strcmp(argv[2], "stops")) stops(*segment);
-    if (!strcmp(argv[2], "thread")) thread(*segment);
-    if (!strcmp(argv[2], "garbage")) garbage(*segment);
-    if (!strcmp(argv[2], "abandoned")) abandoned(*segment);
-    if (!strcmp(argv[2], "hold")) hold(*segment);
-    return 0;
+    return run_case(argc, argv,
+                    {{"churn", [&](wire::Segment& segment) { churn(segment, argc > 3 ? atoi(argv[3]) : 0); }},
+                     {"crowd", crowd},
+                     {"faults", faults},
+                     {"stops", stops},
+                     {"thread", thread},
+                     {"garbage", garbage},
+                     {"abandoned", abandoned},
+                     {"hold", hold}});
 }
