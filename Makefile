@@ -52,7 +52,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-kubernetes test-slurm test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-kubernetes test-slurm test-systemd test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -82,6 +82,13 @@ test-slurm: $(PACKAGE)  ## the tests that need a real Slurm: Debian's, fetched a
 	    COTENANT_TEST_SLURM=$(CURDIR)/build/slurm $(PYTHON_IN_VENV) -m pytest --quiet tests/slurm
 	else
 	    echo "test-slurm: skipped, see above"
+	fi
+
+test-systemd: $(PACKAGE)  ## the daemon's units under a systemd of their own, booted in namespaces (root; a minute)
+	@if why=$$($(PYTHON_IN_VENV) -m tests.systemd.machine); then
+	    COTENANT_TEST_SYSTEMD=1 $(PYTHON_IN_VENV) -m pytest --quiet tests/systemd
+	else
+	    echo "test-systemd: skipped: $$why"
 	fi
 
 sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, with ThreadSanitizer, then with the others

@@ -234,6 +234,7 @@ def test_the_guests_settings_are_not_the_daemons() -> None:
     given = {
         "PATH": "/bin",
         "LD_PRELOAD": "x.so",
+        "NOTIFY_SOCKET": "/run/systemd/notify",
         "CUDA_VISIBLE_DEVICES": "1",
         "COTENANT_CLASS": "production",
         "COTENANT_NATIVE": "/n",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant.daemon import units
+from cotenant.daemon import readiness, units
 from tests.conftest import TREE
 
 if TYPE_CHECKING:
@@ -46,6 +47,24 @@ def test_systemd_accepts_the_unit(kind: str, tmp_path: Path) -> None:
         assert done.returncode == 0
 
 
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_systemd_is_told_once_that_the_daemon_serves(is_abstract: bool, tmp_path: Path) -> None:
+    name = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{name}" if is_abstract else name)
+        systemd.setblocking(False)
+        environment = {"NOTIFY_SOCKET": f"@{name}" if is_abstract else name}
+        for _ in range(2):
+            readiness.tell(environment)
+        assert systemd.recv(100) == b"READY=1"
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
+    # Nobody listens any more, or nobody ever did.
+    for address in (name, "@nobody", "nonsense", ""):
+        readiness.tell({"NOTIFY_SOCKET": address})
+    readiness.tell({})
+
+
 @each_kind
 def test_a_dry_run_prints_the_unit_and_writes_nothing(
     kind: str, cotenant: Run, plain_env: dict[str, str], tmp_path: Path
@@ -70,6 +89,11 @@ def test_installing_for_a_user_writes_one_file_and_says_what_comes_next(
     assert "systemctl --user enable" in done.stderr or "enable --now cotenant" in done.stderr
     program = units.this_program().split()[0]
     assert f"ExecStart={program}" in file.read_text() and os.access(program, os.X_OK)
+
+
+def test_a_program_that_the_services_own_tmp_hides_is_known() -> None:
+    assert units.is_hidden("/tmp/venv/bin/cotenant") and units.is_hidden("/var/tmp/bin/python -P -m cotenant")
+    assert not units.is_hidden("/opt/cotenant/bin/cotenant") and not units.is_hidden("/tmpfs/bin/cotenant")
 
 
 def test_somebody_elses_unit_is_not_overwritten(

@@ -78,7 +78,7 @@ def command(
     if context.invoked_subcommand:
         return
     from cotenant.config.live import LiveSettings
-    from cotenant.daemon import choice, lock
+    from cotenant.daemon import choice, lock, readiness
     from cotenant.daemon.attachment import Attachment
     from cotenant.daemon.loop import Daemon
     from cotenant.events.watching import Watching
@@ -122,6 +122,7 @@ def command(
                 events = Watching(path)
                 # Jobs of a segment of their own, as a benchmark's, are no rule for later ones.
                 kept = pairs.file_in(os.environ) if path == segment.path_for({}) else None
+                readiness.tell(os.environ)
                 Daemon(
                     attachment,
                     policy or registry.DEFAULT,
@@ -210,12 +211,18 @@ def install(is_user: bool, dry_run: bool) -> None:
     """
     from cotenant.daemon import units
 
-    text = units.unit(not is_user, units.this_program())
+    program = units.this_program()
+    text = units.unit(not is_user, program)
     file = units.folder(not is_user, os.environ) / units.NAME
     if dry_run:
         say(text.rstrip("\n"))
         narrate(f"{file} would have this")
         return
+    if not is_user and units.is_hidden(program):
+        raise Problem(
+            f"the service has a /tmp of its own, and would not find {program}",
+            "install Cotenant for all users, as into /opt/cotenant: python3 -m venv /opt/cotenant",
+        )
     try:
         units.write(file, text)
     except OSError as error:

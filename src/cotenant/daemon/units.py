@@ -17,7 +17,7 @@ MARK = "# Written by `cotenant daemon install`."
 NAME = "cotenant.service"
 
 COMMON = """\
-Type=exec
+Type=notify
 Restart=on-failure
 RestartSec=2
 UMask=0077
@@ -93,6 +93,11 @@ def this_program() -> str:
         if not re.fullmatch(r"[\w./+=@:-]+", word):
             raise Problem(f"a unit cannot hold the path {word}", "install into a folder with a plain name")
     return " ".join(words)
+
+
+def is_hidden(program: str) -> bool:
+    """Whether the system's unit would not find it: it has a /tmp of its own."""
+    return any(Path(program.split(maxsplit=1)[0]).is_relative_to(place) for place in ("/tmp", "/var/tmp"))
 
 
 def folder(is_system: bool, environment: Mapping[str, str]) -> Path:

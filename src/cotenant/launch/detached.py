@@ -6,8 +6,8 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
-# What is meant for the guest, or changes how a process uses a GPU.
-OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_")
+# What is meant for the guest, or changes how a process uses a GPU; a service of its own tells systemd about itself.
+OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_", "NOTIFY_SOCKET")
 
 
 def environment_for(environment: Mapping[str, str], kept: tuple[str, ...]) -> dict[str, str]:

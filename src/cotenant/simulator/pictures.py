@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.errors import Problem
+from cotenant.simulator.labels import Point, put_labels
 from cotenant.simulator.results import Outcome, TenantOutcome, worst
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -50,10 +51,12 @@ def composed(outcomes: Sequence[Outcome]) -> Any:
         grid = figure.add_gridspec(rows, 3, width_ratios=(1, 1, 1.15))
         places = grid[:, 0], grid[:, 1]
     draw_latencies(figure.add_subplot(places[0]), outcomes)
-    draw_harvest(figure.add_subplot(places[1]), outcomes)
+    harvest = figure.add_subplot(places[1])
+    points = draw_harvest(harvest, outcomes)
     draw_timelines([figure.add_subplot(grid[row, -1]) for row in range(rows)], outcomes)
     first = outcomes[0]
     figure.suptitle(f"{first.workload} on {first.gpu}, {first.seconds:g} s simulated")
+    put_labels(harvest, points)
     return figure
 
 
@@ -105,7 +108,8 @@ def draw_steps(axis: Any, points: Sequence[tuple[float, float]], **style: Any) -
     )
 
 
-def draw_harvest(axis: Any, outcomes: Sequence[Outcome]) -> None:
+def draw_harvest(axis: Any, outcomes: Sequence[Outcome]) -> list[Point]:
+    """The points: policy, the others' work, production's slowdown."""
     axis.set_title("right and down is better", fontsize=9)
     axis.set_yscale("log")
     label_plainly(axis.yaxis)
@@ -127,37 +131,7 @@ def draw_harvest(axis: Any, outcomes: Sequence[Outcome]) -> None:
     axis.set_xlim(-0.03, max([1.0, *(share for _, share, _ in points)]) + 0.03)
     least, most = axis.get_ylim()
     axis.set_ylim(min(least, 0.9), max(most * 1.2, 2))  # equal outcomes shall look equal
-    for names, share, slowdown in labels(points, *axis.get_ylim()):
-        right = share > 0.5
-        axis.annotate(
-            names,
-            (share, slowdown),
-            fontsize=8,
-            xytext=(-6 if right else 6, 5),
-            textcoords="offset points",
-            ha="right" if right else "left",
-        )
-
-
-def labels(
-    points: Sequence[tuple[str, float, float]], least: float, most: float
-) -> list[tuple[str, float, float]]:
-    """One label for points that lie so close that their own would cover each other."""
-    height = math.log(most / least)
-    groups: list[list[tuple[str, float, float]]] = []
-    for point in points:
-        for group in groups:
-            if abs(group[0][1] - point[1]) < 0.2 and abs(math.log(group[0][2] / point[2])) < 0.06 * height:
-                group.append(point)
-                break
-        else:
-            groups.append([point])
-    found = []
-    for group in groups:
-        names = [name for name, _, _ in group]
-        lines = [", ".join(names[i : i + 3]) for i in range(0, len(names), 3)]
-        found.append((",\n".join(lines), group[0][1], max(slowdown for _, _, slowdown in group)))
-    return found
+    return points
 
 
 def draw_timelines(axes: Sequence[Any], outcomes: Sequence[Outcome]) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.cluster.simulation.outcome import ClusterOutcome
-from cotenant.simulator.pictures import label_plainly, labels, look, say_why_blank
+from cotenant.simulator.labels import Point, put_labels
+from cotenant.simulator.pictures import label_plainly, look, say_why_blank
 
 
 def draw(outcomes: Sequence[ClusterOutcome], path: Path) -> None:
@@ -30,9 +31,10 @@ def composed(outcomes: Sequence[ClusterOutcome]) -> Any:
     figure, (one, two, three) = pyplot.subplots(1, 3, figsize=(16, 4.8), layout="constrained")
     draw_completions(one, outcomes)
     draw_utilisation(two, outcomes)
-    draw_promises(three, outcomes)
+    points = draw_promises(three, outcomes)
     first = outcomes[0]
     figure.suptitle(f"{first.log} on {first.gpus} GPUs, {first.services} services, shared by {first.sharing}")
+    put_labels(three, points)
     return figure
 
 
@@ -68,7 +70,8 @@ def draw_utilisation(axis: Any, outcomes: Sequence[ClusterOutcome]) -> None:
     axis.grid(alpha=0.3)
 
 
-def draw_promises(axis: Any, outcomes: Sequence[ClusterOutcome]) -> None:
+def draw_promises(axis: Any, outcomes: Sequence[ClusterOutcome]) -> list[Point]:
+    """The points: policy, utilisation, broken promises."""
     axis.set_title("right and down is better", fontsize=9)
     axis.set_xlabel("GPUs busy, %")
     axis.set_ylabel("production's time with a broken promise, %")
@@ -77,21 +80,11 @@ def draw_promises(axis: Any, outcomes: Sequence[ClusterOutcome]) -> None:
     for number, outcome in enumerate(outcomes):
         if math.isnan(outcome.broken):
             continue
-        x, y = outcome.utilisation, 100 * outcome.broken
-        axis.plot(100 * x, y, "o", color=look(number)["color"])
-        points.append((outcome.policy, x, y + 1))  # the labels are spread by ratios
+        x, y = 100 * outcome.utilisation, 100 * outcome.broken
+        axis.plot(x, y, "o", color=look(number)["color"])
+        points.append((outcome.policy, x, y))
     if not points:
         say_why_blank(axis, "nobody was promised anything")
     axis.set_xlim(0, 103)
-    axis.set_ylim(bottom=-1)
-    most = max((y for _, _, y in points), default=1.0)
-    for names, x, y in labels(points, 1.0, 2.0 + most):
-        right = x > 0.5
-        axis.annotate(
-            names,
-            (100 * x, y - 1),
-            fontsize=8,
-            xytext=(-6 if right else 6, 5),
-            textcoords="offset points",
-            ha="right" if right else "left",
-        )
+    axis.set_ylim(bottom=-1, top=max([10.0, *(1.2 * y for _, _, y in points)]))
+    return points
