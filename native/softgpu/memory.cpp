@@ -77,9 +77,17 @@ CUresult allocate_small(const ContextRef& context, uint64_t bytes, Allocation al
         release_on(allocation.device, granularity);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const std::unique_lock<std::shared_mutex> lock(all.mutex);
-    all.small[context.get()].add({block, granularity});
-    return take() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    {
+        const std::unique_lock<std::shared_mutex> lock(all.mutex);
+        // A free may have made room meanwhile: then nothing would lie in the new block.
+        if (!take()) {
+            all.small[context.get()].add({block, granularity});
+            return take() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    unmap_pages({block, granularity});
+    release_on(allocation.device, granularity);
+    return CUDA_SUCCESS;
 }
 
 }  // namespace

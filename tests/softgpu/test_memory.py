@@ -78,6 +78,33 @@ def test_threads_do_not_disturb_each_other(cuda: Any, context: Any) -> None:
         assert all(threads.map(work, range(4)))
 
 
+def test_no_block_is_held_in_which_nothing_lies(cuda: Any, context: Any, free_bytes: Any) -> None:
+    before = free_bytes()
+
+    def allocate() -> int:
+        value(cuda.cuCtxSetCurrent(context))
+        return int(value(cuda.cuMemAlloc(MIB)))
+
+    def free(pointer: int) -> None:
+        value(cuda.cuCtxSetCurrent(context))
+        value(cuda.cuMemFree(pointer))
+
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(20):
+            higher = [allocate() for _ in range(8)]
+            first, second = allocate(), allocate()
+            for pointer in higher:  # so that the next block comes behind the full one
+                free(pointer)
+            # The free makes room in the full block while the allocation brings another.
+            third, freed = threads.submit(allocate), threads.submit(free, first)
+            freed.result()
+            held = {second, third.result()}
+            assert before - free_bytes() == 2 * MIB * len({pointer // (2 * MIB) for pointer in held})
+            for pointer in held:
+                free(pointer)
+    assert free_bytes() == before
+
+
 def test_out_of_memory_leaves_nothing_behind(cuda: Any, free_bytes: Any) -> None:
     before = free_bytes()
     pointer = value(cuda.cuMemAlloc(before - 4 * MIB))
