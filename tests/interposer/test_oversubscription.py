@@ -504,6 +504,38 @@ def test_one_that_was_stopped_while_it_waits_lets_the_others_pass(
     tell(behind, "check", "whole")
 
 
+SLOW_DRIVER = """
+#include <stdio.h>
+#include <unistd.h>
+// Says when it is first called.
+static int slow(const char* name, int* said, long a, long b, long c, long d) {
+    if (!(*said)++) dprintf(1, "%s\\n", name);
+    usleep(500000);
+    return ((int (*)(long, long, long, long))dlsym(RTLD_NEXT, name))(a, b, c, d);
+}
+static int releasing, giving_access;
+int cuMemRelease(long a) { return slow("cuMemRelease", &releasing, a, 0, 0, 0); }
+int cuMemSetAccess(long a, long b, long c, long d) { return slow("cuMemSetAccess", &giving_access, a, b, c, d); }
+"""
+
+
+@pytest.mark.parametrize("call", ["cuMemSetAccess", "cuMemRelease"])
+def test_who_waits_is_not_refused_because_a_call_of_anothers_takes_long(
+    job: Start, driver_with: Callable[[str], Path], native: Path, call: str
+) -> None:
+    driver = driver_with(SLOW_DRIVER)
+    (driver.parent / "softgpud").symlink_to(
+        native / "softgpu" / "softgpud"
+    )  # `run` takes it for the software GPU
+    slow, other = job("opportunistic", COTENANT_DRIVER=str(driver)), job("opportunistic")
+    # Its bytes are counted before the driver is asked for them, and until it has freed them.
+    tell(slow, f"add alloc {36 * MiB}", "cuMemSetAccess")
+    if call == "cuMemRelease":
+        assert slow.hear() == "added"
+        tell(slow, "free", call)
+    tell(other, f"add alloc {40 * MiB}", "added")
+
+
 def test_production_that_was_stopped_for_long_while_it_waits_is_served_when_it_goes_on(
     job: Start, tenants_now: TenantsNow
 ) -> None:

@@ -26,6 +26,7 @@ struct Chunk {
     CUmemGenericAllocationHandle handle = 0;
     bool mapped = false;
     bool pinned = false;  // it stays, for a reason outside of here
+    bool shown = false;   // the slot shows other tenants that it can be evicted
     bool saved = false;   // its contents are on the host, or of no use: it can be given up
     Origin origin = Origin::whole;
     int gpu = -1;

@@ -77,6 +77,7 @@ CUresult make_chunk(Chunk** out, uint64_t bytes, const Place& place) {
     chunk->context = owner_of(current_context());
     used_contexts::note(chunk->context);
     let_everybody_in(*chunk, place.device);
+    show_movable(*chunk, true);
     CUresult result = create(*chunk, place.device);
     if (result == CUDA_SUCCESS) result = driver.cuMemAddressReserve(&chunk->address, bytes, kMemoryPage, 0, 0);
     if (result == CUDA_SUCCESS) {

@@ -120,15 +120,15 @@ void make_chunk(CUdeviceptr address, uint64_t bytes, Physical& physical) {
         physical.chunk = chunk;
 }
 
-void remove_chunk(CUdeviceptr address, Physical& physical) {
+// Null: there was none.
+Chunk* remove_chunk(CUdeviceptr address, Physical& physical) {
     --physical.mappings;
     Chunk* chunk = residence.chunks.containing(address);
-    if (!chunk || chunk->physical != &physical) return;
-    set_pinned(*chunk, true);
+    if (!chunk || chunk->physical != &physical) return nullptr;
     residence.chunks.remove(chunk);
     physical.handle = chunk->handle;
     if (physical.chunk == chunk) physical.chunk = nullptr;
-    delete chunk;
+    return chunk;
 }
 
 void merge_access(Chunk& chunk, const CUmemAccessDesc& access) {
@@ -250,8 +250,11 @@ void unmap_physical(CUdeviceptr address, uint64_t bytes) {
     Freed freed;
     ResidenceLocked locked;
     auto remove = [&](CUdeviceptr at, Physical* physical) {
-        if (physical->number) remove_chunk(at, *physical);
+        Chunk* chunk = physical->number ? remove_chunk(at, *physical) : nullptr;
         freed.drop(physical);
+        if (!chunk) return;
+        show_movable(*chunk, false);
+        delete chunk;
     };
     if (bytes / kMemoryPage > mappings.count()) {
         mappings.remove_if([&](uint64_t at, const Mapping& mapping) {

@@ -32,8 +32,6 @@ LISTEN(AtFork, ForkStep::residence, forget_in_child)
 
 void remove(Chunk* chunk) {
     residence.chunks.remove(chunk);
-    // Once the slot has been left, another process may have it.
-    if (Membership::current_if_joined()) set_pinned(*chunk, true);
     discard_chunk(chunk);
 }
 
@@ -99,13 +97,14 @@ void discard_chunk(Chunk* chunk) {
     if (chunk->mapped) driver.cuMemUnmap(chunk->address, chunk->bytes);
     if (chunk->handle) driver.cuMemRelease(chunk->handle);
     if (chunk->address) driver.cuMemAddressFree(chunk->address, chunk->bytes);
+    show_movable(*chunk, false);
     delete chunk->slab;
     delete chunk;
 }
 
 CUresult enter_chunk(Chunk* chunk) {
     if (residence.chunks.insert(chunk)) {
-        if (!chunk->pinned) residence.slot->memory[chunk->gpu].movable_bytes.fetch_add(chunk->bytes);
+        show_movable(*chunk, !chunk->pinned);
         return CUDA_SUCCESS;
     }
     discard_chunk(chunk);
@@ -137,13 +136,20 @@ bool movable_range(CUdeviceptr pointer, MovableRange* out) {
 }
 
 void set_pinned(Chunk& chunk, bool pinned) {
-    if (chunk.pinned == pinned) return;
     chunk.pinned = pinned;
+    show_movable(chunk, !pinned);
+}
+
+void show_movable(Chunk& chunk, bool shown) {
+    if (chunk.shown == shown) return;
+    chunk.shown = shown;
+    // Once the slot has been left, another process may have it.
+    if (!Membership::current_if_joined()) return;
     wire::Count& movable = residence.slot->memory[chunk.gpu].movable_bytes;
-    if (pinned)
-        movable.fetch_sub(chunk.bytes);
-    else
+    if (shown)
         movable.fetch_add(chunk.bytes);
+    else
+        movable.fetch_sub(chunk.bytes);
 }
 
 MovableBytes movable_bytes() {

@@ -50,6 +50,9 @@ extern Residence residence;
 
 // Under the lock.
 void set_pinned(Chunk& chunk, bool pinned);
+// Shown from before the driver is asked for it until the driver has freed it, as it is counted: to a tenant that waits
+// for space, bytes that are counted and cannot move are there to stay.
+void show_movable(Chunk& chunk, bool shown);
 CUresult enter_chunk(Chunk* chunk);  // discards it where it fails
 void discard_chunk(Chunk* chunk);    // with what is behind it
 
