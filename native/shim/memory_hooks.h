@@ -140,11 +140,19 @@ struct DestroyPool {
     }
 };
 
+// As a pool without a release threshold: what has ended in its stream's order is free memory.
+inline void free_what_has_ended() {
+    if (!tenant::may_free_deferred()) return;
+    tenant::Still still;
+    tenant::free_deferred();
+}
+
 template <int index, bool per_thread, class Function>
 struct Trim;
 template <int index, bool per_thread, class... Arguments>
 struct Trim<index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
+        free_what_has_ended();
         CUresult result = call_real<index>(arguments...);
         tenant::settle_pools();
         return result;
@@ -287,6 +295,7 @@ struct MemoryInfo;
 template <int index, bool per_thread, class Size>
 struct MemoryInfo<index, per_thread, CUresult(Size*, Size*)> {
     static CUresult call(Size* free, Size* total) {
+        free_what_has_ended();
         CUresult result = call_real<index>(free, total);
         if (result != CUDA_SUCCESS) return result;
         tenant::ReportedMemory answer{*total, *free, 0};

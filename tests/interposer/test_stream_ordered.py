@@ -54,6 +54,19 @@ print(tries < 10_000)
     assert said.split() == ["CUDA_SUCCESS", "True", "True"]
 
 
+def test_free_memory_includes_what_was_freed_in_streams_that_have_been_waited_for(
+    outcome: Callable[..., str],
+) -> None:
+    said = outcome("""
+free = lambda: check(driver.cuMemGetInfo())[0]
+before = free(); streams = [gpu.stream() for _ in range(3)]
+pieces = [(check(driver.cuMemAllocAsync(4 << 20, stream)), stream) for stream in streams]
+[hold(stream) for stream in streams]; [check(driver.cuMemFreeAsync(*piece)) for piece in pieces]
+print(before - free() == 12 << 20); release(); gpu.synchronize(); print(before == free())
+""")
+    assert said.split() == ["True", "True"]
+
+
 def test_a_stream_has_at_once_what_it_has_freed_and_no_other_stream_has(outcome: Callable[..., str]) -> None:
     said = outcome("""
 one, other = gpu.stream(), gpu.stream(); sizes = (4 << 20, 5000, 4 << 20)

@@ -277,9 +277,9 @@ void forget_context(CUcontext context) {
 }
 LISTEN(AtContextEnd, ContextEndStep::deferred_free, forget_context)
 
-bool is_nothing_to_do() { return waiting.load(std::memory_order_relaxed) == 0 || capture_is_open(); }
-
 }  // namespace
+
+bool may_free_deferred() { return waiting.load(std::memory_order_relaxed) != 0 && !capture_is_open(); }
 
 bool pool_is_movable(CUstream stream, bool per_thread_default) {
     // It may be the first thing that the process does: whether its memory moves is settled when it becomes a tenant.
@@ -355,7 +355,7 @@ void end_order_of(CUstream stream) {
 }
 
 bool free_deferred() {
-    if (is_nothing_to_do()) return false;
+    if (!may_free_deferred()) return false;
     Relaxed relaxed;
     ResidenceLocked locked;
     follow_captured();
@@ -368,7 +368,7 @@ bool free_deferred() {
 }
 
 void free_some_deferred() {
-    if (is_nothing_to_do()) return;
+    if (!may_free_deferred()) return;
     Relaxed relaxed;
     ResidenceLocked locked;
     follow_captured();

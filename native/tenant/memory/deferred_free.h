@@ -25,6 +25,7 @@ void end_order_of(CUstream stream);
 
 // Frees what nothing on the GPU uses any more; whether there was any.
 bool free_deferred();
+bool may_free_deferred();  // whether there could be any
 // Looks at one stream only: at each call another.
 void free_some_deferred();
 
