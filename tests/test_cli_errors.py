@@ -50,6 +50,7 @@ def command(name: str) -> click.Command:
         (["status", "-o", "jsn"], "unknown output 'jsn'", "did you mean 'json'?"),
         (["policies", "extra"], "unexpected extra argument", "see cotenant policies --help"),
         (["doctor", "-o", "csv"], "unknown output 'csv'", "known: json, table"),
+        (["status", "-o", "js\nn"], "unknown output 'js?n'", "did you mean 'json'?"),
         (["softgpu"], "no command given", "cotenant softgpu [options] [--] command..."),
         (["softgpu", "--sharing", "timeslices", "true"], "unknown sharing", "did you mean 'timeslice'?"),
     ],

@@ -16,6 +16,7 @@ import click
 
 from cotenant import __version__
 from cotenant.errors import FAILED, USAGE, Problem, narrate, nearest, unknown
+from cotenant.terminal import printable
 
 INTERRUPTED = 130
 
@@ -197,7 +198,8 @@ def explain(error: click.UsageError) -> tuple[str, str]:
 
 
 def report(message: str, hint: str, status: int) -> int:
-    narrate(f"error: {message}")
+    """One line each, whatever the words hold that they quote."""
+    narrate(f"error: {printable(message)}")
     if hint:
-        narrate(f"hint: {hint}")
+        narrate(f"hint: {printable(hint)}")
     return status
