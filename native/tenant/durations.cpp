@@ -33,10 +33,8 @@ Durations::Entry& Durations::take_place(Shape shape) {
         // What was used long ago is forgotten in the end; an empty place stays the least used.
         entry->launches.store(launches - launches / 2, std::memory_order_relaxed);
     }
-    least->known.store({static_cast<uint32_t>(shape), admission::kUnknown}, std::memory_order_relaxed);
+    least->known.store({tag_of(shape), admission::kUnknown}, std::memory_order_relaxed);
     least->launches.store(0, std::memory_order_relaxed);
-    least->piece.store(1, std::memory_order_relaxed);
-    least->fill.store({0, 0}, std::memory_order_relaxed);
     least->shape.store(shape, std::memory_order_relaxed);
     return *least;
 }
@@ -44,15 +42,17 @@ Durations::Entry& Durations::take_place(Shape shape) {
 void Durations::begin_graph(Shape shape, float piece) {
     const Entry* found = find(shape);
     Entry& here = found ? const_cast<Entry&>(*found) : take_place(shape);
-    here.known.store({static_cast<uint32_t>(shape), admission::kUnknown}, std::memory_order_relaxed);
+    here.known.store({tag_of(shape), admission::kUnknown}, std::memory_order_relaxed);
     here.launches.store(0, std::memory_order_relaxed);
-    here.piece.store(piece, std::memory_order_relaxed);
+    here.piece.store({tag_of(shape), piece}, std::memory_order_relaxed);
 }
 
 void Durations::note_fill(Shape shape, Fill fill) {
     const Entry* found = find(shape);
     Entry& here = found ? const_cast<Entry&>(*found) : take_place(shape);
-    here.fill.store(fill, std::memory_order_relaxed);
+    uint32_t most = UINT16_MAX;
+    here.fill.store({tag_of(shape), static_cast<uint16_t>(std::min(fill.sms, most)), static_cast<uint16_t>(fill.bound)},
+                    std::memory_order_relaxed);
 }
 
 void Durations::learn(Shape shape, float us) {
@@ -61,7 +61,7 @@ void Durations::learn(Shape shape, float us) {
     // A sample that was interrupted by another process is too long, none is too short: fall at once, rise slowly.
     Known before = here->known.load(std::memory_order_relaxed);
     float known = before.of(shape);
-    Known after{static_cast<uint32_t>(shape), known < 0 || us < known ? us : known + (us - known) / 16};
+    Known after{tag_of(shape), known < 0 || us < known ? us : known + (us - known) / 16};
     // Unless the place is another's by now.
     here->known.compare_exchange_strong(before, after, std::memory_order_relaxed);
 }

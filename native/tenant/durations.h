@@ -45,7 +45,8 @@ class Durations {
     void begin_graph(Shape shape, float piece);
     float piece_of_graph(Shape shape) const {
         const Entry* entry = find(shape);
-        return entry ? entry->piece.load(std::memory_order_relaxed) : 1;
+        float piece = entry ? entry->piece.load(std::memory_order_relaxed).of(shape) : admission::kUnknown;
+        return piece < 0 ? 1 : piece;
     }
 
     // How many SMs it fills, and admission::Bound; 0 SMs: not noted.
@@ -54,7 +55,7 @@ class Durations {
     };
     Fill fill_of(Shape shape) const {
         const Entry* entry = find(shape);
-        return entry ? entry->fill.load(std::memory_order_relaxed) : Fill{0, 0};
+        return entry ? entry->fill.load(std::memory_order_relaxed).of(shape) : Fill{0, 0};
     }
     void note_fill(Shape shape, Fill fill);
 
@@ -74,20 +75,27 @@ class Durations {
     }
 
  private:
-    // A time and whose it is, in one word: an entry may change hands between two loads.
+    // A value and whose it is, in one word: an entry may change hands between two loads.
+    static uint32_t tag_of(Shape shape) { return static_cast<uint32_t>(shape); }
     struct Known {
         uint32_t tag;
-        float us;
+        float value;
 
-        float of(Shape shape) const { return tag == static_cast<uint32_t>(shape) ? us : admission::kUnknown; }
+        float of(Shape shape) const { return tag == tag_of(shape) ? value : admission::kUnknown; }
     };
-    static_assert(sizeof(Known) == sizeof(uint64_t) && std::atomic<Known>::is_always_lock_free);
+    struct Filled {
+        uint32_t tag;
+        uint16_t sms, bound;
+
+        Fill of(Shape shape) const { return tag == tag_of(shape) ? Fill{sms, bound} : Fill{0, 0}; }
+    };
+    static_assert(std::atomic<Known>::is_always_lock_free && std::atomic<Filled>::is_always_lock_free);
     struct Entry {
         std::atomic<Shape> shape{0};
-        std::atomic<Known> known{Known{0, admission::kUnknown}};
+        std::atomic<Known> known{Known{0, admission::kUnknown}};  // microseconds
         std::atomic<uint32_t> launches{0};
-        std::atomic<float> piece{1};  // of a graph
-        std::atomic<Fill> fill{Fill{0, 0}};
+        std::atomic<Known> piece{Known{0, admission::kUnknown}};  // of a graph
+        std::atomic<Filled> fill{Filled{0, 0, 0}};
     };
     // A shape can be in one of a few places. If all of them are taken, it replaces the least used shape, which is
     // learned again when it comes back.

@@ -29,9 +29,9 @@ void Membership::become_busy(int gpu, bool wants_turn) {
         burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
         untimed_.add(gpu);
     }
-    wire::go_busy(*segment_, index_, gpu, wants_turn);
-    // While it was idle it has not looked who is there.
+    // While it was idle it has not looked who is there. Before it is busy: a thread that finds it so passes gates.
     company.add(gpu);
+    wire::go_busy(*segment_, index_, gpu, wants_turn);
     if (watcher_sleep.load() == soundly) wake_watcher();
 }
 
@@ -69,6 +69,8 @@ CUdeviceptr Membership::map_gate_of(StreamState& state) {
     InContext there(state.context);
     if (!there.is_there()) return 0;
     Locked locked(lock_);
+    // Another thread may have been here, and the GPU may have written into the stream's word since.
+    if (CUdeviceptr mapped = state.gate) return mapped == kCannotMap ? 0 : mapped;
     GpuPages::Addresses at = pages_.of(owner_of(state.context), *slot_, progress);
     if (!at.slot) {
         state.gate = kCannotMap;

@@ -61,7 +61,7 @@ class Progress {
         auto& place = state.issued_at[issued / kIssuedApart % std::size(state.issued_at)];
         if (issued - place.count.load(std::memory_order_relaxed) < kIssuedApart) return;
         place.mark.store(mark_of(state), std::memory_order_relaxed);
-        place.count.store(issued, std::memory_order_relaxed);
+        place.count.store(issued, std::memory_order_release);  // whoever sees it sees its mark, or a later one
     }
     // Puts one into the stream. False: the driver would not.
     static bool put_mark(StreamState& state);
@@ -73,7 +73,7 @@ class Progress {
         if (issued - done <= admission::kMostOperations) return issued - done;
         uint32_t passed = mark_passed(state);
         for (auto& place : state.issued_at) {
-            uint32_t count = place.count.load(std::memory_order_relaxed);
+            uint32_t count = place.count.load(std::memory_order_acquire);
             bool is_newer = static_cast<int32_t>(count - done) > 0;
             if (is_newer && difference(passed, place.mark.load(std::memory_order_relaxed)) >= 0) done = count;
         }

@@ -43,9 +43,10 @@ struct StreamState {
     std::atomic<StreamKey> key{kNoStream};  // stored after the rest, with release
     Word<CUstream> handle = nullptr;        // what the driver is called with
     Word<CUcontext> context = nullptr;
-    Word<int> gpu = 0;                        // its number in the segment
-    Word<CUdeviceptr> gate = 0;               // where the GPU finds the gate (gpu_pages.h); 0: not asked for yet
-    Word<CUdeviceptr> progress_word = 0;      // and the word that it writes its progress to; 0: none
+    Word<int> gpu = 0;  // its number in the segment
+    // Where the GPU finds the gate (gpu_pages.h); 0: not asked for yet. And the word that it writes its progress to,
+    // once that has a value (Progress::begin); 0: none.
+    Published<CUdeviceptr> gate = 0, progress_word = 0;
     std::atomic<CUevent> last_work{nullptr};  // per-thread streams only: others cannot ask for them by handle
     std::atomic<float> since_gate_us{0};      // work queued since the last gate
     std::atomic<uint64_t> queued_ns{0};       // work ever put into the stream, and into those that it served before

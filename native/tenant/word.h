@@ -17,4 +17,16 @@ class Word {
     std::atomic<Value> value_;
 };
 
+// The same, and a reader that sees the value sees all that was written before it.
+template <class Value>
+class Published {
+ public:
+    constexpr Published(Value value = {}) : value_(value) {}
+    operator Value() const { return value_.load(std::memory_order_acquire); }
+    void operator=(Value value) { value_.store(value, std::memory_order_release); }
+
+ private:
+    std::atomic<Value> value_;
+};
+
 }  // namespace tenant

@@ -33,6 +33,15 @@ uint64_t start_time(const char* stat_file) {
     return at ? strtoull(at, nullptr, 10) : 0;
 }
 
+// As other processes find it. The first name is that of the first thread, which began with the process: of
+// /proc/self/stat qemu's emulation of a process (qemu-user) makes up its own.
+uint64_t own_start_time() {
+    char path[48];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", static_cast<int>(getpid()));
+    uint64_t started = start_time(path);
+    return started ? started : start_time("/proc/self/stat");  // where /proc is another namespace's
+}
+
 uint64_t own_pid_namespace() {
     struct stat about;
     return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
@@ -43,7 +52,7 @@ uint64_t own_pid_namespace() {
 Identity own_identity(Self self) {
     bool is_thread = self == Self::thread;
     auto number = static_cast<uint32_t>(is_thread ? syscall(SYS_gettid) : getpid());
-    return {number, start_time(is_thread ? "/proc/thread-self/stat" : "/proc/self/stat"), own_pid_namespace()};
+    return {number, is_thread ? start_time("/proc/thread-self/stat") : own_start_time(), own_pid_namespace()};
 }
 
 bool read_identity(const Slot& slot, Identity* out) {

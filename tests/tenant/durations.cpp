@@ -78,15 +78,23 @@ void samples() {
     REQUIRE(durations.estimate(alike(9)) < 0);
 }
 
-// Six shapes on four places, launched, learned and asked for by several threads: no time is ever another shape's.
+// Six shapes on four places, launched, learned and asked for by several threads: no time, no share of a graph and no
+// number of SMs is ever another shape's.
 void threads() {
     static Durations durations;
     auto work = [](unsigned seed) {
         for (int i = 0; i < 100000; ++i) {
-            Shape shape = alike(1 + static_cast<uint32_t>(rand_r(&seed)) % 6);
-            float us = durations.estimate(shape);
-            REQUIRE(us < 0 || us == static_cast<float>(shape - kBase));
-            if (durations.wants_sample(shape)) durations.learn(shape, static_cast<float>(shape - kBase));
+            uint32_t number = 1 + static_cast<uint32_t>(rand_r(&seed)) % 6;
+            Shape shape = alike(number);
+            auto own = static_cast<float>(number);
+            float us = durations.estimate(shape), piece = durations.piece_of_graph(shape);
+            Durations::Fill fill = durations.fill_of(shape);
+            REQUIRE(us < 0 || us == own);
+            REQUIRE(piece == 1 || piece == own / 8);
+            REQUIRE(fill.sms == 0 || (fill.sms == number && fill.bound == number % 3));
+            if (durations.wants_sample(shape)) durations.learn(shape, own);
+            if (i % 3 == 0) durations.note_fill(shape, {number, number % 3});
+            if (i % 7 == 0) durations.begin_graph(shape, own / 8);
         }
     };
     std::vector<std::thread> running;

@@ -368,6 +368,23 @@ def test_nonsense_in_a_ring_is_left_out(
     os.close(file)
 
 
+def test_an_entry_that_is_overwritten_while_it_is_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of it may have the sequence of one and the times of the other."""
+    whole, torn = ENTRY.pack(1, 10, 20, 0, Event.copy), ENTRY.pack(2, 30, 41, 0, Event.copy)
+    ring, file = fake(header(2, 2) + whole + torn)
+    pread = os.pread
+
+    def read_then_write(*of: int) -> bytes:
+        memory = pread(*of)
+        os.pwrite(file, ENTRY.pack(4, 40, 41, 0, Event.copy), ENTRIES_AT + ENTRY.size)
+        return memory
+
+    monkeypatch.setattr(os, "pread", read_then_write)
+    assert [(one.begin_ns, one.end_ns) for one in ring.read().intervals] == [(10, 20)]
+    ring.close()
+    os.close(file)
+
+
 def test_a_descriptor_that_is_no_ring_is_refused() -> None:
     for memory in (b"", b"cotline", header(1, 1).replace(MAGIC, b"another\0"), bytes(200)):
         with pytest.raises(Problem, match="has closed its timeline"):

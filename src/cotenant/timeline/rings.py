@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -68,6 +69,11 @@ class Noted:
     dropped: int  # older ones, which newer ones have overwritten
 
 
+def entries_in(memory: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    end = ENTRIES_AT + (len(memory) - ENTRIES_AT) // ENTRY.size * ENTRY.size
+    return ENTRY.iter_unpack(memory[ENTRIES_AT:end])
+
+
 class Ring:
     """Held open: it can be read when the tenant has ended, too."""
 
@@ -98,13 +104,14 @@ class Ring:
         self.capacity = min(capacity, (about.st_size - ENTRIES_AT) // ENTRY.size)
 
     def read(self) -> Noted:
-        memory = os.pread(self.file, ENTRIES_AT + self.capacity * ENTRY.size, 0)
+        memory, again = self.copy(), self.copy()
         count = HEADER.unpack_from(memory)[-1]
-        end = ENTRIES_AT + (len(memory) - ENTRIES_AT) // ENTRY.size * ENTRY.size
         found = []
-        for sequence, begin, until, value, what in ENTRY.iter_unpack(memory[ENTRIES_AT:end]):
-            if 0 < sequence <= count and begin <= until:
-                found.append((sequence, begin, until, value, what))
+        # An entry that was written meanwhile may be the half of one and the half of another.
+        for entry, later in zip(entries_in(memory), entries_in(again), strict=True):
+            sequence, begin, until, _, _ = entry
+            if 0 < sequence <= count and begin <= until and entry == later:
+                found.append(entry)
         found.sort()
         known = set(Event)
         intervals = [
@@ -122,6 +129,9 @@ class Ring:
             if what & 0xFF in known
         ]
         return Noted(intervals, max(count - self.capacity, 0))
+
+    def copy(self) -> bytes:
+        return os.pread(self.file, ENTRIES_AT + self.capacity * ENTRY.size, 0)
 
     def close(self) -> None:
         if self.file >= 0:
