@@ -107,7 +107,7 @@ def end(production: Tenant) -> int:
 
 def test_under_orion_no_more_than_the_threshold_is_outstanding(tenant: Start, set_rule: SetRule) -> None:
     below = started(tenant("opportunistic", LAUNCHER))
-    below.say("50000 1 6")
+    below.say("200000 1 6")
     assert launched(below)[1] < 5  # it runs ahead
     set_rule(Rule.orion, float("inf"), 50)
     busy(tenant, 1)
@@ -159,7 +159,7 @@ def test_under_reef_two_operations_are_ahead_at_most(tenant: Start, set_rule: Se
     set_rule(Rule.reef, 2, 1)
     below = started(tenant("opportunistic", LAUNCHER))
     below.say("5000 1 8")
-    assert launched(below)[1] == 6
+    assert launched(below)[1] >= 6  # one more may have ended since
 
 
 @pytest.mark.parametrize("rule", [Rule.orion, Rule.reef])
