@@ -10,13 +10,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+PACKAGES = (
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "slurm-wlm-mysql-plugin",
+    "slurm-client",
+    "munge",
+    "mariadb-server-core",
+)
+# As update-alternatives names them. A daemon knows by its name what it is: slurmctld crashes under another one.
+DAEMONS = ("slurmctld", "slurmd", "slurmstepd")
 
 
 def unpack(folder: Path) -> str:
     """Why it cannot be; nothing: it is there."""
     root, archives = folder / "root", folder / "archives"
-    if (root / "usr" / "sbin" / "munged").exists():
+    if is_whole(root):
         return ""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         return "this system has no apt-get and dpkg-deb"
@@ -51,11 +61,19 @@ def unpack(folder: Path) -> str:
     shutil.rmtree(beside, ignore_errors=True)
     for package in sorted(archives.glob("*.deb")):
         subprocess.run(["dpkg-deb", "-x", package, beside], check=True)
-    if not (beside / "usr" / "sbin" / "munged").exists():
+    for name in DAEMONS:
+        (beside / "usr" / "sbin" / name).symlink_to(f"{name}-wlm")
+    if not is_whole(beside):
         return "Slurm is installed on this system in parts: remove it, or install all of it"
     shutil.rmtree(root, ignore_errors=True)
     beside.rename(root)
     return ""
+
+
+def is_whole(root: Path) -> bool:
+    return all(
+        (root / "usr" / "sbin" / name).exists() for name in ("munged", "mariadbd", "slurmdbd", *DAEMONS)
+    )
 
 
 if __name__ == "__main__":

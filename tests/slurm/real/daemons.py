@@ -1,4 +1,5 @@
-"""A Slurm of its own: munged, slurmctld and two slurmd on this machine, with ports and a folder of their own."""
+"""A Slurm of its own: munged, slurmctld, slurmdbd with its database, and two slurmd on this machine, with ports and a
+folder of their own."""
 
 from __future__ import annotations
 
@@ -7,11 +8,13 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from tests.ports import free_port
+
 NODES = ("one", "two")
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 CONF = """
 ClusterName=cotenant
@@ -37,11 +40,40 @@ MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
 TaskProlog={folder}/task-prolog
-NodeName=one NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 State=UNKNOWN
-NodeName=two NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8 State=UNKNOWN
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={ports[3]}
+AccountingStoragePass={folder}/munge.socket
+AccountingStorageEnforce=qos
+GresTypes=gpu,shard
+NodeName=one NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 Gres=gpu:1,shard:{shards} State=UNKNOWN
+NodeName=two NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8 Gres=gpu:1,shard:{shards} State=UNKNOWN
 PartitionName=shared Nodes=one,two Default=YES MaxTime=INFINITE State=UP
 PartitionName=serving Nodes=one,two MaxTime=INFINITE State=UP
 """
+
+DATABASE_CONF = """
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={ports[3]}
+SlurmUser={user}
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={ports[4]}
+StorageUser=slurm
+StorageLoc=slurm
+PluginDir={plugins}
+PidFile={folder}/slurmdbd.pid
+"""
+# A GPU has a file; the software GPU has none, and nothing opens this one.
+GRES_CONF = """
+Name=gpu File=/dev/null
+Name=shard Count={shards}
+"""
+SHARDS = 100
+QOS = ("scavenger", "gold")
 
 
 class Slurm:
@@ -52,8 +84,18 @@ class Slurm:
         self.squeue = root / "usr" / "bin" / "squeue"
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir()
-        conf = CONF.format(folder=folder, plugins=plugins, ports=free_ports(3), user=getpass.getuser())
-        (folder / "slurm.conf").write_text(conf)
+        self.user = getpass.getuser()
+        self.ports = [free_port() for _ in range(5)]
+        said = {
+            "folder": folder,
+            "plugins": plugins,
+            "ports": self.ports,
+            "user": self.user,
+            "shards": SHARDS,
+        }
+        for name, text in {"slurm": CONF, "slurmdbd": DATABASE_CONF, "gres": GRES_CONF}.items():
+            (folder / f"{name}.conf").write_text(text.format(**said))
+            (folder / f"{name}.conf").chmod(0o600)
         (folder / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
         (folder / "munge.key").write_bytes(os.urandom(128))
         (folder / "munge.key").chmod(0o600)
@@ -66,14 +108,55 @@ class Slurm:
         options = [f"--{name}={at / file}" for name, file in {**files, **more}.items()]
         self._daemon("munged", "--force", "--foreground", *options)
         self._until((at / "munge.socket").exists, "munged")
-        self._daemon("slurmctld-wlm", "-D", "-c", "-i", "-f", f"{at}/slurm.conf")
-        stepd = self.root / "usr" / "sbin" / "slurmstepd-wlm"
+        self.start_database()
+        self._daemon("slurmctld", "-D", "-i", "-f", f"{at}/slurm.conf")
+        stepd = self.root / "usr" / "sbin" / "slurmstepd"
         for node in NODES:
-            self._daemon("slurmd-wlm", "-D", "-N", node, "-f", f"{at}/slurm.conf", "-d", str(stepd))
+            self._daemon("slurmd", "-D", "-N", node, "-f", f"{at}/slurm.conf", "-d", str(stepd))
         self._until(
             lambda: self.run("sinfo", "-N", "-h", "-p", "shared", "-o", "%t").stdout.split() == ["idle"] * 2,
             "the nodes",
         )
+
+    def start_database(self) -> None:
+        """Who may do what is slurmdbd's business, so the database asks nobody who he is."""
+        data, share = self.folder / "database", self.root / "usr" / "share" / "mysql"
+        data.mkdir()
+        words = [
+            *("--no-defaults", f"--datadir={data}", f"--user={self.user}", f"--lc-messages-dir={share}"),
+            *(f"--character-sets-dir={share}/charsets", "--innodb-buffer-pool-size=32M"),
+            *("--innodb-flush-log-at-trx-commit=0", f"--tmpdir={self.folder}"),
+        ]
+        tables = (share / "mysql_system_tables.sql").read_text()
+        done = subprocess.run(
+            [str(self.root / "usr" / "sbin" / "mariadbd"), *words, "--bootstrap"],
+            env=self.environment({"PATH": os.environ["PATH"]}),
+            input=f"create database if not exists mysql;\nuse mysql;\n{tables}",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-1500:]
+        where = ["--bind-address=127.0.0.1", f"--port={self.ports[4]}", f"--socket={self.folder}/db.socket"]
+        self._daemon(
+            "mariadbd", *words, *where, "--skip-grant-tables", f"--pid-file={self.folder}/mariadbd.pid"
+        )
+        self._until(lambda: listens(self.ports[4]), "the database")
+        self._daemon("slurmdbd", "-D")
+        self._until(lambda: listens(self.ports[3]), "slurmdbd")
+        self._until(
+            lambda: self.run("sacctmgr", "-n", "list", "cluster").returncode == 0, "slurmdbd's database"
+        )
+        for words in (
+            ["add", "cluster", "cotenant"],
+            *(["add", "qos", name] for name in QOS),
+            ["add", "account", "team", "cluster=cotenant"],
+            ["add", "user", self.user, "account=team"],
+            ["modify", "user", self.user, "set", f"qos=normal,{','.join(QOS)}", "defaultqos=normal"],
+        ):
+            done = self.run("sacctmgr", "-i", *words)
+            assert done.returncode == 0, (words, done.stdout, done.stderr)
 
     def stop(self) -> None:
         for daemon in reversed(self._daemons):
@@ -133,9 +216,6 @@ class Slurm:
             time.sleep(0.1)
 
 
-def free_ports(count: int) -> Sequence[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

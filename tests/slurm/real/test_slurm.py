@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.compiling import TREE
-from tests.slurm.real.daemons import Slurm
+from tests.slurm.real.daemons import SHARDS, Slurm
 
 ROOT = os.environ.get("COTENANT_TEST_SLURM")
 pytestmark = pytest.mark.skipif(not ROOT, reason="needs Debian's Slurm: make test-slurm")
@@ -26,7 +26,13 @@ COTENANT = Path(sys.executable).with_name("cotenant")
 RULES = """
 squeue = "{squeue}"
 segment = "{segment}"
+shards = {shards}
 {more}
+[qos.gold]
+class = "production"
+slowdown = "10%"
+[qos.scavenger]
+class = "opportunistic"
 [partition.serving]
 class = "production"
 slowdown = "5%"
@@ -85,7 +91,9 @@ def deploy_prolog(folder: Path, cotenant: Path, rules: Path) -> None:
 
 def write_rules(slurm: Slurm, more: str = "") -> None:
     segment = slurm.folder / "segment"
-    (slurm.folder / "slurm.toml").write_text(RULES.format(squeue=slurm.squeue, segment=segment, more=more))
+    (slurm.folder / "slurm.toml").write_text(
+        RULES.format(squeue=slurm.squeue, segment=segment, shards=SHARDS, more=more)
+    )
 
 
 Srun = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -111,6 +119,36 @@ def test_the_partition_says_the_class_on_every_node(srun: Srun) -> None:
         assert (seen["COTENANT_CLASS"], seen["COTENANT_SLOWDOWN"]) == ("production", "5%")
         assert seen["LD_PRELOAD"].endswith("libcuda.so.1")
     assert variables(srun("env"))["COTENANT_CLASS"] == "standard"
+
+
+def test_the_qos_says_the_class_before_the_partition_does(srun: Srun) -> None:
+    seen = variables(srun("--qos", "gold", "env"))
+    assert (seen["COTENANT_CLASS"], seen["COTENANT_SLOWDOWN"]) == ("production", "10%")
+    seen = variables(srun("--qos", "scavenger", "-p", "serving", "env"))
+    assert seen["COTENANT_CLASS"] == "opportunistic" and "COTENANT_SLOWDOWN" not in seen
+    assert variables(srun("--qos", "normal", "-p", "serving", "env"))["COTENANT_CLASS"] == "production"
+
+
+def test_a_qos_that_the_user_does_not_have_is_slurm_s_to_refuse(srun: Srun) -> None:
+    done = srun("--qos", "nosuch", "env")
+    assert done.returncode != 0 and "Invalid qos" in done.stderr and done.stdout == ""
+
+
+def test_shards_are_a_part_of_the_gpu_s_memory(srun: Srun, tmp_path: Path) -> None:
+    """Of 1 GiB, as the software GPU has it."""
+    assert variables(srun("--gres", "shard:50", "env"))["COTENANT_MEMORY"] == "50%"
+    program = tmp_path / "allocate.py"
+    program.write_text(ALLOCATE.format(programs=PROGRAMS))
+    done = srun("--gres", "shard:25", sys.executable, str(program))
+    assert done.stdout.splitlines() == ["32 CUDA_SUCCESS", "512 CUDA_ERROR_OUT_OF_MEMORY"], done.stderr
+    done = srun("--gres", "shard:75", sys.executable, str(program))
+    assert done.stdout.splitlines() == ["32 CUDA_SUCCESS", "512 CUDA_SUCCESS"], done.stderr
+
+
+def test_slurm_counts_shards(slurm: Slurm, srun: Srun) -> None:
+    """Two nodes with 100 each: 150 are more than either has."""
+    done = srun("--immediate=1", "--gres", "shard:150", "env")
+    assert done.returncode != 0 and done.stdout == ""
 
 
 def test_a_comment_asks_for_less(srun: Srun) -> None:
