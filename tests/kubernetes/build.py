@@ -46,6 +46,7 @@ class Module:
     cgo: bool = False
     link_flags: str = ""
     staging: bool = False
+    is_optional: bool = False  # built where it is asked for by name
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -73,6 +74,7 @@ MODULES = {
         tags="no_btrfs,no_devmapper,no_zfs",
     ),
     "runc": Module("github.com/opencontainers/runc", "v1.3.4", {"runc": "."}, cgo=True),
+    "helm": Module("helm.sh/helm/v3", "v3.21.4", {"helm": "cmd/helm"}, is_optional=True),
 }
 
 
@@ -86,6 +88,11 @@ def default_folder() -> Path:
 def programs() -> dict[str, Module]:
     """Return each program's name with the module that holds it, in the order of their use."""
     return {program: module for module in MODULES.values() for program in module.programs}
+
+
+def needed() -> list[str]:
+    """Return the programs that a cluster is made of."""
+    return [name for name, module in programs().items() if not module.is_optional]
 
 
 def missing(folder: Path, names: list[str]) -> list[str]:
@@ -110,6 +117,7 @@ COLD_SECONDS = {
     "containerd-shim-runc-v2": 11,
     "ctr": 13,
     "runc": 122,
+    "helm": 700,
 }
 HOPE = 1.5  # times the allowed time that is still tried: the estimate is a rough one
 
@@ -230,7 +238,7 @@ def main() -> None:
             "error: go is not installed\nhint: install Go 1.25 or later; the programs come from its module proxy"
         )
     options.into.mkdir(parents=True, exist_ok=True)
-    wanted = missing(options.into, options.programs or list(programs()))
+    wanted = missing(options.into, options.programs or needed())
     built: list[str] = []
     for name, module in MODULES.items():
         for program in module.programs:

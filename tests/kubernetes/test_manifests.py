@@ -78,6 +78,22 @@ def test_only_the_agent_is_privileged_and_no_right_is_a_wildcard() -> None:
     ]
 
 
+def test_no_text_is_a_number_to_other_readers_of_yaml() -> None:
+    """To Kubernetes' and Helm's, `1e9` without quotes is a number; Python's writes and reads it as text."""
+    number = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)(e[-+]?\d+)?|0[xob][\da-f]+", re.IGNORECASE)
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [text for one in value.values() for text in texts(one)]
+        if isinstance(value, list):
+            return [text for one in value for text in texts(one)]
+        return [value] if isinstance(value, str) else []
+
+    numbers = {text for text in texts(manifests.everything(manifests.Settings(placer="muxflow")))}
+    numbers = {text for text in numbers if number.fullmatch(text)}
+    assert {text for text in numbers if yaml.safe_dump([text]) == f"- {text}\n"} == set()
+
+
 def test_the_chart_in_the_tree_is_the_one_that_the_code_writes() -> None:
     there = {
         str(path.relative_to(CHART)): path.read_text() for path in sorted(CHART.rglob("*")) if path.is_file()

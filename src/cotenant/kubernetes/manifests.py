@@ -237,7 +237,7 @@ def agent(settings: Settings) -> list[Object]:
                 "--policy",
                 settings.policy,
                 "--linger",
-                "1e9",
+                "inf",
             ],
             securityContext=privileged,
             volumeMounts=shared_memory,
