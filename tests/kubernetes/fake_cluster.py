@@ -57,11 +57,10 @@ class FakeCluster:
     def patch(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
         self._answer()
         made = self.objects.get((version, kind, namespace, name))
-        wanted = change.get("metadata", {}).get("resourceVersion")
-        if made is None or (wanted and wanted != made["metadata"].get("resourceVersion")):
+        wanted = change.get("metadata", {}).get("uid")
+        if made is None or (wanted and wanted != made["metadata"].get("uid")):
             return False
         merge(made, change)
-        made["metadata"]["resourceVersion"] = f"{wanted}+"
         return True
 
     def delete(self, version: str, kind: str, name: str, namespace: str = "", unchanged: str = "") -> bool:
@@ -126,10 +125,14 @@ def running_pod(
 
 
 def merge(made: Object, change: Object) -> None:
-    """As a merge patch: dictionaries are merged, all else is replaced."""
+    """As a strategic merge patch: dictionaries are merged, entries of lists are deleted by their names, all else is
+    replaced."""
     for key, value in change.items():
         if isinstance(value, dict) and isinstance(made.get(key), dict):
             merge(made[key], value)
+        elif isinstance(value, list) and all(one.get("$patch") == "delete" for one in value):
+            gone = {one["name"] for one in value}
+            made[key] = [one for one in made.get(key) or () if one["name"] not in gone]
         else:
             made[key] = value
 

@@ -12,6 +12,7 @@ import pytest
 from cotenant.cluster.placement import registry
 from cotenant.cluster.placement.interference import PairTable, Part
 from cotenant.kubernetes import inventory, names
+from cotenant.kubernetes.cluster import Unreachable
 from cotenant.kubernetes.inventory import Device, Taint
 from cotenant.kubernetes.placer import gate, nodes
 from cotenant.kubernetes.placer.placer import PATIENCE_SECONDS, Placer
@@ -306,12 +307,12 @@ def test_a_placer_that_is_killed_between_claim_and_release_is_followed_by_one_th
     assert scene.gpu_of("job") == "one/gpu-0"
 
 
-def test_a_pod_that_changed_meanwhile_is_released_in_the_next_round(scene: Scene) -> None:
+def test_a_pod_that_takes_another_s_name_meanwhile_is_released_in_its_own_round(scene: Scene) -> None:
     scene.node("one")
     scene.template("small", "standard", memory="1Gi")
-    pod = scene.pod("job", "small")
+    pod = scene.pod("job", "small", schedulingGates=[{"name": "other/gate"}])
     seen = scene.cluster.all_of("v1", "Pod")
-    pod["metadata"]["resourceVersion"] = "later"
+    pod["metadata"]["uid"] = "another"
     stale = Placer(
         scene.cluster,
         lambda version, kind: seen if kind == "Pod" else scene.cluster.all_of(version, kind),
@@ -320,6 +321,41 @@ def test_a_pod_that_changed_meanwhile_is_released_in_the_next_round(scene: Scene
     )
     assert stale.round() == 0 and scene.gpu_of("job") is None
     assert scene.placer.round() == 1
+    assert pod["spec"]["schedulingGates"] == [{"name": "other/gate"}]  # which is not the placer's
+
+
+def test_a_pod_whose_status_changed_meanwhile_is_released_at_once(scene: Scene) -> None:
+    """The scheduler writes that it is gated, and the placer may not have seen that yet."""
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    pod = scene.pod("job", "small")
+    seen = scene.cluster.all_of("v1", "Pod")
+    pod["metadata"]["resourceVersion"] = "later"
+    pod["status"] = {"conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]}
+    scene.placer.look = lambda version, kind: seen if kind == "Pod" else scene.cluster.all_of(version, kind)
+    assert scene.placer.round() == 1 and scene.gpu_of("job") == "one/gpu-0"
+
+
+def test_a_pod_that_cannot_be_released_holds_up_no_other(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    for number in range(20):
+        scene.pod(f"job-{number}", "small")
+    patch = scene.cluster.patch
+
+    def refusing(version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
+        if name == "job-7":
+            raise Unreachable("the API server refused: not this one")
+        return patch(version, kind, name, namespace, change)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.cluster, "patch", refusing)
+        with pytest.raises(Unreachable):
+            scene.placer.round()
+    assert [number for number in range(20) if scene.gpu_of(f"job-{number}") is None] == [7]
+    assert scene.placer.round() == 1 and scene.gpu_of("job-7") == "one/gpu-0"
 
 
 def test_a_mirror_that_lags_does_not_make_a_gpu_overfull(scene: Scene) -> None:

@@ -34,7 +34,8 @@ class Cluster(Protocol):
         connection ends."""
 
     def patch(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
-        """Merges the change; False: there is none of that name, or it is not the resourceVersion that `change` says."""
+        """Merges the change, lists as their types say (a strategic merge patch); False: there is none of that name, or
+        it is not the one with the UID that `change` says."""
 
     def delete(self, version: str, kind: str, name: str, namespace: str = "", unchanged: str = "") -> bool:
         """False: there was none, or it is no more of the resourceVersion `unchanged`."""
@@ -103,7 +104,7 @@ class ApiServer:
                 name=name,
                 namespace=namespace or None,
                 body=change,
-                content_type="application/merge-patch+json",
+                content_type="application/strategic-merge-patch+json",
             )
             return True
         return False

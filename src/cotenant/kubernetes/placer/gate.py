@@ -56,11 +56,11 @@ def is_closed(pod: Mapping[str, Any]) -> bool:
 
 
 def opened(pod: Mapping[str, Any]) -> Object:
-    """The merge patch that takes the gate away, unless the pod has changed meanwhile."""
-    left = [gate for gate in pod["spec"]["schedulingGates"] if gate["name"] != GATE]
+    """The patch that takes the gate away from this pod, and from no later one of its name. Whatever else was changed
+    meanwhile stays: the scheduler, for one, writes a gated pod's status as soon as it sees it."""
     return {
-        "metadata": {"resourceVersion": pod["metadata"]["resourceVersion"]},
-        "spec": {"schedulingGates": left},
+        "metadata": {"uid": pod["metadata"]["uid"]},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]},
     }
 
 

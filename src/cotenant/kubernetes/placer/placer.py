@@ -12,9 +12,10 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from cotenant.cluster.placement.interface import Placement
 from cotenant.cluster.placement.interference import Interference
@@ -27,11 +28,14 @@ from cotenant.kubernetes.placer.round import Named, Placed, decide
 
 Object = dict[str, Any]
 Look = Callable[[str, str], list[Object]]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 PATIENCE_SECONDS = 30.0
 ROUND_SECONDS = 1.0  # pods that come together are matched together
 LOOK_SECONDS = 5.0
 RECENT_SECONDS = 60.0
+AT_ONCE = 8  # requests to the API server: each is answered when it is on etcd's disk
 RESOURCE = gate.RESOURCE
 
 
@@ -68,18 +72,13 @@ class Placer:
         if closed:
             slices, nodes = self.look(RESOURCE, "ResourceSlice"), self.look("v1", "Node")
             found = decide(closed, templates, claims.values(), slices, nodes, self.policy, self.interference)
-            for one in found.placed:
-                done += self.release(one, templates, claims)
-            for pod, why in found.waiting:
-                self.tell(pod, why)
+            done += sum(at_once(lambda one: self.release(one, templates, claims), found.placed))
+            at_once(lambda one: self.tell(*one), found.waiting)
         for pod in pods:
             if not gate.is_closed(pod) and self.is_stuck(pod):
                 done += self.free(pod, templates, claims)
-        self._told = {
-            uid: why
-            for uid, why in self._told.items()
-            if any(one["metadata"]["uid"] == uid for one in closed)
-        }
+        still = {one["metadata"]["uid"] for one in closed}
+        self._told = {uid: why for uid, why in self._told.items() if uid in still}
         return done
 
     def _not_seen_yet(self, claims: Named) -> Named:
@@ -140,8 +139,8 @@ class Placer:
         uid = pod["metadata"]["uid"]
         if self._told.get(uid) == why:
             return
-        self._told[uid] = why
         self.cluster.create(event(pod, why, self.now()))
+        self._told[uid] = why
 
     def run(self, changed: threading.Event, until: threading.Event) -> None:
         said = ""
@@ -156,6 +155,13 @@ class Placer:
                     narrate(problem.message)
                 said = problem.message
             until.wait(ROUND_SECONDS)
+
+
+def at_once(act: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Acts on all, several at a time. Raises what went wrong first, after all: one that fails holds up no other."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        acting = [pool.submit(act, item) for item in items]
+    return [one.result() for one in acting]
 
 
 def seconds_of(text: str) -> float:
