@@ -63,6 +63,11 @@ def test_with_production_goes_its_promise() -> None:
             "cotenant.dev/memory: 20: no memory: '20'; the least is 1Mi; did you forget the unit?",
         ),
         ({"slowdown": "5%"}, "cotenant.dev/slowdown: 5%: a slowdown is promised to production"),
+        ({"on-eviction": "stop"}, "cotenant.dev/on-eviction is pause or run"),
+        (
+            {"clas": "opportunistic"},
+            "the annotation 'cotenant.dev/clas' is not known to Cotenant: did you mean",
+        ),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_and_the_claim_holds(

@@ -128,6 +128,7 @@ def test_gaiagpu() -> None:
         ("cotenant", {"cotenant.dev/class": "prodution"}, "did you mean 'production'?"),
         ("cotenant", {"cotenant.dev/class": "standard"}, "promise is for production"),
         ("cotenant", {"cotenant.dev/memory": "20"}, "did you forget the unit?"),
+        ("cotenant", {"cotenant.dev/on-eviction": "stop"}, "on-eviction is pause or run"),
         ("hami", {"hami.io/gpu-scheduler-policy": "spread"}, "the stock scheduler places claims"),
         ("hami", {"nvidia.com/vgpu-mode": "mig"}, "makes no MIG instances"),
         ("hami", {"nvidia.com/use-gputype": 'x") || ("'}, "names no GPUs"),

@@ -3,6 +3,7 @@
     cotenant.dev/class       a lower class than the claim's, or that again
     cotenant.dev/memory      less than the claim's memory and overflow together, or that again
     cotenant.dev/slowdown    another promise, of a production tenant
+    cotenant.dev/on-eviction for evictions.py
 
 An annotation that goes takes the tenant back to its claim. What cannot be honoured is refused with the reason, and the
 claim's own value holds for it. Pure: (annotations, terms) in, what the tenants shall have out.
@@ -17,8 +18,8 @@ from cotenant import classes, segment, units
 from cotenant.errors import Problem, nearest
 from cotenant.kubernetes import names, quantities
 from cotenant.kubernetes.claims import Terms
-from cotenant.kubernetes.webhook.dialects.own import memory_of
-from cotenant.kubernetes.webhook.wish import part_of
+from cotenant.kubernetes.webhook.dialects.own import check_words, memory_of
+from cotenant.kubernetes.webhook.wish import Refused, part_of
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ def wanted(
         except Problem as problem:
             hint = f"; {problem.hint}" if problem.hint else ""
             refused.append(f"{annotation}: {text}: {problem.message}{hint}")
+    try:
+        check_words(annotations)
+    except Refused as why:
+        refused.append(str(why))
     return made, refused
 
 

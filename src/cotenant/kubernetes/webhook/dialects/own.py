@@ -8,6 +8,7 @@ cotenant.dev/on-eviction: run          an opportunistic pod is not paused before
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 from cotenant import classes, units
@@ -27,9 +28,7 @@ def understand(pod: Pod) -> Understood | None:
     said = annotations_of(pod)
     if not any(word.startswith(f"{names.DRIVER}/") for word in said):
         return None
-    only_known("the annotation", said, f"{names.DRIVER}/", KNOWN)
-    if said.get(names.ON_EVICTION_ANNOTATION, ON_EVICTION[0]) not in ON_EVICTION:
-        raise Refused(f"{names.ON_EVICTION_ANNOTATION} is {' or '.join(ON_EVICTION)}")
+    check_words(said)
     if not said.keys() & set(ASKING):
         return None
     tenant_class = said.get(names.CLASS_ANNOTATION, classes.TenantClass.standard.name)
@@ -46,6 +45,13 @@ def understand(pod: Pod) -> Understood | None:
     return Understood(
         [Wish(None, tenant_class, memory_bytes=memory, memory_part=part, parameters=parameters)]
     )
+
+
+def check_words(said: Mapping[str, str]) -> None:
+    """Of a pod's annotations, those of ours that mean nothing are refused, not ignored. Raises Refused."""
+    only_known("the annotation", said, f"{names.DRIVER}/", KNOWN)
+    if said.get(names.ON_EVICTION_ANNOTATION, ON_EVICTION[0]) not in ON_EVICTION:
+        raise Refused(f"{names.ON_EVICTION_ANNOTATION} is {' or '.join(ON_EVICTION)}")
 
 
 def memory_of(text: str | None) -> tuple[int | None, Fraction]:
