@@ -134,7 +134,7 @@ def agent_mib(plane: Any) -> float:
             return fake_nodes.resident_mib(process.pid)
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
             plane.cluster.delete("resource.k8s.io/v1", "ResourceSlice", "bench-agent-cotenant.dev")
             plane.cluster.delete("v1", "Node", "bench-agent")
 

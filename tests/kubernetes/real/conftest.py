@@ -18,6 +18,7 @@ from tests.kubernetes.real.node import RealNode, required
 from tests.kubernetes.real.pods import RESOURCE, remove_all
 
 Programs = dict[str, Path]
+TEST_SECONDS = 1800  # of which a wait for one thing takes PATIENCE_SECONDS at most
 OF_NODES = "programs_of_pods"  # what every test with a real node needs
 
 
@@ -28,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.parent == here]
     others = iter(sorted(ours, key=lambda item: OF_NODES in getattr(item, "fixturenames", ())))
     items[:] = [next(others) if item.path.parent == here else item for item in items]
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,9 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cotenant.kubernetes.cluster import NOT_FOUND, ApiServer, Explained
 from tests.kubernetes import build
+from tests.ports import free_port
 
 PROGRAMS = ["etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"]
-START_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0  # on a busy machine everything comes late, and nothing is wrong
 TOKEN = "administrator-of-the-tests"
 
 
@@ -35,7 +35,7 @@ def binaries(*names: str) -> Path:
     return folder
 
 
-def until(found: Callable[[], Any], what: str, seconds: float = START_SECONDS) -> Any:
+def until(found: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
     """What is found in the end."""
     deadline = time.monotonic() + seconds
     while True:
@@ -46,20 +46,13 @@ def until(found: Callable[[], Any], what: str, seconds: float = START_SECONDS) -
         time.sleep(0.2)
 
 
-def appears(found: Callable[[], Any], seconds: float) -> bool:
+def appears(found: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> bool:
     deadline = time.monotonic() + seconds
     while not found():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.2)
     return True
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ControlPlane:

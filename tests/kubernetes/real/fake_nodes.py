@@ -13,22 +13,26 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cotenant.kubernetes import certificates, manifests, names
 from cotenant.kubernetes.inventory import Device, slice_of
 from cotenant.kubernetes.placer import gate
 from cotenant.kubernetes.webhook import server
 from cotenant.kubernetes.webhook.server import Webhook
-from tests.kubernetes.real.control_plane import ControlPlane, until
+from tests.kubernetes.real.control_plane import PATIENCE_SECONDS, ControlPlane, until
 
 GIB = 1 << 30
 GPUS = 8
 RESOURCE = "resource.k8s.io/v1"
 LABEL = "cotenant.dev.scale"
+CREATED_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -92,22 +96,23 @@ def pod(name: str, template_name: str, workload: str = "") -> dict[str, Any]:
     }
 
 
-def bind(plane: ControlPlane, made: list[dict[str, Any]], seconds: float) -> Bound:
+def bind(plane: ControlPlane, made: list[dict[str, Any]], seconds: float = PATIENCE_SECONDS) -> Bound:
     """Creates the pods and waits until all of them have a node."""
-    began = time.monotonic()
-    for one in made:
-        plane.cluster.create(one)
     wanted = {one["metadata"]["name"] for one in made}
-
-    def waiting() -> list[dict[str, Any]]:
-        return [
-            one
-            for one in pods(plane)
-            if one["metadata"]["name"] in wanted and not one["spec"].get("nodeName")
-        ]
-
-    until(lambda: not waiting(), "not all pods are bound", seconds)
-    took = time.monotonic() - began
+    waiting = set(wanted)
+    began = time.monotonic()
+    with ThreadPoolExecutor(CREATED_AT_ONCE) as pool:
+        creating = [pool.submit(plane.cluster.create, one) for one in made]
+        while waiting:
+            # A watch costs the machine less than looking again and again.
+            for _, some in plane.cluster.follow("v1", "Pod", labels=f"{LABEL}=yes"):
+                waiting -= {one["metadata"]["name"] for one in some if one["spec"].get("nodeName")}
+                if not waiting:
+                    break
+                if time.monotonic() - began > seconds:
+                    pytest.fail(f"after {seconds:.0f} s {len(waiting)} pods are not bound")
+        took = time.monotonic() - began
+    assert all(one.result() for one in creating)
     delays = sorted(delay(one) for one in pods(plane) if one["metadata"]["name"] in wanted)
     return Bound(len(made), took, delays[len(delays) // 2])
 
@@ -151,12 +156,12 @@ def webhook(plane: ControlPlane, has_placer: bool) -> Iterator[None]:
         reviewing = Webhook(plane.cluster, has_placer)
         thread = threading.Thread(target=server.serve, args=(reviewing, Path(folder), 0, ready))
         thread.start()
-        assert is_ready.wait(20)
+        assert is_ready.wait(PATIENCE_SECONDS)
         *_, configuration = manifests.webhook(manifests.Settings(authority=made.authority))
         address = f"https://127.0.0.1:{running[0].server_port}/mutate"
         configuration["webhooks"][0]["clientConfig"] = {"url": address, "caBundle": made.authority}
-        plane.cluster.apply(configuration)
         try:
+            plane.cluster.apply(configuration)
             yield
         finally:
             plane.cluster.delete(
@@ -175,7 +180,7 @@ def until_gated(plane: ControlPlane, template_name: str) -> None:
         plane.kill("v1", "Pod", "first", "default")
         return found
 
-    until(is_gated, "the webhook does not act", 60)
+    until(is_gated, "the webhook does not act")
 
 
 @contextlib.contextmanager
@@ -190,7 +195,7 @@ def placer(plane: ControlPlane, policy: str) -> Iterator[subprocess.Popen[bytes]
         yield process
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_SECONDS)
 
 
 def resident_mib(pid: int) -> float:

@@ -21,7 +21,8 @@ from cotenant.kubernetes.node import container
 from cotenant.launch import native_files
 from tests.kubernetes import build
 from tests.kubernetes.real import cgroups, images
-from tests.kubernetes.real.control_plane import ControlPlane, appears, binaries, free_port, until
+from tests.kubernetes.real.control_plane import PATIENCE_SECONDS, ControlPlane, appears, binaries, until
+from tests.ports import free_port
 
 PROGRAMS = ["kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "runc"]
 TOOLS = ("sh", "env", "sleep", "cat", "touch", "unshare")
@@ -100,10 +101,10 @@ class RealNode:
         self.make_images(programs)
         self.check_containers()
         self.start_kubelet()
-        if not appears(self.has_kubelet, 120):
+        if not appears(self.has_kubelet):
             pytest.skip(f"kubelet does not run here: {self.last_error('kubelet')}")
         self.start_agent()
-        until(self.is_ready, "kubelet does not know the agent", 120)
+        until(self.is_ready, "kubelet does not know the agent")
 
     def keep_gpu(self) -> None:
         """From now on, or again where it was killed."""
@@ -197,7 +198,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        if not appears(lambda: self.ctr("version").returncode == 0, 60):
+        if not appears(lambda: self.ctr("version").returncode == 0):
             pytest.skip(f"containerd does not run here: {self.last_error('containerd')}")
 
     def ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -366,7 +367,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     def stop(self) -> None:
         if self.agent:
             self.agent.terminate()
-            self.agent.wait(30)
+            self.agent.wait(PATIENCE_SECONDS)
         self.kill(self.kubelet)
         for pid in self.shims():
             with contextlib.suppress(ProcessLookupError):

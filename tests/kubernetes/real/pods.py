@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.real.control_plane import until
+from tests.kubernetes.real.control_plane import PATIENCE_SECONDS, until
 from tests.kubernetes.real.node import SHELL, RealNode
 
 RESOURCE = "resource.k8s.io/v1"
@@ -73,7 +74,7 @@ def phase(node: RealNode, name: str) -> str:
 
 def once(node: RealNode, name: str, *phases: str) -> dict[str, Any]:
     """The pod when it is in one of the phases."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     over = {"Succeeded", "Failed"}
     while (now := phase(node, name)) not in phases and now not in over and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -92,7 +93,6 @@ def remove(node: RealNode, *names: str) -> None:
         until(
             lambda name=name: node.plane.cluster.get("v1", "Pod", name, "default") is None,  # type: ignore[misc]
             f"{name} is still there",
-            90,
         )
         node.plane.cluster.delete(RESOURCE, "ResourceClaim", name, "default")
 
@@ -111,7 +111,19 @@ def remove_all(node: RealNode) -> None:
 
 def until_nothing_is_left(node: RealNode) -> None:
     """Of claims, once their pods are gone."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while (left := node.left_of_claims()) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert left == []
+
+
+def software_gpus(node: RealNode) -> list[int]:
+    """The processes of the node's software GPU."""
+    folder = node.softgpu["COTENANT_SOFTGPU_DIR"].encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if words[0].endswith(b"softgpud") and folder in words:
+                found.append(int(entry.name))
+    return found

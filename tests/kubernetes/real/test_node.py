@@ -58,7 +58,7 @@ def test_tenants_of_two_pods_meet_in_the_node_s_segment_with_their_classes(node:
 
     wanted = {"default/serving": TenantClass.production, "default/training": TenantClass.opportunistic}
     # A pod that is gone for the API server may take a moment until it is on the node.
-    until(lambda: classes() == wanted, "the pods are not the tenants", 30)
+    until(lambda: classes() == wanted, "the pods are not the tenants")
     remove(node, "serving", "training")
     until_nothing_is_left(node)
 
@@ -68,7 +68,6 @@ def test_a_claim_with_a_wrong_parameter_says_so_in_the_pod_s_events(node: RealNo
     until(
         lambda: any("did you mean 'weight'?" in event for event in node.plane.events_of("wrong")),
         "no event says what is wrong",
-        60,
     )
     remove(node, "wrong")
 
@@ -81,7 +80,7 @@ def test_without_claims_extended_resources_have_the_same_limits(node: RealNode) 
         return ((found or {}).get("status", {}).get("allocatable") or {}).get("cotenant.dev/standard")
 
     try:
-        until(lambda: units() == "50", "kubelet does not know the resource", 60)
+        until(lambda: units() == "50", "kubelet does not know the resource")
         limits = {"cotenant.dev/standard": "10"}
         made = spec(node, ["env", "-i", "/bin/program", "60", "60"], True, {"limits": limits})
         metadata = {"name": "units", "namespace": "default"}

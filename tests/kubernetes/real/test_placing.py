@@ -46,11 +46,11 @@ def gpu_of(plane: ControlPlane, pod: str) -> tuple[str, str] | None:
 def test_pods_are_bound_to_the_gpus_that_no_promise_forbids(placing: ControlPlane) -> None:
     """`decode` keeps a promise of 5 % beside `gpt`, and not beside `longk`."""
     servers = [f"server-{number}" for number in range(2)]
-    fake_nodes.bind(placing, [fake_nodes.pod(name, "serving", "decode") for name in servers], 120)
+    fake_nodes.bind(placing, [fake_nodes.pod(name, "serving", "decode") for name in servers])
     batch = {f"gpt-{number}": "gpt" for number in range(6)} | {
         f"longk-{number}": "longk" for number in range(6)
     }
-    fake_nodes.bind(placing, [fake_nodes.pod(name, "batch", kind) for name, kind in batch.items()], 120)
+    fake_nodes.bind(placing, [fake_nodes.pod(name, "batch", kind) for name, kind in batch.items()])
     taken = {gpu_of(placing, name) for name in servers}
     assert len(taken) == 2
     for name, kind in batch.items():
@@ -60,20 +60,19 @@ def test_pods_are_bound_to_the_gpus_that_no_promise_forbids(placing: ControlPlan
 def test_a_pod_with_no_room_says_so_and_is_bound_when_there_is(placing: ControlPlane) -> None:
     fake_nodes.template(placing, "whole", "standard", "141Gi")
     full = [f"full-{number}" for number in range(16)]
-    fake_nodes.bind(placing, [fake_nodes.pod(name, "whole") for name in full], 120)
+    fake_nodes.bind(placing, [fake_nodes.pod(name, "whole") for name in full])
     placing.cluster.create(fake_nodes.pod("placed-late", "whole"))
     said = "no GPU has 141Gi of memory left: the most is 0"
-    until(lambda: said in placing.events_of("placed-late"), "no event says why it waits", 60)
+    until(lambda: said in placing.events_of("placed-late"), "no event says why it waits")
     placing.kill("v1", "Pod", full[0], "default")
-    until(lambda: gpu_of(placing, "placed-late"), "it is not bound though there is space", 60)
+    until(lambda: gpu_of(placing, "placed-late"), "it is not bound though there is space")
 
 
 def test_a_claim_goes_with_its_pod(placing: ControlPlane) -> None:
-    fake_nodes.bind(placing, [fake_nodes.pod("short", "batch")], 60)
+    fake_nodes.bind(placing, [fake_nodes.pod("short", "batch")])
     name = placing.pod("short")["spec"]["resourceClaims"][0]["resourceClaimName"]
     placing.kill("v1", "Pod", "short", "default")
     until(
         lambda: placing.cluster.get(RESOURCE, "ResourceClaim", name, "default") is None,
         "the claim is still there",
-        60,
     )

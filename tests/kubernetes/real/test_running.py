@@ -13,7 +13,7 @@ import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,19 @@ import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
-from tests.kubernetes.real.control_plane import free_port, until
+from tests.kubernetes.real.control_plane import PATIENCE_SECONDS, until
 from tests.kubernetes.real.node import RealNode
-from tests.kubernetes.real.pods import HOLD, OUT_OF_MEMORY, RESOURCE, once, phase, remove, start
+from tests.kubernetes.real.pods import (
+    HOLD,
+    OUT_OF_MEMORY,
+    RESOURCE,
+    once,
+    phase,
+    remove,
+    software_gpus,
+    start,
+)
+from tests.ports import free_port
 
 MIB = 1 << 20
 pytestmark = pytest.mark.usefixtures("emptied")
@@ -40,7 +50,7 @@ def describe(node: RealNode, pod: str, reason: str, *words: str) -> None:
         lines = node.kubectl("describe", "pod", pod).stdout.splitlines()
         return any(reason in line and all(word in line for word in words) for line in lines)
 
-    until(is_told, f"{pod} has no event {reason} with {words}", 60)
+    until(is_told, f"{pod} has no event {reason} with {words}")
 
 
 def taints(node: RealNode) -> list[tuple[str, str]]:
@@ -56,7 +66,7 @@ def taints(node: RealNode) -> list[tuple[str, str]]:
 def test_a_live_change_is_an_annotation(node: RealNode) -> None:
     start(node, "live", HOLD, memory="64Mi")
     once(node, "live", "Running")
-    until(lambda: tenant_of(node, "live"), "there is no tenant", 60)
+    until(lambda: tenant_of(node, "live"), "there is no tenant")
     describe(node, "live", "Joined", "as standard")
 
     def terms() -> tuple[int, int]:
@@ -64,7 +74,7 @@ def test_a_live_change_is_an_annotation(node: RealNode) -> None:
         return (found.tenant_class, found.memory_limit) if found else (0, 0)
 
     node.kubectl("annotate", "pod", "live", "cotenant.dev/class=opportunistic", "cotenant.dev/memory=32Mi")
-    until(lambda: terms() == (TenantClass.opportunistic, 32 * MIB), "the tenant has not changed", 60)
+    until(lambda: terms() == (TenantClass.opportunistic, 32 * MIB), "the tenant has not changed")
     describe(node, "live", "Changed", "class opportunistic, memory up to 32Mi")
     # It counts for what comes later, too: 16 MiB are taken.
     done = node.kubectl("exec", "live", "--", "/bin/program", "20", "8")
@@ -72,7 +82,7 @@ def test_a_live_change_is_an_annotation(node: RealNode) -> None:
     node.kubectl("annotate", "--overwrite", "pod", "live", "cotenant.dev/class=production")
     describe(node, "live", "ChangeRefused", "a change goes no higher", "production.cotenant.dev")
     node.kubectl("annotate", "pod", "live", "cotenant.dev/class-", "cotenant.dev/memory-")
-    until(lambda: terms() == (TenantClass.standard, 64 * MIB), "the claim's terms do not hold again", 60)
+    until(lambda: terms() == (TenantClass.standard, 64 * MIB), "the claim's terms do not hold again")
     remove(node, "live")
 
 
@@ -106,11 +116,11 @@ def slowed_down(node: RealNode, tenant: segment.Tenant) -> Iterator[None]:
 def test_a_broken_promise_taints_the_device_for_new_claims(node: RealNode) -> None:
     start(node, "promised", HOLD, "production", {"promise": "5%"})
     once(node, "promised", "Running")
-    tenant: segment.Tenant = until(lambda: tenant_of(node, "promised"), "there is no tenant", 60)
+    tenant: segment.Tenant = until(lambda: tenant_of(node, "promised"), "there is no tenant")
     assert taints(node) == []
     with slowed_down(node, tenant):
         broken = [("cotenant.dev/promise-broken", "NoSchedule")]
-        until(lambda: taints(node) == broken, "the device is not tainted", 60)
+        until(lambda: taints(node) == broken, "the device is not tainted")
         describe(node, "promised", "PromiseBroken", "5% at most was promised")
         start(node, "late", HOLD, memory="16Mi")
         until(
@@ -118,23 +128,12 @@ def test_a_broken_promise_taints_the_device_for_new_claims(node: RealNode) -> No
                 "untolerated taint" in one or "cannot allocate" in one for one in node.plane.events_of("late")
             ),
             "no event says why it waits",
-            60,
         )
         assert phase(node, "late") == "Pending" and phase(node, "promised") == "Running"
     remove(node, "promised")
-    until(lambda: taints(node) == [], "the taint was not lifted", 90)
+    until(lambda: taints(node) == [], "the taint was not lifted")
     once(node, "late", "Running")
     remove(node, "late")
-
-
-def software_gpus(folder: Path) -> list[int]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if words[0].endswith(b"softgpud") and str(folder).encode() in words:
-                found.append(int(entry.name))
-    return found
 
 
 def test_a_fault_evicts_and_is_lifted_when_the_gpu_is_well_again(node: RealNode) -> None:
@@ -144,33 +143,35 @@ def test_a_fault_evicts_and_is_lifted_when_the_gpu_is_well_again(node: RealNode)
     folder = Path(node.softgpu["COTENANT_SOFTGPU_DIR"])
     folder.chmod(0o770)
     try:
-        for pid in software_gpus(folder):
+        for pid in software_gpus(node):
             os.kill(pid, signal.SIGKILL)
-        until(lambda: taints(node) == [("cotenant.dev/fault", "NoExecute")], "the device is not tainted", 60)
+        until(lambda: taints(node) == [("cotenant.dev/fault", "NoExecute")], "the device is not tainted")
         told = "pods that do not tolerate it are evicted"
-        until(lambda: told in str(node.plane.events_of("hurt")), "the pod was not told", 60)
+        until(lambda: told in str(node.plane.events_of("hurt")), "the pod was not told")
         until(
             lambda: node.plane.cluster.get("v1", "Pod", "hurt", "default") is None, "it was not evicted", 90
         )
     finally:
         folder.chmod(0o700)
         node.keep_gpu()
-    until(lambda: taints(node) == [], "the taint was not lifted", 60)
+    until(lambda: taints(node) == [], "the taint was not lifted")
     start(node, "well", HOLD, memory="16Mi")
     once(node, "well", "Running")
     remove(node, "hurt", "well")
 
 
-def test_a_preempted_pod_is_paused_before_it_is_evicted(node: RealNode) -> None:
+def test_a_preempted_pod_is_paused_before_it_is_evicted(node: RealNode, tmp_path: Path) -> None:
     found = node.plane.cluster.get("v1", "Node", node.name)
     assert found is not None
     cpus = int(found["status"]["allocatable"]["cpu"])
     most = {"resources": {"requests": {"cpu": f"{cpus * 1000 - 500}m"}}}
-    stubborn = ["sh", "-c", "trap '' TERM; sleep 1000000 | program 16"]
-    lower = {"priorityClassName": "cotenant-opportunistic", "terminationGracePeriodSeconds": 20}
-    start(node, "lower", stubborn, "opportunistic", pod=lower, container=most)
+    # It uses its grace period until it was seen to be paused, however long that takes on a busy machine.
+    until_told = "until [ -e /shared/end ]; do sleep 0.1; done"
+    stubborn = ["sh", "-c", f"trap '' TERM; sleep 1000000 | program 16 & {until_told}"]
+    lower = {"priorityClassName": "cotenant-opportunistic", "terminationGracePeriodSeconds": 600}
+    start(node, "lower", stubborn, "opportunistic", pod=lower, container=most, folder=tmp_path)
     once(node, "lower", "Running")
-    before: segment.Tenant = until(lambda: tenant_of(node, "lower"), "there is no tenant", 60)
+    before: segment.Tenant = until(lambda: tenant_of(node, "lower"), "there is no tenant")
     assert before.where == segment.Where.resident
     start(
         node, "higher", HOLD, "production", pod={"priorityClassName": "cotenant-production"}, container=most
@@ -180,9 +181,10 @@ def test_a_preempted_pod_is_paused_before_it_is_evicted(node: RealNode) -> None:
         now = tenant_of(node, "lower")
         return bool(now and now.paused and now.where == segment.Where.evicted and now.host_bytes)
 
-    until(is_paused, "it is not paused", 60)
+    until(is_paused, "it is not paused")
     assert phase(node, "lower") == "Running" and phase(node, "higher") == "Pending"
     describe(node, "lower", "Paused", "the pod is to be evicted (PreemptionByScheduler)", "went to the host")
+    (tmp_path / "end").touch()
     once(node, "higher", "Running")
     remove(node, "lower", "higher")
 
@@ -192,7 +194,7 @@ def test_prometheus_has_the_figures_of_pods_by_their_names(node: RealNode, tmp_p
         pytest.skip("prometheus is not installed")
     start(node, "served", HOLD, "production")
     once(node, "served", "Running")
-    until(lambda: tenant_of(node, "served"), "there is no tenant", 60)
+    until(lambda: tenant_of(node, "served"), "there is no tenant")
     scraped, asked = free_port(), free_port()
     config = tmp_path / "prometheus.yml"
     config.write_text(f"""\
@@ -229,13 +231,13 @@ scrape_configs:
             return []
 
     try:
-        [series] = until(found, "Prometheus has no such series", 60)
+        [series] = until(found, "Prometheus has no such series")
         assert float(series["value"][1]) >= 16 * MIB
         assert series["metric"]["UUID"].startswith("GPU-")
     finally:
         for one in running:
             one.terminate()
         for one in running:
-            one.wait(20)
+            one.wait(PATIENCE_SECONDS)
         log.close()
     remove(node, "served")

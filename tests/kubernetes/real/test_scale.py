@@ -13,7 +13,7 @@ def test_claims_on_many_nodes_are_all_placed(control_plane: ControlPlane) -> Non
         fake_nodes.template(control_plane, "scale", "standard", "30Gi")
         made = [fake_nodes.pod(f"scale-{number}", "scale") for number in range(2 * NODES)]
         try:
-            assert fake_nodes.bind(control_plane, made, 120).pods == 2 * NODES
+            assert fake_nodes.bind(control_plane, made).pods == 2 * NODES
             assert {one["spec"]["nodeName"] for one in fake_nodes.pods(control_plane)} <= set(names)
         finally:
             fake_nodes.remove(control_plane)

@@ -61,6 +61,17 @@ def node(installed: ControlPlane, tmp_path: Path) -> Iterator[str]:
         if pod["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname") == name:
             installed.kill("v1", "Pod", pod["metadata"]["name"], "default")
     installed.cluster.delete("v1", "Node", name)
+    for claim in claims(installed):
+        installed.kill(RESOURCE, "ResourceClaim", claim, "default")
+    until(lambda: not claims(installed), "claims are still there")
+
+
+def claims(plane: ControlPlane) -> list[str]:
+    return [
+        one["metadata"]["name"]
+        for one in plane.cluster.all_of(RESOURCE, "ResourceClaim")
+        if one["metadata"]["namespace"] == "default"
+    ]
 
 
 def claiming(plane: ControlPlane, pod: str, node: str, device_class: str, **capacity: str) -> None:

@@ -31,7 +31,7 @@ def test_what_does_not_fit_on_one_node_runs_on_the_other(node: RealNode, other_n
     assert set(where.values()) == {node.name, other_node.name}
     for name, place in where.items():
         there, elsewhere = (node, other_node) if place == node.name else (other_node, node)
-        until(lambda: f"default/{name}" in jobs_on(there), "the pod is no tenant", 60)  # noqa: B023
+        until(lambda: f"default/{name}" in jobs_on(there), "the pod is no tenant")  # noqa: B023
         assert f"default/{name}" not in jobs_on(elsewhere)
 
 
@@ -49,6 +49,6 @@ def test_a_node_whose_kubelet_and_agent_are_dead_does_not_trouble_the_other(
     finally:
         node.start_agent()
         node.start_kubelet()
-    until(node.is_ready, "the node does not come back", 60)
+    until(node.is_ready, "the node does not come back")
     after = once(node, "there", "Running")["status"]["containerStatuses"][0]
     assert (after["containerID"], after["restartCount"]) == (container["containerID"], 0)
