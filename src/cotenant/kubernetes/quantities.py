@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from fractions import Fraction
 from math import ceil
@@ -17,6 +18,7 @@ UNITS = {
 }
 
 
+@functools.lru_cache(4096)
 def whole(text: str | int) -> int:
     """Rounded up, as Kubernetes rounds what has to be a whole number. Raises Problem."""
     found = QUANTITY.fullmatch(str(text).strip())

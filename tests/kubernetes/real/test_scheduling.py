@@ -58,7 +58,7 @@ def node(installed: ControlPlane, tmp_path: Path) -> Iterator[str]:
     yield name
     agent.withdraw()
     for pod in installed.cluster.all_of("v1", "Pod"):
-        if pod["spec"].get("nodeSelector", {}).get("kubernetes.io/hostname") == name:
+        if pod["metadata"]["namespace"] == "default":
             installed.kill("v1", "Pod", pod["metadata"]["name"], "default")
     installed.cluster.delete("v1", "Node", name)
     for claim in claims(installed):
