@@ -42,7 +42,12 @@ class Scene:
         return slot
 
     def waiting(self, **here: int) -> segment.Slot:
-        return self.tenant(20, "train", TenantClass.opportunistic, **({"gate": 0, "busy": 1} | here))
+        """Its gate is closed, the one for copies open."""
+        slot = self.tenant(
+            20, "train", TenantClass.opportunistic, **({"gate": 0, "busy": 1, "ready": 1} | here)
+        )
+        slot.copy_gates[0] = segment.GATE_OPEN
+        return slot
 
 
 @pytest.fixture
@@ -69,8 +74,37 @@ def test_who_is_above_and_has_work(scene: Scene, explained: Any) -> None:
     scene.tenant(13, "stopped", TenantClass.production, busy=1).heartbeat_ns = 1
     text = explained()
     assert "GPU 0: train (20) waits; has used 2.5 s" in text
-    assert "because production serve (10) is of a higher class than train (20) and has work" in text
+    assert f"because {IS_ABOVE}" in text
     assert not re.search("idle\\)|lenient|stopped", text)
+
+
+IS_ABOVE = "production serve (10) is of a higher class than train (20) and has work"
+COPIES = "production serve (10) copies between host and GPU, and long copies of train (20) wait for that"
+
+
+def test_long_copies_wait_for_a_higher_class_that_copies(scene: Scene, explained: Any) -> None:
+    """Of one that only copies, this is the whole reason."""
+    scene.waiting(ready=0).copy_gates[0] = 0
+    scene.tenant(10, "serve", TenantClass.production, busy=segment.Busy.copying)
+    scene.tenant(11, "computes", TenantClass.production, busy=1)
+    scene.tenant(21, "equal", TenantClass.opportunistic, busy=1, holds_turn=1)
+    text = explained()
+    assert "GPU 0: train (20) waits" in text and f"because {COPIES}" in text
+    assert not re.search("has work|computes|equal", text)
+
+
+def test_kernels_and_long_copies_wait_for_a_higher_class_that_does_both(scene: Scene, explained: Any) -> None:
+    scene.waiting().copy_gates[0] = 0
+    scene.tenant(10, "serve", TenantClass.production, busy=segment.Busy.copying)
+    text = explained()
+    assert f"because {IS_ABOVE}" in text and f"because {COPIES}" in text
+
+
+def test_long_copies_go_on_beside_a_higher_class_that_computes(scene: Scene, explained: Any) -> None:
+    scene.waiting(ready=0)
+    scene.tenant(10, "serve", TenantClass.production, busy=1)
+    text = explained()
+    assert "train (20) copies between host and GPU and is not waiting" in text and "because" not in text
 
 
 def test_shut_by_the_policy(scene: Scene, explained: Any) -> None:
@@ -235,7 +269,7 @@ def test_json_has_it_all(scene: Scene, cotenant: Run, plain_env: dict[str, str])
     assert (about["class"], about["floor"], about["slowdown"]) == ("opportunistic", 0.05, None)
     (gpu,) = about["gpus"]
     assert (gpu["has_work"], gpu["gated"], gpu["used_seconds"], gpu["busy_seconds"]) == (True, True, 1, 3)
-    assert gpu["why"] == ["production serve (10) is of a higher class than train (20) and has work"]
+    assert (gpu["state"], gpu["copies_gated"], gpu["why"]) == ("gated", False, [IS_ABOVE])
     assert about["policy"] == {"name": "guard", "daemon": None, "problem": "", "decisions": []}
 
 

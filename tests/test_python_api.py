@@ -39,6 +39,7 @@ def scene(plain_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
         slot = written.tenant(pid, pid, job, tenant_class)
         slot.job, slot.weight, slot.started, slot.heartbeat_ns = job, 1500, pid, time.monotonic_ns()
         here = slot.gpus[0]
+        here.ready = 1
         here.gate, here.busy, here.figures.bursts, here.figures.kernels, here.used_ns = (
             gate,
             1,

@@ -86,6 +86,21 @@ def test_a_tenant_is_in_one_state(
     assert figures.state(figures.OnGpu(one, one.uses[0])) == state
 
 
+@pytest.mark.parametrize(
+    ("ready", "gate_for_copies", "state"), [(0, 1, "busy"), (0, 2, "gated"), (1, 1, "gated")]
+)
+def test_one_that_only_copies_waits_at_the_gate_for_copies(
+    tmp_path: Path, ready: int, gate_for_copies: int, state: str
+) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    slot = written.tenant(0, pid=100)
+    slot.gpus[0].gate, slot.gpus[0].busy, slot.gpus[0].ready = 2, 1, ready
+    slot.copy_gates[0] = gate_for_copies
+    (one,) = segment.read(written.to(tmp_path / "segment")).tenants
+    assert figures.state(figures.OnGpu(one, one.uses[0])) == state
+
+
 def test_csv_has_a_row_for_each_tenant_on_each_gpu(cotenant: Run, two_tenants: dict[str, str]) -> None:
     rows = list(csv.DictReader(io.StringIO(cotenant("status", "-o", "csv", env=two_tenants).stdout)))
     assert [(row["gpu"], row["pid"], row["class"], row["state"]) for row in rows] == [

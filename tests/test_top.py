@@ -299,6 +299,7 @@ def test_who_delayed_whom_is_counted_over_looks(two: Two) -> None:
     train = two.tenant(200, "train.py", TenantClass.opportunistic)
     two.written.header.knobs = segment.Knobs(rule=Rule.strict, stale_ms=60_000)
     serve.heartbeat_ns = train.heartbeat_ns = 5 * SECOND
+    train.gpus[0].ready = 1
     for gate in (0, 0, 1, 0):
         train.gpus[0].gate = gate
         picture = two.look()

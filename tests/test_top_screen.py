@@ -164,7 +164,7 @@ def test_the_tree_has_each_run_with_its_processes(path: Path) -> None:
 
 
 def test_who_waits_sees_for_whom(path: Path, written: Written) -> None:
-    written.slots[1].gpus[0].gate = 0
+    written.slots[1].gpus[0].gate, written.slots[1].gpus[0].ready = 0, 1
     written.slots[0].heartbeat_ns, written.header.knobs.stale_ms = segment.now_ns(), 60_000
     written.header.knobs.rule = Rule.strict
     written.to(path)

@@ -117,6 +117,11 @@ void Membership::mark_end_of_work(StreamState& state) {
     state.last_work.store(event, std::memory_order_release);
 }
 
+void Membership::mark_end_of_copy(StreamState& state) {
+    bool is_marked = below.has(state.gpu) && gate_of(state) && state.progress_word && Progress::mark_copy(state);
+    if (!is_marked) state.bus_mark.store(0);
+}
+
 void Membership::beat(uint64_t now) {
     bool was_stale = wire::is_stale(*segment_, slot_->heartbeat_ns.exchange(now));
     // We were stopped, and others have rightly gone ahead.

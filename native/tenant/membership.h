@@ -108,6 +108,9 @@ class Membership {
     // The segment's number of a context's GPU; -1: unknown.
     int gpu_of(CUcontext context);
     void mark_end_of_work(StreamState& state);
+    // Behind a copy of admission::kBusCopy or more, so that lower classes, if there are any, do not wait for what the
+    // program puts behind it as well.
+    void mark_end_of_copy(StreamState& state);
     // Under the lock, before a context ends and after; in between, nobody of ours uses it.
     int begin_end_of(CUcontext context) {
         streams.remove_if([&](const StreamState& state) { return state.context == context; });

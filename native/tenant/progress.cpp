@@ -19,6 +19,16 @@ bool Progress::put_mark(StreamState& state) {
     return driver.cuStreamBatchMemOp_v2(state.handle, 1, &mark, 0) == CUDA_SUCCESS;
 }
 
+bool Progress::mark_copy(StreamState& state) {
+    // Counted only now that the driver has the copy: no mark of another thread's that reaches this one lies before it.
+    uint64_t mark = state.queued_ns.fetch_add(1000, std::memory_order_relaxed) / 1000 + 1;
+    if (!put_mark(state)) return false;
+    uint64_t last = state.bus_mark.load();
+    while (last < mark && !state.bus_mark.compare_exchange_weak(last, mark)) {
+    }
+    return true;
+}
+
 uint32_t Progress::take_graph_word() {
     for (uint32_t i = 0; words_ && i < StreamTable::kPlaces - kFirstGraph; ++i)
         if (!graph_words_[i].load(std::memory_order_relaxed) && !graph_words_[i].exchange(true)) {

@@ -65,6 +65,18 @@ class Progress {
     }
     // Puts one into the stream. False: the driver would not.
     static bool put_mark(StreamState& state);
+    // Puts one behind a copy of admission::kBusCopy or more that the driver has just taken. False: as above.
+    static bool mark_copy(StreamState& state);
+    // Whether such a copy may be in the stream. Its call counts until it has said how many were issued; without a mark
+    // behind it, it counts until the stream has run empty. Under the tenant's lock.
+    bool uses_bus(StreamState& state) const {
+        if (state.bus_calls.load()) return true;
+        uint64_t issued = state.bus_issued.load(), mark = state.bus_mark.load();
+        if (issued <= state.finished || issued <= state.bus_done) return false;
+        if (!mark || difference(static_cast<uint32_t>(mark), mark_passed(state)) > 0) return true;
+        state.bus_done = issued;
+        return false;
+    }
     // At most: what is done since the last noted mark is not seen.
     uint32_t operations_in_flight(StreamState& state) const {
         auto issued = static_cast<uint32_t>(state.issued.load(std::memory_order_relaxed));

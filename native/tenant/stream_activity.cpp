@@ -47,7 +47,7 @@ Seen StreamActivity::see(int gpu) {
             if (membership_.progress.stands_at_gate(state)) {
                 seen.unfinished = true;
                 seen.standing |= !copies;
-            } else if (running > standing && !copies && !state.uses_bus()) {
+            } else if (running > standing && !copies && !membership_.progress.uses_bus(state)) {
                 // Whether this one runs too makes no difference.
             } else if (!capturing && is_empty(state)) {
                 state.finished = issued;
@@ -57,7 +57,7 @@ Seen StreamActivity::see(int gpu) {
                 running += !copies;
             }
         }
-        seen.uses_bus |= state.uses_bus();
+        seen.uses_bus |= membership_.progress.uses_bus(state);
     });
     if (membership_.is_lane()) Membership::standing_places.free_unused(&membership_);
     membership_.unlock();

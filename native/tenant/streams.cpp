@@ -23,11 +23,13 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     state->done.store(0, std::memory_order_relaxed);
     state->among_copies.store(false, std::memory_order_relaxed);
     state->bus_issued.store(0, std::memory_order_relaxed);
+    state->bus_mark.store(0, std::memory_order_relaxed);
     state->was.store(nullptr, std::memory_order_relaxed);
     for (auto& place : state->issued_at) place.count.store(0, std::memory_order_relaxed);
     for (auto* word : {&state->launched.operations, &state->launched.sms, &state->launched.us}) word->store(0);
     state->last_work.store(nullptr, std::memory_order_relaxed);
     state->finished = 0;
+    state->bus_done = 0;
     // A thread that finds the key, in the old place of the state or in the new one, finds the rest.
     state->key.store(key, std::memory_order_release);
     uint32_t place = home_of(key);

@@ -68,14 +68,14 @@ struct StreamState {
     // Of operations that the driver was called for and has not taken yet: behind that gate; copies of kBusCopy or more.
     std::atomic<uint32_t> copy_calls{0}, bus_calls{0};
     std::atomic<uint64_t> bus_issued{0};     // `issued` after the last of the latter
+    std::atomic<uint64_t> bus_mark{0};       // the mark behind it (progress.h), not cut off; 0: there is none
     std::atomic<StreamState*> was{nullptr};  // its state in the table of the lane whose it was before
     uint32_t number = 0;                     // of its progress word, for good
     // Under the tenant's lock.
     uint32_t used_at = 0;   // its place among those in use
     uint64_t finished = 0;  // `issued` when the watcher last saw the stream empty
+    uint64_t bus_done = 0;  // `bus_issued` when it last saw that copy ended
 
-    // Whether a copy of kBusCopy or more may be in it. The call counts until it has said how many were issued.
-    bool uses_bus() const { return bus_calls.load() || bus_issued.load() > finished; }
     // Whether a thread is in the driver with an operation for this stream: a synchronous copy of pageable memory, say.
     bool is_being_called() const { return calls() > 0; }
     bool is_being_called_but_for_copies() const { return calls() > static_cast<int64_t>(copy_calls.load()); }

@@ -258,7 +258,10 @@ void Work::end_aside() {
     if (aside_ & kCrosses) end_crossing();
     if (by_copy_gate()) state_->copy_calls.fetch_sub(1);
     if (!(aside_ & kUsesBus)) return;
-    state_->bus_issued.store(state_->issued.load() + 1);
+    if (!(aside_ & kEndsWithCall)) {
+        membership_->mark_end_of_copy(*state_);
+        state_->bus_issued.store(state_->issued.load() + 1);
+    }
     state_->bus_calls.fetch_sub(1);
 }
 

@@ -41,6 +41,8 @@ class Work {
         float us, gate_every_us, scale;
     };
     void pass_gate(Shape shape, const Expected& expected);
+    // For a copy: the call returns when it has ended.
+    void is_synchronous() { aside_ |= aside_ & kUsesBus ? kEndsWithCall : 0; }
     // For a rule that is asked at each launch (launch_rule.h): waits until the operation may go.
     bool asks_rule() const { return asks_rule_; }
     void ask_rule(Shape shape, const KernelSize& size);
@@ -83,6 +85,7 @@ class Work {
         kInPieces = 4,
         kHasLanes = 8,  // the process has
         kCrosses = 16,  // it concerns another tenant of the process
+        kEndsWithCall = 32,
     };
     bool by_copy_gate() const { return aside_ & kByCopyGate; }
     wire::Flag& gate() const;

@@ -20,7 +20,7 @@ namespace tenant::timeline {
 
 enum class Event : uint8_t {
     burst = 1,        // it had work; value: operations that it launched
-    gate = 2,         // its gate was closed; why: Closed
+    gate = 2,         // its gate was closed, or, of a tenant that only copies, its gate for copies; why: Closed
     turn = 3,         // it had the turn among its equals
     launch_wait = 4,  // a launch waited on the CPU: too much was queued
     gpu_wait = 5,     // a burst of production waited for the GPU
@@ -31,7 +31,7 @@ enum class Event : uint8_t {
     evicted = 10,
     restoring = 11,
 };
-enum class Closed : uint8_t { by_higher_class = 1, by_equal = 2, by_policy = 3, over_rate = 4 };
+enum class Closed : uint8_t { by_higher_class = 1, by_equal = 2, by_policy = 3, over_rate = 4, by_copying = 5 };
 
 struct Entry {
     std::atomic<uint64_t> sequence;  // 1 + its number since the ring was begun; 0: it is being written

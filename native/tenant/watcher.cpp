@@ -295,12 +295,16 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
 void Watcher::tell_timeline(int gpu, uint64_t now) {
     using timeline::Closed;
     const wire::OnGpu& here = slot_.gpus[gpu];
-    bool has_work = here.busy.load();
-    Closed why = wire::is_above_busy(segment_, index_, gpu)   ? Closed::by_higher_class
+    bool has_work = here.busy.load(), only_copies = !here.ready.load();
+    bool is_above =
+        only_copies ? wire::is_above_copying(segment_, index_, gpu) : wire::is_above_busy(segment_, index_, gpu);
+    Closed why = is_above && only_copies                      ? Closed::by_copying
+                 : is_above                                   ? Closed::by_higher_class
                  : wire::holds_until(here.shut_until_ns, now) ? Closed::by_policy
                  : here.over_rate.load()                      ? Closed::over_rate
                                                               : Closed::by_equal;
-    timeline::saw_gate(gpu, has_work && here.gate.load() != wire::kGateOpen, why, now);
+    const wire::Flag& gate = only_copies ? slot_.copy_gates[gpu] : here.gate;
+    timeline::saw_gate(gpu, has_work && gate.load() != wire::kGateOpen, why, now);
     timeline::saw_turn(gpu, has_work && has_equals_ && here.holds_turn.load(), now);
 }
 

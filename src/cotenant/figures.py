@@ -143,7 +143,7 @@ def state(here: OnGpu) -> str:
         return where.name
     if where == segment.Where.evicted:
         return "paused" if here.tenant.paused else "evicted"
-    if here.use.gated:
+    if here.use.held:
         return "gated"
     return "busy" if here.use.busy else "idle"
 
@@ -233,8 +233,8 @@ def operation_us(name: str) -> Callable[[OnGpu], float | None]:
 
 
 STATES = (
-    "`busy`; `idle`; `gated`: its gate is closed; `evicted`: its memory is on the host (`evicted_for`); "
-    "`paused`: evicted by hand; `evicting`, `restoring`: its memory is moving."
+    "`busy`; `idle`; `gated`: its gate is closed, of a job that only copies the gate for copies; `evicted`: its memory "
+    "is on the host (`evicted_for`); `paused`: evicted by hand; `evicting`, `restoring`: its memory is moving."
 )
 JOB = "The name of its `cotenant run`: `--name`, else its script or program."
 GPU_SHARE = "GPU time charged to it, of the time between the last two looks."
@@ -436,6 +436,11 @@ FIGURES = (
         on_gpu("wait_seconds", "seconds", WAITS, waits_of, in_data=False, kind=Kind.histogram),
         on_gpu("has_work", "yes or no", "Whether it has work now.", "busy"),
         on_gpu("gated", "yes or no", "Whether its gate is closed."),
+        on_gpu(
+            "copies_gated",
+            "yes or no",
+            "Whether its gate for long copies between host and GPU is closed: a higher class copies.",
+        ),
         on_gpu("below_floor", "yes or no", "Whether it has got less than its floor."),
         on_gpu(
             "busy_seconds",

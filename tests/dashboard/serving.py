@@ -47,7 +47,7 @@ def scene() -> Written:
     notebook = job(4230, "notebook", TenantClass.standard, 0, 6.2)
     notebook.floor = 100
     tune = job(4388, "finetune.py", TenantClass.opportunistic, 0, 17)
-    tune.gpus[0].gate, tune.gpus[0].figures.gates = 7, 9312
+    tune.gpus[0].gate, tune.gpus[0].ready, tune.gpus[0].figures.gates = 7, 1, 9312
     sweep = job(4391, "sweep-17", TenantClass.opportunistic, 0, 0)
     sweep.residence.where, sweep.residence.evictions, sweep.host_bytes = 3, 4, 21 * GiB
     embed = job(5007, "embeddings", TenantClass.production, 1, 11)

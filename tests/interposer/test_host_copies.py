@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.tenants import wait_reasons
 from tests.conftest import REAL_GPU, TREE
 from tests.interposer.conftest import COMPANY
 from tests.interposer.test_gates import ready, use
@@ -313,6 +315,13 @@ def may_copy(one: Tenant) -> bool:
     return bool(slot_of(one).copy_gates[0] == segment.GATE_OPEN)
 
 
+def reasons_now(one: Tenant) -> list[str]:
+    assert one.process
+    seen = segment.read(Path(one.env["COTENANT_SEGMENT"]))
+    (tenant,) = (other for other in seen.tenants if other.pid == one.process.pid)
+    return list(wait_reasons.reasons(seen, tenant, tenant.uses[0], segment.now_ns()))
+
+
 @pytest.mark.parametrize("size", [0, 4096])
 def test_copies_go_on_beside_a_higher_class_that_does_not_use_the_bus(tenant: Start, size: int) -> None:
     """Kernels wait for it, whether it copies a little or nothing."""
@@ -322,14 +331,60 @@ def test_copies_go_on_beside_a_higher_class_that_does_not_use_the_bus(tenant: St
     assert below.hear() == "ran"
 
 
-def test_a_copy_of_a_higher_class_holds_copies_back_until_it_has_ended(tenant: Start) -> None:
+def test_a_copy_of_a_higher_class_holds_copies_back_until_it_has_ended(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    """And the one that waits is told so."""
     production, below = beside(tenant, 1 << 20)
     assert not may_copy(below)
+    wait_for(lambda: use(tenants_now(), below).only_copies)
+    assert production.process and below.process
+    (why,) = reasons_now(below)
+    assert re.fullmatch(
+        rf"production .* \({production.process.pid}\) copies between host and GPU, and long copies of .* "
+        rf"\({below.process.pid}\) wait for that",
+        why,
+    )
     production.say("go on")
     assert production.hear() == "copied"
     assert below.hear().startswith("copied")
     assert below.hear() == "ran"
     assert may_copy(below)
+
+
+# When it is told to, copies 1 MiB, and puts a kernel into the same stream behind that, which outlasts the test.
+COPIES_THEN_RUNS = ENDLESS.replace(
+    "stream = gpu.stream(); gpu.launch",
+    """host, there = pinned(MIB), check(driver.cuMemAlloc(MIB)); gpu.launch(gpu.kernel("empty")); gpu.synchronize()
+print("here", flush=True); sys.stdin.readline()
+if sys.argv[1] == "async": stream = gpu.stream(); check(driver.cuMemcpyHtoDAsync(there, host, MIB, stream))
+else: stream = 0; check(driver.cuMemcpyHtoD(there, host, MIB))
+gpu.launch""",
+)
+
+
+@pytest.mark.parametrize("call", ["async", "sync"])
+def test_kernels_behind_a_copy_of_a_higher_class_hold_no_copies_back(
+    tenant: Start, tenants_now: TenantsNow, call: str
+) -> None:
+    production = tenant("production", [sys.executable, "-u", "-c", PRELUDE + COPIES_THEN_RUNS, call])
+    assert production.hear() == "here"
+    below = ready(tenant("opportunistic", PRELUDE + "gpu.launch(gpu.kernel('empty'));" + COPIES_AND_RUNS))
+
+    looks: set[int] = set()
+
+    def has_looked() -> bool:
+        """Production's watcher, who else is there: between the second heartbeat and the third."""
+        assert production.process
+        looks.update(t.heartbeat_ns for t in tenants_now() if t.pid == production.process.pid)
+        return len(looks) > 2
+
+    wait_for(has_looked)
+    production.say("go")
+    assert production.hear() == "ready"
+    below.say("go")
+    assert [below.hear() for _ in range(2)] == ["launched", "copied CUDA_ERROR_NOT_READY"]
+    assert use(tenants_now(), production).busy
 
 
 # One thread copies 64 MiB in pieces into a stream that waits for a word in host memory; when it is amid that, another

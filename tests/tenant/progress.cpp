@@ -1,5 +1,5 @@
-// What is known of a stream from the marks that the GPU writes: `progress behind`, `empty` or `operations`. Status 0,
-// or the line that does not hold.
+// What is known of a stream from the marks that the GPU writes: `progress behind`, `empty`, `operations` or `copies`.
+// Status 0, or the line that does not hold.
 #include "tenant/progress.h"
 
 #include <cstring>
@@ -10,7 +10,10 @@
 using tenant::Progress;
 using tenant::StreamState;
 
-tenant::DriverCalls tenant::driver;  // nothing is put into a stream here
+tenant::DriverCalls tenant::driver;
+
+CUresult put = CUDA_SUCCESS;  // what the driver says when something is put into a stream
+CUresult CUDAAPI put_into_stream(CUstream, unsigned int, CUstreamBatchMemOpParams*, unsigned int) { return put; }
 
 struct Stream {
     Progress progress;
@@ -100,9 +103,51 @@ void operations() {
     REQUIRE(one.progress.operations_in_flight(one.state) < kMostOperations);
 }
 
+// Whether a copy uses the bus: by the mark behind it, whatever was put into the stream after that; without one until
+// the stream has run empty.
+void copies() {
+    tenant::driver.cuStreamBatchMemOp_v2 = put_into_stream;
+    Stream one;
+    auto uses_bus = [&] { return one.progress.uses_bus(one.state); };
+    auto copy = [&] {
+        one.state.bus_calls.fetch_add(1);
+        REQUIRE(uses_bus());
+        one.issue(1, 0);
+        if (!Progress::mark_copy(one.state)) one.state.bus_mark.store(0);
+        one.state.bus_issued.store(one.state.issued.load());
+        one.state.bus_calls.fetch_sub(1);
+        return Progress::mark_of(one.state);
+    };
+    REQUIRE(!uses_bus());
+    uint32_t first = copy();
+    one.issue(10, 100);
+    REQUIRE(uses_bus());
+    one.write(Progress::passed(first - 1));
+    REQUIRE(uses_bus());
+    one.write(Progress::passed(first));
+    REQUIRE(!uses_bus());
+    // For good, though marks wrap around.
+    one.issue(1, uint64_t{1} << 29);
+    REQUIRE(!uses_bus());
+    uint32_t second = copy();
+    copy();
+    one.write(Progress::passed(second));
+    REQUIRE(uses_bus());
+    one.write(Progress::passed(Progress::mark_of(one.state)));
+    REQUIRE(!uses_bus());
+    put = CUDA_ERROR_INVALID_VALUE;
+    copy();
+    one.issue(1, 10);
+    one.write(Progress::passed(Progress::mark_of(one.state)));
+    REQUIRE(uses_bus());
+    one.state.finished = one.state.issued.load();
+    REQUIRE(!uses_bus());
+}
+
 int main(int, char** argv) {
     if (!strcmp(argv[1], "behind")) behind();
     if (!strcmp(argv[1], "empty")) empty();
     if (!strcmp(argv[1], "operations")) operations();
+    if (!strcmp(argv[1], "copies")) copies();
     return 0;
 }

@@ -46,6 +46,12 @@ def burst(kernels, us=300):
 def copy(times):
     for _ in range(times):
         check(driver.cuMemcpyHtoD(memory, bytes(4096), 4096))
+def hold_bus():
+    global value
+    word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP)); stream = gpu.stream()
+    host = check(driver.cuMemHostAlloc(1 << 20, 0)); value = ctypes.c_uint32.from_address(word)
+    check(driver.cuStreamWaitValue32(stream, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
+    check(driver.cuMemcpyHtoDAsync(memory, host, 1 << 20, stream))
 def rings():
     folder = '/proc/self/fd'
     return [int(one) for one in os.listdir(folder) if 'cotenant-timeline' in link(f'{folder}/{one}')]
@@ -185,6 +191,34 @@ def test_run_records_itself_and_everybody_on_its_gpu(softgpu_env: dict[str, str]
             assert overlap, "a gate is closed while production has a burst"
     assert picture.track("opportunistic", "time slice")
     assert not list(recordings.folder().glob(f"*{production.pid}*"))
+
+
+def test_copies_that_wait_for_copies_say_so(softgpu_env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+
+    def seen() -> segment.Tenant:
+        return next(one for one in segment.read(path_of(softgpu_env)).tenants if one.pid == below.pid)
+
+    with jobs(softgpu_env, "production") as [production]:
+        below = Job(softgpu_env, "opportunistic", "--timeline", str(file))
+        wait_for(lambda: are_noting(softgpu_env) == 2)
+        production.do("hold_bus()")
+        below.begin("check(driver.cuMemcpyHtoD(memory, bytes(1 << 22), 1 << 22))")
+        wait_for(lambda: seen().uses[0].only_copies and seen().uses[0].held)
+        looks: set[int] = set()
+
+        def has_looked() -> bool:
+            """Its watcher, at its gates: between the second heartbeat and the third."""
+            looks.add(seen().heartbeat_ns)
+            return len(looks) > 2
+
+        wait_for(has_looked)
+        production.do("value.value = 1")
+        assert below.answer() == "done\n"
+        below.end()
+        wait_for(file.exists)
+    closed = Picture(file).track("opportunistic", "GPU 0 gate")
+    assert "gate for copies closed: a higher class copies" in {one["name"] for one in closed}
 
 
 def test_start_and_stop_on_running_jobs(cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path) -> None:

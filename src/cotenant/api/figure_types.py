@@ -90,8 +90,9 @@ class OnGpuFigures:
     gpu: int
     """The GPU's number in the segment."""
     state: str
-    """`busy`; `idle`; `gated`: its gate is closed; `evicted`: its memory is on the host (`evicted_for`);
-    `paused`: evicted by hand; `evicting`, `restoring`: its memory is moving."""
+    """`busy`; `idle`; `gated`: its gate is closed, of a job that only copies the gate for copies; `evicted`:
+    its memory is on the host (`evicted_for`); `paused`: evicted by hand; `evicting`, `restoring`: its memory
+    is moving."""
     gpu_share: float | None
     """GPU time charged to it, of the time between the last two looks."""
     used_seconds: float
@@ -152,6 +153,8 @@ class OnGpuFigures:
     """Whether it has work now."""
     gated: bool
     """Whether its gate is closed."""
+    copies_gated: bool
+    """Whether its gate for long copies between host and GPU is closed: a higher class copies."""
     below_floor: bool
     """Whether it has got less than its floor."""
     busy_seconds: float

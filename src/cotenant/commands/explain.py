@@ -72,6 +72,8 @@ def gather(
     about = figures.record(tenant, nvml, lately)
     for gpu, use in zip(about["gpus"], tenant.uses, strict=True):
         gpu |= {
+            "waits": use.busy and use.held,
+            "only_copies": use.only_copies,
             "why": list(wait_reasons.reasons(seen, tenant, use, now_ns)),
             "breakdown": breakdown_of(tenant, use),
             "device": figures.read(figures.Of.gpu, states.figures(shown, use.gpu)),
@@ -153,7 +155,7 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
         yield f"GPU {gpu['gpu']}: {on_gpu(gpu, who)}"
         if gpu["has_work"] or gpu["why"]:
             yield from (f"  because {why}" for why in gpu["why"])
-        if gpu["has_work"] and gpu["gated"] and not gpu["why"]:
+        if gpu["waits"] and not gpu["why"]:
             yield f"  the gate of {who} is being opened right now"
         if gpu["breakdown"]:
             yield from (f"  {line}" for line in gpu["breakdown"]["text"])
@@ -238,8 +240,10 @@ def on_gpu(gpu: dict[str, Any], who: str) -> str:
     used = f"has used {gpu['used_seconds']:.1f} s"
     if gpu["gpu_share"] is not None:
         used += f", {gpu['gpu_share']:.0%} of the GPU now"
-    if gpu["has_work"] and gpu["gated"]:
+    if gpu["waits"]:
         return f"{who} waits; {used}"
+    if gpu["only_copies"]:
+        return f"{who} copies between host and GPU and is not waiting; {used}"
     if gpu["has_work"]:
         ahead = ", ahead of the higher classes: it has got less than its floor" if gpu["below_floor"] else ""
         return f"{who} has work and is not waiting{ahead}; {used}"

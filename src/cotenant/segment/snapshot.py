@@ -27,6 +27,7 @@ from cotenant.segment.wire import (
     GATE_OPEN,
     GPU_VALID,
     OWNER_DIED,
+    Busy,
     Header,
     Residence,
     Rule,
@@ -72,6 +73,17 @@ class Use:
     preemptions: int = 0  # its gate was closed while it had work
     wait_counts: tuple[int, ...] = ()  # of its waits for the GPU, by length (cotenant.tenants.waits)
     wait_sum_ns: int = 0
+    # Long copies between host and GPU wait at a gate of their own (native/admission/bus.h).
+    copies_gated: bool = False
+    only_copies: bool = (
+        False  # its gate is closed, and all the work that it has waits at the other or has passed it
+    )
+    copying: bool = False  # the copies of lower classes wait for its own
+
+    @property
+    def held(self) -> bool:
+        """Whether the gate of what it has, or would have, is closed."""
+        return self.copies_gated if self.only_copies else self.gated
 
 
 @dataclass(frozen=True)
@@ -229,6 +241,9 @@ def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
                 "preemptions": waiting.preemptions,
                 "wait_counts": tuple(waiting.counts),
                 "wait_sum_ns": waiting.sum_ns,
+                "copies_gated": slot.copy_gates[number] != GATE_OPEN,
+                "only_copies": bool(on.busy) and on.gate != GATE_OPEN and not on.ready,
+                "copying": on.busy == Busy.copying,
             }
             yield Use(**(words(on, Use) | words(slot.memory[number], Use) | made))
 

@@ -11,12 +11,15 @@ from cotenant.tenants import jobs
 
 def reasons(seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, now_ns: int) -> Iterator[str]:
     """Nothing where it may go on. Each names its subject."""
-    if not use.gated:
+    if not use.held:
         return
     who = jobs.named(tenant)
-    for other in those_above(seen, tenant, use, now_ns):
-        name = classes.name_of(other.tenant_class)
-        yield f"{name} {jobs.named(other)} is of a higher class than {who} and has work"
+    for other, there in those_above(seen, tenant, use, now_ns):
+        name = f"{classes.name_of(other.tenant_class)} {jobs.named(other)}"
+        if not use.only_copies:
+            yield f"{name} is of a higher class than {who} and has work"
+        if use.copies_gated and there.copying:
+            yield f"{name} copies between host and GPU, and long copies of {who} wait for that"
     if use.shut_until_ns > now_ns:
         left_ms = (use.shut_until_ns - now_ns) / 1e6
         yield f"the policy keeps {who} shut, for another {left_ms:.0f} ms unless it is renewed"
@@ -30,27 +33,29 @@ def delayers(
     seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, now_ns: int
 ) -> list[segment.Tenant]:
     """For whom it waits now, with work of its own."""
-    if not use.gated or not use.busy:
+    if not use.held or not use.busy:
         return []
+    above = those_above(seen, tenant, use, now_ns)
     return [
-        *those_above(seen, tenant, use, now_ns),
+        *(other for other, there in above if there.copying or not use.only_copies),
         *those_with_the_turn(seen, tenant, use, now_ns),
     ]
 
 
 def those_above(
     seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, now_ns: int
-) -> Iterator[segment.Tenant]:
+) -> Iterator[tuple[segment.Tenant, segment.Use]]:
     """Of a higher class and with work, where such go first."""
     for other, there in others_with_work(seen, tenant, use.gpu, now_ns) if seen.rule == Rule.strict else ():
         if other.tenant_class < tenant.tenant_class and there.tolerant_until_ns <= now_ns:
-            yield other
+            yield other, there
 
 
 def those_with_the_turn(
     seen: segment.Snapshot, tenant: segment.Tenant, use: segment.Use, now_ns: int
 ) -> Iterator[segment.Tenant]:
-    for other, there in others_with_work(seen, tenant, use.gpu, now_ns):
+    """Copies take no turns."""
+    for other, there in others_with_work(seen, tenant, use.gpu, now_ns) if not use.only_copies else ():
         is_equal = seen.rule == Rule.fair or other.tenant_class == tenant.tenant_class
         if is_equal and there.holds_turn:
             yield other

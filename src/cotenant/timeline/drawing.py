@@ -21,6 +21,7 @@ CLOSED = {
     Closed.by_equal: "gate closed: an equal has the turn",
     Closed.by_policy: "gate closed: the policy keeps it shut",
     Closed.over_rate: "gate closed: it is over its rate",
+    Closed.by_copying: "gate for copies closed: a higher class copies",
 }
 NAMES = {
     Event.burst: "burst",

@@ -49,6 +49,7 @@ class Closed(IntEnum):
     by_equal = 2
     by_policy = 3
     over_rate = 4
+    by_copying = 5
 
 
 @dataclass(frozen=True)
