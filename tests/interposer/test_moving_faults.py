@@ -87,19 +87,19 @@ def agrees(machine: Machine, one: Job) -> bool:
     return (bytes_on_gpu(seen), seen.host_pinned_bytes) == (machine.faults.used, machine.faults.pinned())
 
 
-def leave_and_return(machine: Machine, one: Job) -> None:
-    """With what is armed: in the end all is on the GPU and whole, and counted as it was before."""
+def leave_and_return(machine: Machine, one: Job) -> bool:
+    """With what is armed: in the end all is on the GPU and whole, and counted as it was before. Whether it left."""
     try:
-        go_and_come(machine, one)
+        return go_and_come(machine, one)
     except BaseException as error:
         error.add_note(f"{machine.faults.what()}: {one.seen_if_there()}")
         raise
 
 
-def go_and_come(machine: Machine, one: Job) -> None:
+def go_and_come(machine: Machine, one: Job) -> bool:
     faults, before = machine.faults, one.seen()
     faults.wanted_checks += 1
-    pause(one)
+    has_left = pause(one)
     wait_for(lambda: agrees(machine, one))
     if faults.lasting:
         # It tries again and again, and stays as it is, until the driver is itself again.
@@ -114,13 +114,16 @@ def go_and_come(machine: Machine, one: Job) -> None:
     after = one.seen()
     assert (bytes_on_gpu(after), after.host_bytes) == (bytes_on_gpu(before), 0)
     assert [use.movable_bytes for use in after.uses] == [use.movable_bytes for use in before.uses]
+    return has_left
 
 
 def learn(machine: Machine, one: Job) -> list[str]:
     """The calls of a leave and a return that go well."""
-    machine.faults.arm()
-    leave_and_return(machine, one)
-    return machine.faults.called()
+    for _ in range(10):  # on a busy machine its work may not drain in time: then it stays
+        machine.faults.arm()
+        if leave_and_return(machine, one):
+            return machine.faults.called()
+    pytest.fail("it never left")
 
 
 def numbered(calls: list[str]) -> list[tuple[str, int]]:
