@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,8 @@ def command(name: str) -> click.Command:
         (["policies", "extra"], "unexpected extra argument", "see cotenant policies --help"),
         (["doctor", "-o", "csv"], "unknown output 'csv'", "known: json, table"),
         (["status", "-o", "js\nn"], "unknown output 'js?n'", "did you mean 'json'?"),
+        (["top", "--interval", "nan"], "'nan' is not a number", "see cotenant top --help"),
+        (["dashboard", "--interval", "NaN"], "'NaN' is not a number", "see cotenant dashboard --help"),
         (["softgpu"], "no command given", "cotenant softgpu [options] [--] command..."),
         (["softgpu", "--sharing", "timeslices", "true"], "unknown sharing", "did you mean 'timeslice'?"),
     ],
@@ -73,6 +76,15 @@ def test_without_arguments_the_help_is_narration(cotenant: Run) -> None:
     done = cotenant()
     assert (done.returncode, done.stdout) == (2, "")
     assert "Commands:" in done.stderr
+
+
+def test_ctrl_c_while_the_command_is_being_loaded_is_no_traceback(
+    cotenant: Run, plain_env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "click.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    env = plain_env | {"PYTHONPATH": os.pathsep.join([str(tmp_path), plain_env["PYTHONPATH"]])}
+    done = cotenant("status", env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_version(cotenant: Run) -> None:

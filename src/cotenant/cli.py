@@ -6,6 +6,7 @@ A file NAME.py in cotenant/commands with an object `command` is the subcommand N
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -75,6 +76,16 @@ class OneOf(click.Choice[str]):
         if value not in self.choices:
             raise unknown(self.kind, str(value), self.choices)
         return str(value)
+
+
+class Number(click.FloatRange):
+    """A number in a range. Click takes "nan" for one in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 gpu_option = click.option(

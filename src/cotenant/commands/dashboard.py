@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import segment_option
+from cotenant.cli import Number, segment_option
 
 
 @click.command(
@@ -50,7 +50,7 @@ Examples:
 @click.option(
     "--interval",
     "interval_seconds",
-    type=click.FloatRange(0.1, 60),
+    type=Number(0.1, 60),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotenant.cli import OneOf, output_option
+from cotenant.cli import Number, OneOf, output_option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.terminal import say
 
@@ -37,7 +37,7 @@ Examples:
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0.001, 1e6),
+    type=Number(0.001, 1e6),
     metavar="NUMBER",
     envvar="COTENANT_PREDICT_RATE",
     help="Production's requests a second.  [default: its recorded pace]",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import jobs_argument, segment_option
+from cotenant.cli import Number, jobs_argument, segment_option
 from cotenant.errors import narrate
 
 
@@ -22,7 +22,7 @@ Examples:
 @click.option(
     "--wait",
     "wait_seconds",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=5.0,
     show_default=True,
     metavar="SECONDS",

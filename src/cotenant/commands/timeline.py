@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from cotenant.cli import jobs_argument, segment_option
+from cotenant.cli import Number, jobs_argument, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.units import bytes_in
 
@@ -54,7 +54,7 @@ ring_option = click.option(
 )
 seconds_option = click.option(
     "--seconds",
-    type=click.FloatRange(0.01),
+    type=Number(0.01),
     envvar="COTENANT_TIMELINE_SECONDS",
     help="End by itself after so long.",
 )

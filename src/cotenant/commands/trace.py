@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import output_files
-from cotenant.cli import Nested, OneOf, output_option
+from cotenant.cli import Nested, Number, OneOf, output_option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.terminal import Stdout, console, say
 
@@ -126,7 +126,7 @@ Examples:
 @click.option(
     "--from",
     "begin",
-    type=float,
+    type=Number(),
     default=0.0,
     show_default=True,
     metavar="SECONDS",
@@ -136,7 +136,7 @@ Examples:
 @click.option(
     "--to",
     "end",
-    type=float,
+    type=Number(),
     metavar="SECONDS",
     envvar="COTENANT_TRACE_TO",
     help="Where the part ends.  [default: the trace's end]",

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from cotenant import classes, units
-from cotenant.cli import OneOf
+from cotenant.cli import Number, OneOf
 from cotenant.errors import USAGE, Problem
 from cotenant.mps import decide
 
@@ -65,9 +65,6 @@ def shown(value: Any) -> str:
 
 
 CLASS = OneOf("class", classes.NAMES)
-SECONDS = click.FloatRange(
-    min=0, max=float("inf")
-)  # with a greatest, what is no number at all is refused too
 
 
 def seconds(text: str | float) -> float:
@@ -266,7 +263,7 @@ SETTINGS = (
         "status",
         "interval",
         "How long to watch what the tenants use of the GPU; 0: not at all.",
-        type=click.FloatRange(0, 60),
+        type=Number(0, 60),
         metavar="SECONDS",
         default=0.25,
         parameter="interval_seconds",
@@ -275,7 +272,7 @@ SETTINGS = (
         "top",
         "interval",
         "From one look to the next: what is shown is what happened in between.",
-        type=click.FloatRange(0.1, 60),
+        type=Number(0.1, 60),
         metavar="SECONDS",
         default=1.0,
         parameter="interval_seconds",
