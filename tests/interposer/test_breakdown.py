@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,9 +44,9 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 """
 
 
-def bursts(tenant: Start, kernel_us: int, gap_us: int, stream: str = "own") -> Tenant:
+def bursts(tenant: Start, kernel_us: int, gap_us: int, stream: str = "own", **settings: str) -> Tenant:
     command = [sys.executable, "-u", "-c", BURSTS, str(kernel_us), str(gap_us), stream]
-    one = tenant("production", command)
+    one = tenant("production", command, **settings)
     assert one.hear() == "ready"
     return one
 
@@ -82,13 +83,21 @@ def test_with_nobody_below_no_start_is_timed(tenant: Start, tenants_now: Tenants
     assert found and found.wait_us is None
 
 
-def test_a_gap_inside_a_burst_is_waiting_for_itself(tenant: Start, tenants_now: TenantsNow) -> None:
-    one = bursts(tenant, 1000, 10_000)
+def test_a_gap_inside_a_burst_is_waiting_for_itself(
+    tenant: Start, tenants_now: TenantsNow, tmp_path: Path
+) -> None:
+    one = bursts(tenant, 1000, 10_000, XDG_CACHE_HOME=str(tmp_path))
     set_knob(one, "grace_us", 15_000)  # the gap is inside the burst, and the rest is not
     busy(tenant, "opportunistic", 100)
     wait_for(lambda: use(tenants_now(), one).gap_ns > 100_000_000)
     seen = use(tenants_now(), one)
     assert seen.gap_ns < seen.busy_ns
+    one.say("stop")
+    one.finish()
+    # Its next run is told of it (cotenant.mps.last_runs).
+    [kept] = (tmp_path / "cotenant" / "runs").iterdir()
+    seconds, filled = map(float, kept.read_text().split()[2:4])
+    assert 0 <= filled <= seconds - seen.gap_ns / 1e9 + 0.002
 
 
 WAITS = """

@@ -168,6 +168,39 @@ with Production() as production:
 """)
 
 
+def test_the_memory_of_a_process_goes_while_its_lane_waits_at_a_gate(
+    tenant: Start, tenants_now: TenantsNow, cotenant: Run
+) -> None:
+    below = tenant(
+        "opportunistic",
+        program("""
+lane = cotenant.tenant('opportunistic')
+check(driver.cuMemAlloc(8 << 20)); stream = gpu.stream(); launch(stream); finish(stream)
+with lane: launch(lane.stream); finish(lane.stream)
+print('ready', flush=True); input()
+with lane: launch(lane.stream, 5)
+print('launched', flush=True); input()
+with lane: finish(lane.stream)
+"""),
+    )
+    assert below.hear() == "ready" and below.process
+    above = tenant("production", program("with Production(): print('busy', flush=True); input()"))
+    assert above.hear() == "busy"
+    below.say("go")
+    assert below.hear() == "launched"
+    own, lane = sorted(
+        (one for one in tenants_now() if one.process == below.process.pid), key=lambda one: one.lane
+    )
+    assert lane.uses[0].busy and not own.uses[0].busy
+    paused = cotenant("pause", str(own.pid), env=below.env)
+    assert paused.returncode == 0, paused.stderr
+    above.say("stop")
+    above.finish()
+    assert cotenant("resume", str(own.pid), env=below.env).returncode == 0
+    below.say("stop")
+    below.finish()
+
+
 def test_an_event_that_is_done_or_no_lanes_any_more_opens_no_gate(runs: Callable[..., str]) -> None:
     runs("""
 lane = cotenant.tenant('opportunistic')

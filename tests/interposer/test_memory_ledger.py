@@ -250,6 +250,23 @@ print(counted(), taken())
     assert one.finish().splitlines() == ["16", "0 0"]
 
 
+def test_a_pool_that_cannot_be_destroyed_counts_as_before(tenant: Start) -> None:
+    """A device's own pool, beside one of the program's."""
+    one = tenant(
+        "standard",
+        """
+from soft import Gpu, check, driver
+from memory_ways import counted, pool_properties, taken
+gpu = Gpu(); check(driver.cuMemPoolCreate(pool_properties()))
+pool = check(driver.cuDeviceGetDefaultMemPool(gpu.device))
+def allocate(): check(driver.cuMemAllocAsync(40 << 20, 0)); return counted() == taken() > 0
+print(allocate(), driver.cuMemPoolDestroy(pool)[0].name, counted() == taken(), allocate())
+""",
+        COTENANT_MEMORY="1G",
+    )
+    assert one.finish().split() == ["True", "CUDA_ERROR_INVALID_VALUE", "True", "True"]
+
+
 def test_each_gpu_has_its_own_account(tenant: Start, tenants_now: TenantsNow) -> None:
     one = tenant(
         "standard",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,14 @@ def test_a_kernel_without_end_is_not_waited_for(start: Start) -> None:
     job = start("--share", "spatial").begin()
     assert job.say("start 600000000") == "0"
     assert job.kill(signal.SIGTERM)[0] == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(("share", "is_minded"), [("spatial", True), ("turns", False)])
+def test_only_a_client_of_mps_has_its_signals_minded(start: Start, share: str, is_minded: bool) -> None:
+    job = start("--share", share).begin()
+    status = Path(f"/proc/{job.pid}/status").read_text()
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+    assert bool(caught >> (signal.SIGTERM - 1) & 1) is is_minded
 
 
 def test_a_program_keeps_its_own_handler(start: Start) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from cotenant import segment
 from cotenant.errors import Problem
+from cotenant.segment.file import FileSegment
 from cotenant.timeline import recordings
 from cotenant.timeline.rings import ENTRIES_AT, ENTRY, HEADER, MAGIC, VERSION, Event, Ring
 from tests.conftest import TREE
@@ -343,6 +344,18 @@ def test_a_forked_child_leaves_its_parents_ring_alone(
         job.do("copy(1)")
         assert cotenant("timeline", "stop", env=softgpu_env).returncode == 0
     assert len(Picture(file).named("standard", "copy")) == 1
+
+
+def test_a_request_that_nobody_has_sealed_is_dropped(softgpu_env: dict[str, str]) -> None:
+    with jobs(softgpu_env, "standard") as [job]:
+        job.do("burst(1)")
+        memory = FileSegment(path_of(softgpu_env)).writable()
+        places = range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE)
+        slots = (segment.Slot.from_buffer(memory, at) for at in places)
+        slot = next(slot for slot in slots if segment.is_live(slot) and slot.pid == job.pid)
+        slot.asked_timeline = 1 + 64
+        wait_for(lambda: not slot.asked_timeline)
+        assert are_noting(softgpu_env) == 0
 
 
 def test_what_cannot_be_recorded_is_refused_before(

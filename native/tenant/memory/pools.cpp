@@ -141,17 +141,21 @@ EndingPool::EndingPool(CUmemoryPool pool) : pool_(pool) {
     LedgerLocked locked;
     for (uint32_t i = 0; i < pool_count; ++i) {
         if (pools[i].handle != pool) continue;
-        device_ = pools[i].place.device;
-        known_ = true;
-        // What was allocated from it stays until it is freed.
-        move_to(pools[i].place, &pools[i].counted, count_one_by_one(pool));
+        place_ = pools[i].place;
+        counted_ = pools[i].counted;
         pools[i] = pools[--pool_count];
         return;
     }
 }
 
 CUresult EndingPool::result(CUresult result) {
-    if (known_ && result != CUDA_SUCCESS) know_pool(pool_, device_);
+    if (!place_) return result;
+    LedgerLocked locked;
+    if (result == CUDA_SUCCESS)
+        // What was allocated from it stays until it is freed.
+        move_to(place_, &counted_, count_one_by_one(pool_));
+    else if (pool_count < kMostPools)
+        pools[pool_count++] = {pool_, place_, counted_};
     return result;
 }
 

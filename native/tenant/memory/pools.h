@@ -27,8 +27,8 @@ class EndingPool {
  private:
     UnderWay under_way_;
     CUmemoryPool pool_;
-    CUdevice device_ = 0;
-    bool known_ = false;
+    Place place_;
+    uint64_t counted_ = 0;
 };
 // Around the end of a device's primary context, which may end its pools too.
 class EndingPools {
