@@ -12,7 +12,7 @@ import pytest
 
 from cotenant import segment
 from cotenant.cli import cli
-from cotenant.config import files, live, page, settings
+from cotenant.config import files, live, page, settings, standing
 from cotenant.config.live import DEFAULT, FLAG, LIVE, Holds, LiveSettings
 from cotenant.daemon import lock
 from cotenant.errors import Problem
@@ -105,6 +105,7 @@ def test_a_promise_in_a_file_counts_only_for_the_classes_that_have_it(
         ("[run]\nweight = true", "run.weight: a switch is no value for it", "NUMBER"),
         ("[run]\nweight = [1]", "run.weight: a list is no value for it", "NUMBER"),
         ("[daemon]\nlinger = -1", "daemon.linger: no number of seconds to linger: '-1'", "from 0 up"),
+        ("[daemon]\nlinger = nan", "daemon.linger: no number of seconds to linger: 'nan'", "from 0 up"),
         ('[daemon]\npolicy = "gard"', "daemon.policy: unknown policy 'gard'", "did you mean 'guard'?"),
         ("[run\n", "is no TOML: ", "a line is a [table]"),
     ],
@@ -159,6 +160,17 @@ def test_what_is_set_can_be_read_with_where_it_comes_from(cotenant: Run, written
     assert (table.returncode, table.stderr) == (0, "")
     rows = {line.split()[0]: line for line in table.stdout.splitlines()}
     assert "set live by ctl" in rows["daemon.stay"] and str(written.machine) in rows["daemon.capacity"]
+
+
+def test_what_differs_from_gpu_to_gpu_is_shown_for_each(tmp_path: Path) -> None:
+    """The daemon has set both, and `ctl` one of them since."""
+    written = Written()
+    for number, gib in enumerate((10, 20)):
+        written.gpu(number, bytes([number] * 16))
+        written.header.gpus[number].capacity = gib << 30
+    seen = segment.read(written.to(tmp_path / "segment"))
+    text, holds = standing.knob("capacity", seen, Holds(10 << 30, "user file"), 10 << 30)
+    assert (text, holds.source) == ("10G, 20G", LIVE)
 
 
 def test_a_wrong_file_is_shown_too(cotenant: Run, written: Files) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from cotenant.launch import driver
+from cotenant.launch import driver, environment, native_files, python_path
 
 if TYPE_CHECKING:
     from tests.conftest import Run, RunPython
@@ -53,6 +53,21 @@ def stand_ins(native: Path, tmp_path: Path) -> Path:
 def env(plain_env: dict[str, str], stand_ins: Path) -> dict[str, str]:
     plain_env.pop("LD_PRELOAD", None)
     return plain_env | {"COTENANT_NATIVE": str(stand_ins), "LD_LIBRARY_PATH": str(stand_ins / "driver")}
+
+
+def test_a_command_that_is_no_tenant_has_nothing_of_an_outer_run() -> None:
+    outer = {
+        "COTENANT_RUN_ID": "1" * 32,
+        "COTENANT_MEMORY": "1G",
+        "LD_PRELOAD": f"{native_files.shim()}:/other.so",
+        "PYTHONPATH": f"{python_path.FOLDER}:/own",
+        "COTENANT_QUIET": "1",
+    }
+    assert environment.of_no_tenant(outer) == {
+        "LD_PRELOAD": "/other.so",
+        "PYTHONPATH": "/own",
+        "COTENANT_QUIET": "1",
+    }
 
 
 def environment_in(output: str) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
+from cotenant.segment import pids
 from cotenant.segment.snapshot import snapshot_of
 from tests.segments import UUID, UUID_TEXT, Written
 
@@ -38,11 +41,46 @@ def test_live_tenants_are_read_and_free_and_lost_slots_are_not(tmp_path: Path) -
     assert seen.gpus == {0: UUID_TEXT}
 
 
+def test_whoever_changes_a_segment_keeps_others_waiting(tmp_path: Path) -> None:
+    path = Written().to(tmp_path / "segment")
+
+    def is_locked() -> bool:
+        with path.open("rb") as file, contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+        return True
+
+    with segment.open(path).writable_header() as header:
+        assert is_locked()
+        del header
+    assert not is_locked()
+
+
 def test_a_gpu_being_entered_is_not_shown(tmp_path: Path) -> None:
     written = Written()
     written.header.gpus[0].known = 1
     written.gpu(1, UUID)
     assert segment.read(written.to(tmp_path / "segment")).gpus == {1: UUID_TEXT}
+
+
+def test_a_process_in_another_namespace_is_known_by_its_number_there_and_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may have become another process's; of those above ours in the tree the namespace is the same."""
+    monkeypatch.setattr(pids, "PROC", tmp_path)
+    namespace = tmp_path / "namespace"
+    namespace.touch()
+    for number, inside, started in ((70, "5", 111), (71, "5", 222), (72, "6", 222)):
+        process = tmp_path / str(number)
+        (process / "ns").mkdir(parents=True)
+        (process / "ns" / "pid").hardlink_to(namespace)
+        (process / "status").write_text(f"Name:\tjob\nNSpid:\t{number}\t{inside}\n")
+        (process / "stat").write_text(f"{number} (job (x) {' '.join(['S', *['0'] * 18])} {started} 0\n")
+    there = namespace.stat().st_ino
+    assert pids.seen(5, there, 222).pid == 71
+    assert pids.seen(5, there, 111).pid == 70
+    assert pids.seen(5, there, 333) == pids.Seen(5, False, None)
+    assert not pids.seen(5, there + 1, 222).is_here
 
 
 @dataclass(frozen=True)

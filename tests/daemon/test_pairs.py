@@ -102,6 +102,15 @@ def test_without_a_cache_or_where_it_cannot_be_written_nothing_fails(tmp_path: P
     assert not pairs.keep(tmp_path / "file" / "pairs.json", GPU, {PAIR: Met(0.03)}, NOW)
 
 
+def test_what_was_seen_outside_of_mps_says_nothing_of_overlap_there(file: Path) -> None:
+    pairs.keep(file, GPU, {PAIR: Met(0.01)}, NOW)
+    pairs.keep(file, GPU, {Pair(PAIR.production, "other.py", False): Met(0.5)}, NOW + 10)
+    known = pairs.read(file, NOW + 10)
+    seen = pairs.of_job(known, PAIR.production, is_production=True)
+    assert seen and seen.overlap == 0.01
+    assert pairs.of_job(known, "other.py", is_production=False) is None
+
+
 @pytest.mark.parametrize(
     ("overlap", "age_days", "harmless"), [(0.01, 0, True), (0.3, 1, False), (0.3, 20, None)]
 )

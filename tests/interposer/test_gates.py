@@ -489,6 +489,23 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     one.finish()
 
 
+def test_contexts_come_and_go(tenant: Start, company: Tenant) -> None:
+    """More of them than have gates at a time."""
+    one = tenant(
+        "standard",
+        """
+from soft import MODULE, Gpu, check, driver
+gpu = Gpu()
+for _ in range(70):
+    own = check(driver.cuCtxCreate(None, 0, gpu.device)); stream = gpu.stream()
+    kernel = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(MODULE)), b'empty'))
+    gpu.launch(kernel, stream); check(driver.cuStreamSynchronize(stream)); check(driver.cuCtxDestroy(own))
+""",
+    )
+    one.finish()
+    assert (one.total("kernels"), one.total("escaped")) == (70, 0)
+
+
 def test_streams_come_and_go(tenant: Start) -> None:
     one = tenant(
         "production",

@@ -216,6 +216,8 @@ with Production() as production:
     for event in events:
         check(driver.cuStreamWaitEvent(stream, event, 0)); launch(stream)
         until(lambda: is_done(stream))
+    check(driver.cuEventRecord(events[1], production.stream))  # which it gets to in the end
+    check(driver.cuStreamWaitEvent(stream, events[1], 0))
     production.does(50)
     assert production.stood_still or not is_done(held)
 finish(held)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Start = Callable[..., Tenant]
     SetRule = Callable[..., None]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
 
 SMS = 8  # of the GPU
 FILLING = 100_000  # blocks of one thread, of which an SM holds many
@@ -65,6 +66,8 @@ while True:
     print(last, ended, flush=True)
     check(driver.cuStreamSynchronize(stream))
 """
+HOLDS_MEMORY = """
+check(driver.cuMemAlloc(8 << 20)); launch(1000, 1); check(driver.cuStreamSynchronize(stream)); print('ready'"""
 
 
 @pytest.fixture
@@ -126,6 +129,44 @@ def test_under_orion_a_kernel_that_fills_too_many_sms_waits_for_production_to_be
     launched(small)
     told = end(production)
     assert launched(large)[0] > told
+
+
+def test_the_memory_of_a_job_whose_launch_waits_can_be_evicted(
+    tenant: Start, set_rule: SetRule, tenants_now: TenantsNow, cotenant: Run
+) -> None:
+    below = started(tenant("opportunistic", LAUNCHER.replace("print('ready'", HOLDS_MEMORY, 1)))
+    set_rule(Rule.orion, SMS - 2, float("inf"))
+    production = busy(tenant, 1)
+    below.say(f"1000 {FILLING} 1")
+    assert below.process
+    pid = below.process.pid
+    wait_for(lambda: [one.uses[0].figures["kernels"] for one in tenants_now() if one.pid == pid] == [2])
+    paused = cotenant("pause", str(pid), env=below.env)
+    assert paused.returncode == 0, paused.stderr
+    end(production)
+    assert cotenant("resume", str(pid), env=below.env).returncode == 0
+    launched(below)
+
+
+# One kernel waits for a word in host memory until 20 others have run, one after the other.
+ONE_HELD = f"""{LAUNCH}
+word = int(check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP))); held, other = gpu.stream(), stream
+launch(1000, 1); check(driver.cuStreamSynchronize(stream)); print('ready', flush=True); input()
+check(driver.cuStreamWaitValue32(held, word, 1, 0)); stream = held; launch(1000, 1); stream = other
+for _ in range(20): launch(1000, 1); check(driver.cuStreamSynchronize(stream))
+ctypes.c_uint32.from_address(word).value = 1; check(driver.cuStreamSynchronize(held))
+"""
+
+
+def test_under_orion_the_sms_of_a_kernel_that_has_ended_count_no_more(
+    tenant: Start, set_rule: SetRule
+) -> None:
+    below = started(tenant("opportunistic", ONE_HELD))
+    set_rule(Rule.orion, SMS - 2, float("inf"))
+    busy(tenant, 1)
+    below.say("go")
+    below.finish()
+    assert below.total("escaped") == 0
 
 
 def test_reef_pads_with_what_ends_sooner_on_the_sms_that_production_leaves(

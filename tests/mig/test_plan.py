@@ -68,6 +68,12 @@ def test_no_more_is_taken_than_is_needed_and_what_is_left_is_told() -> None:
     assert whole[0].profile.name == "7g.141gb" and free_profiles(geometry(), whole) == []
 
 
+def test_of_two_that_are_as_good_the_one_with_fewer_slices_is_taken() -> None:
+    """14 + 28 + 28 + 28 SMs are as many as 14 + 14 + 28 + 42, in one slice less."""
+    found = plan(geometry("NVIDIA A100-SXM4-40GB"), [need(name, 1, 42) for name in "abcd"])
+    assert sorted(one.profile.name for one in found) == ["1g.5gb", *["2g.10gb"] * 3]
+
+
 @pytest.mark.parametrize(
     ("needs", "message"),
     [

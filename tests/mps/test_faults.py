@@ -16,8 +16,10 @@ from cotenant.mps import joining
 from cotenant.mps.control import Control, NoMps
 from cotenant.mps.keeper import Keeper, Kept
 from cotenant.mps.place import Place, started
+from cotenant.mps.sharing import is_production_in_mps
 from tests.conftest import Run
 from tests.mps.conftest import Job, Mps, Start
+from tests.segments import Written
 from tests.waiting import wait_for
 
 Look = Callable[[Job], segment.Tenant]
@@ -129,6 +131,13 @@ def test_the_runtime_folder_is_used_unless_its_path_is_too_long(tmp_path: Path) 
     assert find_folder({"XDG_RUNTIME_DIR": str(long)}) == Path(f"/tmp/cotenant-mps-{os.getuid()}")
 
 
+def test_a_process_that_has_a_servers_number_by_now_is_not_killed(mps: Mps) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as stranger:
+        Control(mps.program, mps.folder / "pipe").kill((stranger.pid,))
+        said, _ = stranger.communicate("alive", timeout=60)
+        assert (said, stranger.returncode) == ("alive", 0)
+
+
 def test_a_process_that_has_ended_unreaped_has_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     try:
@@ -136,6 +145,23 @@ def test_a_process_that_has_ended_unreaped_has_gone() -> None:
         assert started(child.pid) is None
     finally:
         child.wait()
+
+
+@pytest.mark.parametrize(
+    ("differs", "is_company"),
+    [({}, True), ({"mps_fault": 806}, False), ({"mps_daemon": 0}, False), ({"tenant_class": 1}, False)],
+)
+def test_only_production_that_works_in_mps_is_company_for_the_next_job(
+    mps: Mps, tmp_path: Path, differs: dict[str, int], is_company: bool
+) -> None:
+    environment = {"COTENANT_MPS_DIR": str(mps.folder)}
+    mps.place.make()
+    mps.place.set_current(mps.place.generation(1))
+    written = Written()
+    one = written.tenant(3, pid=100, tenant_class=0)
+    for name, value in {"uid": os.getuid(), "mps_daemon": 77, **differs}.items():
+        setattr(one, name, value)
+    assert is_production_in_mps(environment, written.to(tmp_path / "segment")) is is_company
 
 
 def test_nobody_joins_a_daemon_that_failed_when_its_last_job_had_gone(mps: Mps) -> None:

@@ -98,7 +98,8 @@ def test_a_job_is_found_by_its_name_and_a_damaged_one_is_unknown(environment: di
     assert store.job(environment, "train.py") == {GPU.name: JOB, "NVIDIA L4": JOB}
     assert store.job_names(environment) == ["train.py"]
     # Names that make the same file are not mistaken for each other.
-    assert store.job(environment, "train:py".replace(":", "/")) == {}
+    assert store.job_file(environment, "-train.py") == store.job_file(environment, "train.py")
+    assert store.job(environment, "-train.py") == {}
     path = store.job_file(environment, "train.py")
     assert path is not None
     for content in ("", "[]", '{"version": 1, "job": "train.py", "gpus": {"x": {}}}', '{"version": 9}'):

@@ -147,7 +147,7 @@ def print_plan(card: Card, found: Sequence[Instance], lines: list[str], free: li
         say(line)
     for one in found:
         if one.short_of_sms > 0:
-            say(f"{one.need.job} gets {1 - one.short_of_sms:.0%} of the SMs that its kernels fill")
+            say(f"{one.need.job} gets {float(1 - one.short_of_sms):.0%} of the SMs that its kernels fill")
     say(f"free: {', '.join(free) or 'nothing'}")
     say("\nNothing was changed. As an administrator, with no work on the GPU:\n")
     for line in lines:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from cotenant.errors import USAGE, Problem
 from cotenant.mig.geometry import SLICES, Geometry, Profile
@@ -33,9 +34,11 @@ class Instance:
     start: int
 
     @property
-    def short_of_sms(self) -> float:
-        """The share of its SMs that the job goes without."""
-        return max(0.0, 1 - self.profile.sms / self.need.sms) if self.need.sms else 0.0
+    def short_of_sms(self) -> Fraction:
+        """The share of its SMs that the job goes without: exact, so that two sums can be equal."""
+        if not self.need.sms:
+            return Fraction(0)
+        return max(Fraction(0), 1 - self.profile.sms / Fraction(self.need.sms))
 
 
 Counts = tuple[int, ...]  # how many instances of each profile
@@ -76,10 +79,10 @@ def best(profiles: tuple[Profile, ...], needs: tuple[Need, ...]) -> tuple[int, .
     """The number of each job's profile; None: no partition holds them all."""
 
     @functools.cache
-    def rest(at: int, counts: Counts) -> tuple[float, int, tuple[int, ...]] | None:
+    def rest(at: int, counts: Counts) -> tuple[Fraction, int, tuple[int, ...]] | None:
         """The least cost of the jobs from `at` on, where others have taken `counts`."""
         if at == len(needs):
-            return 0.0, 0, ()
+            return Fraction(0), 0, ()
         found = None
         for number, profile in enumerate(profiles):
             taken = tuple(count + (number == other) for other, count in enumerate(counts))
@@ -89,7 +92,7 @@ def best(profiles: tuple[Profile, ...], needs: tuple[Need, ...]) -> tuple[int, .
             if below is None:
                 continue
             short = Instance(needs[at], profile, 0).short_of_sms
-            cost = round(below[0] + short, 9), below[1] + profile.size, (number, *below[2])
+            cost = below[0] + short, below[1] + profile.size, (number, *below[2])
             found = cost if found is None else min(found, cost)
         return found
 
