@@ -434,6 +434,8 @@ def test_the_dashboard_is_one() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert len({panel["title"] for panel in panels}) == len(panels)
     assert all(query.startswith(QUERIES) for query in dashboard_queries())
+    # Grafana shows a legend only where the panel says so, since schema version 37.
+    assert all(panel["options"]["legend"]["showLegend"] for panel in panels)
 
 
 RULES_TEST = """

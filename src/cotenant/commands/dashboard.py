@@ -88,6 +88,9 @@ def command(
     looking.look(Model(), path)  # what is no segment is an error before there is a page
     with listen(host, port, is_public) as listener:
         server = Server(path, listener, interval_seconds, readonly, [host])
-        say(server.url)
-        narrate("open this address in a browser; Ctrl-C ends it")
-        server.serve_forever()
+
+        def tell() -> None:
+            say(server.url)
+            narrate("open this address in a browser; Ctrl-C ends it")
+
+        server.serve_forever(tell)

@@ -120,7 +120,7 @@ def export(file: Path, form: str, output: Path | None, force: bool) -> None:
     short_help="Keep a part of a trace.",
     epilog="""\b
 Examples:
-  cotenant trace cut job.trace --from 12.5 --to 20 -o steady.trace""",
+  cotenant trace cut job.trace --from 0.5 --to 2 -o steady.trace""",
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(

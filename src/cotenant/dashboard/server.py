@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 
@@ -72,8 +72,14 @@ class Server(uvicorn.Server):
     def url(self) -> str:
         return f"http://{self.host}:{self.port}/?token={self.access.token}"
 
-    def serve_forever(self) -> None:
+    def serve_forever(self, when_up: Callable[[], None] = lambda: None) -> None:
+        """From `when_up` on a Ctrl-C ends it in order; before, one could be lost."""
+        self._when_up = when_up
         self.run(sockets=[self.listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._when_up()
 
     def ask_to_end(self) -> None:
         """From any thread."""

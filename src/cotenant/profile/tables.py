@@ -34,7 +34,8 @@ def in_words(classes: Mapping[str, float], tensor: float) -> str:
 
 
 def about(job: Job) -> str:
-    parts = [f"{job.seconds:.1f} s at work"]
+    # A trace of an older version does not say it.
+    parts = [f"{job.seconds:.1f} s at work"] if job.seconds else []
     if job.filled is not None:
         parts.append(f"waits for its own CPU {1 - job.filled:.0%}")
     if job.sms is not None:
