@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cotenant import segment
 from cotenant.segment import pids
 from cotenant.segment.snapshot import snapshot_of
+from cotenant.segment.wire import Busy
 from tests.segments import UUID, UUID_TEXT, Written
 
 
@@ -128,6 +129,7 @@ def test_every_field_of_a_tenant_is_read_from_its_slot() -> None:
     slot = segment.Slot.from_buffer(memory, segment.PLACE)
     slot.residence.where = segment.Where.evicted
     slot.residence.refusal = 2
+    slot.gpus[0].busy, slot.gpus[0].ready = Busy.copying, 0
     (tenant,) = snapshot_of(bytes(memory), Path("segment")).tenants
     (use,) = tenant.uses
     for seen in (tenant, use):
