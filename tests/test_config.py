@@ -107,6 +107,7 @@ def test_a_promise_in_a_file_counts_only_for_the_classes_that_have_it(
         ("[daemon]\nlinger = -1", "daemon.linger: no number of seconds to linger: '-1'", "from 0 up"),
         ("[daemon]\nlinger = nan", "daemon.linger: no number of seconds to linger: 'nan'", "from 0 up"),
         ('[daemon]\npolicy = "gard"', "daemon.policy: unknown policy 'gard'", "did you mean 'guard'?"),
+        ('segment = "a\\u0000b"', "segment: a NUL character in it", "remove \\u0000"),
         ("[run\n", "is no TOML: ", "a line is a [table]"),
     ],
 )

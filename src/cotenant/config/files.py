@@ -183,6 +183,8 @@ def checked(path: Path, key: str, value: Any, deep: bool) -> Any:
         hint = f'write {setting.name} = "..." ({setting.metavar})'
         raise Problem(f"{path}: {key}: {type_name(value)} is no value for it", hint, USAGE)
     text = settings.shown(value)
+    if "\0" in text:  # neither a path, an argument nor a variable can have it
+        raise Problem(f"{path}: {key}: a NUL character in it", "remove \\u0000", USAGE)
     try:
         setting.parsed(text)
         if deep and key == "daemon.policy":
