@@ -106,13 +106,15 @@ tenant::KernelSize size_of(Arguments...) {
 template <class... Rest>
 tenant::KernelSize size_of(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
                            unsigned int by, unsigned int bz, unsigned int shared_bytes, Rest...) {
-    return {function, uint64_t{gx} * gy * gz, bx * by * bz, shared_bytes};
+    return {function, {gx, gy, gz}, {bx, by, bz}, shared_bytes};
 }
 template <class... Rest>
 tenant::KernelSize size_of(const CUlaunchConfig* at, CUfunction function, Rest...) {
     if (!at) return {};
-    return {function, uint64_t{at->gridDimX} * at->gridDimY * at->gridDimZ,
-            at->blockDimX * at->blockDimY * at->blockDimZ, at->sharedMemBytes};
+    return {function,
+            {at->gridDimX, at->gridDimY, at->gridDimZ},
+            {at->blockDimX, at->blockDimY, at->blockDimZ},
+            at->sharedMemBytes};
 }
 
 // Before the driver is called with work for the GPU.
@@ -451,6 +453,12 @@ void prepare_hooks() {
     TENANT_LANE_CALLS(CALL)
     TENANT_RULE_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
+#undef CALL
+#define CALL(function) \
+    tenant::naming.function = reinterpret_cast<decltype(tenant::naming.function)>(real[Index::function]);
+    CALL(cuFuncGetName)
+    CALL(cuKernelGetName)
+    CALL(cuDeviceGetName)
 #undef CALL
     for (const Hook& hook : hooks) hook_by_index[hook.index] = hook.function;
     wrap_for_recording(hook_by_index);

@@ -33,27 +33,28 @@ uint32_t sms_of(CUdevice device) {
     return static_cast<uint32_t>(std::max(sms, 1));
 }
 
-uint32_t sms_here() {
-    CUdevice device = 0;
-    return driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? sms_of(device) : 1;
-}
-
-// The driver is asked once for a shape.
-Durations::Fill fill_of(Durations& durations, Shape shape, const KernelSize& size, uint32_t sms) {
+// The driver and the profile are asked once for a shape.
+Durations::Fill fill_of(Membership& membership, Shape shape, const KernelSize& size, CUdevice device, uint32_t sms) {
+    Durations& durations = membership.durations;
     Durations::Fill known = durations.fill_of(shape);
     if (known.sms) return known;
     Durations::Fill found{sms, 0};
+    KernelProfile profile = profile_of(device, size);
     if (size.function) {
         int fit = 0;
         auto* function = static_cast<CUfunction>(const_cast<void*>(size.function));
         Relaxed relaxed;
         bool is_told = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                           &fit, function, static_cast<int>(size.threads), size.shared_bytes) == CUDA_SUCCESS;
+                           &fit, function, static_cast<int>(size.threads()), size.shared_bytes) == CUDA_SUCCESS;
         uint64_t blocks_per_sm = is_told && fit > 0 ? static_cast<uint64_t>(fit) : 1;
         found.sms =
-            static_cast<uint32_t>(std::clamp<uint64_t>((size.blocks + blocks_per_sm - 1) / blocks_per_sm, 1, sms));
+            static_cast<uint32_t>(std::clamp<uint64_t>((size.blocks() + blocks_per_sm - 1) / blocks_per_sm, 1, sms));
+        found.bound = profile.bound;
+        wire::Slot& slot = membership.slot();
+        (profile.is_there ? slot.profiled_kernels : slot.unprofiled_kernels).fetch_add(1, std::memory_order_relaxed);
     }
     durations.note_fill(shape, found);
+    if (durations.estimate(shape) < 0) durations.learn(shape, profile.us);
     return found;
 }
 
@@ -119,8 +120,10 @@ bool may_go(Membership& membership, int gpu, uint32_t sms, const admission::Oper
 
 void LaunchRule::ask(Membership& membership, StreamState& state, bool is_copy, Shape shape, const KernelSize& size,
                      float us) {
-    uint32_t sms = sms_here();
-    Durations::Fill fill = is_copy ? Durations::Fill{0, 0} : fill_of(membership.durations, shape, size, sms);
+    CUdevice device = -1;
+    uint32_t sms = driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? sms_of(device) : 1;
+    Durations::Fill fill = is_copy ? Durations::Fill{0, 0} : fill_of(membership, shape, size, device, sms);
+    if (us < 0) us = membership.durations.estimate(shape);
     admission::Operation operation;
     operation.kind = is_copy         ? admission::Kind::copy_to_device
                      : size.function ? admission::Kind::kernel

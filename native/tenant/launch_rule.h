@@ -5,8 +5,9 @@
 // for itself from what the others say of themselves (wire/launched.h). What a rule is told is what a process can know:
 //
 //   SMs of a kernel   its blocks over how many of them the driver says fit an SM; of a graph: all
-//   class             unknown: a process cannot tell what limits a kernel
-//   time              learned (durations.h); one that was never timed takes long
+//   class             by its profile (kernel_profile.h); unknown where it has none: a process cannot tell what limits
+//                     a kernel
+//   time              by its profile, until it is learned (durations.h); one that was never timed takes long
 //   below             what lower classes have launched: a stream's part counts until all of the stream has ended
 //   production        has work by its busy flag; its kernel is the one that it launched last, which ends when all that
 //                     it has launched should have
@@ -14,16 +15,10 @@
 #pragma once
 
 #include "admission/moment.h"
+#include "tenant/kernel_profile.h"
 #include "tenant/membership.h"
 
 namespace tenant {
-
-// A kernel as it is launched.
-struct KernelSize {
-    const void* function = nullptr;  // null: it is no kernel
-    uint64_t blocks = 0;
-    uint32_t threads = 0, shared_bytes = 0;
-};
 
 class LaunchRule {
  public:

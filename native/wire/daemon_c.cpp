@@ -53,6 +53,8 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.is_held = here.gate.load() != wire::kGateOpen;
     row.in_flight_us = here.in_flight_us.load();
     row.rate = here.rate.load();
+    row.profiled_kernels = slot.profiled_kernels.load();
+    row.unprofiled_kernels = slot.unprofiled_kernels.load();
     row.mps_daemon = static_cast<uint32_t>(slot.mps_fault.load() ? 0 : slot.mps_daemon.load());
     return row;
 }

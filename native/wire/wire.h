@@ -238,7 +238,10 @@ struct Slot {
     Flag asked_timeline_check;  // of it
     Flag timeline;              // 1 + the ring's descriptor in the owner's process; 0: there is none
     Flag lane;                  // 1 + its number, where the slot names a thread (tenant/lanes.h); 0: the process's own
-    uint8_t unused[60];
+    // Under a rule that is asked at each launch: the kernels of which a profile tells what they are like
+    // (tenant/kernel_profile.h), and the others; each shape once.
+    Flag profiled_kernels, unprofiled_kernels;
+    uint8_t unused[52];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself

@@ -15,6 +15,9 @@ import pytest
 
 from cotenant import segment
 from cotenant.policies.interface import Rule
+from cotenant.profile import store, tables_for_tenants
+from cotenant.profile.columns import Columns, KernelClass
+from cotenant.profile.kernel import Kernel
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ SMS = 8  # of the GPU
 FILLING = 100_000  # blocks of one thread, of which an SM holds many
 
 EXPLAINED = {
-    "orion": "may hold all SMs, if they want another resource (which one a kernel wants is not known live: any does)",
+    "orion": "may hold all SMs, if they want another resource (no profile tells which one its kernels want: any does)",
     "reef": "nothing can be killed; beside its kernels only runs what ends no later",
 }
 LAUNCH = """
@@ -94,8 +97,8 @@ def launched(one: Tenant) -> tuple[int, int]:
     return at, ended
 
 
-def busy(tenant: Start, blocks: int) -> Tenant:
-    one = tenant("production", BUSY)
+def busy(tenant: Start, blocks: int, **settings: str) -> Tenant:
+    one = tenant("production", BUSY, **settings)
     one.say(str(blocks))
     assert one.hear() == "busy"
     return one
@@ -192,6 +195,58 @@ def test_reef_has_nothing_run_beside_a_kernel_that_fills_the_gpu(tenant: Start, 
     set_rule(Rule.reef, 2, 1)
     production = busy(tenant, FILLING)
     below.say("1000 1 1")
+    told = end(production)
+    assert launched(below)[0] > told
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> dict[str, str]:
+    """Of kernels with a block, two and three: bound by compute, by compute, by memory."""
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    kernels = [
+        Kernel(
+            "kernel",
+            "spin",
+            (blocks, 1, 1),
+            (1, 1, 1),
+            0,
+            0,
+            samples=9,
+            mean_us=1000.0,
+            columns=Columns(bound),
+        )
+        for blocks, bound in ((1, KernelClass.compute), (2, KernelClass.compute), (3, KernelClass.memory))
+    ]
+    store.add(environment, store.Model("Cotenant Software GPU", SMS, 0.0), kernels)
+    return {tables_for_tenants.VARIABLE: str(tables_for_tenants.folder(environment))}
+
+
+def test_under_orion_a_kernel_of_productions_own_class_waits_for_production_to_be_idle(
+    tenant: Start, set_rule: SetRule, profiles: dict[str, str]
+) -> None:
+    """By their profiles, from the first launch on. A kernel without one may run beside any."""
+    alike, other, unknown = (started(tenant("opportunistic", LAUNCHER, **profiles)) for _ in range(3))
+    set_rule(Rule.orion, SMS, float("inf"))
+    production = busy(tenant, 1, **profiles)
+    other.say("1000 3 1")
+    launched(other)
+    alike.say("1000 2 1")
+    unknown.say("1000 4 1")
+    launched(unknown)
+    told = end(production)
+    assert launched(alike)[0] > told
+
+
+def test_under_reef_a_kernel_with_a_profile_pads_at_its_first_launch(
+    tenant: Start, set_rule: SetRule, profiles: dict[str, str]
+) -> None:
+    set_rule(Rule.reef, 2, 1)
+    below = started(tenant("opportunistic", LAUNCHER, **profiles))
+    production = busy(tenant, 1)
+    below.say("1000 2 1")
+    launched(below)
+    # This one has none.
+    below.say("1000 4 1")
     told = end(production)
     assert launched(below)[0] > told
 

@@ -129,3 +129,28 @@ def test_it_says_what_it_found() -> None:
     orion.tick(view(True, 10, 10 * 6_000))
     assert "33 SMs now (66 before)" in orion.explain(PRODUCTION)[0]
     assert "33 SMs" in orion.explain(OTHER)[0]
+
+
+@pytest.mark.parametrize(
+    ("own", "productions", "words"),
+    [
+        ((0, 3), (2, 0), "no profile tells which one its kernels want: any does"),
+        ((3, 0), (0, 2), "no profile tells which one production's kernels want: any does"),
+        ((3, 1), (2, 0), "by their profiles; a kernel without one may run beside any"),
+        ((3, 0), (2, 1), "by their profiles; a kernel without one may run beside any"),
+        ((3, 0), (2, 0), "by their profiles"),
+    ],
+)
+def test_live_it_says_whether_profiles_tell_the_classes(
+    own: tuple[int, int], productions: tuple[int, int], words: str
+) -> None:
+    policy = Orion()
+    above, below = (
+        Tenant(number, tenant_class, profiled_kernels=known, unprofiled_kernels=others)
+        for number, tenant_class, (known, others) in (
+            (PRODUCTION, TenantClass.production, productions),
+            (OTHER, TenantClass.opportunistic, own),
+        )
+    )
+    policy.tick(View(0, [above, below]))
+    assert any(f"another resource ({words})," in sentence for sentence in policy.explain(OTHER))

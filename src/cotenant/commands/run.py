@@ -174,6 +174,7 @@ def command(
             share, isolate, classes.TenantClass[tenant_class], sms, memory, after["COTENANT_NAME"]
         )
         choose_sharing(after, wanted, require, dry_run)
+        name_profiles(after, dry_run)
     if dry_run:
         show(before, after, words)
         return
@@ -184,6 +185,13 @@ def command(
         if timeline:
             record_timeline(path, timeline, after)
     execute.become(program, words, after)
+
+
+def name_profiles(after: dict[str, str], dry: bool) -> None:
+    from cotenant.profile import tables_for_tenants
+
+    if profiles := tables_for_tenants.folder(after, dry):
+        after[tables_for_tenants.VARIABLE] = str(profiles)
 
 
 def choose_sharing(after: dict[str, str], wanted: sharing.Wanted, require: bool, dry: bool) -> None:

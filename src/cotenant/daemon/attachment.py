@@ -162,6 +162,8 @@ class Attachment:
             about["in_flight_us"] = float(row.in_flight_us)
             about["moved_us"] = row.moved_ns / 1000
             about["mps_daemon"] = row.mps_daemon
+            about["profiled_kernels"] = row.profiled_kernels
+            about["unprofiled_kernels"] = row.unprofiled_kernels
             about["program"] = self.programs[number]
             tenants[gpu].append(tenant)
         if len(self.programs) > len(self.ids):

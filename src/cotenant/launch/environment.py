@@ -7,6 +7,7 @@ COTENANT_RUN_ID         the run's: new for each, the same for all its processes
 COTENANT_NAME           what people call it
 COTENANT_WEIGHT, COTENANT_SLOWDOWN, COTENANT_FLOOR, COTENANT_MEMORY, COTENANT_OVERSUBSCRIBE    where they were given
 COTENANT_SHARE_WHY, COTENANT_MPS_FAULTS, COTENANT_LAST_RUN    how it shares and why, and what is kept (cotenant.mps)
+COTENANT_KERNEL_PROFILES    the folder of the tables of cotenant.profile.tables_for_tenants, where there are any
 LD_PRELOAD              the interposer first
 PYTHONPATH              begins with a folder of ours where its memory can move (python_path.py)
 """
@@ -35,6 +36,7 @@ SETTINGS = (
     "COTENANT_CLASS",
     "COTENANT_RUN_ID",
     "COTENANT_NAME",
+    "COTENANT_KERNEL_PROFILES",
     *PROMISES,
     *SHARING,
 )

@@ -58,6 +58,9 @@ class Tenant:
     operations: int = 0  # kernels, graphs, copies
     bursts: int = 0  # from idle to having work
     in_flight_us: float = 0.0
+    # Under `orion` and `reef`: its kernels of which a profile tells class and time, and the others; 0, as simulated.
+    profiled_kernels: int = 0
+    unprofiled_kernels: int = 0
     mps_daemon: int = 0  # that its contexts live in: those with the same one can overlap; 0: none
     program: str = ""  # the name of its job, the same from run to run; empty: none, as simulated
     moved_us: float = 0.0  # when its memory was last on its way to the host or back; 0: never, as simulated

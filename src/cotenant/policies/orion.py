@@ -23,13 +23,15 @@ SMs from that; the simulator knows them. Streams in one process: contexts run to
 
 Live (native/tenant/launch_rule.h), its clients are processes instead of threads of one process, so each launch asks for
 itself, and they overlap only in one MPS daemon (`run --share spatial`). A kernel's SMs follow from its grid and the
-driver's occupancy. Its class is unknown, which differs from every other. A request alone is not known: the mean burst
+driver's occupancy. Its class is that of its profile (cotenant.profile); without one it is unknown, which differs from
+every other. A request alone is not known: the mean burst
 so far, beside others or not, stands for it. Whether a job trains is not known either: SM_TH is all SMs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from cotenant.classes import TenantClass
 from cotenant.policies.interface import Knobs, Policy, Rule, Tenant, TenantId, View
@@ -38,7 +40,17 @@ from cotenant.policies.journal import Journal
 OUTSTANDING = 0.025
 ITERATIONS = 10
 TOLERATED = 0.10
-CLASS_UNKNOWN = " (which one a kernel wants is not known live: any does)"
+
+
+def classes_in_words(tenant: Tenant, production: Sequence[Tenant]) -> str:
+    """Live: whether profiles tell which resource its kernels and production's want."""
+    if not tenant.profiled_kernels:
+        return "no profile tells which one its kernels want: any does"
+    if not any(one.profiled_kernels for one in production):
+        return "no profile tells which one production's kernels want: any does"
+    if any(one.unprofiled_kernels for one in (tenant, *production)):
+        return "by their profiles; a kernel without one may run beside any"
+    return "by their profiles"
 
 
 def request_us(tenant: Tenant) -> float:
@@ -102,11 +114,16 @@ class Orion(Policy):
             f"{outstanding_us:.0f} us" if view.sms else f"{OUTSTANDING:.1%} of production's mean burst"
         )
         for tenant in view.tenants:
+            resource = (
+                "another resource"
+                if view.sms
+                else f"another resource ({classes_in_words(tenant, production)})"
+            )
             if tenant.tenant_class is not TenantClass.production:
                 self._journal.note(
                     tenant.id,
-                    f"Beside production its operations may hold {sms_in_words(sm_threshold)}, if they want another "
-                    f"resource{'' if view.sms else CLASS_UNKNOWN}, and {outstanding} may be outstanding.",
+                    f"Beside production its operations may hold {sms_in_words(sm_threshold)}, if they want {resource}, "
+                    f"and {outstanding} may be outstanding.",
                 )
         return Knobs(rule=self.rule, parameters=(sm_threshold, outstanding_us))
 

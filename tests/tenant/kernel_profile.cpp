@@ -1,0 +1,31 @@
+// What the tables of a folder say of a kernel: `kernel_profile MODEL NAME`, with COTENANT_KERNEL_PROFILES. Prints
+// "class microseconds", or "none". The kernel has a grid of 2 x 3 x 4, blocks of 5 x 6 x 7 and 8 bytes of shared
+// memory.
+#include "tenant/kernel_profile.h"
+
+#include <cstdio>
+
+tenant::DriverCalls tenant::driver;
+
+char** words;
+CUresult CUDAAPI name_function(const char** name, CUfunction) {
+    *name = words[2];
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI name_device(char* name, int room, CUdevice) {
+    snprintf(name, static_cast<size_t>(room), "%s", words[1]);
+    return CUDA_SUCCESS;
+}
+CUresult CUDAAPI exchange(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
+
+int main(int, char** arguments) {
+    words = arguments;
+    tenant::driver.cuThreadExchangeStreamCaptureMode = exchange;
+    tenant::naming = {name_function, nullptr, name_device};
+    tenant::KernelProfile found = tenant::profile_of(0, {&words, {2, 3, 4}, {5, 6, 7}, 8});
+    if (found.is_there)
+        printf("%u %g\n", found.bound, static_cast<double>(found.us));
+    else
+        printf("none\n");
+    return 0;
+}
