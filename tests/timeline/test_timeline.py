@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from cotenant import segment
 from cotenant.errors import Problem
+from cotenant.launch import detached
 from cotenant.segment.file import FileSegment
 from cotenant.timeline import recordings
 from cotenant.timeline.rings import ENTRIES_AT, ENTRY, HEADER, MAGIC, VERSION, Event, Ring
@@ -253,6 +254,23 @@ def test_start_and_stop_on_running_jobs(cotenant: Run, softgpu_env: dict[str, st
         assert len(Picture(again).named("opportunistic", "copy")) == 1
         told = cotenant("timeline", "stop", env=softgpu_env)
         assert told.returncode == 1 and told.stderr.startswith("error: nothing is being recorded\nhint: ")
+
+
+def test_a_recorder_that_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "STARTED_SECONDS", float("inf"))
+    recorder = detached.spawn(["/bin/false"], {})
+    with pytest.raises(Problem, match="the recording did not start"):
+        recordings.wait_for_start(recorder, tmp_path / "segment", tmp_path / "out")
+
+
+def test_a_recorder_that_does_not_start_records_nothing_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordings, "STARTED_SECONDS", 0)
+    recorder = detached.spawn(["/bin/sleep", "300"], {})
+    with pytest.raises(Problem, match="the recording did not start"):
+        recordings.wait_for_start(recorder, tmp_path / "segment", tmp_path / "out")
+    wait_for(lambda: not detached.is_running(recorder))
 
 
 IN_LANE = """

@@ -103,8 +103,8 @@ def start(
     for job in chosen:
         options += ["--run", recordings.run_of(job.uid, job.id)] if job.id else []
         options += ["--process", f"{job.tenants[0].pid}-{job.tenants[0].started}"] if not job.id else []
-    recordings.start(path, output, *options)
-    recordings.wait_for_start(path, output)
+    recorder = recordings.start(path, output, *options)
+    recordings.wait_for_start(recorder, path, output)
     for tenant in silent(path, {(one.pid, one.started) for job in chosen for one in job.tenants}):
         narrate(f"{tenant.pid} ({tenant.job}) does not answer yet: it is stopped, or runs an older Cotenant")
     named = " ".join(job.name for job in chosen)

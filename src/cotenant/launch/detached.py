@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 # What is meant for the guest, or changes how a process uses a GPU; a service of its own tells systemd about itself.
 OF_THE_GUEST = ("LD_PRELOAD", "CUDA_", "COTENANT_", "NOTIFY_SOCKET")
@@ -23,16 +24,22 @@ def environment_for(environment: Mapping[str, str], kept: tuple[str, ...]) -> di
     return left
 
 
-def spawn(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Returns at once. Raises OSError where there can be no new process."""
+def spawn(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Returns at once, with its PID; 0: it was not made. Raises OSError where there can be no new process."""
     # In between there is a process that ends at once: the command must not get a child that it knows nothing of.
+    read, write = os.pipe()
     between = os.fork()
     if between:
+        os.close(write)
         os.waitpid(between, 0)
-        return
+        told = os.read(read, 32)
+        os.close(read)
+        return int(told or 0)
     try:
         os.setsid()
-        if os.fork() == 0:
+        if (made := os.fork()) != 0:
+            os.write(write, b"%d" % made)
+        else:
             os.chdir("/")
             nothing = os.open(os.devnull, os.O_RDWR)
             for stream in range(3):
@@ -44,3 +51,11 @@ def spawn(command: Sequence[str], environment: Mapping[str, str]) -> None:
             os.execve(command[0], list(command), dict(environment))
     finally:
         os._exit(0)
+
+
+def is_running(pid: int) -> bool:
+    """Nobody may have asked yet how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False

@@ -22,7 +22,7 @@ from cotenant.daemon import start as daemon_start
 from cotenant.errors import Problem
 from cotenant.launch import detached
 
-STARTED_SECONDS = 10.0
+STARTED_SECONDS = 60.0  # on a busy machine
 WRITTEN_SECONDS = 60.0
 LOOK_SECONDS = 0.02
 
@@ -122,23 +122,26 @@ def are_others(recording: Recording) -> bool:
     return any(one.pid != recording.pid for one, _ in found)
 
 
-def start(segment: Path, output: Path, *options: str) -> None:
-    """In the background. Raises OSError where there can be no new process."""
+def start(segment: Path, output: Path, *options: str) -> int:
+    """In the background; returns its PID. Raises OSError where there can be no new process."""
     command = [sys.executable, "-P", "-m", "cotenant", "timeline", "collect", "--segment", str(segment)]
     environment = daemon_start.environment_for_daemon(os.environ)
-    detached.spawn([*command, "-o", str(output), *options], environment)
+    return detached.spawn([*command, "-o", str(output), *options], environment)
 
 
-def wait_for_start(segment: Path, output: Path) -> None:
-    """Raises Problem."""
+def wait_for_start(pid: int, segment: Path, output: Path) -> None:
+    """Raises Problem, and then nothing records."""
     deadline = time.monotonic() + STARTED_SECONDS
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and detached.is_running(pid):
         found = going_on(segment)
         for _, file in found:
             os.close(file)
         if any(one.output == str(output) for one, _ in found):
             return
         time.sleep(LOOK_SECONDS)
+    if detached.is_running(pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
     raise Problem(
         "the recording did not start", "`cotenant timeline collect --help` runs it in the foreground"
     )
