@@ -17,7 +17,7 @@ import pytest
 from cotenant.errors import Problem
 from cotenant.kubernetes.inventory import Device, Taken, ordered
 from cotenant.kubernetes.node import agent as agents
-from cotenant.kubernetes.node import container, protocol
+from cotenant.kubernetes.node import container, host, protocol
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.preparing import Claims
 from cotenant.kubernetes.node.services import caller
@@ -368,3 +368,12 @@ def test_the_order_of_devices_steers_the_stock_scheduler() -> None:
     assert names_in("pack") == ["gpu-0", "gpu-2", "gpu-1"]
     assert names_in("fixed") == ["gpu-0", "gpu-1", "gpu-2"]
     assert [device.name for device in ordered(devices, {}, "pack")] == ["gpu-0", "gpu-1", "gpu-2"]
+
+
+def test_a_file_in_the_place_of_the_node_s_segment_is_said(tmp_path: Path) -> None:
+    """A daemon that was started without the agent has made it, for its own user."""
+    place = tmp_path / "segment"
+    place.touch()
+    with pytest.raises(Problem, match="is a segment for one user"):
+        host.make_segment(place, [])
+    assert place.is_file()

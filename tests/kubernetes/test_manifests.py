@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import ssl
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from cotenant import segment
 from cotenant.kubernetes import certificates, chart, manifests, names, removal
+from cotenant.kubernetes.node import preparing
+from cotenant.launch import driver
+from cotenant.launch.architecture import HERE
 from tests.kubernetes.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
@@ -76,6 +82,46 @@ def test_only_the_agent_is_privileged_and_no_right_is_a_wildcard() -> None:
         ["resourceclaimtemplates"],
         ["resourceslices"],
     ]
+
+
+def test_the_agent_looks_for_the_driver_where_its_node_is_mounted() -> None:
+    [made] = manifests.agent(manifests.Settings())
+    spec = made["spec"]["template"]["spec"]
+    [node] = [one["name"] for one in spec["volumes"] if one["hostPath"]["path"] == "/"]
+    for container in spec["containers"]:
+        mounted = [one for one in container["volumeMounts"] if one["name"] == node]
+        assert bool(mounted) == bool(container["securityContext"].get("privileged")), container["name"]
+        for one in mounted:
+            assert one["readOnly"]
+            assert one["mountPath"] + HERE.library_folder in driver.FOLDERS
+
+
+def test_the_agent_has_the_folders_of_its_node_in_which_it_looks() -> None:
+    [made] = manifests.agent(manifests.Settings())
+    agent, daemon, _ = made["spec"]["template"]["spec"]["containers"]
+    mounted = {one["mountPath"] for one in agent["volumeMounts"]}
+    assert {str(folder) for folder in preparing.CDI_FOLDERS} <= mounted
+    assert str(segment.SHARED) == manifests.SEGMENT
+    assert manifests.SEGMENT in daemon["args"]
+
+
+def test_the_daemon_waits_for_the_agent_s_segment(tmp_path: Path) -> None:
+    """It would make one of its own, for one user, in its place."""
+    [made] = manifests.agent(manifests.Settings())
+    _, daemon, _ = made["spec"]["template"]["spec"]["containers"]
+    place = tmp_path / "segment"
+    program = tmp_path / "bin" / "cotenant"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ -d {place} ] && echo "$@"\n')
+    program.chmod(0o755)
+    words = [one.replace(manifests.SEGMENT, str(place)) for one in (*daemon["command"], *daemon["args"])]
+    path = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(words, env=path, stdout=subprocess.PIPE, text=True) as waiting:
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(0.2)
+        place.mkdir()
+        said, _ = waiting.communicate(timeout=60)
+    assert said.split() == ["daemon", "--segment", str(place), "--policy", "guard", "--linger", "inf"]
 
 
 def test_no_text_is_a_number_to_other_readers_of_yaml() -> None:

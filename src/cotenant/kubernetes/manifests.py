@@ -6,6 +6,7 @@ write ResourceSlices of its own node and events of its own only: RBAC cannot say
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from cotenant import __version__, classes
 from cotenant.kubernetes import names
 from cotenant.kubernetes.parameters import CLASS_KIND
+from cotenant.launch.driver import DRIVER_ROOT
 
 Object = dict[str, Any]
 
@@ -24,6 +26,7 @@ PLACER = "cotenant-placer"
 STATE = "/var/lib/cotenant"
 KUBELET = "/var/lib/kubelet"
 CDI = "/var/run/cdi"
+SEGMENT = "/dev/shm/cotenant.shared"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,11 @@ def labelled(
         metadata["labels"]["app.kubernetes.io/component"] = component
     if namespace:
         metadata["namespace"] = namespace
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+    # Parts that were made once and used twice become two: YAML would have names for them.
+    made: Object = json.loads(
+        json.dumps({"apiVersion": version, "kind": kind, "metadata": metadata, **fields})
+    )
+    return made
 
 
 def namespace(settings: Settings) -> Object:
@@ -208,11 +215,19 @@ def agent(settings: Settings) -> list[Object]:
         "plugins": (f"{KUBELET}/plugins", f"{KUBELET}/plugins"),
         "registry": (f"{KUBELET}/plugins_registry", f"{KUBELET}/plugins_registry"),
         "cdi": (CDI, CDI),
+        "nvidia-cdi": ("/etc/cdi", "/etc/cdi"),
         "state": (STATE, STATE),
         "shared-memory": ("/dev/shm", "/dev/shm"),
     }
+    shared_memory = {"name": "shared-memory", "mountPath": "/dev/shm"}
+    # The image has no driver, and NVML is the driver's: the node's own is looked for below this folder.
+    driver = {
+        "name": "node",
+        "mountPath": DRIVER_ROOT,
+        "readOnly": True,
+        "mountPropagation": "HostToContainer",
+    }
     mounts = [{"name": name, "mountPath": inside} for name, (inside, _) in host_folders.items()]
-    shared_memory = [mount for mount in mounts if mount["name"] == "shared-memory"]
 
     def container(name: str, arguments: list[str], **others: Any) -> Object:
         return {"name": name, "image": settings.image, "args": arguments, **others}
@@ -226,35 +241,30 @@ def agent(settings: Settings) -> list[Object]:
             ["kubernetes", "agent"],
             env=[node_name, *gpu_driver],
             securityContext=privileged,
-            volumeMounts=mounts,
+            volumeMounts=[*mounts, driver],
         ),
         container(
             "daemon",
-            [
-                "daemon",
-                "--segment",
-                "/dev/shm/cotenant.shared",
-                "--policy",
-                settings.policy,
-                "--linger",
-                "inf",
-            ],
+            ["--segment", SEGMENT, "--policy", settings.policy, "--linger", "inf"],
+            # The agent makes the segment, for all users; a daemon without one makes one for its own user.
+            command=["sh", "-c", 'until [ -d "$2" ]; do sleep 1; done; exec cotenant daemon "$@"', "sh"],
+            env=gpu_driver,
             securityContext=privileged,
-            volumeMounts=shared_memory,
+            volumeMounts=[shared_memory, driver],
         ),
         container(
             "metrics",
             [
                 "metrics",
                 "--segment",
-                "/dev/shm/cotenant.shared",
+                SEGMENT,
                 "--listen",
                 f"0.0.0.0:{METRICS_PORT}",
                 "--public",
             ],
             ports=[{"name": "metrics", "containerPort": METRICS_PORT}],
             securityContext={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-            volumeMounts=shared_memory,
+            volumeMounts=[shared_memory],
         ),
     ]
     spec = {
@@ -266,7 +276,8 @@ def agent(settings: Settings) -> list[Object]:
         "volumes": [
             {"name": name, "hostPath": {"path": host, "type": "DirectoryOrCreate"}}
             for name, (_, host) in host_folders.items()
-        ],
+        ]
+        + [{"name": "node", "hostPath": {"path": "/", "type": "Directory"}}],
     }
     # Many a Prometheus finds what it scrapes by these.
     scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}

@@ -16,18 +16,22 @@ from cotenant.launch.native_files import is_shim
 
 LIBRARY = "libcuda.so.1"
 LOADER_CACHE = Path("/etc/ld.so.cache")
-FOLDERS = (
-    "/usr/local/nvidia/lib64",
-    "/usr/local/nvidia/lib",
+SYSTEM_FOLDERS = (
     HERE.library_folder,
     f"{HERE.library_folder}/nvidia/current",
     f"{HERE.library_folder}/nvidia",  # Jetson, from JetPack 6 on
     f"{HERE.library_folder}/tegra",  # and before
     "/usr/lib64",
     "/usr/lib",
+)
+# NVIDIA's GPU operator has a driver's whole system there; a pod that needs its node's driver, the node's.
+DRIVER_ROOT = "/run/nvidia/driver"
+FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    *SYSTEM_FOLDERS,
     "/usr/lib/wsl/lib",
-    f"/run/nvidia/driver{HERE.library_folder}",
-    "/run/nvidia/driver/usr/lib64",
+    *(f"{root}{folder}" for root in (DRIVER_ROOT, DRIVER_ROOT * 2) for folder in SYSTEM_FOLDERS),
     "/usr/local/cuda/compat",
 )
 

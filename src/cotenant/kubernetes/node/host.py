@@ -83,7 +83,11 @@ def make_segment(shared: Path, devices: Sequence[Device]) -> None:
     try:
         create_folder(shared, None, (), uuids)
     except FileExistsError:
-        return  # another agent was faster
+        if is_folder(shared):
+            return  # another agent was faster
+        raise Problem(
+            f"{shared} is a segment for one user", f"end the daemon that made it, and remove {shared}"
+        ) from None
     except (OSError, segment.BadSegment) as error:
         raise Problem(
             f"cannot create {shared}: {error}", "the agent has to run as root, with the host's /dev/shm"

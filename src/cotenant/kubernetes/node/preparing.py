@@ -29,6 +29,7 @@ from cotenant.kubernetes.parameters import Parameters
 
 RESOURCE = "resource.k8s.io/v1"
 CHANGED = "changed.json"
+CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))  # where container runtimes look for NVIDIA's files
 
 
 @dataclass(frozen=True)
@@ -158,11 +159,7 @@ class Claims:
             raise Problem(f"this node has no GPU {given.device}", "it was removed, or is lost") from None
 
     def _answer(self, terms: Terms) -> list[Prepared]:
-        nvidia = (
-            set()
-            if self._host.softgpu
-            else container.nvidia_devices((self._cdi, Path("/etc/cdi"), Path("/var/run/cdi")))
-        )
+        nvidia = set() if self._host.softgpu else container.nvidia_devices((self._cdi, *CDI_FOLDERS))
         answer = []
         for number, given in enumerate(terms.devices):
             device = self._known(given)
