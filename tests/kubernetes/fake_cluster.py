@@ -63,6 +63,9 @@ class FakeCluster:
         merge(made, change)
         return True
 
+    def patch_status(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
+        return self.patch(version, kind, name, namespace, change)
+
     def delete(self, version: str, kind: str, name: str, namespace: str = "", unchanged: str = "") -> bool:
         self._answer()
         made = self.objects.get((version, kind, namespace, name))

@@ -416,6 +416,24 @@ def test_when_the_placer_goes_away_all_pods_go_to_the_scheduler(scene: Scene) ->
     assert scene.gpu_of("job") == ""
 
 
+def test_the_scheduler_is_told_the_node_and_a_placer_that_may_not_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    told = scene.pod("told", "small")
+    scene.placer.round()
+    assert told["status"]["nominatedNodeName"] == "one"
+
+    def refused(*arguments: object) -> bool:
+        raise Unreachable("the API server refused: it may not")
+
+    monkeypatch.setattr(scene.cluster, "patch_status", refused)
+    scene.pod("untold", "small")
+    scene.placer.round()
+    assert scene.gpu_of("untold") == "one/gpu-0"
+
+
 def test_of_pairs_that_nobody_knows_production_keeps_its_speed() -> None:
     found = known(None, None)
     assert found.of_pair(Part("decode", True), Part("longk", False)) > 1.05  # shipped

@@ -37,6 +37,9 @@ class Cluster(Protocol):
         """Merges the change, lists as their types say (a strategic merge patch); False: there is none of that name, or
         it is not the one with the UID that `change` says."""
 
+    def patch_status(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
+        """The same with its status."""
+
     def delete(self, version: str, kind: str, name: str, namespace: str = "", unchanged: str = "") -> bool:
         """False: there was none, or it is no more of the resourceVersion `unchanged`."""
 
@@ -99,8 +102,14 @@ class ApiServer:
             )
 
     def patch(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
+        return self._patched(self._kind(version, kind), name, namespace, change)
+
+    def patch_status(self, version: str, kind: str, name: str, namespace: str, change: Object) -> bool:
+        return self._patched(self._kind(version, kind).status, name, namespace, change)
+
+    def _patched(self, resource: Any, name: str, namespace: str, change: Object) -> bool:
         with Explained(NOT_FOUND, CONFLICT):
-            self._kind(version, kind).patch(
+            resource.patch(
                 name=name,
                 namespace=namespace or None,
                 body=change,

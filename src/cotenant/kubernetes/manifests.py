@@ -317,6 +317,7 @@ def placer(settings: Settings) -> list[Object]:
         rule(["resource.k8s.io"], ["resourceclaims"], [*seen, "create", "delete"]),
         rule([""], ["nodes"], seen),
         rule([""], ["pods"], [*seen, "patch"]),
+        rule([""], ["pods/status"], ["patch"]),  # the node that the scheduler tries first
         rule([""], ["events"], ["create"]),
     ]
     container = {

@@ -64,6 +64,12 @@ def opened(pod: Mapping[str, Any]) -> Object:
     }
 
 
+def nominated(pod: Mapping[str, Any], node: str) -> Object:
+    """The patch of a pod's status by which the scheduler tries this node first. Else it tries the claim on every node
+    of the cluster, of which it fits on one. If the pod does not fit there, the scheduler tries them all."""
+    return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"nominatedNodeName": node}}
+
+
 def templates_of(pod: Mapping[str, Any]) -> dict[str, str]:
     """The template's name of each claim's name. A pod whose annotation was changed by hand has none."""
     try:

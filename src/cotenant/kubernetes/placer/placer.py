@@ -9,6 +9,7 @@ gets its claim anew, without a GPU: nobody waits because of the placer.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 import time
@@ -94,15 +95,19 @@ class Placer:
         pod, gpu = one.pod, one.gpu
         namespace = pod["metadata"]["namespace"]
         chosen = (gpu.node, gpu.device, gpu.uuid) if gpu else None
-        for name, template in gate.templates_of(pod).items():
-            if (namespace, name) not in claims:
-                made = gate.claim_for(pod, name, templates[namespace, template], chosen)
+        for claim, template in gate.templates_of(pod).items():
+            if (namespace, claim) not in claims:
+                made = gate.claim_for(pod, claim, templates[namespace, template], chosen)
                 self.cluster.create(made)
-                self._recent[namespace, name] = (self.now(), made)
-        if not self.cluster.patch("v1", "Pod", pod["metadata"]["name"], namespace, gate.opened(pod)):
+                self._recent[namespace, claim] = (self.now(), made)
+        name = pod["metadata"]["name"]
+        if gpu:
+            with contextlib.suppress(Problem):  # it is a hint
+                self.cluster.patch_status("v1", "Pod", name, namespace, gate.nominated(pod, gpu.node))
+        if not self.cluster.patch("v1", "Pod", name, namespace, gate.opened(pod)):
             return False  # it has changed, or is gone: the next round sees
         where = f"{gpu.node}/{gpu.device}" if gpu else f"the scheduler's choice: {one.why}"
-        narrate(f"{namespace}/{pod['metadata']['name']}: {where}")
+        narrate(f"{namespace}/{name}: {where}")
         return True
 
     def is_stuck(self, pod: Object) -> bool:
