@@ -52,7 +52,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-kubernetes test-slurm test-systemd test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -83,6 +83,9 @@ test-slurm: $(PACKAGE)  ## the tests that need a real Slurm: Debian's, fetched a
 	else
 	    echo "test-slurm: skipped, see above"
 	fi
+
+test-examples: $(PACKAGE)  ## every example of every --help, typed on the software GPU (root; a minute)
+	@COTENANT_TEST_EXAMPLES=1 $(PYTHON_IN_VENV) -m pytest --quiet tests/examples
 
 test-systemd: $(PACKAGE)  ## the daemon's units under a systemd of their own, booted in namespaces (root; a minute)
 	@if why=$$($(PYTHON_IN_VENV) -m tests.systemd.machine); then

@@ -199,6 +199,8 @@ def collect(
 
     recording = Recording(os.getpid(), str(path), str(output), (*runs, *processes))
     with recordings.registered(recording) as file:
+        if not meant and launcher is None:
+            narrate("recording; Ctrl-C ends it" + (f", or {seconds:g} s" if seconds else ""))
         try:
             said = record(path, output, ring, is_meant, is_over, recording, launcher is not None)
         except Problem as problem:
