@@ -63,7 +63,6 @@ Seen StreamActivity::see(int gpu) {
     membership_.unlock();
     if (moves != moves_[gpu]) membership_.note_move(gpu, wire::now_ns());
     moves_[gpu] = moves;
-    seen.unfinished |= capturing;
     // Each graph that stands is in a stream that seems to run.
     seen.running = running_[gpu] = running > standing;
     seen.needs_sms = needs_sms_[gpu] = seen.standing || running || capturing;

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MiB = 1 << 20
 PROGRAM = [sys.executable, "-u", str(Path(__file__).parent / "programs" / "sharing.py")]
 INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE = "error 1", "error 201", "error 400"
+MAP_FAILED = "error 205"
+QUESTION = 0xC07E10A200000001  # native/tenant/memory/ipc_socket.cpp
 OURS = "c07e9a475d1eb302"
 MARK, EXPORTER, KEY = slice(0, 32), slice(32, 64), slice(64, 80)
 
@@ -262,6 +264,30 @@ def test_a_peer_that_says_nothing_or_nonsense_holds_nobody_up(sharer: Callable[.
         wrong.send(struct.pack("<QQ", 1, 2))
         assert other("read", other("open", handle), 5) == "hello"
         assert wrong.recv(100) == b""
+
+
+@pytest.mark.parametrize(("offset", "more"), [(0, 1), (1 << 63, 0), (MiB, 0)])
+def test_an_exporter_that_says_more_than_there_is_is_not_believed(
+    sharer: Callable[..., Sharer], offset: int, more: int
+) -> None:
+    one, other = sharer(), sharer()
+    _, handle = one.exported("hello")
+    with connect_to_exporter(handle) as peer:
+        peer.send(struct.pack("<Q", QUESTION) + bytes.fromhex(handle[KEY]))
+        message, (file,), _, _ = socket.recv_fds(peer, 100, 1)
+    whole = struct.unpack("<4Q", message)[1]
+    made_up = os.urandom(16).hex()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(b"\0cotenant-ipc-" + made_up.encode())
+        listening.listen()
+        other.tenant.say(f"open {with_part(handle, EXPORTER, made_up)}")
+        importer, _ = listening.accept()
+        with importer:
+            assert len(importer.recv(100)) == 16
+            answer = struct.pack("<4Q", QUESTION, whole, offset, whole + more)
+            socket.send_fds(importer, [answer], [file])
+            assert other.tenant.hear() == MAP_FAILED
+    os.close(file)
 
 
 AS_NOBODY = """

@@ -221,6 +221,18 @@ def test_a_program_that_opens_the_driver_by_path(
     assert one.total("kernels") == 25
 
 
+def test_a_library_whose_name_only_begins_like_the_drivers_is_opened_itself(
+    tenant: Start, compiled: Compile, tmp_path: Path
+) -> None:
+    other = tmp_path / "libcuda.sorted"
+    other.symlink_to(compiled("runtime_library", "-shared"))
+    source = f"""
+import ctypes
+for name in ({str(other)!r}, "libcuda.so.1"): print(hasattr(ctypes.CDLL(name), "cuInit"))
+"""
+    assert tenant("standard", source).finish().split() == ["False", "True"]
+
+
 def test_a_library_is_still_found_next_to_the_one_that_asks_for_it(tenant: Start, compiled: Compile) -> None:
     # dlopen looks into the RUNPATH of its caller: the interposer on the way must not become the caller.
     inner = compiled("runtime_library", "-shared")

@@ -1,0 +1,27 @@
+#include "admission/time_slices.h"
+
+#include "../require.h"
+
+using namespace admission;
+
+// A slice in the table of time_slices.h: kernels, then copies.
+bool has(const Slicing& slicing, uint32_t kernels_us, uint32_t copies_us) {
+    return time_slice_for(slicing) == kernels_us && copy_slice_for(slicing) == copies_us;
+}
+
+int main() {
+    REQUIRE(has({kProduction, false}, 1000000, 10000) && has({kProduction, true, 3000}, 6000, 0));
+    REQUIRE(has({kStandard, false}, 0, 0) && has({kStandard, true}, 0, 0));
+    REQUIRE(has({kOpportunistic, true, 500}, 1000, 30) && has({kOpportunistic, true, 1}, 30, 30));
+    Slicing below{kOpportunistic, false};
+    REQUIRE(has(below, 1000, 30));
+    below.cuts = true;
+    REQUIRE(has(below, 30, 30));
+    // Two with such slices would cut each other for ever.
+    below.overlaps = true;
+    REQUIRE(has(below, 0, 30));
+    REQUIRE(has({kOpportunistic, false, 1000, false, true}, 0, 30));
+    REQUIRE(shares_slices(kProduction, false, true, false) && shares_slices(kProduction, false, false, true));
+    REQUIRE(shares_slices(kOpportunistic, true, false, false) && !shares_slices(kOpportunistic, false, true, true));
+    return 0;
+}
