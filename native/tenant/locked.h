@@ -45,7 +45,7 @@ class Lock {
     }
 
     pthread_mutex_t mutex_;
-    [[maybe_unused]] Rank rank_;
+    Rank rank_;
     Kind kind_;
 };
 
