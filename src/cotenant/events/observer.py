@@ -18,6 +18,7 @@ ESCAPES_SECONDS = 60.0
 
 Process = tuple[int, int]  # PID, when it was started
 AWAY = (Where.evicted, Where.restoring)
+BACK_ALREADY = "other tenants needed the space, or it was paused and resumed at once"
 
 
 class Observer:
@@ -150,7 +151,7 @@ def moved(before: segment.Tenant, now: segment.Tenant, at: float) -> Iterator[Ev
             yield about(now, at, Kind.paused, f"asked by hand: {size} went to the host")
         else:
             why = figures.evicted_for(now)
-            cause = why.value if why else figures.EvictedFor.space.value
+            cause = why.value if why else BACK_ALREADY
             yield about(now, at, Kind.evicted, f"{cause}: {size} went to the host")
     if not is_away and (was_away or has_gone):
         if before.paused:
