@@ -15,8 +15,9 @@ namespace tenant {
 
 namespace {
 
-constexpr float kLongUs = 1e6;       // of an operation that was never timed
-constexpr float kUncountedUs = 100;  // and what it counts for among what is outstanding
+// Of an operation that was never timed, which may end after anything of production's; and what it counts for among what
+// is outstanding.
+constexpr float kLongUs = 2 * wire::kLongestLeftNs / 1000, kUncountedUs = 100;
 constexpr uint64_t kNapNs = 20000;
 // A launch is held no longer: production may wait for what this very program does, in ways that nobody sees.
 constexpr uint64_t kLongestNs = 10000000000;

@@ -12,7 +12,6 @@ namespace wire {
 namespace {
 
 constexpr uint32_t kMostSms = 1 << 16, kMostOperations = 1 << 16, kMostUs = 1000000000;
-constexpr uint64_t kLongestNs = 10000000000;  // however much more is said to be ahead
 
 }  // namespace
 
@@ -39,7 +38,7 @@ Sides sides_of(Segment& segment, int index, int gpu, uint64_t now) {
                 side.bound = static_cast<admission::Bound>(within(there.bound, 0, 2));
             }
             uint64_t ends_ns = there.ends_ns.load(std::memory_order_relaxed);
-            uint64_t left_ns = ends_ns > now ? std::min(ends_ns - now, kLongestNs) : 0;
+            uint64_t left_ns = ends_ns > now ? std::min(ends_ns - now, kLongestLeftNs) : 0;
             side.left_us = std::max(side.left_us, static_cast<float>(left_ns) / 1000);
         }
     return sides;

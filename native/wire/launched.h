@@ -7,6 +7,8 @@
 
 namespace wire {
 
+constexpr uint64_t kLongestLeftNs = 10000000000;  // of production's, however much more it says
+
 // Production's and the lower classes' sides of a Moment; `now`: CLOCK_MONOTONIC. A tenant that is dead or stopped, or
 // has no work, has nothing on the GPU; the asking tenant's own is always counted.
 struct Sides {
