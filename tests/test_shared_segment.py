@@ -239,6 +239,43 @@ def test_a_request_goes_into_the_slot(folder: Path) -> None:
     assert bytes(now) == bytes(slot)
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_request_waits_until_the_tenant_has_taken_the_one_before(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_shared: bool, is_stopped: bool
+) -> None:
+    """The tenant clears what it takes: what came in that moment would be lost. One that is stopped takes both later."""
+    if is_shared:
+        put_slot(folder, 9, pid=4711)
+        path, file, at = folder, folder / "slots" / "9", 0
+    else:
+        written = Written()
+        written.tenant(8, 4711)
+        path = file = written.to(tmp_path / "segment")
+        at = 9 * segment.PLACE
+    taken = []
+
+    def slot_now() -> segment.Slot:
+        return segment.Slot.from_buffer_copy(file.read_bytes(), at)
+
+    def take(_: float) -> None:
+        slot = slot_now()
+        taken.append((slot.asked_memory, slot.residence.asked_pause))
+        slot.asked_memory = slot.residence.asked_pause = 0
+        with file.open("r+b") as there:
+            there.seek(at)
+            there.write(bytes(slot))
+
+    monkeypatch.setattr("cotenant.segment.requests.time.sleep", take)
+    if is_stopped:
+        monkeypatch.setattr("cotenant.segment.requests.TAKEN_SECONDS", 0)
+    for request in ({"memory": 5}, {"pause": 0}):
+        assert segment.ask(path, 4711, request)
+    assert taken == ([] if is_stopped else [(6, 0)])
+    slot = slot_now()
+    assert (slot.asked_memory, slot.residence.asked_pause) == (6 if is_stopped else 0, 1)
+
+
 def test_a_policy_is_chosen_in_the_header(folder: Path) -> None:
     for times in (1, 2):
         segment.choose_policy(folder, "strict")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,7 +93,13 @@ class Job:
                 threads.append(f"{(task / 'comm').read_text().strip()}: {(task / 'wchan').read_text()}")
             except OSError:
                 continue
-        return ", ".join(threads)
+        return ", ".join(threads) + self.stacks()
+
+    def stacks(self) -> str:
+        if not (debugger := shutil.which("gdb")):
+            return ""
+        ask = [debugger, "-p", str(self.pid), "-batch", "-ex", "thread apply all backtrace"]
+        return "\n" + subprocess.run(ask, capture_output=True, text=True, check=False).stdout
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)

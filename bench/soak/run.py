@@ -229,6 +229,14 @@ class Soak:
             self.harm.append(f"{name}: {now()} instead of {before}")
         self.rows.append((name, str(before), str(now())))
 
+    def tenants(self) -> str:
+        """How they stand, for the report of one that hangs."""
+        try:
+            seen = segment.read(self.path)
+        except (OSError, segment.BadSegment) as error:
+            return str(error)
+        return "\n".join([f"rule {seen.rule}, policy {seen.policy}", *map(str, seen.tenants)])
+
     def kill_all(self) -> None:
         for job in self.walk.jobs:
             if job.process.poll() is None:
@@ -259,7 +267,7 @@ def main(words: Sequence[str] | None = None) -> int:
             soak.go_on(options.seconds, options.actions, options.verbose)
             soak.end()
         except Problem as problem:
-            soak.harm.append(problem.message)
+            soak.harm.append(f"{problem.message}\n{soak.tenants()}")
         finally:
             soak.kill_all()
     done = sum(soak.walk.done.values())
@@ -270,7 +278,9 @@ def main(words: Sequence[str] | None = None) -> int:
     for line in soak.harm:
         narrate(f"error: {line}")
     if soak.harm:
-        narrate(f"hint: python bench/soak/run.py --seed {seed} --verbose repeats it")
+        narrate(
+            f"hint: python bench/soak/run.py --seed {seed} --verbose{' --shared' * options.shared} repeats it"
+        )
     return 1 if soak.harm else 0
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from cotenant.segment.interface import Segment
 from cotenant.segment.layout import PLACE, SEGMENT_BYTES, BadSegment, check_header, is_live
 from cotenant.segment.paths import check_owner
-from cotenant.segment.requests import SlotClaim, with_pid, write_requests
+from cotenant.segment.requests import SlotClaim, wait_until_taken, with_pid, write_requests
 from cotenant.segment.snapshot import snapshot_of
 from cotenant.segment.wire import Header, Slot
 
@@ -51,7 +51,8 @@ class FileSegment(Segment):
             raise BadSegment(f"{self.path} is not writable") from error
         slots = [Slot.from_buffer(memory, at) for at in range(PLACE, SEGMENT_BYTES, PLACE)]
         found = with_pid(pid, (SlotClaim(slot) for slot in slots if is_live(slot)))
-        if found is not None:
+        if found is not None and wanted:
+            wait_until_taken(lambda: found.slot)
             write_requests(found.slot, wanted)
         return found is not None
 

@@ -25,7 +25,7 @@ from cotenant.segment.layout import PLACE, SEGMENT_BYTES, BadSegment, check_head
 from cotenant.segment.library import make_shared_header, now_ns
 from cotenant.segment.paths import check_owner
 from cotenant.segment.pids import Seen, seen
-from cotenant.segment.requests import with_pid, write_requests
+from cotenant.segment.requests import wait_until_taken, with_pid, write_requests
 from cotenant.segment.wire import GPU_VALID, SLOTS, Header, Slot
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -182,9 +182,15 @@ class FolderSegment(Segment):
             except PermissionError as error:
                 raise NotYours(found) from error
         try:
+            if wanted:
+                wait_until_taken(
+                    lambda: Slot.from_buffer_copy(os.pread(descriptor, PLACE, 0).ljust(PLACE, b"\0"))
+                )
             before = os.pread(descriptor, PLACE, 0)
             if len(before) != PLACE or os.fstat(descriptor).st_uid != found.uid:
                 return False
+            if not wanted:
+                return True
             after = bytearray(before)
             write_requests(Slot.from_buffer(after), wanted)
             for at in range(0, len(after), 4):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -10,6 +11,17 @@ from cotenant.segment.layout import BadSegment
 from cotenant.segment.library import seal_requests
 from cotenant.segment.pids import Seen, seen, start_time
 from cotenant.segment.wire import Asked, Slot
+
+TAKEN_SECONDS = 2.0  # an idle tenant looks every half second
+BETWEEN_LOOKS_SECONDS = 0.002
+
+
+def wait_until_taken(slot: Callable[[], Slot]) -> None:
+    """A tenant that takes requests clears them: what is written in that moment would be lost, a `resume` right behind a
+    `pause`, say. A stopped tenant takes none; what comes then is added to what waits there."""
+    deadline = time.monotonic() + TAKEN_SECONDS
+    while any(name != "timeline" for name in asked_of(slot())) and time.monotonic() < deadline:
+        time.sleep(BETWEEN_LOOKS_SECONDS)
 
 
 def write_requests(slot: Slot, wanted: Mapping[str, int]) -> None:
