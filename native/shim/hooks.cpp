@@ -191,7 +191,7 @@ struct HostCopy<index, per_thread, CUresult(To, From, Size, Stream...)> {
         tenant::HostCopy copy{way_of<To, From>(), address_of(to), address_of(from), bytes};
         tenant::Work work(Kind::copy, stream_in(stream...), per_thread, tenant::bus_bytes(copy));
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
-        if (!sizeof...(Stream)) work.is_synchronous();
+        if (!sizeof...(Stream)) work.ends_with_call();
         Interval copying(Event::copy, work.gpu(), bytes);
         tenant::BlockingCall blocking(!sizeof...(Stream) && way_of<To, From>() == tenant::Way::to_host);
         if (!work.passes_gates()) return work.result(call_real<index>(to, from, bytes, stream...));

@@ -42,7 +42,7 @@ class Work {
     };
     void pass_gate(Shape shape, const Expected& expected);
     // For a copy: the call returns when it has ended.
-    void is_synchronous() { aside_ |= aside_ & kUsesBus ? kEndsWithCall : 0; }
+    void ends_with_call() { aside_ |= aside_ & kUsesBus ? kEndsWithCall : 0; }
     // For a rule that is asked at each launch (launch_rule.h): waits until the operation may go.
     bool asks_rule() const { return asks_rule_; }
     void ask_rule(Shape shape, const KernelSize& size);
