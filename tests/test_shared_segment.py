@@ -347,7 +347,8 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
             return on_gpu
 
         assert steered(TenantKnobs(shut=True, rate=0.5)).shut_until_ns
-        assert steered(TenantKnobs(rate=0.5)).rate == 500
+        limited = steered(TenantKnobs(rate=0.5))
+        assert limited.rate == 500 and limited.rate_until_ns
         after = steered(TenantKnobs())
         assert (after.shut_until_ns, after.rate) == (0, 0)
         assert steered(TenantKnobs(shut=True)).shut_until_ns

@@ -28,6 +28,7 @@ from cotenant.errors import Problem
 SETTLING_SECONDS = 2.0
 WINDOW_SECONDS = 4.0
 LEAST_OF_BEST = 0.9
+HELD_NS = 50 * 10**9  # a rate: longer than any window of one
 
 
 def set_rate(path: Path, pid: int, rate: float) -> None:
@@ -38,6 +39,7 @@ def set_rate(path: Path, pid: int, rate: float) -> None:
         if slot.pid == pid and segment.is_live(slot):
             for gpu in slot.gpus:
                 gpu.rate = 0 if rate >= 1 else max(1, round(1000 * rate))
+                gpu.rate_until_ns = segment.now_ns() + HELD_NS
 
 
 def measure(

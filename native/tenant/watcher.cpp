@@ -110,7 +110,7 @@ void Watcher::look_around(uint64_t now) {
         bool below = tenant_class < lowest && wire::anybody_else(segment_, index_, gpu, tenant_class + 1, lowest);
         bool equals = wire::anybody_else(segment_, index_, gpu, tenant_class, tenant_class);
         bool above = tenant_class > 0 && wire::anybody_else(segment_, index_, gpu, 0, tenant_class - 1);
-        bool steered = wire::holds_until(here.shut_until_ns, now) || here.rate.load();
+        bool steered = wire::holds_until(here.shut_until_ns, now) || wire::rate_of(here, now);
         has_others_below_ |= below;
         has_equals_ |= equals;
         has_above_ |= above;
@@ -282,7 +282,7 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     ours.used_ns = used_ns;
     ours.done_us = done;
     if (here.busy.load()) {
-        float rate = static_cast<float>(std::min(here.rate.load(), 1000u)) / 1000;
+        float rate = static_cast<float>(wire::rate_of(here, now)) / 1000;
         ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us, did_us);
         here.over_rate.store(ours.budgets.over_rate());
         here.below_floor.store(ours.budgets.below_floor() || is_let_through(membership_, gpu, now));

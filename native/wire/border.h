@@ -34,6 +34,11 @@ inline bool holds_until(const Count& until, uint64_t now_ns) {
     return moment > now_ns && moment - now_ns <= kLongestHoldNs;
 }
 
+// Thousandths of the GPU's time that a controller lets a tenant use; 0: no limit.
+inline uint32_t rate_of(const OnGpu& here, uint64_t now_ns) {
+    return holds_until(here.rate_until_ns, now_ns) ? std::min(here.rate.load(), 1000u) : 0;
+}
+
 // Settings with a check word. 0: nothing is said, or it is garbage.
 uint64_t capacity_of(const Header& header, int gpu);
 void set_capacity(Header& header, int gpu, uint64_t bytes);

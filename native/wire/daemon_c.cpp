@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "wire/border.h"
 #include "wire/gates.h"
 #include "wire/row.h"
 #include "wire/segment.h"
@@ -52,7 +53,7 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.has_work = wire::has_work(segment, index, gpu);
     row.is_held = here.gate.load() != wire::kGateOpen;
     row.in_flight_us = here.in_flight_us.load();
-    row.rate = here.rate.load();
+    row.rate = wire::rate_of(here, now);
     row.profiled_kernels = slot.profiled_kernels.load();
     row.unprofiled_kernels = slot.unprofiled_kernels.load();
     row.mps_daemon = static_cast<uint32_t>(slot.mps_fault.load() ? 0 : slot.mps_daemon.load());

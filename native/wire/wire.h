@@ -27,8 +27,8 @@
 // Only a tenant's own watcher clears `on`, once the gate is closed and the streams have run empty or stand at gates; so
 // the next tenant starts on a GPU that its predecessor has left. Only the holder of a turn ends it.
 //
-// What a policy's controller sets (the daemon writes it) either holds by itself or expires: `shut_until_ns` and
-// `tolerant_until_ns` are moments, so that a daemon that died holds nobody back for longer than a fraction of a second.
+// What a policy's controller sets for a tenant (the daemon writes it) expires: `shut_until_ns`, `tolerant_until_ns` and
+// `rate_until_ns` are moments, so that a daemon that died holds nobody back for longer than a fraction of a second.
 #pragma once
 
 #include <sys/auxv.h>
@@ -41,7 +41,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersion = 8;
 constexpr size_t kSmallestPlace = 8192;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -168,12 +168,13 @@ struct OnGpu {
     // Written by a policy's controller.
     Count shut_until_ns;      // its gate stays closed until then
     Count tolerant_until_ns;  // until then lower classes do not wait for it
+    Count rate_until_ns;      // until then `rate` holds
     Flag rate;                // thousandths of the GPU's time that it may use; 0: no limit
     Flag in_flight_us;        // written by the owner: work queued behind gates and not known to be done
-    Count turn_key;  // used_ns divided by weight, never far from its equals': the waiting tenant with the least is next
     // Calls that wait for the GPU, and how long its threads were in calls that may (tenant/blocking_call.h).
     alignas(64) Count blocking_calls;
     Count blocked_ns;
+    Count turn_key;  // used_ns divided by weight, never far from its equals': the waiting tenant with the least is next
 };
 
 struct Slot {

@@ -83,13 +83,14 @@ def test_knobs_are_written_and_run_out_or_are_taken_back(attachment: Attachment,
     assert (production.shut_until_ns, below.tolerant_until_ns) == (0, 0)
     assert now < below.shut_until_ns < now + 10**9 and now < production.tolerant_until_ns < now + 10**9
     assert (production.rate, below.rate) == (250, 250)
+    assert now < below.rate_until_ns < now + 10**9
     knobs = attachment.header.knobs
     assert (knobs.rule, knobs.gate_every_us, knobs.in_flight_us) == (Rule.fair, 7, DEFAULTS["in_flight_us"])
     assert pause_ms == 10
     # The other GPUs of a tenant are left alone.
     assert attachment.slots[70].gpus[1].shut_until_ns == 0
     attachment.reset()
-    assert (below.shut_until_ns, production.tolerant_until_ns, below.rate) == (0, 0, 0)
+    assert (below.shut_until_ns, production.tolerant_until_ns, below.rate_until_ns) == (0, 0, 0)
 
 
 def test_a_shut_tenants_gate_closes_at_once_and_opens_again(attachment: Attachment, tmp_path: Path) -> None:

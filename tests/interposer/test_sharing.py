@@ -211,6 +211,7 @@ def test_a_tolerant_tenant_keeps_nobody_waiting(tenant: Start, tenants_now: Tena
 def test_a_rate_limits_what_a_tenant_uses(tenant: Start, tenants_now: TenantsNow) -> None:
     one = busy(tenant, "opportunistic", 500)
     steer(one, "rate", 200)
+    steer(one, "rate_until_ns", in_a_while())
 
     def share() -> float:
         before = use(tenants_now(), one)
@@ -219,7 +220,8 @@ def test_a_rate_limits_what_a_tenant_uses(tenant: Start, tenants_now: TenantsNow
         return (after.used_ns - before.used_ns) / (after.busy_ns - before.busy_ns)
 
     wait_for(lambda: 0.1 < share() < 0.35)
-    steer(one, "rate", 0)
+    # It runs out: nobody has renewed it.
+    steer(one, "rate_until_ns", time.monotonic_ns() + 1)
     wait_for(lambda: share() > 0.8)
 
 
@@ -229,6 +231,7 @@ def test_a_new_rate_remembers_nothing_of_an_earlier_one(tenant: Start, tenants_n
     steer(one, "shut_until_ns", in_a_while())
     stands_still(tenants_now, one)
     steer(one, "rate", 1000)
+    steer(one, "rate_until_ns", in_a_while())
     seen = use(tenants_now(), one).busy_ns
     wait_for(lambda: use(tenants_now(), one).busy_ns > seen + 20_000_000)
     wait_for(lambda: not use(tenants_now(), one).over_rate)

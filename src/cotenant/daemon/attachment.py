@@ -202,9 +202,9 @@ class Attachment:
                 here.shut_until_ns = until if wanted.shut else 0
             if wanted.tolerant or was_tolerant:
                 here.tolerant_until_ns = until if wanted.tolerant else 0
-            if was_rate != rate:
-                here.rate = rate
-            is_touched = wanted.shut or was_shut or wanted.tolerant or was_tolerant or rate != was_rate
+            if rate or was_rate:
+                here.rate, here.rate_until_ns = rate, until if rate else 0
+            is_touched = wanted.shut or was_shut or wanted.tolerant or was_tolerant or rate or was_rate
             if self.is_shared and is_touched:
                 self.library.cotenant_segment_steer(self.address, row.slot, gpu)
         if changed:
