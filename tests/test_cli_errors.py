@@ -115,6 +115,13 @@ def test_help_names_the_variable_of_every_option(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns(name: str) -> None:
+    for one in with_subcommands(command(name)):
+        shown = one.get_help(click.Context(one, info_name=f"cotenant {name}", terminal_width=80))
+        assert [line for line in shown.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_has_a_variable_and_both_are_documented(name: str) -> None:
     table = DOCUMENT.read_text()
     for option in command(name).params:

@@ -110,7 +110,8 @@ def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 def jobs_argument(required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Which jobs the command is about (tenants/jobs.py)."""
-    return click.argument("words", metavar="JOB...", nargs=-1, required=required, shell_complete=complete_job)
+    metavar = "JOB..." if required else "[JOB...]"
+    return click.argument("words", metavar=metavar, nargs=-1, required=required, shell_complete=complete_job)
 
 
 segment_option = click.option(

@@ -63,7 +63,7 @@ def paragraphs(text: str) -> Iterator[str]:
     for part in re.split(r"\n\s*\n", text.strip()):
         lines = [line.rstrip() for line in part.splitlines()]
         if lines and lines[0].strip() == "\b":
-            yield "\n".join(f"    {line.strip()}" for line in lines[1:])
+            yield "\n".join(f"    {line}" for line in lines[1:])
         elif lines:
             yield " ".join(line.strip() for line in lines)
 
@@ -116,8 +116,7 @@ def roff(page: Page) -> str:
         lines.append(".SH DESCRIPTION")
     for paragraph in page.paragraphs:
         if paragraph.startswith("    "):
-            shown = (escaped(line.strip()) for line in paragraph.splitlines())
-            lines += [".PP", ".nf", *(f"    {line}" for line in shown), ".fi"]
+            lines += [".PP", ".nf", *(escaped(line) for line in paragraph.splitlines()), ".fi"]
         else:
             lines += [".PP", escaped(paragraph)]
     if page.options:

@@ -71,7 +71,7 @@ class = "opportunistic"
 # Programs that are others', as far as the examples need them.
 STAND_INS = {
     "sudo": 'exec "$@"',
-    "docker": 'case "$*" in *COTENANT_CLASS=opportunistic*LD_PRELOAD=*) ;; *) exit 1 ;; esac',
+    "docker": 'case "$*" in *COTENANT_CLASS=standard*LD_PRELOAD=*) ;; *) exit 1 ;; esac',
     "kubectl": 'test "$1" = apply && grep -c "^kind: "',
     "jq": "exec python -m json.tool --json-lines",
     "nvidia-smi": "true",
@@ -123,7 +123,7 @@ def furnish(folder: Path) -> None:
     ):
         shutil.copy(traces / f"{of}.trace", f"{name}.trace")
     Path("my-jobs.toml").write_text(WORKLOAD.format(name="serving") + WORKLOAD.format(name="training"))
-    Path("profile-of-training.toml").write_text(WORKLOAD.format(name="training"))
+    Path("training.toml").write_text(WORKLOAD.format(name="training"))
     shutil.copy(TREE / "src" / "cotenant" / "cluster" / "predict" / "h200.csv", "my-pairs.csv")
 
     os.environ |= {

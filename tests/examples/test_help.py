@@ -54,7 +54,6 @@ BEFORE = {
         "cotenant segment create",
     ],
     r"sudo cotenant segment create.*": ["rm -rf /dev/shm/cotenant.shared"],
-    r"cotenant segment create /dev/shm/team .*": ["rm -rf /dev/shm/team"],
     r"cotenant segment (clean|show -o json) /dev/shm/team.*": [
         "rm -rf /dev/shm/team",
         "cotenant segment create /dev/shm/team",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket as socketlib
 import tempfile
 from collections.abc import Iterator
 from concurrent import futures
@@ -82,6 +84,41 @@ def test_each_class_is_a_resource_and_registers_again_with_a_restarted_kubelet(
     kubelet.start()
     plugins.serve()
     assert set(kubelet.registered[2:]) == both
+
+
+def test_a_kubelet_that_is_not_there_is_waited_for_in_one_line(
+    node: tuple[Kubelet, Plugins, State, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubelet, plugins, _, _ = node
+    kubelet.server.stop(0).wait()
+    socket = kubelet.folder / "kubelet.sock"
+    # It is gone; then it has left its socket behind, and nobody listens there.
+    socket.unlink(missing_ok=True)
+    capsys.readouterr()
+    plugins.serve()
+    plugins.serve()
+    with contextlib.closing(socketlib.socket(socketlib.AF_UNIX)) as left_behind:
+        left_behind.bind(str(socket))
+    plugins.serve()
+    plugins.serve()
+    assert capsys.readouterr().err.splitlines() == [
+        f"waiting for kubelet: {socket} is not there",
+        f"waiting for kubelet: {socket} does not answer",
+    ]
+    kubelet.start()
+    plugins.serve()
+    assert len(kubelet.registered) == 4
+    assert "kubelet has registered cotenant.dev/production" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["a file", "x" * 120], ids=["no folder", "too long for a socket"])
+def test_where_no_socket_can_be_made_the_place_and_the_remedy_are_named(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "a file").touch()
+    host = container.Host(tmp_path / "native", tmp_path / "preload", tmp_path / "segment", tmp_path / "gpu")
+    plugin = Plugin("production", 60, DEVICES, State({}), tmp_path, host)
+    with pytest.raises(Problem) as told:
+        Plugins(tmp_path / folder, [plugin]).serve()
+    assert str(tmp_path / folder) in told.value.message and "--kubelet" in told.value.hint
 
 
 def test_units_are_percents_of_each_gpu_and_unhealthy_ones_say_so(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   cotenant config show
-  cotenant config show -o json | jq '.settings[] | select(.source != "default")'
+  cotenant config show -o json | jq '.settings[] | select(.source!="default")'
   cotenant config check ./config.toml
   cotenant config table""",
 )

@@ -187,7 +187,7 @@ def uninstall(namespace: str, kubeconfig: str | None) -> None:
     epilog="""\b
 Examples:
   cotenant kubernetes agent
-  cotenant softgpu --device h200 -- cotenant kubernetes agent --node laptop --kubeconfig ~/.kube/config""",
+  cotenant softgpu -- cotenant kubernetes agent --node laptop""",
 )
 @click.option(
     "--node",

@@ -23,8 +23,8 @@ MODES = ("cotenant", "timeslice", "mps", "mps-priority")
     epilog="""\b
 Examples:
   cotenant predict serving.trace training.trace
-  cotenant predict serving.trace training.trace --rate 20 --sharing mps -o json
-  cotenant predict serving.trace profile-of-training.toml --observed my-pairs.csv
+  cotenant predict serving.trace training.trace --rate 20 --sharing mps
+  cotenant predict serving.trace training.toml --observed my-pairs.csv -o json
   cotenant predict --error""",
 )
 @click.option(

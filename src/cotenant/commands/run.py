@@ -25,11 +25,11 @@ from cotenant.terminal import say
     epilog="""\b
 Examples:
   cotenant run --class production --slowdown 5% -- python serve.py
-  cotenant run --class opportunistic --memory 20G --gpu 1 python finetune.py --epochs 3
+  cotenant run --class opportunistic --memory 20G --gpu 1 python finetune.py
   cotenant run --name nightly -- torchrun --nproc-per-node 2 train.py
   cotenant run --share spatial --sms 60% -- python batch.py
   cotenant run --dry-run -- python train.py
-  docker run $(cotenant run --class opportunistic --print-mounts docker) --gpus all image python train.py""",
+  docker run $(cotenant run --print-mounts docker) --gpus all IMAGE ./train.py""",
 )
 @option("run.class")
 @click.option(

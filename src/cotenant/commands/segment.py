@@ -94,8 +94,8 @@ def command() -> None:
     epilog="""\b
 Examples:
   sudo cotenant segment create --allow alice=production --limit bob=20G
-  sudo cotenant segment create --group gpu-users --allow @serving=production --allow '*=opportunistic'
-  cotenant segment create /dev/shm/team --gpu GPU-4c8f63a1-9d0e-4b2b-8f06-2f3a5b1f7c11""",
+  sudo cotenant segment create --group gpu-users --allow @serving=production
+  sudo cotenant segment create --gpu GPU-4c8f63a1-9d0e-4b2b-8f06-2f3a5b1f7c11""",
 )
 @of_a_folder
 @click.option(

@@ -36,7 +36,7 @@ Examples:
   cotenant simulate my-jobs.toml --policy all --seconds 60 --plot jobs.png
   cotenant simulate serving.trace training.trace --policy strict,guard -o json
   cotenant simulate --cluster made-up-openb --gpus 64 --plot cluster.png
-  cotenant simulate --cluster openb_pod_list_default.csv --gpus 1000 --jobs 10000 --services 1000
+  cotenant simulate --cluster openb_pod_list_default.csv --gpus 1000
   cotenant simulate --list""",
 )
 @click.option(

@@ -21,7 +21,7 @@ SHARINGS = ("timeslice", "all-at-once")
     context_settings={"allow_interspersed_args": False},
     epilog="""\b
 Examples:
-  cotenant softgpu -- python -c "from cuda.bindings import driver; print(driver.cuInit(0))"
+  cotenant softgpu -- cotenant doctor
   cotenant softgpu --device h200,h200 -- cotenant run --gpu 1 -- ./my-program
   cotenant softgpu --list""",
 )

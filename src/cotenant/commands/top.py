@@ -40,16 +40,19 @@ def command(
     this job. In a terminal it goes on until q, and its keys sort, filter and steer the tenants.
 
     \b
-    GPU%      GPU time charged to it since the last look
-    PROMISE   what it was promised, and whether it was kept of late
-    SHARE     among the tenants of its class that have work: what it got, and what it should get by its weight
-    MEMORY    what it has allocated, and its run's limit
-    HOST      of its memory, what is evicted to the host
-    P50, P99  how long it waited for the GPU with work of its own: half and 99 % of the waits were shorter
-    PRE       how often its gate was closed while it had work
-    EVI       how often its memory was evicted
-    ESC       work that reached the GPU without the gate that it should have passed
-    DELAYED-BY  for whom it waited with work of its own, as a part of the last looks
+    GPU%        GPU time charged to it since the last look
+    PROMISE     what it was promised, and whether it was kept of late
+    SHARE       among the tenants of its class that have work: what it got,
+                and what it should get by its weight
+    MEMORY      what it has allocated, and its run's limit
+    HOST        of its memory, what is evicted to the host
+    P50, P99    how long it waited for the GPU with work of its own:
+                half and 99 % of the waits were shorter
+    PRE         how often its gate was closed while it had work
+    EVI         how often its memory was evicted
+    ESC         work that reached the GPU without the gate that it should pass
+    DELAYED-BY  for whom it waited with work of its own, as a part of the last
+                looks
     """
     from cotenant import segment, table
     from cotenant.terminal import say

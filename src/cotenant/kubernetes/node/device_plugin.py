@@ -179,6 +179,7 @@ class Plugins:
         self._plugins = plugins
         self._served: dict[str, Served] = {}
         self._kubelet: int | None = None
+        self._waits_as = ""  # said once
 
     def serve(self) -> None:
         for plugin in self._plugins:
@@ -193,7 +194,9 @@ class Plugins:
         try:
             kubelet = (self._folder / KUBELET_SOCKET).stat().st_ino
         except OSError:
-            return  # it is not up
+            self._kubelet = None  # the next one's socket may get the same number
+            self._wait("is not there")
+            return
         if kubelet != self._kubelet and all(map(self._register, self._plugins)):
             self._kubelet = kubelet
 
@@ -211,10 +214,19 @@ class Plugins:
             with grpc.insecure_channel(f"unix://{self._folder / KUBELET_SOCKET}") as channel:
                 caller(channel, protocol.DEVICE_PLUGIN_REGISTRATION, "Register")(request, timeout=10)
         except grpc.RpcError as error:
-            narrate(f"kubelet refused {plugin.resource}: {error}")
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                self._wait("does not answer")
+            else:
+                narrate(f"kubelet refused {plugin.resource}: {error.details()}")
             return False
+        self._waits_as = ""
         narrate(f"kubelet has registered {plugin.resource}")
         return True
+
+    def _wait(self, why: str) -> None:
+        if why != self._waits_as:
+            narrate(f"waiting for kubelet: {self._folder / KUBELET_SOCKET} {why}")
+        self._waits_as = why
 
     def stop(self) -> None:
         for served in self._served.values():

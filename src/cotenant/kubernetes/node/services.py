@@ -11,10 +11,12 @@ from typing import Any
 
 import grpc
 
+from cotenant.errors import Problem
 from cotenant.kubernetes.node.protocol import Service
 
 Handler = Callable[[Any, Any], Any]
 GRACE_SECONDS = 1.0
+KUBELET_HINT = "run it as root on a node of the cluster; --kubelet names kubelet's folder"
 
 
 class Served:
@@ -25,11 +27,15 @@ class Served:
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=8, thread_name_prefix="kubelet"))
         for service, handlers in services.values():
             self._server.add_generic_rpc_handlers((generic(service, handlers),))
-        socket.parent.mkdir(parents=True, exist_ok=True)
-        # One that an agent left behind that was killed.
-        with contextlib.suppress(FileNotFoundError):
-            socket.unlink()
-        self._server.add_insecure_port(f"unix://{socket}")
+        try:
+            socket.parent.mkdir(parents=True, exist_ok=True)
+            # One that an agent left behind that was killed.
+            with contextlib.suppress(FileNotFoundError):
+                socket.unlink()
+            self._server.add_insecure_port(f"unix://{socket}")
+        except (OSError, RuntimeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no socket can be made there"
+            raise Problem(f"cannot listen at {socket}: {why}", KUBELET_HINT) from None
         self._server.start()
         self._made = os.stat(socket).st_ino
 
