@@ -8,10 +8,11 @@
 #include <atomic>
 #include <cctype>
 #include <cerrno>
+#include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string>
 
 #include "admission/moment.h"
 #include "tenant/relaxed.h"
@@ -25,7 +26,8 @@ namespace {
 
 constexpr char kMagic[8] = {'c', 'o', 'k', 'e', 'r', 'n', 'e', 'l'};
 constexpr uint32_t kVersion = 1, kMostEntries = 20000;
-constexpr size_t kLongestName = 1024, kLongestModel = 120;
+constexpr size_t kLongestName = 1024, kLongestModelName = 256, kLongestEnding = 8;
+constexpr int kLongestModel = 120;
 constexpr float kLongestUs = 1e7;
 
 struct Head {
@@ -56,17 +58,21 @@ uint32_t crc_of(const char* text, size_t length) {
     return ~crc;
 }
 
-// As cotenant.profile.store names files.
-std::string file_name(const char* model) {
-    std::string name;
+// FOLDER/MODEL, the model as cotenant.profile.store names files. False: it does not fit.
+bool path_of(const char* folder, char (&model)[kLongestModelName], char (&into)[PATH_MAX]) {
+    size_t length = 0;
     bool stayed = true;
     for (const char* at = model; *at; ++at) {
         bool stays = isalnum(static_cast<unsigned char>(*at)) || strchr("_.+-", *at);
-        if (stays || stayed) name += stays ? *at : '-';
+        if (stays || stayed) model[length++] = stays ? *at : '-';
         stayed = stays;
     }
-    size_t first = name.find_first_not_of("-."), last = name.find_last_not_of("-.");
-    return first == std::string::npos ? "unnamed" : name.substr(first, last - first + 1).substr(0, kLongestModel);
+    model[length] = 0;
+    const char* name = model + strspn(model, "-.");
+    while (length && strchr("-.", model[length - 1])) model[--length] = 0;
+    if (!*name) name = "unnamed";
+    int written = snprintf(into, sizeof into - kLongestEnding, "%s/%.*s", folder, kLongestModel, name);
+    return written > 0 && static_cast<size_t>(written) < sizeof into - kLongestEnding;
 }
 
 bool read_whole(int file, void* into, size_t bytes) {
@@ -102,15 +108,18 @@ Table* table_in(int file, const struct stat& profile) {
 
 const Table* load(CUdevice device) {
     const char* folder = getenv("COTENANT_KERNEL_PROFILES");
-    char model[256] = "";
+    char model[kLongestModelName] = "", path[PATH_MAX];
     if (!folder || *folder != '/' || !naming.cuDeviceGetName) return &nothing;
     if (naming.cuDeviceGetName(model, sizeof model - 1, device) != CUDA_SUCCESS) return &nothing;
-    std::string path = std::string(folder) + "/" + file_name(model);
+    if (!path_of(folder, model, path)) return &nothing;
     int saved = errno;
     struct stat profile{};
     Table* found = nullptr;
-    if (stat((path + ".json").c_str(), &profile) == 0) {
-        int file = open((path + ".table").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    char* ending = path + strlen(path);
+    strcpy(ending, ".json");
+    if (stat(path, &profile) == 0) {
+        strcpy(ending, ".table");
+        int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (file >= 0) {
             found = table_in(file, profile);
             close(file);
