@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.cells import cell_len
 
 from cotenant import terminal
 from tests.conftest import package_folder
@@ -54,6 +55,28 @@ def test_status_is_cleaned(cotenant: Run, plain_env: dict[str, str], output: str
     written.to(Path(plain_env["COTENANT_SEGMENT"]))
     done = cotenant("status", "-o", output, env=plain_env)
     assert done.returncode == 0 and "evil?[2Jname" in done.stdout and "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_locale_without_unicode_shows_what_it_can_and_stays_in_line(
+    cotenant: Run, plain_env: dict[str, str], encoding: str
+) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    for slot, name in enumerate(("train.py", "Größe", "訓練モデル", "training-of-a-long-name")):
+        written.tenant(slot, 100 + slot, name=name.encode()).gpus[0].busy = 1
+    written.to(Path(plain_env["COTENANT_SEGMENT"]))
+    env = plain_env | {"PYTHONIOENCODING": encoding, "COLUMNS": "46"}
+    for command in (["status"], ["top", "--once", "--interval", "0.1"]):
+        done = cotenant(*command, env=env)  # read as UTF-8
+        assert (done.returncode, done.stderr) == (0, "")
+        *head, heading, _, _, _, last = done.stdout.splitlines()
+        assert all(len(line) <= 46 for line in head)
+        rows = done.stdout.splitlines()[-4:]
+        assert {cell_len(row.partition("busy")[0]) for row in rows} == {heading.index("STATE")}
+        if encoding == "ascii":
+            assert done.stdout.isascii() and "Gr??e" in done.stdout and "~" in last
+            assert command[0] == "status" or "production      0% _" in done.stdout
 
 
 def printing_calls(source: str) -> list[str]:

@@ -17,7 +17,7 @@ import click
 
 from cotenant import __version__
 from cotenant.errors import FAILED, USAGE, Problem, narrate, nearest, unknown
-from cotenant.terminal import printable
+from cotenant.terminal import printable, take_any_text
 
 INTERRUPTED = 130
 
@@ -161,6 +161,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    take_any_text()
     try:
         status = cli.main(arguments, prog_name="cotenant", standalone_mode=False)
         if sys.stdout is not None:

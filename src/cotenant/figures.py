@@ -89,7 +89,7 @@ class Figure:
 
     def cell(self, value: Any) -> str:
         if isinstance(value, float):
-            shown = {"seconds": ".1f", "ratio": ".0%"}
+            shown = {"seconds": ".1f", "ratio": ".0%", "us": ".0f"}
             return format(value, shown.get(self.unit, "g"))
         return "" if value is None else str(value)
 
@@ -367,8 +367,8 @@ FIGURES = (
             "How often its gate was closed while it had work: for a higher class, after its turn, or by the policy.",
             kind=Kind.counter,
         ),
-        between_looks("wait_p50_us", "us", f"Half {OF_WAITS}", heading="wait_p50", kind=Kind.unserved),
-        between_looks("wait_p99_us", "us", f"99 % {OF_WAITS}", heading="wait_p99", kind=Kind.unserved),
+        between_looks("wait_p50_us", "us", f"Half {OF_WAITS}", kind=Kind.unserved),
+        between_looks("wait_p99_us", "us", f"99 % {OF_WAITS}", kind=Kind.unserved),
     ),
     *at(
         Width.data,

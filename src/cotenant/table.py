@@ -34,7 +34,7 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, 
     height = max(len(head) for head in heads)
     above = [[""] * (height - len(head)) + head for head in heads]
     every = [*([cells[line] for cells in above] for line in range(height)), *rows]
-    widths = [max(len(cells[at]) for cells in every) for at in range(len(columns))]
+    widths = [max(cells_of(cells[at]) for cells in every) for at in range(len(columns))]
     shortest = [
         min(w, LONGEST_NAME) if column.is_name else w for column, w in zip(columns, widths, strict=True)
     ]
@@ -42,6 +42,21 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, 
         gap = 1
     shown = fitted(columns, widths, width, gap)
     return [text(columns, cells, shown, widths, gap) for cells in every]
+
+
+def cells_of(text: str) -> int:
+    """How many cells of a terminal it takes: a Chinese character takes two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def shortened(text: str, width: int) -> str:
+    while cells_of(text) > width - 1:
+        text = text[:-1]
+    return text + "…"
 
 
 def fitted(columns: Sequence[Column], widths: list[int], width: int, gap: int) -> list[int]:
@@ -74,6 +89,7 @@ def text(
 ) -> str:
     parts = []
     for at in shown:
-        cell = cells[at] if len(cells[at]) <= widths[at] else cells[at][: widths[at] - 1] + "…"
-        parts.append(cell.rjust(widths[at]) if columns[at].is_number else cell.ljust(widths[at]))
+        cell = cells[at] if cells_of(cells[at]) <= widths[at] else shortened(cells[at], widths[at])
+        room = " " * (widths[at] - cells_of(cell))
+        parts.append(room + cell if columns[at].is_number else cell + room)
     return (" " * gap).join(parts).rstrip()

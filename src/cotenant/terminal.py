@@ -5,11 +5,34 @@ this file.
 
 from __future__ import annotations
 
+import codecs
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+# What our own pictures are made of, where the terminal's characters are not Unicode's.
+BARS = "▁▂▃▄▅▆▇█"
+PLAIN = str.maketrans(BARS + "…", "_.:-=+*#~")
+
+
+def in_plain_characters(error: UnicodeError) -> tuple[str, int]:
+    """The codecs' error handler: as many characters as there were cells, so that columns stay in line."""
+    from rich.cells import cell_len
+
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(PLAIN)
+    return "".join(one if one.isascii() else "?" * cell_len(one) for one in text), error.end
+
+
+def take_any_text() -> None:
+    """Stdout in a locale that is not UTF-8's shows what it can, and ends no command."""
+    codecs.register_error("cotenant", in_plain_characters)
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure:
+        reconfigure(errors="cotenant")
 
 
 def printable(text: str) -> str:

@@ -42,4 +42,4 @@ def command(words: tuple[str, ...], segment_file: Path | None) -> None:
             why = tenant.refusal.text if tenant.refusal else "it refused"
             stays += f"; {units.size_shown(stuck)} are not evicted yet: {why}; the tenant tries again"
         on_host = units.size_shown(tenant.host_bytes)
-        narrate(f"{tenant.pid} ({tenant.job}) is paused: {on_host} on the host{stays}")
+        narrate(f"{tenant.job} ({tenant.pid}) is paused: {on_host} on the host{stays}")

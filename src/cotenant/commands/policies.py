@@ -36,9 +36,11 @@ def command(output: str) -> None:
 
         say(json.dumps([vars(one) for one in found], indent=2))
         return
-    say(f"{'NAME':<12} {'RULE':<8} {'RUNS':<10} WHAT IT DOES")
+    from cotenant import table
+
+    rows = []
     for one in found:
         default = " (default)" if one.name == registry.DEFAULT else ""
-        say(
-            f"{one.name:<12} {one.rule:<8} {'live' if one.runs_live else 'simulated':<10} {one.title}{default}"
-        )
+        rows.append((one.name, one.rule, "live" if one.runs_live else "simulated", one.title + default))
+    columns = [table.Column(heading) for heading in ("NAME", "RULE", "RUNS", "WHAT IT DOES")]
+    say("\n".join(table.lines(columns, rows, table.WHOLE)))

@@ -42,7 +42,7 @@ def command(words: tuple[str, ...], wait_seconds: float, segment_file: Path | No
     pids = [pid for job in jobs.select(words, jobs.read(path)) for pid in job.pids]
     for tenant in pausing.resume_all(path, pids, wait_seconds):
         if tenant.where == segment.Where.resident:
-            narrate(f"{tenant.pid} ({tenant.job}) runs on")
+            narrate(f"{tenant.job} ({tenant.pid}) runs on")
         else:
             need = units.size_shown(tenant.host_bytes)
             narrate(f"{tenant.pid} ({tenant.job}) is restored when {need} of the GPU's memory are free")

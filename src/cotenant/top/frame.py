@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cotenant import classes, figures, table, units
 from cotenant.policies import registry
+from cotenant.terminal import BARS
 from cotenant.top.model import GpuRow, Picture, Row, ordered, runs
 
-BARS = "▁▂▃▄▅▆▇█"
 MOST_IN_FULL = 2  # GPUs that get a line for each class; more of them get one line each
 LEAST_NAME = 8
 SHORT = {"production": "prod", "standard": "std", "opportunistic": "opp"}
@@ -69,7 +69,9 @@ NAME = 2
 
 def frame(picture: Picture, width: int) -> str:
     """All of it, once."""
-    return "\n".join([title(picture), *gpu_lines(picture.gpus, width), *rows_of(lines_of(picture), width)])
+    return "\n".join(
+        [title(picture)[:width], *gpu_lines(picture.gpus, width), *rows_of(lines_of(picture), width)]
+    )
 
 
 def title(picture: Picture) -> str:
