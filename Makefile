@@ -215,7 +215,7 @@ $(ZIG): $(TOOLS)
 wheels: $(PACKAGE) $(ZIG)  ## wheels for x86-64 and aarch64, each installed and tested where it can be run
 	@$(PYTHON_IN_VENV) packaging/wheels.py
 
-test-16k: $(PACKAGE) $(ZIG)  ## the shared memory's tests on a kernel with 16 KiB pages (qemu, Debian, ten minutes)
+test-16k: $(PACKAGE)  ## the shared memory's tests on a kernel with 16 KiB pages (qemu, Debian, half an hour; goes on where it was)
 	@$(PYTHON_IN_VENV) packaging/large_pages.py
 
 bundle: $(PACKAGE) $(ZIG)  ## one archive for a machine without a network (BUNDLE_PYTHONS="3.12" and BUNDLE_MACHINE=aarch64 choose)

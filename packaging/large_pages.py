@@ -3,16 +3,25 @@
     make test-16k
 
 The machine has nothing but an initial file system: Debian's Python, our wheel and the tests, with their C++ programs
-compiled ahead. It is emulated, and takes some minutes. Its output goes to build/large-pages/console.log.
+compiled ahead. It is emulated: its tests take half an hour, more where others need the processors too. Each test's
+result is printed as it comes. What has passed when the machine is interrupted is not run again, as long as the wheel
+and the tests stay the same: the next `make test-16k` goes on. The whole output is in build/large-pages/console.log.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import queue
+import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,12 +45,14 @@ TESTS = [
     "tests/tenant/test_memory_quota.py",
     "tests/tenant/test_host_memory.py",
 ]
-SECONDS = 1500
+PASSED = FOLDER / "passed"
+TEST_SECONDS = 600
+SILENT_SECONDS = 2 * TEST_SECONDS
 END = "the tests ended with status "
 
 INIT = f"""\
 #!/usr/bin/busybox sh
-export PATH=/usr/bin:/usr/sbin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+export PATH=/usr/bin:/usr/sbin HOME=/tmp
 /usr/bin/busybox mkdir -p /proc /sys /dev /tmp
 /usr/bin/busybox mount -t proc none /proc
 /usr/bin/busybox mount -t sysfs none /sys
@@ -49,25 +60,53 @@ export PATH=/usr/bin:/usr/sbin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 /usr/bin/busybox mkdir -p /dev/shm
 /usr/bin/busybox mount -t tmpfs -o mode=1777 none /dev/shm
 /usr/bin/busybox mount -t tmpfs -o mode=1777 none /tmp
-/usr/bin/busybox ip link set lo up
+/usr/bin/busybox --install -s /usr/bin 2>/dev/null
+ip link set lo up
 cd /cotenant
-export COTENANT_TEST_PROGRAMS=/cotenant/programs
+export COTENANT_TEST_PROGRAMS=/cotenant/programs COTENANT_TEST_PATIENCE=10
 {foreign.PYTHON.name} -c 'import mmap; assert mmap.PAGESIZE == {PAGE}, mmap.PAGESIZE' &&
     {foreign.PYTHON.name} -m cotenant softgpu -- {foreign.PYTHON.name} -m cotenant doctor &&
-    {foreign.PYTHON.name} -m pytest -vv --color=no --tb=short -p no:cacheprovider -o timeout=600 {" ".join(TESTS)}
+    {foreign.PYTHON.name} -m pytest -vv --color=no --tb=short -p no:cacheprovider -o timeout={TEST_SECONDS} @tests.txt
 echo "{END}$?"
-/usr/bin/busybox poweroff -f
+poweroff -f
 """
 
 
-def compile_programs(folder: Path) -> None:
+def compile_programs(folder: Path) -> Path:
     """What the tests compile where they run, compiled here: pytest sets up every test and runs none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    env = os.environ | {"COTENANT_TEST_PROGRAMS": str(folder), "COTENANT_TEST_CXX": COMPILER}
-    command = [sys.executable, "-m", "pytest", "-q", "--setup-only", *TESTS]
+    sources = sorted(
+        path for part in ("native", "tests") for path in (ROOT / part).rglob("*.*") if is_source(path)
+    )
+    made = folder / digest(path.read_bytes() for path in sources)
+    if (made / "complete").exists():
+        return made
+    shutil.rmtree(folder, ignore_errors=True)
+    made.mkdir(parents=True)
+    pytest("--setup-only", COTENANT_TEST_PROGRAMS=str(made), COTENANT_TEST_CXX=COMPILER)
+    if not list(made.iterdir()):
+        raise PackagingError("the tests compile no programs")
+    (made / "complete").touch()
+    return made
+
+
+def is_source(path: Path) -> bool:
+    return path.suffix in (".cpp", ".h", ".c", ".inc", ".py")
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part)
+    return whole.hexdigest()[:16]
+
+
+def pytest(*options: str, **settings: str) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", *options, *TESTS]
+    env = os.environ | settings
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    if done.returncode or not list(folder.iterdir()):
-        raise PackagingError(f"the tests' programs do not compile:\n{done.stdout}{done.stderr}")
+    if done.returncode:
+        raise PackagingError(f"pytest {options[0]} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout.splitlines()
 
 
 def write_entry(out: BinaryIO, name: str, mode: int, content: bytes) -> None:
@@ -92,7 +131,8 @@ def pack(root: Path, out: BinaryIO, prefix: str = "") -> None:
         write_entry(out, f"{prefix}{path.relative_to(root)}", about.st_mode, content)
 
 
-def make_file_system(root: Path) -> Path:
+def make_file_system(root: Path, programs: Path) -> Path:
+    """All but the list of tests."""
     made = FOLDER / "initial.cpio"
     with made.open("wb") as out:
         pack(root, out)
@@ -102,7 +142,7 @@ def make_file_system(root: Path) -> Path:
         write_entry(out, "cotenant", stat.S_IFDIR | 0o755, b"")
         settings = (ROOT / "pyproject.toml").read_bytes()
         write_entry(out, "cotenant/pyproject.toml", stat.S_IFREG | 0o644, settings)
-        folders = {"tests": ROOT / "tests", "native": ROOT / "native", "programs": FOLDER / "programs"}
+        folders = {"tests": ROOT / "tests", "native": ROOT / "native", "programs": programs}
         for name, folder in folders.items():
             write_entry(out, f"cotenant/{name}", stat.S_IFDIR | 0o755, b"")
             pack(folder, out, f"cotenant/{name}/")
@@ -110,9 +150,48 @@ def make_file_system(root: Path) -> Path:
     return made
 
 
+def tests_left(file_system: Path) -> list[str]:
+    """Without those that have passed with this very file system."""
+    with file_system.open("rb") as file:
+        whole = hashlib.file_digest(file, "sha256").hexdigest()
+    known, *passed = PASSED.read_text().splitlines() if PASSED.exists() else [""]
+    if known != whole:
+        PASSED.write_text(f"{whole}\n")
+        passed = []
+    tests = [line for line in pytest("--collect-only") if "::" in line]
+    left = [test for test in tests if test not in passed]
+    if len(left) < len(tests):
+        print(
+            f"{len(tests) - len(left)} of {len(tests)} tests have passed before the interruption", flush=True
+        )
+    return left
+
+
+def add_tests(file_system: Path, tests: list[str]) -> None:
+    """The kernel unpacks one archive after the other."""
+    with file_system.open("ab") as out:
+        out.write(bytes(-out.tell() % 4))
+        write_entry(out, "cotenant/tests.txt", stat.S_IFREG | 0o644, "\n".join(tests).encode())
+        write_entry(out, "TRAILER!!!", 0, b"")
+
+
+def lines_of(machine: subprocess.Popen[str]) -> Iterator[str]:
+    """As the console has them; ends with the machine, or after a long silence."""
+    heard: queue.Queue[str | None] = queue.Queue()
+
+    def listen() -> None:
+        assert machine.stdout
+        for line in machine.stdout:
+            heard.put(line.rstrip())
+        heard.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while (line := heard.get(timeout=SILENT_SECONDS)) is not None:
+        yield line
+
+
 def boot(kernel: Path, file_system: Path) -> int:
     """The status that the tests ended with."""
-    log = FOLDER / "console.log"
     command = ["qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on", "-smp", "2", "-m", "3G"]
     command += [
         "-nographic",
@@ -125,14 +204,33 @@ def boot(kernel: Path, file_system: Path) -> int:
         str(file_system),
     ]
     command += ["-append", "console=ttyAMA0 rdinit=/init panic=-1 quiet"]
-    with log.open("wb") as out:
-        subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=SECONDS, check=False
-        )
-    lines = log.read_text(errors="replace").splitlines()
-    print("\n".join(lines[-40:]), flush=True)
-    ended = [line for line in lines if line.startswith(END)]
-    return int(ended[-1].removeprefix(END)) if ended else 1
+    started, status = time.monotonic(), 1
+    with (
+        (FOLDER / "console.log").open("w") as console,
+        PASSED.open("a") as passed,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as machine,
+    ):
+        try:
+            for line in lines_of(machine):
+                said = f"{time.monotonic() - started:6.0f} s  {line}"
+                print(said, flush=True)
+                print(said, file=console, flush=True)
+                if found := re.match(r"(tests/.*?) (PASSED|SKIPPED)\b", line):
+                    print(found[1], file=passed, flush=True)
+                if line.startswith(END):
+                    status = int(line.removeprefix(END))
+        finally:
+            machine.kill()
+    if status == 0:
+        PASSED.unlink()  # the next time all run again
+    return status
 
 
 def main() -> int:
@@ -140,6 +238,7 @@ def main() -> int:
         if not shutil.which(tool):
             print(f"skipped: no {tool} (Debian: apt-get install qemu-system-arm g++-aarch64-linux-gnu)")
             return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
         kernels = FOLDER / "kernel"
@@ -150,18 +249,29 @@ def main() -> int:
             )
         [kernel] = kernels.glob("boot/vmlinuz-*")
         print("building the wheel and the tests' programs", flush=True)
-        wheel = wheels.build(MACHINE, ROOT / "dist")
+        shutil.rmtree(FOLDER / "wheel", ignore_errors=True)
+        wheel = wheels.compile_wheel(
+            MACHINE,
+            FOLDER / "wheel",
+            ROOT / "build" / f"cross-{MACHINE.name}",
+            "cross.cmake",
+            COMPILER=COMPILER,
+            COTENANT_WERROR="ON",
+        )
         root = foreign.root_with(MACHINE, [str(wheel), "pytest", "pytest-timeout", "hypothesis"])
-        compile_programs(FOLDER / "programs")
-        file_system = make_file_system(root)
+        file_system = make_file_system(root, compile_programs(FOLDER / "programs"))
+        add_tests(file_system, tests_left(file_system))
         print(f"booting {kernel.name}", flush=True)
         return boot(kernel, file_system)
     except PackagingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except subprocess.TimeoutExpired:
-        print(f"error: no end after {SECONDS} s; see {FOLDER / 'console.log'}", file=sys.stderr)
+    except queue.Empty:
+        print(f"error: silent for {SILENT_SECONDS} s; see {FOLDER / 'console.log'}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; what has passed is not run again", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

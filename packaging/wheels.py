@@ -58,26 +58,28 @@ def build(machine: Architecture, output: Path) -> Path:
     """The wheel for `machine`, in `output`."""
     folder = ROOT / "build" / f"wheel-{machine.name}"
     write_compilers(folder / "zig", machine)
-    settings = [
-        f"build-dir={folder}",
-        "install.strip=false",
-        f"cmake.define.CMAKE_TOOLCHAIN_FILE={ROOT / 'packaging' / 'zig.cmake'}",
-        f"cmake.define.ZIG={folder / 'zig'}",
-        f"cmake.define.MACHINE={machine.name}",
-        f"cmake.define.Python3_EXECUTABLE={sys.executable}",
-    ]
-    options = [part for setting in settings for part in ("-C", setting)]
     with tempfile.TemporaryDirectory(prefix="cotenant-wheel-") as scratch:
-        # What the wheel is for: scikit-build-core takes this for the name of the platform.
-        made_by = ["wheel", "--no-deps", "--no-build-isolation", *options, "-w", scratch, str(ROOT)]
-        pip(
-            *made_by,
-            extra={"_PYTHON_HOST_PLATFORM": platform_of(machine)},
-        )
-        [made] = Path(scratch).glob("cotenant-*.whl")
+        made = compile_wheel(machine, Path(scratch), folder, "zig.cmake", ZIG=str(folder / "zig"))
         check(made, machine)
         output.mkdir(parents=True, exist_ok=True)
         return Path(shutil.move(made, output / made.name))
+
+
+def compile_wheel(machine: Architecture, output: Path, folder: Path, toolchain: str, **defined: str) -> Path:
+    """The wheel in `output`, built in `folder` as CMake's toolchain file says; whom it serves is not checked."""
+    defined |= {
+        "CMAKE_TOOLCHAIN_FILE": str(ROOT / "packaging" / toolchain),
+        "MACHINE": machine.name,
+        "Python3_EXECUTABLE": sys.executable,
+    }
+    settings = [f"build-dir={folder}", "install.strip=false"]
+    settings += [f"cmake.define.{name}={value}" for name, value in defined.items()]
+    options = [part for setting in settings for part in ("-C", setting)]
+    # What the wheel is for: scikit-build-core takes this for the name of the platform.
+    platform = {"_PYTHON_HOST_PLATFORM": platform_of(machine)}
+    pip("wheel", "--no-deps", "--no-build-isolation", *options, "-w", output, ROOT, extra=platform)
+    [made] = output.glob("cotenant-*.whl")
+    return made
 
 
 def platform_of(machine: Architecture) -> str:
@@ -85,7 +87,7 @@ def platform_of(machine: Architecture) -> str:
 
 
 def check(wheel: Path, machine: Architecture) -> None:
-    """Is it what its name says: for this machine, and for C libraries as old as that?"""
+    """Is it what its name says: for this machine, with any of its pages, and for C libraries as old as that?"""
     platform = platform_of(machine)
     if not wheel.name.endswith(f"-py3-none-{platform}.whl"):
         raise PackagingError(f"the wheel came out as {wheel.name}, not for {platform}")
@@ -99,11 +101,18 @@ def check(wheel: Path, machine: Architecture) -> None:
                 elf, files = ELFFile(file), files + 1
                 if elf["e_machine"] != machine.elf_machine_name:
                     raise PackagingError(f"{name} is for {elf['e_machine']}")
+                if (page := page_of(elf)) < machine.largest_page:
+                    raise PackagingError(f"{name} is laid out for pages of up to {page} bytes")
                 for version in glibc_versions(elf):
                     if version > OLDEST_GLIBC:
                         raise PackagingError(f"{name} needs glibc {version[0]}.{version[1]}")
     if not files:
         raise PackagingError(f"{wheel.name} has no native files")
+
+
+def page_of(elf: ELFFile) -> int:
+    """The largest with which a kernel can load it."""
+    return min(int(part["p_align"]) for part in elf.iter_segments() if part["p_type"] == "PT_LOAD")
 
 
 def glibc_versions(elf: ELFFile) -> list[tuple[int, int]]:

@@ -22,6 +22,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 REAL_GPU = os.environ.get("COTENANT_TEST_REAL_GPU") == "1"
 TREE = Path(__file__).resolve().parent.parent
 CHILD_SECONDS = 60.0
@@ -71,7 +73,7 @@ def package_folder() -> Path:
 
 def clean_environment() -> dict[str, str]:
     """The caller's environment without Cotenant's settings, so that a test sees only its own."""
-    kept = ("COTENANT_NATIVE", "COTENANT_TEST_REAL_GPU")
+    kept = ("COTENANT_NATIVE", "COTENANT_TEST_REAL_GPU", "COTENANT_TEST_PATIENCE")
     env = {k: v for k, v in os.environ.items() if not k.startswith("COTENANT_") or k in kept}
     env["PYTHONPATH"] = os.pathsep.join(p for p in (str(package_folder().parent), env.get("PYTHONPATH")) if p)
     env["NO_COLOR"] = "1"
@@ -105,11 +107,11 @@ def run_child(
         process_group=0,
     ) as child:
         try:
-            out, err = child.communicate(input, timeout=timeout)
+            out, err = child.communicate(input, timeout=timeout * PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             out, err = child.communicate()
-            pytest.fail(f"{command} did not end within {timeout} s\nstdout: {out}\nstderr: {err}")
+            pytest.fail(f"{command} did not end within {timeout * PATIENCE} s\nstdout: {out}\nstderr: {err}")
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 

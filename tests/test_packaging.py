@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,17 @@ def test_a_wheel_that_needs_a_newer_c_library_than_it_says_is_refused(
     wheel = wheel.rename(tmp_path / wheel.name.replace("_999_", "_1_"))
     with pytest.raises(wheels.PackagingError, match=r"one needs glibc 2\."):
         wheels.check(wheel, HERE)
+
+
+def test_a_wheel_that_a_kernel_with_large_pages_cannot_load_is_refused(
+    tmp_path: Path, native: Path, wheels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "OLDEST_GLIBC", (2, 999))
+    wheel = fake_wheel(tmp_path, HERE.name, (native / "libcotenant_wire.so").read_bytes())
+    wheel = wheel.rename(tmp_path / wheel.name.replace("_28_", "_999_"))
+    wheels.check(wheel, HERE)
+    with pytest.raises(wheels.PackagingError, match=r"one is laid out for pages of up to [0-9]+ bytes"):
+        wheels.check(wheel, replace(HERE, largest_page=1 << 20))
 
 
 def test_a_wheel_with_another_platforms_name_or_no_native_files_is_refused(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
 import pytest
 
+# Factor of the time limits, for a machine that is emulated: COTENANT_TEST_PATIENCE.
+PATIENCE = float(os.environ.get("COTENANT_TEST_PATIENCE") or 1)
+
 
 def wait_for(what: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not what():
         if time.monotonic() > deadline:
             pytest.fail("it did not happen in time")

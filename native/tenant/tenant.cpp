@@ -1,5 +1,6 @@
 #include "tenant/tenant.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "admission/bus.h"
@@ -139,9 +140,12 @@ void wait_at_gate(Membership& membership, StreamState& state, bool copies) {
     wire::Flag& gate = copies ? slot.copy_gates[state.gpu] : slot.gpus[state.gpu].gate;
     state.among_copies.store(copies, std::memory_order_relaxed);
     state.since_gate_us.store(0, std::memory_order_relaxed);
-    uint64_t began = wire::now_ns();
-    while (gate.load() != wire::kGateOpen && !membership.is_leaving() && wire::now_ns() - began < kLongestNs)
-        wire::nap(50000);
+    uint64_t began = wire::now_ns(), waited = 0;
+    while (gate.load() != wire::kGateOpen && !membership.is_leaving() && waited < kLongestNs) {
+        // Many threads may wait for long beside production, which needs the processors: they look ever less often.
+        wire::nap(std::clamp<uint64_t>(waited / 16, 50000, 1000000));
+        waited = wire::now_ns() - began;
+    }
     // What is in flight is known all the same.
     CUdeviceptr mapped = membership.gate_of(state);
     if (mapped && state.progress_word) Progress::put_mark(state);

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pytest
 
 from cotenant import segment
+from tests.waiting import PATIENCE
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -83,7 +84,7 @@ class Tenant:
 
     def finish(self, timeout: float = 60) -> str:
         assert self.process
-        out, errors = self.process.communicate(timeout=timeout)
+        out, errors = self.process.communicate(timeout=timeout * PATIENCE)
         assert self.process.returncode == 0, f"exit {self.process.returncode}\n{out}\n{errors}"
         assert "cotenant:" not in errors
         return out

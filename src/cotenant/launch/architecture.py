@@ -14,6 +14,7 @@ class Architecture:
     elf_machine: int  # e_machine of its libraries
     loader_cache_flags: int  # of its C library's entries in ld.so.cache
     loader: str  # the file name of the C library's loader
+    largest_page: int  # bytes, of its kernels: where the segments of a library must be parted
 
     @property
     def elf_machine_name(self) -> str:
@@ -34,6 +35,7 @@ ARCHITECTURES = (
         elf_machine=62,
         loader_cache_flags=0x0303,
         loader="ld-linux-x86-64.so.2",
+        largest_page=4096,
     ),
     Architecture(
         "aarch64",
@@ -42,6 +44,7 @@ ARCHITECTURES = (
         elf_machine=183,
         loader_cache_flags=0x0A03,
         loader="ld-linux-aarch64.so.1",
+        largest_page=65536,
     ),
 )
 HERE = next((one for one in ARCHITECTURES if one.name == os.uname().machine), ARCHITECTURES[0])

@@ -61,6 +61,34 @@ assert len(finished) == 12
     )
 
 
+def test_a_launch_that_waits_on_the_cpu_looks_ever_less_often(runs: RunToEnd) -> None:
+    """Each look is a sleep; at first of 50 us, and once it has waited for 16 ms of 1 ms."""
+    runs(
+        """
+import re, time
+threads = []
+def work():
+    with cotenant.tenant('opportunistic') as lane:
+        threads.append(threading.get_native_id())
+        launch(lane.stream); finish(lane.stream)
+def sleeps():
+    with open(f'/proc/self/task/{threads[1]}/status') as file:
+        return int(re.search(r'^voluntary_ctxt_switches:\\s*(\\d+)', file.read(), re.M)[1])
+in_thread(work).join()
+with Production() as production:
+    thread = in_thread(work)
+    until(lambda: len(threads) == 2)
+    before, began = sleeps(), time.monotonic()
+    until(lambda: time.monotonic() > began + 0.5)
+    if not production.stood_still:
+        slept, waited = sleeps() - before, time.monotonic() - began
+        assert slept < 1000 * waited + 200, (slept, waited)
+thread.join()
+""",
+        CUDA_DEVICE_MAX_CONNECTIONS="1",
+    )
+
+
 def test_a_lane_runs_when_production_is_idle_and_not_while_it_is_busy(runs: RunToEnd) -> None:
     runs("""
 lane = cotenant.tenant('opportunistic')

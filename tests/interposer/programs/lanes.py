@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from soft import Gpu, check  # type: ignore[import-not-found]
 gpu = Gpu()
 kernel = gpu.kernel("empty")
 STANDSTILL = 0.25  # native/tenant/lanes.cpp
+PATIENCE = float(os.environ.get("COTENANT_TEST_PATIENCE") or 1)
 BUSY = driver.CUresult.CUDA_ERROR_NOT_READY
 
 
@@ -31,7 +33,7 @@ def finish(stream: Any) -> None:
 
 
 def until(what: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.001)
