@@ -1,0 +1,32 @@
+"""Memory that the program maps by itself: when it is given back, and whether it may move."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.compiling import WIRE, compile_program, cuda_headers
+
+
+@pytest.fixture(scope="module")
+def physical(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_program(
+        tmp_path_factory.mktemp("physical"),
+        "tests/tenant/physical.cpp",
+        "native/tenant/memory/physical.cpp",
+        "native/tenant/memory/eviction.cpp",
+        "native/tenant/memory/host_pool.cpp",
+        "native/tenant/memory/fresh_blocks.cpp",
+        "native/tenant/memory/host_memory.cpp",
+        *WIRE,
+        define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",  # as test_eviction.py: what both have is compiled once
+        headers=cuda_headers(),
+    )
+
+
+@pytest.mark.parametrize("case", ["references", "may_move", "stays", "drivers_own", "many_at_once"])
+def test_mapped_memory(physical: Path, case: str) -> None:
+    done = subprocess.run([str(physical), case], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
