@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cotenant import segment
+from cotenant.daemon import lock
 from cotenant.doctor import checks, devices, installed, probing, shared_memory
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.gpus import nvml
@@ -134,6 +136,44 @@ def test_a_foreign_segment_is_a_failure(tmp_path: Path) -> None:
     finding = shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
     assert finding.verdict == "fail"
     assert str(path) in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("version", "fix"), [(segment.VERSION + 1, "a newer Cotenant made it"), (1, "an older Cotenant made it")]
+)
+def test_a_segment_of_another_version_is_a_failure_with_the_remedy(
+    cotenant: Run, plain_env: dict[str, str], version: int, fix: str
+) -> None:
+    written = Written()
+    written.header.version = version
+    path = written.to(Path(plain_env["COTENANT_SEGMENT"]))
+    finding = shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
+    assert finding.verdict == "fail" and finding.fix.startswith(fix) and str(path) in finding.fix
+    for words in (["status"], ["ctl", "--policy", "fair"], ["ctl", "--stay", "1s"], ["daemon"]):
+        done = cotenant(*words, env=plain_env)
+        assert done.returncode == 1 and done.stderr.splitlines()[1] == f"hint: {finding.fix}", words
+
+
+def test_jobs_of_another_version_do_not_share_and_that_is_said(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    path, other = tmp_path / "segment.v7", tmp_path / "segment.v6"
+    other.write_bytes(b"of another version")
+    env = softgpu_env | {"COTENANT_SEGMENT": str(path), "COTENANT_DAEMON_LINGER": "0"}
+    env.pop("COTENANT_NO_DAEMON", None)
+    find = functools.partial(shared_memory.shared_memory, machine({"COTENANT_SEGMENT": str(path)}))
+    assert find().verdict == "ok"
+    held = lock.acquire(other)
+    assert held is not None
+    try:
+        finding = find()
+        assert finding.verdict == "warn" and str(other) in finding.cause and "one version" in finding.fix
+        done = cotenant("run", "--", "true", env=env)
+        assert done.returncode == 0 and f"jobs of another version of Cotenant run in {other}" in done.stderr
+    finally:
+        lock.release(other, held)
+    assert find().verdict == "ok"
+    assert "another version" not in cotenant("run", "--", "true", env=env).stderr
 
 
 def test_a_missing_folder_is_a_failure_and_a_missing_segment_is_not(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -260,3 +261,16 @@ def test_prerequisites_name_all_that_is_missing_in_one_line() -> None:
     assert "no-such-python" in line
     assert "no-such-compiler" in line
     assert "apt install python3 python3-venv g++" in line
+
+
+def test_the_page_says_what_each_dependency_is_for() -> None:
+    about = tomllib.loads((TREE / "pyproject.toml").read_text())
+    groups = [
+        about["build-system"]["requires"],
+        about["project"]["dependencies"],
+        *about["project"]["optional-dependencies"].values(),
+        *about["dependency-groups"].values(),
+    ]
+    needed = {re.match(r"[\w-]+", one)[0] for group in groups for one in group if isinstance(one, str)}  # type: ignore[index]
+    table = re.findall(r"^\| ([^|]+) \|", (TREE / "docs" / "install.md").read_text(), re.MULTILINE)
+    assert needed - {word for cell in table for word in cell.split(", ")} == set()

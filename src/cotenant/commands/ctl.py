@@ -212,7 +212,7 @@ def change_policy(path: Path, name: str) -> None:
     except FileNotFoundError:
         raise Problem(f"there is no segment {path}", "the first `cotenant run` creates it") from None
     except segment.BadSegment as error:
-        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+        raise Problem(str(error), segment.remedy(path)) from None
     narrate(f"the policy is {name} now")
 
 

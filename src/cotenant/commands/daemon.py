@@ -138,7 +138,7 @@ def command(
         finally:
             lock.release(path, held)
     except (segment.BadSegment, OSError) as error:
-        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+        raise Problem(str(error), segment.remedy(path)) from None
 
 
 def group_number(name: str) -> int:

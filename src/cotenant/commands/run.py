@@ -273,9 +273,12 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
         if policy:
             segment.choose_policy(path, policy)
         if not no_daemon and segment.open(path).may_have_daemon():
-            from cotenant.daemon import start
+            from cotenant.daemon import other_versions, start
 
             start.unless_running(path, os.environ)
+            others = other_versions.in_use(path)
+            if others:
+                narrate(f"cotenant: {other_versions.in_words(others)}; hint: {other_versions.HINT}")
     except Problem as problem:
         why = f"{problem.message}; hint: {problem.hint}"
         narrate(f"cotenant: no daemon runs for {path}, the rules go on without it: {why}")

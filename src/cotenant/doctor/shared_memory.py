@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 from cotenant import segment
+from cotenant.daemon import other_versions
 from cotenant.doctor.finding import Finding, Machine
 
 
@@ -32,9 +34,11 @@ def shared_memory(machine: Machine) -> Finding:
         if free < segment.SEGMENT_BYTES:
             cause = f"{folder} has {free} bytes left, a segment needs {segment.SEGMENT_BYTES}"
             return Finding("shared-memory", "fail", cause, "free some space (docker run --shm-size)", facts)
-        return Finding("shared-memory", "ok", f"the first run creates {path}", facts=facts)
+        return well(path, f"the first run creates {path}", facts)
     except segment.BadSegment as error:
-        fix = f"when no tenant runs: rm {path}; or name another file in COTENANT_SEGMENT"
+        fix = f"when no tenant runs: rm -r {path}; or name another file in COTENANT_SEGMENT"
+        if segment.version_of(path) not in (None, segment.VERSION):
+            fix = segment.remedy(path)
         return Finding("shared-memory", "fail", str(error), fix, facts)
     if not os.access(path, os.R_OK | os.W_OK):
         fix = "name another file in COTENANT_SEGMENT"
@@ -44,4 +48,11 @@ def shared_memory(machine: Machine) -> Finding:
     cause = f"{path}: {used} of {segment.SLOTS} slots in use, {seen.lost} of dead owners"
     if used == segment.SLOTS:
         return Finding("shared-memory", "fail", cause, "end some tenants: a new tenant gets no slot", facts)
+    return well(path, cause, facts)
+
+
+def well(path: Path, cause: str, facts: dict[str, Any]) -> Finding:
+    others = other_versions.in_use(path)
+    if others:
+        return Finding("shared-memory", "warn", other_versions.in_words(others), other_versions.HINT, facts)
     return Finding("shared-memory", "ok", cause, facts=facts)

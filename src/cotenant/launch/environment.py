@@ -75,7 +75,7 @@ def of_command(
         try:
             segment.ensure(path)
         except (segment.BadSegment, Problem) as error:
-            raise NotShared(str(error), "`cotenant doctor` says more; --segment names another file") from None
+            raise NotShared(str(error), segment.remedy(path)) from None
         if not native_files.is_softgpu(driver_file) and not segment.is_in_memory(path):
             raise NotShared(f"{path} is on a disk", "name a file on a tmpfs such as /dev/shm with --segment")
     return of_tenant(inherited, driver_file, path, tenant_class, name)

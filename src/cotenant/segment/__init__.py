@@ -27,7 +27,9 @@ from cotenant.segment.layout import (
     SEGMENT_BYTES,
     BadSegment,
     is_live,
+    remedy,
     uuid_text,
+    version_of,
 )
 from cotenant.segment.library import ensure, is_in_memory, now_ns, seal, wire_library
 from cotenant.segment.paths import SHARED, is_folder, is_trusted, path_for, path_to_read
@@ -97,8 +99,10 @@ __all__ = [
     "path_for",
     "path_to_read",
     "read",
+    "remedy",
     "seal",
     "uuid_text",
+    "version_of",
     "wire_library",
     "with_pid",
 ]

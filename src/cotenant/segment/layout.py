@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import re
 from pathlib import Path
@@ -39,6 +40,28 @@ def check_header(header: Header, path: Path) -> None:
         raise BadSegment(f"{path} has layout version {header.version}, this Cotenant uses {VERSION}")
     if header.slot_bytes != PLACE:
         raise BadSegment(f"{path} was made where a slot has {header.slot_bytes} bytes, here it has {PLACE}")
+
+
+def remedy(path: Path) -> str:
+    """What to do about a segment that cannot be used."""
+    version = version_of(path)
+    if version is None or version == VERSION:
+        return "`cotenant doctor` says more; --segment names another file"
+    if version > VERSION:
+        return f"a newer Cotenant made it: run all jobs with that one; or, when they have ended: rm -r {path}"
+    return f"an older Cotenant made it: when its jobs have ended: rm -r {path}; the next one makes it anew"
+
+
+def version_of(path: Path) -> int | None:
+    """None: it is no segment, or cannot be read."""
+    try:
+        with (path / "header" if path.is_dir() else path).open("rb") as file:
+            header = Header.from_buffer_copy(
+                file.read(Header.knobs.offset).ljust(ctypes.sizeof(Header), b"\0")
+            )
+    except OSError:
+        return None
+    return header.version if header.magic == MAGIC else None
 
 
 def is_live(slot: Slot) -> bool:

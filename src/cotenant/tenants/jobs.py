@@ -14,7 +14,6 @@ from cotenant.segment import Tenant
 
 NO_RUN = bytes(16).hex()
 ID_SHOWN = 8  # digits; a PID has at most 7
-ELSEWHERE = "`cotenant doctor` says more; --segment names another file"
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def look(path: Path) -> segment.Snapshot:
     except FileNotFoundError:
         return segment.Snapshot({}, (), 0)
     except segment.BadSegment as error:
-        raise Problem(str(error), ELSEWHERE) from None
+        raise Problem(str(error), segment.remedy(path)) from None
     except OSError as error:
         hint = "run this as the segment's owner, or name another with --segment"
         raise Problem(f"cannot read {path}: {error.strerror}", hint) from None
@@ -101,7 +100,7 @@ def ask(path: Path, wanted: Mapping[int, Mapping[str, int]]) -> None:
     except FileNotFoundError:
         raise Problem(f"there is no segment {path} any more") from None
     except segment.BadSegment as error:
-        raise Problem(str(error), ELSEWHERE) from None
+        raise Problem(str(error), segment.remedy(path)) from None
 
 
 def ask_one(path: Path, pid: int, requests: Mapping[str, int]) -> None:

@@ -36,7 +36,7 @@ def change(path: Path, wanted: Change) -> None:
     except PermissionError:
         raise Problem(f"{path} is not writable", "only its owner can change it") from None
     except segment.BadSegment as error:
-        raise Problem(str(error), "`cotenant doctor` says more; --segment names another file") from None
+        raise Problem(str(error), segment.remedy(path)) from None
 
 
 def in_words(wanted: Change) -> Iterator[str]:

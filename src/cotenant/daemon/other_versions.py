@@ -1,0 +1,37 @@
+"""Jobs of another version of Cotenant: their segment has another layout and another name, so these jobs and ours know
+nothing of each other, on the same GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cotenant.daemon import lock
+from cotenant.errors import Problem
+
+NAMED = re.compile(r"(.+\.v)\d+")
+
+
+def in_use(path: Path) -> list[Path]:
+    """Segments beside this one whose names differ in the version only, where a daemon looks after jobs."""
+    named = NAMED.fullmatch(path.name)
+    if not named:
+        return []
+    beside = (one for one in path.parent.glob(f"{named[1]}*") if NAMED.fullmatch(one.name) and one != path)
+    return sorted(one for one in beside if is_looked_after(one))
+
+
+def is_looked_after(path: Path) -> bool:
+    try:
+        return lock.is_held(path)
+    except Problem:
+        return False  # somebody else's
+
+
+def in_words(others: list[Path]) -> str:
+    places = ", ".join(map(str, others))
+    return f"jobs of another version of Cotenant run in {places}: they do not share with this one's"
+
+
+HINT = "run all jobs with one version"
