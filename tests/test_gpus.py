@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cotenant.doctor import devices
+from cotenant.doctor.finding import Finding, Machine
 from cotenant.errors import Problem
 from cotenant.gpus.naming import visible_devices
 from cotenant.gpus.nvml import Gpu
@@ -116,3 +119,50 @@ def test_what_nvml_of_the_driver_in_use_lists_is_what_counts(
     unknown = cotenant("run", "--gpu", "2", "true", env=two)
     assert unknown.returncode == 2
     assert uuid in unknown.stderr.splitlines()[1]
+
+
+LOST = Gpu(1, "", "", "", problem="GPU is lost")
+
+
+def test_a_lost_gpu_keeps_its_number_and_is_named_by_nothing_else() -> None:
+    gpus = [H200, LOST, DIVIDED]
+    assert visible_devices("2", {}, gpus) == "2"
+    assert visible_devices(DIVIDED.uuid, {}, gpus) == DIVIDED.uuid
+    with pytest.raises(Problem) as told:
+        visible_devices("GPU-aabb", {}, gpus)
+    assert "1 GPU is lost" in told.value.hint
+
+
+def test_a_machine_with_one_lost_gpu_is_a_warning_and_with_no_other_a_failure() -> None:
+    def finding(*listed: Gpu) -> Finding:
+        return devices.gpu_list(Machine({}, None, "", list(listed)))
+
+    assert finding(H200, LOST).verdict == "warn" and finding(LOST).verdict == "fail"
+    assert finding(LOST).cause == "GPU 1 does not answer: GPU is lost" and "-i 1" in finding(LOST).fix
+
+
+@pytest.fixture
+def lost(softgpu_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The software GPU's process does not start in a folder that others can write: its NVML calls the GPU lost."""
+    (tmp_path / "everybody's").mkdir()
+    (tmp_path / "everybody's").chmod(0o777)
+    return softgpu_env | {"COTENANT_SOFTGPU_DIR": str(tmp_path / "everybody's")}
+
+
+def test_a_lost_gpu_is_one_line_and_keeps_no_command_from_running(
+    cotenant: Run, lost: dict[str, str], tmp_path: Path
+) -> None:
+    done = cotenant("run", "--gpu", "0", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES", env=lost)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    done = cotenant("segment", "create", tmp_path / "shared", env=lost)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "GPU 0 does not answer (GPU is lost): it is left out",
+        "error: no GPU was found",
+        "hint: name them with --gpu UUID",
+    ]
+    done = cotenant("mig", "plan", "job", env=lost)
+    assert done.returncode == 1 and "GPU 0 does not answer: GPU is lost" in done.stderr.splitlines()[-2]
+    done = cotenant("doctor", env=lost)
+    assert done.returncode == 1 and "fail  gpu            GPU 0 does not answer: GPU is lost" in done.stdout
+    assert "Traceback" not in done.stderr

@@ -367,7 +367,11 @@ def installed_gpus() -> list[bytes]:
         known = nvml.installed(driver.find(os.environ)) or []
     except driver.NoDriver:
         known = []
-    uuids = [uuid for gpu in known for uuid in (gpu.instances if gpu.mig else (gpu.uuid,))]
+    for gpu in known:
+        if gpu.problem:
+            narrate(f"GPU {gpu.index} does not answer ({gpu.problem}): it is left out")
+    well = [gpu for gpu in known if not gpu.problem]
+    uuids = [uuid for gpu in well for uuid in (gpu.instances if gpu.mig else (gpu.uuid,))]
     if not uuids:
         raise Problem("no GPU was found", "name them with --gpu UUID")
     return [uuid_value(uuid) for uuid in uuids]

@@ -20,6 +20,15 @@ def gpu_list(machine: Machine) -> Finding:
     facts = {"gpus": [vars(gpu) for gpu in machine.listed], "visible": visible}
     if visible == []:
         return Finding("gpu", "fail", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it or name a GPU", facts)
+    lost = [gpu for gpu in machine.listed if gpu.problem]
+    if lost:
+        return Finding(
+            "gpu",
+            "fail" if len(lost) == len(machine.listed) else "warn",
+            "; ".join(f"GPU {gpu.index} does not answer: {gpu.problem}" for gpu in lost),
+            f"reset it (nvidia-smi --gpu-reset -i {lost[0].index}) or restart the machine; `dmesg` says more",
+            facts,
+        )
     listed = "; ".join(f"{gpu.index} {gpu.name} {gpu.uuid}" for gpu in machine.listed)
     return Finding("gpu", "ok", listed, facts=facts)
 

@@ -20,9 +20,10 @@ class Gpu:
     mig: bool = False
     instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
     instance_names: tuple[str, ...] = ()  # in the same order: "NVIDIA H200 MIG 3g.71gb"
+    problem: str = ""  # NVML's error where it does not answer: nothing else is known of it then
 
     def __str__(self) -> str:
-        return f"{self.index} {self.name} {self.uuid} {self.pci_id}"
+        return f"{self.index} {self.problem or f'{self.name} {self.uuid} {self.pci_id}'}"
 
 
 def start(driver: Path | None) -> Any:
@@ -61,6 +62,15 @@ def installed(driver: Path | None) -> list[Gpu] | None:
 
 
 def describe(ml: Any, index: int) -> Gpu:
+    """One that has fallen off the bus keeps its number: the others' must not change."""
+    try:
+        return of_its_own(ml, index)
+    except ml.NVMLError as error:
+        return Gpu(index, uuid="", pci_id="", name="", problem=str(error))
+
+
+def of_its_own(ml: Any, index: int) -> Gpu:
+    """Raises NVMLError."""
     device = ml.nvmlDeviceGetHandleByIndex(index)
     try:
         mig = ml.nvmlDeviceGetMigMode(device)[0] == ml.NVML_DEVICE_MIG_ENABLE

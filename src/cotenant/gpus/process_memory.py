@@ -20,6 +20,8 @@ def by_process(environment: Mapping[str, str]) -> dict[tuple[str, int], int]:
     with nvml.session(driver_file) as ml:
         for index in range(ml.nvmlDeviceGetCount()) if ml else ():
             gpu = nvml.describe(ml, index)
+            if gpu.problem:
+                continue
             for uuid in gpu.instances if gpu.mig else (gpu.uuid,):
                 for process in processes(ml, ml.nvmlDeviceGetHandleByUUID(uuid)):
                     if process.usedGpuMemory is not None:

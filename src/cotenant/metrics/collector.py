@@ -126,4 +126,5 @@ def models() -> dict[str, str]:
         gpus = nvml.installed(driver.find(os.environ)) or []
     except driver.NoDriver:
         return {}
-    return {instances.in_segment(uuid): gpu.name for gpu in gpus for uuid in (gpu.uuid, *gpu.instances)}
+    known = (gpu for gpu in gpus if not gpu.problem)
+    return {instances.in_segment(uuid): gpu.name for gpu in known for uuid in (gpu.uuid, *gpu.instances)}

@@ -33,6 +33,10 @@ def here(environment: Mapping[str, str], wanted: str | None) -> Card:
                 listed = [gpu for gpu in listed if name in (str(gpu.index), gpu.uuid)]
                 if not listed:
                     raise Problem(f"'{wanted}' is no whole GPU", "name the GPU, not an instance", USAGE)
+            well = [gpu for gpu in listed if not gpu.problem]
+            if not well:
+                raise Problem(f"GPU {listed[0].index} does not answer: {listed[0].problem}", hint)
+            listed = well
             for gpu in listed:
                 device = ml.nvmlDeviceGetHandleByIndex(gpu.index)
                 found = geometry.from_nvml(ml, device, gpu.name, 0) or geometry.known(gpu.name)

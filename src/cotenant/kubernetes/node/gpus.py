@@ -23,7 +23,8 @@ def found(environment: Mapping[str, str]) -> tuple[list[Device], bool]:
     with nvml.session(file) as ml:
         if ml is None:
             raise Problem(f"the NVML beside {file} does not answer", "`nvidia-smi` on this node says more")
-        gpus = [nvml.describe(ml, index) for index in range(ml.nvmlDeviceGetCount())]
+        every = [nvml.describe(ml, index) for index in range(ml.nvmlDeviceGetCount())]
+        gpus = [gpu for gpu in every if not gpu.problem]
         sizes = {uuid: instance_bytes(ml, uuid) for gpu in gpus for uuid in gpu.instances}
     devices = devices_of(gpus, sizes)
     if not devices:
