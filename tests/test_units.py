@@ -208,3 +208,62 @@ def test_an_inner_run_takes_the_outer_ones_limit_over(cotenant: Run, softgpu_env
     assert "COTENANT_MEMORY=1536M" in done.stdout.splitlines()
     inner = cotenant("run", "--dry-run", "--", "true", env=softgpu_env | {"COTENANT_MEMORY": "1536M"})
     assert "COTENANT_MEMORY=1536M" in inner.stdout.splitlines()
+
+
+# --- what stands in a table, at both sides of every change of form
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (None, ""),
+        (0, "0us"),
+        (999.4, "999us"),
+        (999.5, "1.00ms"),
+        (9_990, "9.99ms"),
+        (10_000, "10.0ms"),
+        (99_900, "99.9ms"),
+        (100_000, "100ms"),
+        (999_400, "999ms"),
+        (999_500, "1.00s"),
+        (10e6, "10.0s"),
+        (100e6, "100s"),
+    ],
+)
+def test_a_length_of_time_in_a_table(us: float | None, text: str) -> None:
+    assert units.duration_shown(us) == text
+
+
+def test_counts_ages_and_sizes_in_a_table() -> None:
+    counts = {0: "0", 9_999: "9999", 10_000: "10k", 9_999_999: "10000k", 10_000_000: "10M", 10**10: "10G"}
+    assert {count: units.count_shown(count) for count in counts} == counts
+    ages = {0: "0s", 59.4: "59s", 60: "1m", 119: "1m", 3599: "59m", 3600: "1h", 86399: "23h", 86400: "1d"}
+    assert {age: units.age_shown(age) for age in ages} == ages
+    sizes = {0: "0", 512: "0.5K", 1 << 20: "1M", GiB - (1 << 20): "1023M", 999 * GiB: "999G", 1 << 40: "1T"}
+    assert {size: units.size_shown(size) for size in sizes} == sizes
+
+
+def test_sizes_that_have_a_default() -> None:
+    read, headroom = units.size_or_default, units.headroom_or_default
+    assert (read("default"), read("1M"), read("2G")) == (0, 1 << 20, 2 * GiB)
+    assert (headroom("default"), headroom("0"), headroom("1M")) == (0, 1, (1 << 20) + 1)
+    for text, forgot in (("1023K", True), ("30%", False), ("0", False)):
+        with pytest.raises(Problem) as caught:
+            read(text)
+        assert ("forget the unit" in caught.value.hint) == forgot
+
+
+def test_shares_as_numbers() -> None:
+    assert [units.share_to_one(text) for text in ("0", "0.1%", "30%", "100%")] == [0, 0.001, 0.3, 1]
+    assert [units.share_above_zero(text) for text in ("0.1%", "250%", "10000%")] == [0.001, 2.5, 100]
+    assert (units.floor_or_none("none"), units.floor_or_none("30%")) == ("0%", "30%")
+    assert (units.sms("1%"), units.sms("100%")) == ("1%", "100%")
+    for read, text in (
+        (units.share_to_one, "100.1%"),
+        (units.share_above_zero, "0"),
+        (units.share_above_zero, "10000.1%"),
+        (units.sms, "0.9%"),
+        (units.sms, "100.1%"),
+    ):
+        with pytest.raises(Problem):
+            read(text)

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../require.h"
+#include "tenant/fork.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/mover.h"
@@ -17,12 +18,13 @@ namespace {
 CUcontext const kContext = reinterpret_cast<CUcontext>(0x1000);
 constexpr uint64_t kPage = tenant::kMemoryPage, kBytes = 4 * kPage;
 constexpr CUdeviceptr kHere = CUdeviceptr{1} << 40, kThere = CUdeviceptr{2} << 40;
-constexpr int kGpu = 3;
+constexpr int kGpu = 3, kDevice = 2;
 
 CUcontext current = kContext;
 std::set<CUmemGenericAllocationHandle> released;
 uint64_t given = 0;  // back to the GPU
 int movers = 0;
+std::set<CUcontext> noted;
 alignas(16) char nobody[16];  // stands for a membership: only its address is used
 
 CUresult get_current(CUcontext* out) {
@@ -55,7 +57,7 @@ CUcontext owner_of(CUcontext context) { return context; }
 void set_pinned(Chunk& chunk, bool pinned) { chunk.pinned = pinned; }
 void show_movable(Chunk& chunk, bool shown) { chunk.shown = shown; }
 void start_moving(Membership&) { ++movers; }
-void used_contexts::note(CUcontext) {}
+void used_contexts::note(CUcontext context) { noted.insert(context); }
 void give(const Place& place, uint64_t bytes) {
     REQUIRE(place.gpu == kGpu);
     given += bytes;
@@ -72,7 +74,8 @@ uint64_t last_handle = 100;
 struct Made {
     CUmemGenericAllocationHandle drivers, programs;
 };
-Made make(const CUmemAllocationProp& properties = {}, uint64_t bytes = kBytes - 1) {
+Made make(CUmemAllocationProp properties = {}, uint64_t bytes = kBytes - 1) {
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, kDevice};
     Reservation reservation(bytes, Place{reinterpret_cast<Membership*>(nobody), 0, kGpu});
     CUmemGenericAllocationHandle handle = ++last_handle;
     Made made{handle, keep_physical(reservation, handle, bytes, properties)};
@@ -95,7 +98,7 @@ bool moves(CUdeviceptr address) {
 Made mapped(CUdeviceptr address) {
     Made made = make();
     map_physical(address, kBytes, made.programs);
-    allow(address, access(0));
+    allow(address, access(kDevice));
     return made;
 }
 
@@ -128,25 +131,26 @@ void may_move() {
     Made made = make();
     map_physical(kHere, kBytes, made.programs);
     REQUIRE(!moves(kHere));
-    allow(kHere, access(1));
+    allow(kHere, access(kDevice - 1));
     REQUIRE(!moves(kHere));
-    allow(kHere, access(0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+    allow(kHere, access(kDevice, CU_MEM_ACCESS_FLAGS_PROT_READ));
     REQUIRE(!moves(kHere));
-    allow(kHere - kBytes, access(0));
+    allow(kHere - kBytes, access(kDevice));
     REQUIRE(!moves(kHere));
-    allow(kHere, access(0));
+    allow(kHere, access(kDevice));
     REQUIRE(moves(kHere));
     Chunk& chunk = *residence.chunks.containing(kHere);
     REQUIRE(chunk.gpu == kGpu && chunk.bytes == kBytes && chunk.mapped && chunk.handle == made.drivers);
-    REQUIRE(chunk.context == kContext && chunk.origin == Chunk::Origin::mapping && chunk.access_count == 2);
-    allow(kHere, access(0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+    REQUIRE(chunk.context == kContext && noted.count(kContext) && chunk.origin == Chunk::Origin::mapping &&
+            chunk.access_count == 2);
+    allow(kHere, access(kDevice, CU_MEM_ACCESS_FLAGS_PROT_READ));
     REQUIRE(!moves(kHere) && chunk.access_count == 2);
     // Mapped in no context: the one in which rights are given copies it.
     current = nullptr;
     mapped(kThere);
     REQUIRE(!moves(kThere));
     current = kContext;
-    allow(kThere, access(0));
+    allow(kThere, access(kDevice));
     REQUIRE(moves(kThere));
     // After a restore the driver knows it by another handle, and so do we, mapped and not.
     Made moved = mapped(CUdeviceptr{3} << 40);
@@ -154,6 +158,11 @@ void may_move() {
     REQUIRE(drivers_handle(moved.programs) == 7000);
     unmap_physical(CUdeviceptr{3} << 40, kBytes);
     REQUIRE(drivers_handle(moved.programs) == 7000);
+    // It is mapped once again, not twice.
+    map_physical(CUdeviceptr{4} << 40, kBytes, moved.programs);
+    allow(CUdeviceptr{4} << 40, access(kDevice));
+    REQUIRE(moves(CUdeviceptr{4} << 40));
+    unmap_physical(CUdeviceptr{4} << 40, kBytes);
     release_physical(moved.programs);
     REQUIRE(released == std::set<CUmemGenericAllocationHandle>{7000} && given == kBytes);
 }
@@ -164,8 +173,8 @@ void stays() {
     REQUIRE(moves(kHere));
     map_physical(kThere, kBytes, made.programs);
     REQUIRE(!moves(kHere) && !moves(kThere));
-    allow(kThere, access(0));
-    allow(kHere, access(0));
+    allow(kThere, access(kDevice));
+    allow(kHere, access(kDevice));
     REQUIRE(!moves(kHere) && !moves(kThere));
     unmap_physical(kThere, kBytes);
     unmap_physical(kHere, kBytes);
@@ -178,7 +187,7 @@ void stays() {
     REQUIRE(!moves(kHere));
     unmap_physical(kHere, kBytes);
     map_physical(kThere, kBytes, exported.programs);
-    allow(kThere, access(0));
+    allow(kThere, access(kDevice));
     REQUIRE(!moves(kThere));
     unmap_physical(kThere, kBytes);
 
@@ -188,7 +197,7 @@ void stays() {
     REQUIRE(moves(kHere));
     pin_memory(kHere + kBytes - 1, 1);
     REQUIRE(!moves(kHere));
-    allow(kHere, access(0));
+    allow(kHere, access(kDevice));
     REQUIRE(!moves(kHere));
     unmap_physical(kHere, kBytes);
     release_physical(bound.programs);
@@ -216,10 +225,21 @@ void drivers_own() {
     REQUIRE(!retain_number(kHere, &unused));
     retain_physical(kHere + 1, made.drivers);  // the driver has given it once more
     release_physical(made.drivers);
-    release_physical(made.drivers);
-    REQUIRE(given == 0);
     unmap_physical(kHere, kBytes);
+    REQUIRE(given == 0);
+    release_physical(made.drivers);
     REQUIRE(given == kBytes && released.empty());
+}
+
+// A child has none of it.
+void in_a_child() {
+    Made made = mapped(kHere);
+    tell<AtFork>([](const AtFork& one) { one.in_child(); });
+    CUmemGenericAllocationHandle handle = 0;
+    REQUIRE(!is_number(made.programs) && !retain_number(kHere, &handle));
+    unmap_physical(kHere, kBytes);
+    release_physical(made.programs);
+    REQUIRE(given == 0 && released.empty());
 }
 
 // One call may unmap several, and gaps between them; what lies outside stays.
@@ -251,6 +271,8 @@ int main(int argc, char** argv) {
         stays();
     else if (!strcmp(name, "drivers_own"))
         drivers_own();
+    else if (!strcmp(name, "in_a_child"))
+        in_a_child();
     else if (!strcmp(name, "many_at_once"))
         many_at_once();
     else

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -26,7 +27,13 @@ def physical(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["references", "may_move", "stays", "drivers_own", "many_at_once"])
+@pytest.mark.parametrize(
+    "case", ["references", "may_move", "stays", "drivers_own", "in_a_child", "many_at_once"]
+)
 def test_mapped_memory(physical: Path, case: str) -> None:
-    done = subprocess.run([str(physical), case], capture_output=True, text=True, timeout=120, check=False)
+    # What was freed is overwritten, so that nothing can go on using it.
+    env = os.environ | {"MALLOC_PERTURB_": "165"}
+    done = subprocess.run(
+        [str(physical), case], capture_output=True, text=True, timeout=120, check=False, env=env
+    )
     assert (done.returncode, done.stderr) == (0, "")
