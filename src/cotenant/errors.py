@@ -46,3 +46,19 @@ def narrate(line: str) -> None:
     if sys.stderr is not None:  # else print would take stdout
         with contextlib.suppress(OSError):
             print(terminal.lines(line), file=sys.stderr, flush=True)
+
+
+class Failing:
+    """Something that is tried again and again: a failure is narrated once, and again only when it is another one or
+    comes back."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def narrate(self, line: str) -> None:
+        if line != self._said:
+            narrate(line)
+        self._said = line
+
+    def is_over(self) -> None:
+        self._said = ""

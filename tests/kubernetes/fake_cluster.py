@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -17,6 +18,9 @@ class FakeCluster:
         self.objects: dict[Key, Object] = {}
         self.applied = 0
         self.is_away = False
+        self.is_answering = threading.Event()  # else each request waits: the API server is slow
+        self.is_answering.set()
+        self.refused = 0  # requests while it was away
 
     def put(self, made: Object) -> Object:
         self.objects[self._key(made)] = made
@@ -27,7 +31,9 @@ class FakeCluster:
         return made["apiVersion"], made["kind"], metadata.get("namespace", ""), metadata["name"]
 
     def _answer(self) -> None:
+        self.is_answering.wait()
         if self.is_away:
+            self.refused += 1
             raise Unreachable("no API server")
 
     def get(self, version: str, kind: str, name: str, namespace: str = "") -> Object | None:

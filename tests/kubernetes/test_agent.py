@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -14,10 +15,12 @@ from typing import Any
 import grpc
 import pytest
 
+from cotenant import segment
 from cotenant.errors import Problem
+from cotenant.kubernetes import cluster
 from cotenant.kubernetes.inventory import Device, Taken, ordered
 from cotenant.kubernetes.node import agent as agents
-from cotenant.kubernetes.node import container, host, protocol
+from cotenant.kubernetes.node import container, gpus, host, protocol
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.preparing import Claims
 from cotenant.kubernetes.node.services import caller
@@ -322,15 +325,13 @@ def test_the_agent_serves_while_the_api_server_is_away(
 ) -> None:
     monkeypatch.setattr(agents, "LOOK_SECONDS", 0.01)
     node.cluster.is_away = True
-    agent, ended, looks = node.agent(), threading.Event(), 0
+    agent, ended = node.agent(), threading.Event()
 
     def look() -> dict[str, str]:
-        nonlocal looks
-        looks += 1
-        if looks == 3:
+        assert agent.places.socket.is_socket()
+        if node.cluster.refused >= 3:
             node.cluster.is_away = False
-        if looks == 5:
-            assert agent.places.socket.is_socket()
+        if node.cluster.applied:
             ended.set()
         return {"gpu-0": "", "gpu-1": ""}
 
@@ -338,6 +339,68 @@ def test_the_agent_serves_while_the_api_server_is_away(
     assert node.cluster.applied == 1
     assert capsys.readouterr().err.count("no API server") == 1
     assert not agent.places.socket.exists()
+
+
+def test_an_api_server_that_does_not_answer_holds_up_nothing_that_needs_no_answer(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "LOOK_SECONDS", 0.01)
+    node.cluster.put(allocated_claim())
+    agent, ended = node.agent(), threading.Event()
+    agent.claims.prepare(node.cluster, "team", "claim", UID)
+    other = "11111111-2222-4333-8444-555555555555"
+    node.cluster.put(allocated_claim("other", other))
+    node.cluster.is_answering.clear()
+    answers: list[Any] = []
+    preparing = threading.Thread(target=lambda: answers.append(prepare(agent, claim("other", other))))
+    looks = 0
+
+    def look() -> dict[str, str]:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            preparing.start()
+        if looks == 5:
+            ended.set()
+            assert prepare(agent, claim())[UID].error == ""
+            assert unprepare(agent, claim())[UID].error == ""
+            assert not answers
+            node.cluster.is_answering.set()
+            preparing.join()
+        return {"gpu-0": "", "gpu-1": ""}
+
+    try:
+        agent.run(look, lambda: None, ended)
+    finally:
+        node.cluster.is_answering.set()
+    assert answers[0][other].error == ""
+    assert {terms.name for terms in agent.claims.all()} == {"other"}
+
+
+def test_a_connection_to_the_api_server_that_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ANSWER_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        config = tmp_path / "kubeconfig"
+        config.write_text(
+            json.dumps(
+                {
+                    "clusters": [{"name": "c", "cluster": {"server": address}}],
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "users": [{"name": "u", "user": {}}],
+                    "current-context": "c",
+                }
+            )
+        )
+        with pytest.raises(cluster.Unreachable, match="no API server"):
+            cluster.ApiServer(str(config))
+
+
+def test_a_driver_that_is_gone_is_a_fault_of_every_gpu(tmp_path: Path) -> None:
+    found = gpus.are_well({"COTENANT_DRIVER": str(tmp_path / "libcuda.so.1")}, DEVICES)
+    assert set(found) == {"gpu-0", "gpu-1"} and all(found.values())
 
 
 def test_without_nvidia_s_cdi_file_the_remedy_is_named(tmp_path: Path) -> None:
@@ -368,6 +431,21 @@ def test_the_order_of_devices_steers_the_stock_scheduler() -> None:
     assert names_in("pack") == ["gpu-0", "gpu-2", "gpu-1"]
     assert names_in("fixed") == ["gpu-0", "gpu-1", "gpu-2"]
     assert [device.name for device in ordered(devices, {}, "pack")] == ["gpu-0", "gpu-1", "gpu-2"]
+
+
+def test_a_gpu_that_comes_later_has_limits_and_one_without_a_place_for_them_is_not_offered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "segment"
+    gpus = [Device(f"gpu-{i}", f"GPU-{i:08}-0000-4000-8000-000000000000", "H200", 1 << 30) for i in range(20)]
+    host.make_segment(place, gpus[:2])
+    assert host.enforceable(place, gpus[:3]) == gpus[:2]
+    host.make_segment(place, gpus[1:3])  # the next agent: one is gone, one is new
+    assert host.enforceable(place, gpus[:3]) == gpus[:3]
+    host.make_segment(place, gpus)
+    assert host.enforceable(place, gpus) == gpus[: segment.GPUS]
+    said = capsys.readouterr().err
+    assert f"{gpus[16].name} is not offered: {place} has place for 16 GPUs" in said
 
 
 def test_a_file_in_the_place_of_the_node_s_segment_is_said(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from cotenant.kubernetes import certificates, chart, manifests, names, removal
 from cotenant.kubernetes.node import preparing
 from cotenant.launch import driver
 from cotenant.launch.architecture import HERE
-from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.fake_cluster import FakeCluster, allocated_claim
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -105,10 +105,11 @@ def test_the_agent_has_the_folders_of_its_node_in_which_it_looks() -> None:
     assert manifests.SEGMENT in daemon["args"]
 
 
-def test_the_daemon_waits_for_the_agent_s_segment(tmp_path: Path) -> None:
-    """It would make one of its own, for one user, in its place."""
+@pytest.mark.parametrize("which", ["daemon", "metrics"])
+def test_daemon_and_metrics_wait_for_the_agent_s_segment(tmp_path: Path, which: str) -> None:
+    """The daemon would make one of its own, for one user, in its place; the metrics would end."""
     [made] = manifests.agent(manifests.Settings())
-    _, daemon, _ = made["spec"]["template"]["spec"]["containers"]
+    [daemon] = [one for one in made["spec"]["template"]["spec"]["containers"] if one["name"] == which]
     place = tmp_path / "segment"
     program = tmp_path / "bin" / "cotenant"
     program.parent.mkdir()
@@ -121,7 +122,7 @@ def test_the_daemon_waits_for_the_agent_s_segment(tmp_path: Path) -> None:
             waiting.wait(0.2)
         place.mkdir()
         said, _ = waiting.communicate(timeout=60)
-    assert said.split() == ["daemon", "--segment", str(place), "--policy", "guard", "--linger", "inf"]
+    assert said.split()[:3] == [which, "--segment", str(place)]
 
 
 def test_no_text_is_a_number_to_other_readers_of_yaml() -> None:
@@ -162,6 +163,8 @@ def test_the_chart_renders_to_what_install_prints(cotenant: Run, placer: str) ->
             continue
         content = re.sub(without, "", written, flags=re.M | re.S) if without else written
         body = "".join(line for line in content.splitlines(keepends=True) if not line.startswith("{{-"))
+        within = r"\{\{ if \.Values\.placer \}\}(.*?)\{\{ end \}\}"
+        body = re.sub(within, r"\1" if placer else "", body)
         body = re.sub(r"\{\{ ([.\w]+) \}\}", lambda found: values[found[1]], body)
         made = yaml.safe_load_all(re.sub(r"\{\{ \$\w+ \}\}", "", body))
         rendered += [one for one in made if one]
@@ -222,4 +225,6 @@ def test_uninstall_leaves_nothing_of_ours_and_everything_of_others() -> None:
     )
     removed = list(removal.remove(cluster, "gpus"))
     assert list(cluster.objects.values()) == [other]
+    cluster.put(allocated_claim(pods=("server", "trainer")))
+    assert removal.users(cluster) == ["team/server", "team/trainer"]
     assert removed[0] == ("MutatingWebhookConfiguration", "cotenant-webhook")

@@ -383,7 +383,7 @@ def test_a_pod_as_nobody_foresaw_it_does_not_end_the_agent(
 ) -> None:
     scene.pod("train", FIRST)
     scene.look()
-    scene.pods._take("ADDED", [{"metadata": {"uid": "strange"}, "status": {"containerStatuses": [{}, 7]}}])
+    scene.pods.take("ADDED", [{"metadata": {"uid": "strange"}, "status": {"containerStatuses": [{}, 7]}}])
     monkeypatch.setattr(agents, "SHORTEST_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(agents, "TEND_SECONDS", 0.0)
     monkeypatch.setattr(agents, "LOOK_SECONDS", 0.0)
@@ -406,7 +406,7 @@ def test_a_restarted_container_is_known_by_both_its_ids() -> None:
     pods = Pods(FakeCluster(), "node")
     pod = running_pod(container_id="new")
     pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": {"containerID": "containerd://old"}}
-    pods._take("ADDED", [pod])
+    pods.take("ADDED", [pod])
     assert set(pods.places()) == {"old", "new"}
-    pods._take("DELETED", [pod])
+    pods.take("DELETED", [pod])
     assert pods.places() == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,8 @@ import yaml
 
 from cotenant.kubernetes import certificates, inventory
 from cotenant.kubernetes.inventory import Device
-from cotenant.kubernetes.webhook import server
+from cotenant.kubernetes.webhook import matching, server
+from cotenant.kubernetes.webhook.dialects import annotations_of, labels_of, limits_of
 from cotenant.kubernetes.webhook.mutation import give_priority, mutate
 from cotenant.kubernetes.webhook.server import Webhook
 from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
@@ -50,7 +52,8 @@ def claimed(
 
 
 def users(pod: dict[str, Any]) -> list[str]:
-    return [one["name"] for one in pod["spec"]["containers"] if one.get("resources", {}).get("claims")]
+    containers = (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"])
+    return [one["name"] for one in containers if one.get("resources", {}).get("claims")]
 
 
 def test_cotenant_s_own_annotations() -> None:
@@ -67,6 +70,24 @@ def test_cotenant_s_own_annotations() -> None:
     assert devices["config"][0]["opaque"]["parameters"]["promise"] == "5%"
     assert pod["spec"]["priorityClassName"] == "cotenant-production"
     assert users(pod) == ["server"]
+
+
+def test_the_short_form_is_for_init_containers_too() -> None:
+    pod = pod_of("cotenant")
+    pod["spec"]["initContainers"] = [{"name": "warm-up", "image": "registry.example/server"}]
+    mutation = mutate(pod, "team", one_size)
+    assert mutation and users(mutation.pod) == ["warm-up", "server"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in MANIFESTS.glob("*.yaml")))
+def test_the_webhook_is_asked_about_the_pods_of_every_dialect(name: str) -> None:
+    """And about no pod that says nothing of GPUs: it must not wait for a webhook that is down."""
+    pod = pod_of(name)
+    said = [*annotations_of(pod), *labels_of(pod), *(word for _, words in limits_of(pod) for word in words)]
+    assert any(re.match(matching.WORDS, word) for word in said)
+    assert not any(
+        re.match(matching.WORDS, word) for word in ("cpu", "nvidia.com/gpu", "example.com/gpu-memory")
+    )
 
 
 def test_hami() -> None:
@@ -179,6 +200,26 @@ def test_a_pod_has_the_priority_of_its_highest_claim() -> None:
         spec: dict[str, Any] = {"priority": 0, "preemptionPolicy": "Never"}
         give_priority(spec, Understood([Wish(tenant_class=name) for name in names]))
         assert spec == {"priorityClassName": "cotenant-production"}
+
+
+def test_an_opportunistic_pod_that_may_save_its_work_is_told_that_it_is_paused() -> None:
+    def warnings(on_eviction: str = "", **spec: Any) -> list[str]:
+        pod = pod_of("cotenant")
+        pod["metadata"]["annotations"] = {"cotenant.dev/class": spec.pop("of", "opportunistic")}
+        if on_eviction:
+            pod["metadata"]["annotations"]["cotenant.dev/on-eviction"] = on_eviction
+        pod["spec"] |= spec
+        mutation = mutate(pod, "team", one_size)
+        assert mutation
+        return mutation.warnings
+
+    [said] = warnings(terminationGracePeriodSeconds=300)
+    assert "cotenant.dev/on-eviction: run" in said
+    saving = {"name": "train", "lifecycle": {"preStop": {"exec": {"command": ["save"]}}}}
+    assert warnings(containers=[saving]) == [said]
+    assert warnings() == warnings(terminationGracePeriodSeconds=30) == []
+    assert warnings("pause", terminationGracePeriodSeconds=300) == []
+    assert warnings(of="standard", terminationGracePeriodSeconds=300) == []
 
 
 def test_pods_of_others_are_left_alone() -> None:

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from cotenant.cluster.placement.interface import Placement
 
+MOST_NAMED = 5  # of pods, in a line
+
 kubeconfig_option = click.option(
     "--kubeconfig",
     metavar="FILE",
     envvar="COTENANT_KUBECONFIG",
     help="How to reach the cluster.  [default: the pod's own account, KUBECONFIG, ~/.kube/config]",
 )
-
 
 namespace_option = click.option(
     "--namespace",
@@ -172,13 +173,20 @@ Examples:
 def uninstall(namespace: str, kubeconfig: str | None) -> None:
     """Remove everything that `install`, the agents and the webhook have made.
 
-    Pods that run go on under the limits they have; their claims are not deleted.
+    Pods that run go on under the limits they have; their claims are not deleted, and kubelet ends such a pod only when
+    there is an agent again. Delete pods with claims first.
     """
     from cotenant.kubernetes import removal
     from cotenant.kubernetes.cluster import ApiServer
 
-    for kind, name in removal.remove(ApiServer(kubeconfig), namespace):
+    cluster = ApiServer(kubeconfig)
+    for kind, name in removal.remove(cluster, namespace):
         narrate(f"{kind} {name} removed")
+    if left := removal.users(cluster):
+        some = ", ".join(left[:MOST_NAMED]) + (", ..." if len(left) > MOST_NAMED else "")
+        narrate(
+            f"{len(left)} pods still have claims: {some}. They run on; to end them, `cotenant kubernetes install` again"
+        )
 
 
 @command.command(
@@ -261,6 +269,7 @@ def agent(
     cluster = ApiServer(kubeconfig)
     shared = segment_file or segment.SHARED
     ready = host.make_ready(state, shared, devices, softgpu, os.environ)
+    devices = host.enforceable(shared, devices)
     claims = Claims(state, cdi, ready, node, devices)
     narrate(f"{len(devices)} GPUs on {node}: {', '.join(device.name for device in devices)}")
     places = Places(kubelet / "plugins", kubelet / "plugins_registry")
@@ -313,6 +322,7 @@ def device_plugin(split: str, kubelet: Path, state: Path, segment_file: Path | N
     devices, softgpu = gpus.found(os.environ)
     shared = segment_file or segment.SHARED
     ready = host.make_ready(state, shared, devices, softgpu, os.environ)
+    devices = host.enforceable(shared, devices)
     now = State({device.name: "" for device in devices})
     made = [plugins.Plugin(name, percent, devices, now, state, ready) for name, percent in divided.items()]
     plugins.Plugins(kubelet / "device-plugins", made).run(
@@ -455,7 +465,7 @@ def placer(
 
     try:
         from cotenant.kubernetes.placer import placer as placing
-        from cotenant.kubernetes.placer.mirror import Mirror
+        from cotenant.kubernetes.placer.sight import Sight
         from cotenant.kubernetes.placer.slowdowns import known
     except ImportError as error:
         raise Problem(f"{error.name} is not installed", EXTRA_HINT) from None
@@ -464,7 +474,6 @@ def placer(
     interference = known(recorded, observed)
     cluster = ApiServer(kubeconfig)
     until = told_to_end()
-    mirror = Mirror(cluster, placing.kinds())
+    sight = Sight(cluster, until)
     narrate(f"placing pods by {policy}")
-    placing.Placer(cluster, mirror.all_of, chosen, interference).run(mirror.changed, until)
-    mirror.end()
+    placing.Placer(cluster, sight.all_of, chosen, interference).run(sight.changed, until)

@@ -9,5 +9,5 @@ manifests         all objects of an installation; chart: the same for Helm
 node/             the node agent: kubelet's services, CDI files, checkpoint
 webhook/          annotations and other projects' spellings, turned into claims
 placer/           pods that wait until a GPU is chosen for them
-cluster           the API server
+cluster           the API server; mirror: objects of it, kept up to date by watching
 """

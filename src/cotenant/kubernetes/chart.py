@@ -15,6 +15,7 @@ import yaml
 
 from cotenant import __version__
 from cotenant.kubernetes import manifests, names
+from cotenant.kubernetes.webhook import matching
 
 VALUES = {"image": f"cotenant:{__version__}", "policy": "guard", "placer": ""}
 EXPRESSIONS = manifests.Settings(
@@ -78,11 +79,13 @@ def only_with_placer(lines: str) -> str:
 
 
 def for_placer(webhook: str) -> str:
-    """What the webhook has more where there is a placer: an argument, and the right to look at templates."""
-    more = ("        - --placer\n", "  verbs:\n  - create\n  - get\n")
+    """What the webhook has more where there is a placer: an argument, the right to look at templates, and all pods
+    with claims."""
+    more = ("        - --placer\n", "  verbs:\n  - create\n  - get\n", matching.WITH_CLAIMS)
     for lines in more:
         assert webhook.count(lines) == 1, lines
     webhook = webhook.replace(more[0], only_with_placer(more[0]))
+    webhook = webhook.replace(more[2], f"{{{{ if .Values.placer }}}}{more[2]}{{{{ end }}}}")
     return webhook.replace(more[1], "  verbs:\n  - create\n" + only_with_placer("  - get\n"))
 
 

@@ -14,7 +14,7 @@ EXTRA_HINT = "install the extra: pip install 'cotenant[kubernetes]'"
 CONFLICT, NOT_FOUND = 409, 404
 ALL = "ALL"  # the first change of those that `follow` yields; the others have Kubernetes' words
 FOLLOW_SECONDS = 240  # after which the API server ends a watch
-ANSWER_SECONDS = 15
+ANSWER_SECONDS = 10  # for one attempt; the client makes four, and kubelet waits 45 s for a claim
 
 
 class Cluster(Protocol):
@@ -71,12 +71,18 @@ class ApiServer:
             raise Problem(
                 f"no cluster is configured: {error}", "set KUBECONFIG, or give --kubeconfig FILE"
             ) from None
+
+        class Client(dynamic.DynamicClient):  # type: ignore[misc]
+            def request(self, method: str, path: str, body: Any = None, **others: Any) -> Any:
+                """Unless told otherwise, the library waits for an answer for ever."""
+                return super().request(
+                    method, path, body=body, **({"_request_timeout": ANSWER_SECONDS} | others)
+                )
+
         # Not the client's own place, which all programs of all users share.
         self._folder = tempfile.TemporaryDirectory(prefix="cotenant-")
         with Explained():
-            self._client = dynamic.DynamicClient(
-                client.ApiClient(), cache_file=f"{self._folder.name}/discovered.json"
-            )
+            self._client = Client(client.ApiClient(), cache_file=f"{self._folder.name}/discovered.json")
 
     def get(self, version: str, kind: str, name: str, namespace: str = "") -> Object | None:
         with Explained(NOT_FOUND):
@@ -133,7 +139,7 @@ class ApiServer:
         chosen = {"field_selector": fields or None, "label_selector": labels or None}
         with Explained():
             resource = self._kind(version, kind)
-            listed = resource.get(**chosen, _request_timeout=ANSWER_SECONDS).to_dict()
+            listed = resource.get(**chosen).to_dict()
             yield ALL, listed["items"]
             changes = watch.Watch().stream(
                 resource.get,

@@ -14,6 +14,7 @@ from typing import Any
 from cotenant import __version__, classes
 from cotenant.kubernetes import names
 from cotenant.kubernetes.parameters import CLASS_KIND
+from cotenant.kubernetes.webhook import matching
 from cotenant.launch.driver import DRIVER_ROOT
 
 Object = dict[str, Any]
@@ -141,24 +142,20 @@ def rights(name: str, component: str, settings: Settings, rules: Sequence[Object
 
 def agent_rights(settings: Settings) -> list[Object]:
     name = "cotenant-agent"
-    slices = rule(["resource.k8s.io"], ["resourceslices"], ["get", "create", "patch", "delete"])
+    slices = rule(["resource.k8s.io"], ["resourceslices"], ["get", "create", "patch"])
     claims = rule(["resource.k8s.io"], ["resourceclaims"], ["get"])
-    pods = rule(
-        [""], ["pods"], ["get", "list", "watch"]
-    )  # those of its node: annotations, and who is evicted
+    # Those of its node: their annotations, and who is evicted.
+    pods = rule([""], ["pods"], ["get", "list", "watch"])
     events = rule([""], ["events"], ["create", "patch"])
     rules = [slices, claims, rule([""], ["nodes"], ["get"]), pods, events]
     own_node = "authentication.kubernetes.io/node-name"
     slices_policy = agent_policy(
         settings,
         "own-node",
-        ("resource.k8s.io", "resourceslices", ["CREATE", "UPDATE", "DELETE"]),
-        {
-            "node": f'request.userInfo.extra[?"{own_node}"][0].orValue("")',
-            "spec": 'request.operation == "DELETE" ? oldObject.spec : object.spec',
-        },
-        'variables.node != "" && variables.spec.?nodeName.orValue("") == variables.node'
-        f' && variables.spec.driver == "{names.DRIVER}"',
+        ("resource.k8s.io", "resourceslices", ["CREATE", "UPDATE"]),
+        {"node": f'request.userInfo.extra[?"{own_node}"][0].orValue("")'},
+        'variables.node != "" && object.spec.?nodeName.orValue("") == variables.node'
+        f' && object.spec.driver == "{names.DRIVER}"',
         "an agent writes the ResourceSlices of its own node and driver only",
     )
     events_policy = agent_policy(
@@ -210,6 +207,12 @@ def pod_labels(component: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": "cotenant", "app.kubernetes.io/component": component}
 
 
+def once_there(subcommand: str) -> list[str]:
+    """The agent makes the segment, for all users. Without one, the daemon would make one for its own user, and the
+    metrics would end."""
+    return ["sh", "-c", f'until [ -d "$2" ]; do sleep 1; done; exec cotenant {subcommand} "$@"', "sh"]
+
+
 def agent(settings: Settings) -> list[Object]:
     host_folders = {
         "plugins": (f"{KUBELET}/plugins", f"{KUBELET}/plugins"),
@@ -246,22 +249,15 @@ def agent(settings: Settings) -> list[Object]:
         container(
             "daemon",
             ["--segment", SEGMENT, "--policy", settings.policy, "--linger", "inf"],
-            # The agent makes the segment, for all users; a daemon without one makes one for its own user.
-            command=["sh", "-c", 'until [ -d "$2" ]; do sleep 1; done; exec cotenant daemon "$@"', "sh"],
+            command=once_there("daemon"),
             env=gpu_driver,
             securityContext=privileged,
             volumeMounts=[shared_memory, driver],
         ),
         container(
             "metrics",
-            [
-                "metrics",
-                "--segment",
-                SEGMENT,
-                "--listen",
-                f"0.0.0.0:{METRICS_PORT}",
-                "--public",
-            ],
+            ["--segment", SEGMENT, "--listen", f"0.0.0.0:{METRICS_PORT}", "--public"],
+            command=once_there("metrics"),
             ports=[{"name": "metrics", "containerPort": METRICS_PORT}],
             securityContext={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             volumeMounts=[shared_memory],
@@ -419,7 +415,11 @@ def webhook(settings: Settings) -> list[Object]:
                 "failurePolicy": "Fail",
                 "timeoutSeconds": 5,
                 "matchPolicy": "Equivalent",
-                # Our own pods, and those that the cluster needs to run, never wait for the webhook.
+                # No pod waits for the webhook but those that ask for GPUs; and never our own pods, and those that the
+                # cluster needs to run.
+                "matchConditions": [
+                    {"name": "asks-for-gpus", "expression": matching.expression(bool(settings.placer))}
+                ],
                 "namespaceSelector": {
                     "matchExpressions": [
                         {

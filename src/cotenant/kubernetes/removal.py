@@ -8,11 +8,24 @@ from cotenant.kubernetes import manifests, names
 from cotenant.kubernetes.cluster import Cluster
 from cotenant.kubernetes.placer.release import release_all
 
+RESOURCE = "resource.k8s.io/v1"
 MADE_LATER = (
-    ("resource.k8s.io/v1", "ResourceSlice"),
-    ("resource.k8s.io/v1", "ResourceClaimTemplate"),
+    (RESOURCE, "ResourceSlice"),
+    (RESOURCE, "ResourceClaimTemplate"),
     ("v1", "Event"),
 )
+
+
+def users(cluster: Cluster) -> list[str]:
+    """The pods that have claims on our devices, which only an agent can take back from kubelet."""
+    found = set()
+    for claim in cluster.all_of(RESOURCE, "ResourceClaim"):
+        status = claim.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+        if any(result["driver"] == names.DRIVER for result in results):
+            pods = (user["name"] for user in status.get("reservedFor") or () if user["resource"] == "pods")
+            found |= {f"{claim['metadata']['namespace']}/{pod}" for pod in pods}
+    return sorted(found)
 
 
 def remove(cluster: Cluster, namespace: str) -> Iterator[tuple[str, str]]:

@@ -247,9 +247,7 @@ def create_folder(
         make_shared_header(beside.header_file)
         with beside.writable_header() as header:
             header.policy = policy.encode()
-            for place, uuid in zip(header.gpus, gpus, strict=False):
-                place.uuid[:] = uuid
-                place.known = GPU_VALID
+            put_gpus(header, gpus)
             write_grants(header, grants)
         if group is not None:
             os.chown(slots, -1, group)
@@ -265,6 +263,15 @@ def create_folder(
         with suppress(OSError):
             beside.path.rmdir()
         raise
+
+
+def put_gpus(header: Header, gpus: Sequence[bytes]) -> None:
+    """Those that are not there yet, as far as there are places for them."""
+    there = {bytes(place.uuid) for place in header.gpus if place.known == GPU_VALID}
+    free = [place for place in header.gpus if place.known != GPU_VALID]
+    for place, uuid in zip(free, (one for one in gpus if one not in there), strict=False):
+        place.uuid[:] = uuid
+        place.known = GPU_VALID
 
 
 def slot_in(descriptor: int, path: Path, header: Header) -> SlotFile | None:

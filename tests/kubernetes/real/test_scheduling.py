@@ -56,7 +56,7 @@ def node(installed: ControlPlane, tmp_path: Path) -> Iterator[str]:
     agent = agent_of(name, installed, tmp_path)
     agent.publish()
     yield name
-    agent.withdraw()
+    installed.cluster.delete(RESOURCE, "ResourceSlice", f"{name}-{names.DRIVER}")
     for pod in installed.cluster.all_of("v1", "Pod"):
         if pod["metadata"]["namespace"] == "default":
             installed.kill("v1", "Pod", pod["metadata"]["name"], "default")
@@ -183,7 +183,7 @@ def webhook(installed: ControlPlane) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in MANIFESTS.glob("*.yaml")))
-def test_a_manifest_of_each_dialect_runs_unchanged(
+def test_a_manifest_of_each_dialect_becomes_a_pod_that_is_bound(
     webhook: ControlPlane, node: str, name: str, tmp_path: Path
 ) -> None:
     pod: dict[str, Any] = yaml.safe_load((MANIFESTS / f"{name}.yaml").read_text())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cotenant.errors import Problem, narrate
+from cotenant.errors import Failing, Problem, narrate
 from cotenant.kubernetes import inventory, names
 from cotenant.kubernetes.cluster import Cluster
 from cotenant.kubernetes.inventory import Device, Taint
@@ -67,6 +67,23 @@ class State:
             self.ended = True
             self.changed.notify_all()
 
+    def news(self, context: Any) -> Iterator[tuple[float, dict[str, str]]]:
+        """For a stream to kubelet, until it is cancelled: since when the node has been so, and each device's problem;
+        at once and whenever it changes."""
+        context.add_callback(self.wake)
+        last: float | None = None
+        while context.is_active() and not self.ended:
+            with self.changed:
+                if self.since == last:
+                    self.changed.wait(LOOK_SECONDS)
+                    continue
+                last, problems = self.since, dict(self.problems)
+            yield last, problems
+
+    def wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
 
 class Agent:
     def __init__(
@@ -93,7 +110,7 @@ class Agent:
         self.state = State({device.name: "" for device in devices})
         self._plugin: Served | None = None
         self._registration: Served | None = None
-        self._published: dict[str, Any] | None = None
+        self._to_publish = threading.Event()
 
     # -- kubelet ------------------------------------------------------------------------------------------
 
@@ -200,22 +217,11 @@ class Agent:
         return why
 
     def watch(self, request: Any, context: Any) -> Iterator[Any]:
-        """The health of all devices, at once and whenever it changes."""
-        context.add_callback(self.wake)
-        last: float | None = None
-        while context.is_active() and not self.state.ended:
-            with self.state.changed:
-                if self.state.since == last:
-                    self.state.changed.wait(LOOK_SECONDS)
-                    continue
-                last, problems = self.state.since, dict(self.state.problems)
+        """The health of all devices."""
+        for since, problems in self.state.news(context):
             yield protocol.health.NodeWatchResourcesResponse(
-                devices=[self.health_of(name, problem, last) for name, problem in problems.items()]
+                devices=[self.health_of(name, problem, since) for name, problem in problems.items()]
             )
-
-    def wake(self) -> None:
-        with self.state.changed:
-            self.state.changed.notify_all()
 
     def health_of(self, name: str, problem: str, since: float) -> Any:
         return protocol.health.DeviceHealth(
@@ -250,17 +256,26 @@ class Agent:
             made["spec"]["pool"]["generation"] = pool["generation"] + 1
         self.cluster.apply(made)
 
-    def withdraw(self) -> None:
-        self.cluster.delete(RESOURCE, "ResourceSlice", f"{self.node}-{names.DRIVER}")
+    def keep_published(self, until: threading.Event) -> None:
+        """Until told to end."""
+        failing = Failing()
+        while not until.is_set():
+            self._to_publish.wait(LOOK_SECONDS)
+            self._to_publish.clear()
+            try:
+                self.publish()
+                failing.is_over()
+            except Problem as problem:
+                failing.narrate(problem.message)
 
     def run(
         self, look: Callable[[], Mapping[str, str]], tidy: Callable[[], None], until: threading.Event
     ) -> None:
         """Until told to end. `look` says what is wrong with which device; `tidy` cleans up after tenants that were
-        killed. The API server may be away for any time; running pods need neither it nor us."""
+        killed. The API server may be away or slow for any time; running pods need neither it nor us."""
         self.claims.restore()
-        beside = self.begin_beside(until)
-        said, failure, next_look = "", "", 0.0
+        writing = self.begin_beside(until)
+        failing, next_look = Failing(), 0.0
         broken: frozenset[str] = frozenset()
         while not until.is_set():
             is_due = time.monotonic() >= next_look
@@ -270,44 +285,35 @@ class Agent:
                 tidy()
                 self.note(look())
             if self.tending:
-                failure = self.tend(self.tending, failure)
+                self.tend(self.tending, failing)
                 is_due |= self.tending.broken() != broken
                 broken = self.tending.broken()
             if is_due:
-                try:
-                    self.publish()
-                    said = ""
-                except Problem as problem:
-                    if problem.message != said:
-                        narrate(problem.message)
-                    said = problem.message
+                self._to_publish.set()
             self.wait(until)
         self.stop()
-        for thread in beside:
-            thread.join(STOP_SECONDS)
+        if writing:
+            writing.join(STOP_SECONDS)
 
-    def tend(self, tending: Tending, said: str) -> str:
-        """What went wrong, if anything; said once. A pod or tenant as nobody foresaw it must not take the node's plugin
-        with it."""
+    def tend(self, tending: Tending, failing: Failing) -> None:
+        """A pod or tenant as nobody foresaw it must not take the node's plugin with it."""
         try:
             tending.look(time.monotonic())
+            failing.is_over()
         except Exception as error:
-            failure = f"looking after the tenants failed: {type(error).__name__}: {error}"
-            if failure != said:
-                narrate(failure)
-            return failure
-        return ""
+            failing.narrate(f"looking after the tenants failed: {type(error).__name__}: {error}")
 
-    def begin_beside(self, until: threading.Event) -> list[threading.Thread]:
-        """What waits for the API server has threads of its own; they hold up no end."""
-        # A watch may go on for minutes: nobody waits for its end.
-        if self.tending:
-            threading.Thread(target=self.tending.pods.follow, args=(until,), daemon=True).start()
+    def begin_beside(self, until: threading.Event) -> threading.Thread | None:
+        """What waits for the API server has threads of its own: a slow one holds up neither kubelet nor the tenants.
+        Returns the one whose end is worth waiting for."""
+        following = [self.keep_published, *([self.tending.pods.follow] if self.tending else ())]
+        for act in following:
+            threading.Thread(target=act, args=(until,), daemon=True).start()
         if not self.story:
-            return []
+            return None
         writing = threading.Thread(target=self.story.write, args=(until,), daemon=True)
         writing.start()
-        return [writing]
+        return writing
 
     def note(self, problems: Mapping[str, str]) -> None:
         before = dict(self.state.problems)

@@ -87,13 +87,7 @@ class Plugin:
         return protocol.device_plugin.DevicePluginOptions(get_preferred_allocation_available=True)
 
     def watch(self, request: Any, context: Any) -> Iterator[Any]:
-        last: float | None = None
-        while context.is_active() and not self.state.ended:
-            with self.state.changed:
-                if self.state.since == last:
-                    self.state.changed.wait(LOOK_SECONDS)
-                    continue
-                last, problems = self.state.since, dict(self.state.problems)
+        for _, problems in self.state.news(context):
             yield protocol.device_plugin.ListAndWatchResponse(
                 devices=[
                     protocol.device_plugin.Device(

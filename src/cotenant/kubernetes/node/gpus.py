@@ -41,7 +41,11 @@ def instance_bytes(ml: Any, uuid: str) -> int:
 
 def are_well(file_environment: Mapping[str, str], devices: list[Device]) -> dict[str, str]:
     """Of each device, by its name, what is wrong with it; empty: nothing."""
-    with nvml.session(driver.find(file_environment)) as ml:
+    try:
+        file = driver.find(file_environment)
+    except driver.NoDriver as error:  # it is being replaced, for one
+        return {device.name: str(error) for device in devices}
+    with nvml.session(file) as ml:
         if ml is None:
             return {device.name: "NVML does not answer" for device in devices}
         return {device.name: problem_of(ml, device.uuid) for device in devices}

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotenant import __version__, segment
-from cotenant.errors import Problem
+from cotenant.errors import Problem, narrate
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import container, durable
 from cotenant.launch import native_files
-from cotenant.segment.folder import FolderSegment, create_folder
+from cotenant.segment.folder import FolderSegment, create_folder, put_gpus
 from cotenant.segment.layout import uuid_bytes
 from cotenant.segment.paths import is_folder
 
@@ -64,6 +64,19 @@ def copy_native(state: Path, parts: Sequence[str]) -> Path:
     return place
 
 
+def enforceable(shared: Path, devices: Sequence[Device]) -> list[Device]:
+    """Those that have a place in the node's segment: on any other no limit would hold, so it is not offered."""
+    header = FolderSegment(shared).read_header()
+    known = {bytes(place.uuid) for place in header.gpus if place.known == segment.GPU_VALID}
+    for device in devices:
+        if uuid_bytes(device.uuid) not in known:
+            narrate(
+                f"{device.name} is not offered: {shared} has place for {segment.GPUS} GPUs; if some of them are gone,"
+                " remove it while no pod uses it, or restart the node"
+            )
+    return [device for device in devices if uuid_bytes(device.uuid) in known]
+
+
 def tidy(shared: Path) -> None:
     """Reaps the slots of killed tenants: on a node nobody else may be left to do it."""
     with contextlib.suppress(OSError, segment.BadSegment):
@@ -71,15 +84,18 @@ def tidy(shared: Path) -> None:
 
 
 def make_segment(shared: Path, devices: Sequence[Device]) -> None:
-    """An administrator's segment with all GPUs of the node; the class of a tenant is its identity file's to limit."""
+    """An administrator's segment with all GPUs of the node, also with those that came later; the class of a tenant is
+    its identity file's to limit."""
+    known = (uuid_bytes(device.uuid) for device in devices)
+    uuids = [uuid for uuid in known if uuid]
     if is_folder(shared):
         try:
             segment.open(shared).read()
+            with FolderSegment(shared).writable_header() as header:
+                put_gpus(header, uuids)
         except (segment.BadSegment, OSError) as error:
             raise Problem(str(error), f"end the jobs that use it and remove {shared}") from None
         return
-    known = (uuid_bytes(device.uuid) for device in devices[: segment.GPUS])
-    uuids = [uuid for uuid in known if uuid]
     try:
         create_folder(shared, None, (), uuids)
     except FileExistsError:

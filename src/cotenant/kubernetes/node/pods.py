@@ -6,20 +6,16 @@ status has the ids of its containers. What a tenant writes into its own slot is 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cotenant import segment
-from cotenant.errors import Problem, narrate
 from cotenant.kubernetes.claims import Terms
-from cotenant.kubernetes.cluster import ALL, Cluster, Object
+from cotenant.kubernetes.cluster import Cluster
+from cotenant.kubernetes.mirror import Mirror
 from cotenant.kubernetes.node.preparing import claims_of_containers
 from cotenant.metrics import containers
-
-AGAIN_SECONDS = 5.0  # until an API server that was away is asked again
-SHORTEST_WATCH_SECONDS = 0.2
 
 Process = tuple[int, int]  # PID, when it was started
 
@@ -61,50 +57,9 @@ class Resident:
         return (self.tenant.pid, self.tenant.started)
 
 
-class Pods:
+class Pods(Mirror):
     def __init__(self, cluster: Cluster, node: str) -> None:
-        self._cluster = cluster
-        self._fields = f"spec.nodeName={node}"
-        self._by_uid: dict[str, Object] = {}
-        self._lock = threading.Lock()
-        self.changed = threading.Event()
-
-    def follow(self, until: threading.Event) -> None:
-        """Until told to end. While the API server is away, the pods are as it last said."""
-        said = ""
-        while not until.is_set():
-            try:
-                self.hear(until)
-                said = ""
-                until.wait(SHORTEST_WATCH_SECONDS)
-            except Problem as problem:
-                if problem.message != said:
-                    narrate(f"pods: {problem.message}")
-                said = problem.message
-                until.wait(AGAIN_SECONDS)
-
-    def hear(self, until: threading.Event) -> None:
-        """What the API server says, until the connection ends. Raises Problem."""
-        for change, found in self._cluster.follow("v1", "Pod", fields=self._fields):
-            self._take(change, found)
-            if until.is_set():
-                return
-
-    def _take(self, change: str, found: Sequence[Object]) -> None:
-        with self._lock:
-            if change == ALL:
-                self._by_uid = {one["metadata"]["uid"]: one for one in found}
-            for one in () if change == ALL else found:
-                uid = one["metadata"]["uid"]
-                if change == "DELETED":
-                    self._by_uid.pop(uid, None)
-                elif change in ("ADDED", "MODIFIED"):
-                    self._by_uid[uid] = one
-        self.changed.set()
-
-    def all(self) -> list[Object]:
-        with self._lock:
-            return list(self._by_uid.values())
+        super().__init__(cluster, "v1", "Pod", fields=f"spec.nodeName={node}")
 
     def places(self) -> dict[str, Place]:
         """By the container's id; of one that has been restarted also by the one before."""

@@ -58,21 +58,22 @@ class Claims:
         self._changes: dict[str, dict[str, int] | None] = {}
 
     def prepare(self, cluster: Cluster, namespace: str, name: str, uid: str) -> list[Prepared]:
-        """Raises Problem. A claim that is prepared already needs no API server."""
+        """Raises Problem. A claim that is prepared already needs no API server; one that is slow holds up no other
+        claim."""
+        terms = self._saved(uid)
+        is_new = terms is None
+        if terms is None:
+            terms = self._allocated(cluster, namespace, name, uid)
+            self._check_containers(cluster, terms)
+        answer = self._answer(terms)  # before anything is written: it may find what is wrong
         with self._lock:
-            terms = self._saved(uid)
-            if terms is None:
-                terms = self._allocated(cluster, namespace, name, uid)
-                answer = self._answer(terms)  # before anything is written: it may find what is wrong
-                self._check_containers(cluster, terms)
+            if is_new:
                 files = {
                     "terms.json": json.dumps(asdict(terms)),
                     "identity": container.identity(terms, softgpu=self._host.softgpu is not None),
                 }
                 self._folder.mkdir(parents=True, exist_ok=True)
                 durable.write_folder(self._folder / uid, files)
-            else:
-                answer = self._answer(terms)
             self._write_cdi(terms)
             return answer
 

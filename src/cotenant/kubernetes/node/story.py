@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cotenant.errors import Problem, narrate
+from cotenant.errors import Failing, Problem
 from cotenant.events.kinds import Kind
 from cotenant.kubernetes import names
 from cotenant.kubernetes.cluster import Cluster, Object
@@ -79,7 +79,7 @@ class Story:
 
     def write(self, until: threading.Event) -> None:
         """Until told to end, and then what is still waiting."""
-        said = ""
+        failing = Failing()
         while True:
             with self._more:
                 if not self._waiting and not until.is_set():
@@ -91,12 +91,10 @@ class Story:
                 told = self._waiting.popleft()
             try:
                 self.put(told, time.time())
-                said = ""
+                failing.is_over()
             except Problem as problem:
                 # A namespace may be gone; an API server that is away comes back, and then there is other news.
-                if problem.message != said:
-                    narrate(f"an event of {told[0].namespace}/{told[0].name}: {problem.message}")
-                said = problem.message
+                failing.narrate(f"events: {problem.message}")
 
     def put(self, told: Told, now: float) -> None:
         about, _, _, _ = told

@@ -6,7 +6,7 @@ wanted         what a gated pod wants, as a job for the placement policies
 nodes          whether a node takes a pod
 round          one decision: all gated pods at once, by a policy of cotenant.cluster.placement. Pure
 slowdowns      what is known of interference: shipped and measured pairs, recorded jobs
-mirror         objects of the cluster, kept up to date by watching them
+sight          all that it looks at, kept up to date by watching
 release        pods that wait for a placer that goes away
 placer         round after round, carried out
 """

@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 
 from cotenant.cluster.placement.interface import Placement
 from cotenant.cluster.placement.interference import Interference
-from cotenant.errors import Problem, narrate
+from cotenant.errors import Failing, Problem, narrate
 from cotenant.kubernetes.cluster import Cluster
 from cotenant.kubernetes.placer import gate
-from cotenant.kubernetes.placer.mirror import Kind
 from cotenant.kubernetes.placer.release import by_name
 from cotenant.kubernetes.placer.round import Named, Placed, decide
 
@@ -38,17 +37,6 @@ LOOK_SECONDS = 5.0
 RECENT_SECONDS = 60.0
 AT_ONCE = 8  # requests to the API server: each is answered when it is on etcd's disk
 RESOURCE = gate.RESOURCE
-
-
-def kinds() -> list[Kind]:
-    """What the placer has to see."""
-    return [
-        Kind("v1", "Pod", f"{gate.LABEL}=yes"),
-        Kind("v1", "Node"),
-        Kind(RESOURCE, "ResourceClaimTemplate"),
-        Kind(RESOURCE, "ResourceClaim"),
-        Kind(RESOURCE, "ResourceSlice"),
-    ]
 
 
 @dataclass
@@ -148,17 +136,15 @@ class Placer:
         self._told[uid] = why
 
     def run(self, changed: threading.Event, until: threading.Event) -> None:
-        said = ""
+        failing = Failing()
         while not until.is_set():
             changed.wait(LOOK_SECONDS)
             changed.clear()
             try:
                 self.round()
-                said = ""
+                failing.is_over()
             except Problem as problem:
-                if problem.message != said:
-                    narrate(problem.message)
-                said = problem.message
+                failing.narrate(problem.message)
             until.wait(ROUND_SECONDS)
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotenant.kubernetes import names
-from cotenant.kubernetes.webhook.dialects import Pod, gaiagpu, hami, kai, kubeshare, own
+from cotenant.kubernetes.webhook.dialects import Pod, annotations_of, gaiagpu, hami, kai, kubeshare, own
 from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish, template
 
 DIALECTS = (own, hami, kai, kubeshare, gaiagpu)
 APART = f"{names.DRIVER}.apart"
+USUAL_GRACE_SECONDS = 30  # Kubernetes' default
 
 
 @dataclass
@@ -36,7 +37,8 @@ def mutate(
         projects = " and ".join(project for project, _ in found)
         raise Refused(f"the pod asks for GPUs in the words of {projects}: leave one of them")
     [(project, understood)] = found
-    mutation = Mutation(deepcopy(dict(pod)), warnings=understood.warnings)
+    warnings = [*understood.warnings, *warning_of_pause(pod, understood)]
+    mutation = Mutation(deepcopy(dict(pod)), warnings=warnings)
     if has_placer:
         mutation.words = understood.words
     elif understood.needs_placer:
@@ -69,8 +71,7 @@ def claim(spec: dict[str, Any], wish: Wish, template_name: str) -> None:
     name = f"cotenant-{wish.container}"[:63].rstrip("-") if wish.container else "cotenant"
     spec.setdefault("resourceClaims", []).append({"name": name, "resourceClaimTemplateName": template_name})
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
-        is_meant = container["name"] == wish.container if wish.container else container in spec["containers"]
-        if is_meant:
+        if wish.container in (None, container["name"]):
             container.setdefault("resources", {}).setdefault("claims", []).append({"name": name})
 
 
@@ -89,6 +90,21 @@ def keep_apart(pod: dict[str, Any], word: str) -> None:
     affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(
         {"labelSelector": {"matchLabels": {APART: word}}, "topologyKey": "kubernetes.io/hostname"}
     )
+
+
+def warning_of_pause(pod: Pod, understood: Understood) -> list[str]:
+    """A pod that does something when it is told to end may want the GPU for it, and is paused by default."""
+    spec = pod["spec"]
+    does_something = (spec.get("terminationGracePeriodSeconds") or 0) > USUAL_GRACE_SECONDS or any(
+        (one.get("lifecycle") or {}).get("preStop") for one in spec["containers"]
+    )
+    is_paused = any(wish.tenant_class == "opportunistic" for wish in understood.wishes)
+    if not (does_something and is_paused) or names.ON_EVICTION_ANNOTATION in annotations_of(pod):
+        return []
+    return [
+        "an opportunistic pod is paused before it is evicted, and cannot save work from the GPU then: annotate it with"
+        f" {names.ON_EVICTION_ANNOTATION}: {names.RUN_ON_EVICTION}, or {names.PAUSE_ON_EVICTION} if that is meant"
+    ]
 
 
 def give_priority(spec: dict[str, Any], understood: Understood) -> None:

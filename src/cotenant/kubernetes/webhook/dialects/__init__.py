@@ -1,5 +1,5 @@
-"""One file a spelling. Each has `PROJECT` and `understand`: what it finds in a pod, or None where the pod speaks none
-of it."""
+"""One file a spelling. Each has `PROJECT`, `WORDS`, with one of which an annotation, label or resource of each of its
+pods begins, and `understand`: what it finds in a pod, or None where the pod speaks none of it."""
 
 from __future__ import annotations
 

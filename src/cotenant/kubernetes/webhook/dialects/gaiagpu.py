@@ -14,6 +14,7 @@ from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
 
 PROJECT = "GaiaGPU"
 PREFIX = "tencent.com/"
+WORDS = (PREFIX,)
 CORE, MEMORY = f"{PREFIX}vcuda-core", f"{PREFIX}vcuda-memory"
 RESOURCES = {CORE: "", MEMORY: ""}
 ANNOTATIONS = {

@@ -21,6 +21,7 @@ PROJECT = "HAMi"
 GPU = "nvidia.com/gpu"
 MEMORY, PERCENTAGE = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 CORES, PRIORITY = "nvidia.com/gpucores", "nvidia.com/priority"
+WORDS = (MEMORY, CORES, PRIORITY)
 RESOURCES = {GPU: "", MEMORY: "", PERCENTAGE: "", CORES: "", PRIORITY: ""}
 CLASSES = {0: "production", 1: "opportunistic"}
 NO_POLICY = "the stock scheduler places claims; leave it out"

@@ -16,7 +16,7 @@ from cotenant.kubernetes.webhook.dialects import Pod, annotations_of, labels_of,
 from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
 
 PROJECT = "KAI"
-FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
+WORDS = FRACTION, MEMORY = "gpu-fraction", "gpu-memory"
 DEVICES, CONTAINER = "gpu-fraction-num-devices", "gpu-fraction-container-name"
 CLASSES = {"inference": "production", "train": "opportunistic"}
 QUEUES = ("kai.scheduler/queue", "runai/queue")

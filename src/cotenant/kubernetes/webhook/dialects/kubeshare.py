@@ -15,6 +15,7 @@ from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
 
 PROJECT = "KubeShare"
 PREFIX = "sharedgpu/"
+WORDS = (PREFIX,)
 REQUEST, LIMIT, MEMORY = f"{PREFIX}gpu_request", f"{PREFIX}gpu_limit", f"{PREFIX}gpu_mem"
 AFFINITY, EXCLUSION = f"{PREFIX}sched_affinity", f"{PREFIX}sched_exclusion"
 APART = f"{PREFIX}sched_anti-affinity"

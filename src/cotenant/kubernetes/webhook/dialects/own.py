@@ -19,6 +19,7 @@ from cotenant.kubernetes.webhook.dialects import Pod, annotations_of, only_known
 from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
 
 PROJECT = "Cotenant"
+WORDS = (f"{names.DRIVER}/",)
 ASKING = (names.CLASS_ANNOTATION, names.MEMORY_ANNOTATION, names.SLOWDOWN_ANNOTATION)
 KNOWN = dict.fromkeys((*ASKING, names.ON_EVICTION_ANNOTATION), "")
 ON_EVICTION = (names.PAUSE_ON_EVICTION, names.RUN_ON_EVICTION)
