@@ -85,15 +85,19 @@ def test_what_was_left_behind_is_removed(
     assert (sorted(removed), kept, list(slots.iterdir())) == (sorted(unborn), [], [])
 
 
-def test_the_default_is_found_only_where_it_is_roots(tmp_path: Path) -> None:
-    """Compiled with another place for it: the real one is for the whole machine."""
+@pytest.fixture
+def with_its_own_default(tmp_path: Path) -> Path:
+    """Compiled with another place for the default segment: the real one is for the whole machine."""
+    return compile_program(tmp_path, "tests/wire/shared_slots.cpp", define='COTENANT_SHARED_SEGMENT="shared"')
+
+
+def test_the_default_is_found_only_where_it_is_roots(tmp_path: Path, with_its_own_default: Path) -> None:
     place = tmp_path / "shared"
-    macro = f'COTENANT_SHARED_SEGMENT="{place}"'
-    program = compile_program(tmp_path, "tests/wire/shared_slots.cpp", define=macro)
+    command = [with_its_own_default, "-", "default"]
 
     def found() -> str:
         return subprocess.run(
-            [program, "-", "default"], check=True, capture_output=True, text=True
+            command, check=True, capture_output=True, text=True, cwd=tmp_path
         ).stdout.strip()
 
     assert found() == "none"
@@ -101,6 +105,6 @@ def test_the_default_is_found_only_where_it_is_roots(tmp_path: Path) -> None:
     assert found() == "none"
     place.unlink()
     place.mkdir(mode=0o755)
-    assert found() == (str(place) if os.geteuid() == 0 else "none")
+    assert found() == (place.name if os.geteuid() == 0 else "none")
     place.chmod(0o1777)
     assert found() == "none"
