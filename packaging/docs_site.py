@@ -145,26 +145,36 @@ def findings() -> Iterator[tuple[str, str, str, str]]:
     """Name, verdict, cause and remedy of every Finding that a check can return and that is not "ok"."""
     for file in sorted(Path(inspect.getfile(checks)).parent.glob("*.py")):
         tree = ast.parse(file.read_text())
-        for node in ast.walk(tree):
-            if not (
-                isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding" and len(node.args) >= 3
-            ):
-                continue
-            name, verdict, cause, fix = ([*map(words, node.args), ""])[:4]
-            fix = next((words(one.value) for one in node.keywords if one.arg == "fix"), fix)
-            if name in checks.CHECKS and verdict in ("warn", "fail"):
-                yield name, verdict, "as the check says" if cause == "..." else cause, fix
+        for check in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):
+            for node in ast.walk(check):
+                if not (
+                    isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding" and len(node.args) >= 3
+                ):
+                    continue
+                name, verdict, cause, fix = ([*(words(one, check) for one in node.args), ""])[:4]
+                fix = next((words(one.value, check) for one in node.keywords if one.arg == "fix"), fix)
+                if name in checks.CHECKS and verdict in ("warn", "fail"):
+                    yield name, verdict, "as the check says" if cause == "..." else cause, fix
 
 
-def words(node: ast.expr) -> str:
+def words(node: ast.expr, check: ast.FunctionDef) -> str:
     """A text in the code; what is filled in when it runs is "...", a choice has both."""
+    if isinstance(node, ast.Name):
+        before = [
+            one
+            for one in ast.walk(check)
+            if isinstance(one, ast.Assign)
+            and one.lineno < node.lineno
+            and ast.unparse(one.targets[0]) == node.id
+        ]
+        return words(max(before, key=lambda one: one.lineno).value, check) if before else "..."
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
-        text = "".join(words(one) if isinstance(one, ast.Constant) else "..." for one in node.values)
+        text = "".join(words(one, check) if isinstance(one, ast.Constant) else "..." for one in node.values)
         return re.sub(r"(\.\.\.){2,}", "...", text)
     if isinstance(node, ast.IfExp):
-        return f"{words(node.body)}, or {words(node.orelse)}"
+        return f"{words(node.body, check)}, or {words(node.orelse, check)}"
     if isinstance(node, ast.BinOp):
-        return words(node.left) + words(node.right)
+        return words(node.left, check) + words(node.right, check)
     return "..."

@@ -138,7 +138,7 @@ def test_a_machine_with_one_lost_gpu_is_a_warning_and_with_no_other_a_failure() 
         return devices.gpu_list(Machine({}, None, "", list(listed)))
 
     assert finding(H200, LOST).verdict == "warn" and finding(LOST).verdict == "fail"
-    assert finding(LOST).cause == "GPU 1 does not answer: GPU is lost" and "-i 1" in finding(LOST).fix
+    assert finding(LOST).cause == "GPU 1 (GPU is lost) does not answer" and "-i 1" in finding(LOST).fix
 
 
 @pytest.fixture
@@ -164,5 +164,5 @@ def test_a_lost_gpu_is_one_line_and_keeps_no_command_from_running(
     done = cotenant("mig", "plan", "job", env=lost)
     assert done.returncode == 1 and "GPU 0 does not answer: GPU is lost" in done.stderr.splitlines()[-2]
     done = cotenant("doctor", env=lost)
-    assert done.returncode == 1 and "fail  gpu            GPU 0 does not answer: GPU is lost" in done.stdout
+    assert done.returncode == 1 and "fail  gpu            GPU 0 (GPU is lost) does not answer" in done.stdout
     assert "Traceback" not in done.stderr

@@ -78,7 +78,7 @@ def test_where_one_refuses_all_run_on_that_ran_before(monkeypatch: pytest.Monkey
     monkeypatch.setattr(segment, "ask", take)
     monkeypatch.setattr(segment, "now_ns", lambda: NOW_NS)
     monkeypatch.setattr(jobs, "read", lambda path: tuple(tenants.values()))
-    with pytest.raises(Problem, match=f"{PID + 1} .finetune.py. was not paused"):
+    with pytest.raises(Problem, match=f"finetune.py .{PID + 1}. was not paused"):
         pausing.pause_all(Path("segment"), list(tenants))
     assert [one.paused for one in tenants.values()] == [False, False, True]
 

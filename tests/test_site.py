@@ -59,6 +59,8 @@ def test_the_site_has_policies_fields_and_findings(site: Path) -> None:
     assert all(f'id="{name}"' in findings for name in checks.CHECKS)
     # A check that can fail says what to do.
     assert findings.count("<td>fail</td>") >= 5
+    assert "does not answer" in findings and "run all jobs with one version" in findings
+    assert findings.count("<td>...</td>") <= 4, "a remedy that the page cannot show"
 
 
 def test_nothing_on_the_site_names_this_machine(site: Path) -> None:

@@ -131,7 +131,7 @@ def test_what_cannot_be_done_is_shown(tmp_path: Path) -> None:
 
     async def do(pilot: Pilot[None], app: Top) -> None:
         await pilot.press("p")
-        await shows(pilot, app, "error: 4711 ([b]pinned) cannot be paused")
+        await shows(pilot, app, "error: [b]pinned (4711) cannot be paused")
 
     on_screen(path, do)
 

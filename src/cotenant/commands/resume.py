@@ -45,4 +45,4 @@ def command(words: tuple[str, ...], wait_seconds: float, segment_file: Path | No
             narrate(f"{tenant.job} ({tenant.pid}) runs on")
         else:
             need = units.size_shown(tenant.host_bytes)
-            narrate(f"{tenant.pid} ({tenant.job}) is restored when {need} of the GPU's memory are free")
+            narrate(f"{tenant.job} ({tenant.pid}) is restored when {need} of the GPU's memory are free")

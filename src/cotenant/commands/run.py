@@ -278,7 +278,10 @@ def look_after(path: Path, policy: str | None, no_daemon: bool) -> None:
             start.unless_running(path, os.environ)
             others = other_versions.in_use(path)
             if others:
-                narrate(f"cotenant: {other_versions.in_words(others)}; hint: {other_versions.HINT}")
+                told = (
+                    f"jobs of another version of Cotenant run in {others}: they do not share with this one's"
+                )
+                narrate(f"cotenant: {told}; hint: run all jobs with one version")
     except Problem as problem:
         why = f"{problem.message}; hint: {problem.hint}"
         narrate(f"cotenant: no daemon runs for {path}, the rules go on without it: {why}")

@@ -106,7 +106,7 @@ def start(
     recorder = recordings.start(path, output, *options)
     recordings.wait_for_start(recorder, path, output)
     for tenant in silent(path, {(one.pid, one.started) for job in chosen for one in job.tenants}):
-        narrate(f"{tenant.pid} ({tenant.job}) does not answer yet: it is stopped, or runs an older Cotenant")
+        narrate(f"{tenant.job} ({tenant.pid}) does not answer yet: it is stopped, or runs an older Cotenant")
     named = " ".join(job.name for job in chosen)
     narrate(f"recording {', '.join(map(str, chosen))}; cotenant timeline stop {named} writes {output}")
 

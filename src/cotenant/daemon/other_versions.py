@@ -13,13 +13,13 @@ from cotenant.errors import Problem
 NAMED = re.compile(r"(.+\.v)\d+")
 
 
-def in_use(path: Path) -> list[Path]:
+def in_use(path: Path) -> str:
     """Segments beside this one whose names differ in the version only, where a daemon looks after jobs."""
     named = NAMED.fullmatch(path.name)
     if not named:
-        return []
+        return ""
     beside = (one for one in path.parent.glob(f"{named[1]}*") if NAMED.fullmatch(one.name) and one != path)
-    return sorted(one for one in beside if is_looked_after(one))
+    return ", ".join(sorted(str(one) for one in beside if is_looked_after(one)))
 
 
 def is_looked_after(path: Path) -> bool:
@@ -27,11 +27,3 @@ def is_looked_after(path: Path) -> bool:
         return lock.is_held(path)
     except Problem:
         return False  # somebody else's
-
-
-def in_words(others: list[Path]) -> str:
-    places = ", ".join(map(str, others))
-    return f"jobs of another version of Cotenant run in {places}: they do not share with this one's"
-
-
-HINT = "run all jobs with one version"

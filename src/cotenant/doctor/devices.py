@@ -22,13 +22,14 @@ def gpu_list(machine: Machine) -> Finding:
         return Finding("gpu", "fail", "CUDA_VISIBLE_DEVICES hides every GPU", "unset it or name a GPU", facts)
     lost = [gpu for gpu in machine.listed if gpu.problem]
     if lost:
-        return Finding(
-            "gpu",
-            "fail" if len(lost) == len(machine.listed) else "warn",
-            "; ".join(f"GPU {gpu.index} does not answer: {gpu.problem}" for gpu in lost),
-            f"reset it (nvidia-smi --gpu-reset -i {lost[0].index}) or restart the machine; `dmesg` says more",
-            facts,
+        them = ", ".join(f"{gpu.index} ({gpu.problem})" for gpu in lost)
+        cause = f"GPU {them} does not answer"
+        fix = (
+            f"reset it (nvidia-smi --gpu-reset -i {lost[0].index}) or restart the machine; `dmesg` says more"
         )
+        if len(lost) == len(machine.listed):
+            return Finding("gpu", "fail", cause, fix, facts)
+        return Finding("gpu", "warn", cause, fix, facts)
     listed = "; ".join(f"{gpu.index} {gpu.name} {gpu.uuid}" for gpu in machine.listed)
     return Finding("gpu", "ok", listed, facts=facts)
 

@@ -36,9 +36,9 @@ def shared_memory(machine: Machine) -> Finding:
             return Finding("shared-memory", "fail", cause, "free some space (docker run --shm-size)", facts)
         return well(path, f"the first run creates {path}", facts)
     except segment.BadSegment as error:
-        fix = f"when no tenant runs: rm -r {path}; or name another file in COTENANT_SEGMENT"
         if segment.version_of(path) not in (None, segment.VERSION):
-            fix = segment.remedy(path)
+            return Finding("shared-memory", "fail", str(error), segment.remedy(path), facts)
+        fix = f"when no tenant runs: rm -r {path}; or name another file in COTENANT_SEGMENT"
         return Finding("shared-memory", "fail", str(error), fix, facts)
     if not os.access(path, os.R_OK | os.W_OK):
         fix = "name another file in COTENANT_SEGMENT"
@@ -54,5 +54,6 @@ def shared_memory(machine: Machine) -> Finding:
 def well(path: Path, cause: str, facts: dict[str, Any]) -> Finding:
     others = other_versions.in_use(path)
     if others:
-        return Finding("shared-memory", "warn", other_versions.in_words(others), other_versions.HINT, facts)
+        cause = f"jobs of another version of Cotenant run in {others}: they do not share with this one's"
+        return Finding("shared-memory", "warn", cause, "run all jobs with one version", facts)
     return Finding("shared-memory", "ok", cause, facts=facts)

@@ -65,9 +65,7 @@ class SlotFile:
 
 class NotYours(BadSegment):
     def __init__(self, found: SlotFile) -> None:
-        super().__init__(
-            f"tenant {found.pid} belongs to user {found.uid}, who may change it, as may the administrator"
-        )
+        super().__init__(f"tenant {found.pid} belongs to user {found.uid}")
         self.found = found
 
 

@@ -99,6 +99,9 @@ def ask(path: Path, wanted: Mapping[int, Mapping[str, int]]) -> None:
             ask_one(path, pid, requests)
     except FileNotFoundError:
         raise Problem(f"there is no segment {path} any more") from None
+    except segment.NotYours as error:
+        hint = "that user and root can change it, and those that `cotenant daemon --admins GROUP` lets do it"
+        raise Problem(str(error), hint) from None
     except segment.BadSegment as error:
         raise Problem(str(error), segment.remedy(path)) from None
 

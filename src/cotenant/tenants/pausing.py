@@ -41,7 +41,7 @@ def write(path: Path, pids: Sequence[int], pause: bool) -> list[segment.Tenant]:
     for tenant in before:
         if tenant.where == Where.pinned:
             raise Problem(
-                f"{tenant.pid} ({tenant.job}) cannot be paused: it was not started so that its memory can move",
+                f"{tenant.job} ({tenant.pid}) cannot be paused: it was not started so that its memory can move",
                 "start it with `cotenant run --class opportunistic` or `--oversubscribe`; a change of class does not do"
                 " it",
             )
@@ -85,7 +85,7 @@ def gone(path: Path, pid: int, asked_ns: int) -> segment.Tenant:
         if refusal and tenant.where == Where.evicted:
             break
         if refusal and tenant.where == Where.resident:
-            raise Refused(f"{pid} ({tenant.job}) was not paused: {refusal.text}", refusal.remedy)
+            raise Refused(f"{tenant.job} ({pid}) was not paused: {refusal.text}", refusal.remedy)
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
     return tenant

@@ -109,7 +109,7 @@ def about(
     return {
         "made_by": "cotenant timeline",
         "clock": "CLOCK_MONOTONIC",
-        "dropped": {f"{one.pid} ({one.job})": noted.dropped for one, noted in taken if noted.dropped},
+        "dropped": {f"{one.job} ({one.pid})": noted.dropped for one, noted in taken if noted.dropped},
         "not_read": sorted(set(refused.values())),
         "forgotten_tenants": forgotten,
     }

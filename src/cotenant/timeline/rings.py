@@ -81,7 +81,7 @@ class Ring:
     def __init__(self, tenant: segment.Tenant) -> None:
         """Raises Problem."""
         self.tenant = tenant
-        named = f"{tenant.pid} ({tenant.job})"
+        named = f"{tenant.job} ({tenant.pid})"
         if not segment.is_process(tenant):
             raise Problem(f"{named} has ended, or runs in another PID namespace")
         try:
