@@ -21,7 +21,11 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 import cotenant
+from cotenant.daemon import lock
 from cotenant.launch.architecture import ARCHITECTURES, HERE
+from tests.conftest import REAL_GPU, package_folder, processes_with
+from tests.interposer.conftest import PROGRAMS
+from tests.waiting import wait_for
 
 TREE = Path(__file__).resolve().parent.parent
 [ELSEWHERE] = [one for one in ARCHITECTURES if one is not HERE]
@@ -274,3 +278,43 @@ def test_the_page_says_what_each_dependency_is_for() -> None:
     needed = {re.match(r"[\w-]+", one)[0] for group in groups for one in group if isinstance(one, str)}  # type: ignore[index]
     table = re.findall(r"^\| ([^|]+) \|", (TREE / "docs" / "install.md").read_text(), re.MULTILINE)
     assert needed - {word for cell in table for word in cell.split(", ")} == set()
+
+
+TWICE = """
+from soft import Gpu
+gpu = Gpu(); kernel = gpu.kernel('empty')
+gpu.launch(kernel); gpu.synchronize(); print('ready', flush=True)
+input()
+gpu.launch(kernel); gpu.synchronize(); print('computed', flush=True)
+"""
+
+
+@pytest.mark.skipif(REAL_GPU, reason="it brings a software GPU of its own")
+def test_when_the_package_is_removed_jobs_run_on_and_nothing_else_does(
+    softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    installed = tmp_path / "installed"
+    shutil.copytree(package_folder(), installed / "cotenant")
+    path = Path(softgpu_env["COTENANT_SEGMENT"])
+    env = softgpu_env | {
+        "PYTHONPATH": os.pathsep.join([str(installed), str(PROGRAMS), softgpu_env["PYTHONPATH"]]),
+        "COTENANT_DAEMON_LINGER": "0",
+    }
+    env.pop("COTENANT_NO_DAEMON", None)
+    command = [sys.executable, "-m", "cotenant", "run", "--require", "--", sys.executable, "-c", TWICE]
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        try:
+            assert job.stdout and job.stdout.readline() == "ready\n"
+            assert str(installed) in Path(f"/proc/{job.pid}/maps").read_text(), "it is not the copy that runs"
+            wait_for(lambda: lock.is_held(path))
+            shutil.rmtree(installed)
+            out, errors = job.communicate("go on\n", timeout=60)
+        finally:
+            job.kill()
+    assert (job.returncode, out, errors) == (0, "computed\n", "")
+    wait_for(lambda: not lock.is_held(path), 60)
+    wait_for(lambda: not processes_with({f"COTENANT_SEGMENT={path}"}), 60)
+    left = {one.name.removeprefix(path.name) for one in path.parent.glob(f"{path.name}*")}
+    assert left == {"", ".daemon.events"}
