@@ -137,6 +137,11 @@ def test_a_file_that_others_can_write_is_not_used(written: Files) -> None:
         files.read(files.File("user", written.user))
 
 
+def test_the_default_segment_is_shown_by_its_own_name() -> None:
+    (one,) = [one for one in standing.of_commands({}, files.Settings()) if one.setting.key == "segment"]
+    assert (one.value, one.holds.source) == (str(segment.path_for({})), "default")
+
+
 def shown(done_stdout: str) -> dict[str, tuple[str, str]]:
     return {one["key"]: (one["value"], one["source"]) for one in json.loads(done_stdout)["settings"]}
 

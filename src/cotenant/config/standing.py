@@ -46,6 +46,8 @@ def of_commands(environment: Mapping[str, str], found: files.Settings) -> Iterat
             continue
         holds = from_here(setting, environment, found)
         value = holds.value if isinstance(holds.value, str) else setting.default_in_words()
+        if setting.key == "segment" and holds.source == DEFAULT:
+            value = str(segment.path_for({}))  # an administrator's, or the user's own
         yield Standing(setting, str(value), holds)
 
 
