@@ -138,7 +138,7 @@ CUresult allocate_in_order(CUdeviceptr* out, size_t bytes, const CUmemoryPool* f
 
     auto ordered = std::make_shared<OrderedAllocation>();
     ordered->parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    ordered->parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, pool->device};
+    ordered->parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {pool->device}};
     ordered->parameters.bytesize = bytes;
     ordered->parameters.dptr = base;
     {

@@ -95,11 +95,11 @@ CUresult import(CUmemGenericAllocationHandle* out, int file) {
     physical->bytes = note.bytes;
     physical->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     physical->properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(note.handle_types);
-    physical->properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+    physical->properties.location = {CU_MEM_LOCATION_TYPE_HOST, {0}};
     if (note.machine_index != PhysicalNote::host_index) {
         const int device = ordinal_of(note.machine_index);
         if (device < 0) return CUDA_ERROR_INVALID_DEVICE;
-        physical->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+        physical->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
     }
     physical->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
     if (physical->file < 0) return CUDA_ERROR_OUT_OF_MEMORY;
