@@ -24,10 +24,15 @@ OF_NODES = "programs_of_pods"  # what every test with a real node needs
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of the cluster as a whole come first: real nodes would offer GPUs to them, and their agents what an
-    uninstallation has just removed."""
+    uninstallation has just removed. Then a whole installation: its agent would come to all nodes."""
     here = Path(__file__).parent
     ours = [item for item in items if item.path.parent == here]
-    others = iter(sorted(ours, key=lambda item: OF_NODES in getattr(item, "fixturenames", ())))
+
+    def turn(item: pytest.Item) -> int:
+        fixtures = getattr(item, "fixturenames", ())
+        return 1 if "whole" in fixtures else 2 if OF_NODES in fixtures else 0
+
+    others = iter(sorted(ours, key=turn))
     items[:] = [next(others) if item.path.parent == here else item for item in items]
     for item in ours:
         item.add_marker(pytest.mark.timeout(TEST_SECONDS))

@@ -16,13 +16,16 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from cotenant.kubernetes import names
 from cotenant.kubernetes.cluster import NOT_FOUND, ApiServer, Explained
 from tests.kubernetes import build
+from tests.kubernetes.real import network
 from tests.ports import free_port
 
 PROGRAMS = ["etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"]
 PATIENCE_SECONDS = 300.0  # on a busy machine everything comes late, and nothing is wrong
 TOKEN = "administrator-of-the-tests"
+ACCOUNTS = ("agent", "webhook", "placer")
 
 
 def binaries(*names: str) -> Path:
@@ -91,7 +94,10 @@ class ControlPlane:
             f"--service-account-key-file={account_key}",
             f"--service-account-signing-key-file={account_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={network.SERVICES}",
+            "--enable-aggregator-routing",  # to webhooks by their endpoints: there is no kube-proxy
+            f"--audit-policy-file={self.audit_policy()}",
+            f"--audit-log-path={self.audit_log}",
             f"--token-auth-file={tokens}",
             "--authorization-mode=Node,RBAC",
             "--endpoint-reconciler-type=none",
@@ -108,6 +114,7 @@ class ControlPlane:
             f"--service-account-private-key-file={account_key}",
             f"--secure-port={free_port()}",
             f"--cert-dir={self.folder}/controller-manager",
+            f"--root-ca-file={self.folder}/certificates/apiserver.crt",
             # Most nodes of these tests have no kubelet that says it is alive.
             "--node-monitor-grace-period=24h",
         )
@@ -120,6 +127,22 @@ class ControlPlane:
         )
         self.cluster = ApiServer(str(self.kubeconfig))
         until(self.has_default_account, "the namespace default has no service account")
+
+    @property
+    def audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
+    def audit_policy(self) -> Path:
+        """What the accounts of an installation do is written down."""
+        accounts = [f"system:serviceaccount:{names.NAMESPACE}:cotenant-{one}" for one in ACCOUNTS]
+        rules = [
+            {"level": "Metadata", "users": accounts, "omitStages": ["RequestReceived"]},
+            {"level": "None"},
+        ]
+        path = self.folder / "audit.yaml"
+        made = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}
+        path.write_text(yaml.safe_dump(made))
+        return path
 
     def run(self, program: str, *arguments: str) -> None:
         log = (self.folder / f"{program}.log").open("wb")

@@ -157,7 +157,8 @@ def webhook(plane: ControlPlane, has_placer: bool) -> Iterator[None]:
         thread = threading.Thread(target=server.serve, args=(reviewing, Path(folder), 0, ready))
         thread.start()
         assert is_ready.wait(PATIENCE_SECONDS)
-        *_, configuration = manifests.webhook(manifests.Settings(authority=made.authority))
+        settings = manifests.Settings(authority=made.authority, placer="muxflow" if has_placer else "")
+        *_, configuration = manifests.webhook(settings)
         address = f"https://127.0.0.1:{running[0].server_port}/mutate"
         configuration["webhooks"][0]["clientConfig"] = {"url": address, "caBundle": made.authority}
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +26,8 @@ from tests.kubernetes.real.control_plane import PATIENCE_SECONDS, ControlPlane, 
 from tests.ports import free_port
 
 PROGRAMS = ["kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "runc"]
-TOOLS = ("sh", "env", "sleep", "cat", "touch", "unshare")
+TOOLS = ("sh", "bash", "env", "sleep", "cat", "touch", "unshare")
+SSH_SERVER = "dropbear"  # in the image where this machine has it
 PAUSE, SHELL = "localhost/pause:1", "localhost/shell:1"
 
 # runc comes from the Go module proxy, which has no libseccomp; containerd asks for its filters all the same.
@@ -80,7 +82,7 @@ class RealNode:
         self.agent: subprocess.Popen[bytes] | None = None
         self.keeper: subprocess.Popen[str] | None = None
         self.has_cgroup = False
-        for place in ("kubelet", "cdi", "state", "cni", "cni-bin", "bin", "logs"):
+        for place in ("kubelet", "cdi", "state", "cni", "cni-bin", "bin", "logs", "registries"):
             (folder / place).mkdir()
         self.segment = Path(f"/dev/shm/cotenant-test-{os.getpid()}-{name}")
 
@@ -165,6 +167,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
   address = "{self.folder}/t.sock"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "{PAUSE}"
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = "{self.folder}/registries"
 [plugins.'io.containerd.cri.v1.runtime']
   enable_cdi = true
   cdi_spec_dirs = ["{self.folder}/cdi"]
@@ -179,17 +183,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
   BinaryName = "{self.folder}/bin/runc"
   SystemdCgroup = false
 """)
-        # Kubelet has its device plugins there, whatever its own folder is.
-        fixed = "/var/lib/kubelet/device-plugins"
-        own = self.folder / "kubelet" / "device-plugins"
-        own.mkdir(exist_ok=True)
-        lines = [
-            "set -e",
-            "mount -t tmpfs none /var/lib",
-            f"mkdir -p {fixed}",
-            f"mount --bind {own} {fixed}",
-            f"exec {self.programs['containerd']} -c {config}",
-        ]
+        lines = ["set -e", *self.mounts(), f"exec {self.programs['containerd']} -c {config}"]
         self.containerd = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", "\n".join(lines)],
             env=self.environment(),
@@ -200,6 +194,14 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         )
         if not appears(lambda: self.ctr("version").returncode == 0):
             pytest.skip(f"containerd does not run here: {self.last_error('containerd')}")
+
+    def mounts(self) -> list[str]:
+        """Of the node's own mount namespace. Kubelet has its device plugins in /var/lib, whatever its own folder is."""
+        return [
+            "mount -t tmpfs none /var/lib",
+            "mkdir /var/lib/kubelet",
+            f"mount --bind {self.folder / 'kubelet'} /var/lib/kubelet",
+        ]
 
     def ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.inside([str(self.programs["ctr"]), "-a", str(self.socket), "-n", "k8s.io", *arguments])
@@ -220,16 +222,26 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         source.write_text("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
         pause = self.folder / "pause"
         subprocess.run(["cc", "-static", "-o", str(pause), str(source)], check=True)
-        images.write(self.folder / "pause.tar", PAUSE, {"/pause": pause}, ["/pause"])
+        images.write(self.folder / "pause.tar", [PAUSE], {"/pause": pause}, {"Cmd": ["/pause"]})
+        sleeping = {"Cmd": ["/bin/sleep", "1000000"]}
+        images.write(self.folder / "shell.tar", [SHELL], self.files_of_pods(programs), sleeping)
+        for one in ("pause", "shell"):
+            self.take_image(self.folder / f"{one}.tar")
+
+    def files_of_pods(self, programs: dict[str, Path]) -> dict[str, Path]:
         tools = {f"/bin/{one}": images.found(one) for one in TOOLS}
         tools |= {f"/bin/{name}": file for name, file in programs.items()}
+        if shutil.which(SSH_SERVER):
+            tools[f"/bin/{SSH_SERVER}"] = images.found(SSH_SERVER)
+        users = self.folder / "passwd"
+        users.write_text("root:x:0:0:root:/shared:/bin/sh\n")
         # Every image with glibc has these, even where its own programs need less.
         native = [path for path in native_files.folder().rglob("*") if path.is_file()]
-        files = tools | images.with_libraries([*tools.values(), *native])
-        images.write(self.folder / "shell.tar", SHELL, files, ["/bin/sleep", "1000000"])
-        for one in ("pause", "shell"):
-            done = self.ctr("images", "import", str(self.folder / f"{one}.tar"))
-            assert done.returncode == 0, done.stderr
+        return tools | {"/etc/passwd": users} | images.with_libraries([*tools.values(), *native])
+
+    def take_image(self, archive: Path) -> None:
+        done = self.ctr("images", "import", str(archive))
+        assert done.returncode == 0, done.stderr
 
     def check_containers(self) -> None:
         """Nothing of ours is in it: where it fails, the machine lacks what containers need."""
@@ -358,6 +370,21 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         places = (self.folder / "state" / "claims", self.folder / "cdi", self.segment / "slots")
         return [str(path) for place in places if place.is_dir() for path in place.iterdir()]
 
+    def reboot(self) -> None:
+        """Whatever ran on the node is dead, and what was in memory is gone: /run, and /dev/shm."""
+        for process in (self.agent, self.kubelet):
+            self.kill(process)
+        self.end_shims()
+        self.kill(self.containerd)
+        self.end_containers()
+        for place in (self.folder / "run", self.segment):
+            shutil.rmtree(place)
+        for file in (self.folder / "cdi").iterdir():
+            file.unlink()
+        self.start_containerd()
+        self.start_kubelet()
+        self.start_agent()
+
     def kill(self, process: subprocess.Popen[bytes] | None) -> None:
         if process:
             with contextlib.suppress(ProcessLookupError):
@@ -369,15 +396,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
             self.agent.terminate()
             self.agent.wait(PATIENCE_SECONDS)
         self.kill(self.kubelet)
-        for pid in self.shims():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 10
-        while self.shims() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        for pid in self.shims():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.end_shims()
         self.kill(self.containerd)
         self.end_containers()
         if self.has_cgroup:
@@ -388,6 +407,17 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
                 container.NATIVE.rmdir()  # where it was made for the mount
         if self.segment.is_dir():
             subprocess.run(["rm", "-rf", str(self.segment)], check=False)
+
+    def end_shims(self) -> None:
+        for pid in self.shims():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while self.shims() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for pid in self.shims():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def end_containers(self) -> None:
         """A container outlives a shim that was killed."""

@@ -29,17 +29,7 @@ def start(
 ) -> None:
     """A pod and its claim, both of that name; on this node, unless it may go where it fits. `folder` is the host's,
     and /shared in the pod; `pod` and `container` are more of their specifications."""
-    request = {
-        "deviceClassName": f"{tenant_class}.cotenant.dev",
-        "capacity": {"requests": {"memory": "64Mi"} | capacity},
-    }
-    metadata = {"name": name, "namespace": "default"}
-    devices: dict[str, Any] = {"requests": [{"name": "gpu", "exactly": request}]}
-    if parameters:
-        devices["config"] = [{"opaque": {"driver": "cotenant.dev", "parameters": parameters}}]
-    node.plane.cluster.apply(
-        {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
-    )
+    claim(node, name, tenant_class, parameters, **capacity)
     claims = [{"name": "gpu", "resourceClaimName": name}]
     resources = {"claims": [{"name": "gpu"}]} | (container or {}).get("resources", {})
     made = spec(node, command, pinned, resources) | {"resourceClaims": claims} | (pod or {})
@@ -47,7 +37,24 @@ def start(
     if folder:
         made["volumes"] = [{"name": "shared", "hostPath": {"path": str(folder)}}]
         made["containers"][0]["volumeMounts"] = [{"name": "shared", "mountPath": "/shared"}]
+    metadata = {"name": name, "namespace": "default"}
     node.plane.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made})
+
+
+def claim(
+    node: RealNode, name: str, tenant_class: str, parameters: dict[str, Any] | None = None, **capacity: str
+) -> None:
+    request = {
+        "deviceClassName": f"{tenant_class}.cotenant.dev",
+        "capacity": {"requests": {"memory": "64Mi"} | capacity},
+    }
+    devices: dict[str, Any] = {"requests": [{"name": "gpu", "exactly": request}]}
+    if parameters:
+        devices["config"] = [{"opaque": {"driver": "cotenant.dev", "parameters": parameters}}]
+    metadata = {"name": name, "namespace": "default"}
+    node.plane.cluster.apply(
+        {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
+    )
 
 
 def spec(node: RealNode, command: list[str], pinned: bool, resources: dict[str, Any]) -> dict[str, Any]:

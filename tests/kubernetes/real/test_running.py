@@ -86,6 +86,23 @@ def test_a_live_change_is_an_annotation(node: RealNode) -> None:
     remove(node, "live")
 
 
+def test_a_promise_changes_by_an_annotation_and_comes_back(node: RealNode) -> None:
+    start(node, "promising", HOLD, "production", {"promise": "5%"})
+    once(node, "promising", "Running")
+
+    def promise() -> int:
+        found = tenant_of(node, "promising")
+        return found.slowdown if found else 0
+
+    until(lambda: promise() == 50, "the claim's promise does not hold")
+    node.kubectl("annotate", "pod", "promising", "cotenant.dev/slowdown=10%")
+    until(lambda: promise() == 100, "the promise has not changed")
+    describe(node, "promising", "Changed", "slowdown 10%")
+    node.kubectl("annotate", "pod", "promising", "cotenant.dev/slowdown-")
+    until(lambda: promise() == 50, "the claim's promise does not hold again")
+    remove(node, "promising")
+
+
 @contextmanager
 def slowed_down(node: RealNode, tenant: segment.Tenant) -> Iterator[None]:
     """A production tenant whose figures say that it waits as long as it works: its own, as an idle one writes none."""
