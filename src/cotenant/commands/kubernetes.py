@@ -185,7 +185,7 @@ def uninstall(namespace: str, kubeconfig: str | None) -> None:
     if left := removal.users(cluster):
         some = ", ".join(left[:MOST_NAMED]) + (", ..." if len(left) > MOST_NAMED else "")
         narrate(
-            f"{len(left)} pods still have claims: {some}. They run on; to end them, `cotenant kubernetes install` again"
+            f"these pods still have claims: {some}. They run on; to end them, `cotenant kubernetes install` again"
         )
 
 

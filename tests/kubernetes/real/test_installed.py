@@ -357,7 +357,7 @@ def test_no_account_has_a_right_that_it_does_not_use(whole: WholeNode) -> None:
 
 def test_uninstall_leaves_the_running_pod_and_nothing_else(whole: WholeNode) -> None:
     said = ours("uninstall", "--kubeconfig", str(whole.plane.kubeconfig)).stderr
-    assert "1 pods still have claims: default/steady." in said
+    assert "these pods still have claims: default/steady." in said
     labels = ",".join(f"{key}={value}" for key, value in names.LABELS.items())
     kinds = {
         (one["apiVersion"], one["kind"]) for one in manifests.everything(manifests.Settings(placer="muxflow"))
