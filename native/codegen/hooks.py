@@ -11,6 +11,7 @@ from pathlib import Path
 from declarations import Function
 
 STREAM = re.compile(r"\bCUstream\b(?! \*)")
+PUTS_WORK = re.compile(r"^cu(Launch|GraphLaunch|Memcpy|Memset)")
 PUTS_WORK_OR_TAKES_MEMORY = re.compile(
     r"^cu(Launch|GraphLaunch|Memcpy|Memset"
     r"|MemAlloc|MemCreate|MemHost(Alloc|Register)$|Array(3D)?Create|MipmappedArrayCreate|MemPool(Create|Import)"
@@ -31,10 +32,10 @@ def list_lines(path: Path, *verbs: str) -> Iterator[tuple[int, list[str]]]:
         words = shlex.split(line, comments=True)
         if not words:
             continue
-        if words[0] not in ("hook", "pass", "record") or len(words) < 3:
+        if words[0] not in ("hook", "pass", "record", "detour") or len(words) < 3:
             raise SystemExit(
-                f"error: {path.name}:{number}: expected 'hook HANDLER names', 'pass \"reason\" names'"
-                " or 'record HANDLER names'"
+                f"error: {path.name}:{number}: expected 'hook HANDLER names', 'pass \"reason\" names',"
+                " 'record HANDLER names' or 'detour HANDLER names'"
             )
         if words[0] in verbs:
             yield number, words
@@ -43,6 +44,11 @@ def list_lines(path: Path, *verbs: str) -> Iterator[tuple[int, list[str]]]:
 def read_records(path: Path) -> dict[str, str]:
     """By base name: the handler that writes the function down while a trace is recorded."""
     return {name: words[1] for _, words in list_lines(path, "record") for name in words[2:]}
+
+
+def read_detours(path: Path) -> dict[str, str]:
+    """By base name: what the function does to streams that are away on a detour (native/tenant/detour.h)."""
+    return {name: words[1] for _, words in list_lines(path, "detour") for name in words[2:]}
 
 
 def read_list(path: Path) -> dict[str, Treatment]:
@@ -81,6 +87,37 @@ def record_lines(records: Mapping[str, str], functions: Mapping[str, Function]) 
         if function.base in records
     ]
     return "\n".join(lines) + "\n"
+
+
+def detour_lines(detours: Mapping[str, str], functions: Mapping[str, Function]) -> str:
+    lines = [
+        f"DETOUR({detours[function.base]}, {function.name}, {'true' if function.per_thread else 'false'})"
+        for function in functions.values()
+        if detours.get(function.base, "Harmless") != "Harmless"
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def needs_detour(function: Function) -> bool:
+    """Whether it may depend on the order of a stream."""
+    takes_stream = any(STREAM.search(parameter.type) for parameter in function.parameters)
+    return takes_stream or bool(PUTS_WORK.match(function.base))
+
+
+def without_detour(
+    treatments: Mapping[str, Treatment], detours: Mapping[str, str], functions: Mapping[str, Function]
+) -> list[str]:
+    """What neither lets streams come home nor is said to be harmless, or does so only where nobody is looking: a
+    function that is not hooked leads straight to the driver."""
+    return sorted(
+        function.name
+        for function in functions.values()
+        if (needs_detour(function) and function.base not in detours)
+        or (
+            detours.get(function.base, "Harmless") != "Harmless"
+            and not getattr(treatments.get(function.base), "handler", None)
+        )
+    )
 
 
 def needs_treatment(function: Function) -> bool:
@@ -140,6 +177,7 @@ HANDLED = {
     "PointerAttribute": "answers as for memory that does not move",
     "PointerAttributes": "answers as for memory that does not move",
     "SetPointerAttribute": "pins memory that a network card is about to access",
+    "Passed": "passed: hooked so that kernels that run on fewer SMs are waited for",
     "StaysStill": "waits until the tenant's memory is on the GPU",
     "BeginCapture": "watched: nothing is put into a stream that captures",
     "EndCapture": "watched: nothing is put into a stream that captures",

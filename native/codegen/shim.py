@@ -52,9 +52,13 @@ def main() -> int:
 
     functions = declarations.read(options.compiler, options.include)
     treatments = hooks.read_list(options.list)
+    detours = hooks.read_detours(options.list)
     missing = hooks.untreated(treatments, functions)
     if options.check and missing:
         print(f"error: not in {options.list.name}: {' '.join(missing)}", file=sys.stderr)
+        return 1
+    if options.check and (missing := hooks.without_detour(treatments, detours, functions)):
+        print(f"error: no detour, or no hook, in {options.list.name}: {' '.join(missing)}", file=sys.stderr)
         return 1
     if options.output:
         names = sorted({*functions, *exported_names(options.exports)})
@@ -65,6 +69,7 @@ def main() -> int:
         write(options.output / "hooks.inc", hooks.hook_lines(treatments, functions))
         records = hooks.read_records(options.list)
         write(options.output / "record.inc", hooks.record_lines(records, functions))
+        write(options.output / "detour.inc", hooks.detour_lines(detours, functions))
     if options.report:
         write(options.report, hooks.report(treatments, functions, header_version(options.include)))
     return 0

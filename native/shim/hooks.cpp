@@ -5,12 +5,14 @@
 #include <cstring>
 #include <type_traits>
 
+#include "shim/detour_hooks.h"
 #include "shim/driver.h"
 #include "shim/memory_hooks.h"
 #include "shim/moving_hooks.h"
 #include "shim/record_hooks.h"
 #include "tenant/blocking_call.h"
 #include "tenant/context_end.h"
+#include "tenant/detour.h"
 #include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
 #include "tenant/host_copies.h"
@@ -220,6 +222,13 @@ struct Wait<index, per_thread, CUresult(Arguments...)> {
 };
 
 template <int index, bool per_thread, class Function>
+struct Passed;
+template <int index, bool per_thread, class... Arguments>
+struct Passed<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) { return call_real<index>(arguments...); }
+};
+
+template <int index, bool per_thread, class Function>
 struct RecordEvent;
 template <int index, bool per_thread, class... Flags>
 struct RecordEvent<index, per_thread, CUresult(CUevent, CUstream, Flags...)> {
@@ -377,6 +386,7 @@ struct ResetPrimary {
 // A version that is newer than those we know. One that takes handles of memory would not know numbers of ours.
 inline void hand_out_unknown(const char* name) {
     tenant::count(tenant::Uncovered::unknown_function);
+    tenant::detour::give_up(tenant::detour::unknown_function);
     if (strncmp(name, "cuMulticastBind", strlen("cuMulticastBind")) == 0) tenant::give_out_drivers_handles();
 }
 
@@ -446,6 +456,7 @@ void prepare_hooks() {
         tenant::notice_once("this driver has no %s", missing);
         return;
     }
+    install_detours();
 #define CALL(function) tenant::driver.function = reinterpret_cast<decltype(&::function)>(real[Index::function]);
     TENANT_DRIVER_CALLS(CALL)
     TENANT_MEMORY_CALLS(CALL)
@@ -454,6 +465,7 @@ void prepare_hooks() {
     TENANT_RULE_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
+    keep_own_calls_direct();
 #define CALL(function) \
     tenant::naming.function = reinterpret_cast<decltype(tenant::naming.function)>(real[Index::function]);
     CALL(cuFuncGetName)

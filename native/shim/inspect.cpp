@@ -2,6 +2,7 @@
 // that a program holds.
 #include <string.h>
 
+#include "shim/detour_hooks.h"
 #include "shim/hooks.h"
 #include "shim/resolve.h"
 #include "tenant/lanes.h"
@@ -14,7 +15,7 @@ EXPORT const char* cotenant_interposer_version() { return COTENANT_VERSION; }
 // The driver's own function of this name, past our hook.
 EXPORT void* cotenant_driver_function(const char* name) {
     for (int i = 0; i < shim::Index::count; ++i)
-        if (!strcmp(shim::names[i], name)) return shim::real[i];
+        if (!strcmp(shim::names[i], name)) return shim::driver_function(i);
     return nullptr;
 }
 

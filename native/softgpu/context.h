@@ -17,6 +17,7 @@ struct GreenContext {
     CUcontext context = nullptr;  // its handle as a context; the object behind it is the primary context
     CUcontext primary = nullptr;
     CUdevice device = 0;
+    int sms = 0;  // of the device's, its own
     std::atomic<bool> destroyed{false};
 };
 using GreenRef = std::shared_ptr<GreenContext>;

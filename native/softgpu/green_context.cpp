@@ -1,6 +1,6 @@
 // Green contexts: a part of a device's SMs under a handle of its own. As in the driver, a green context is its device's
-// primary context in everything but its streams: memory, modules and events are the primary's and outlive it. The SMs
-// are not really set apart here.
+// primary context in everything but its streams: memory, modules and events are the primary's and outlive it. A kernel
+// in a green stream gets the SMs of the green context at most; those of several green streams are not counted together.
 #include <algorithm>
 
 #include "softgpu/capture.h"
@@ -15,11 +15,20 @@ Registry<GreenContext, CUgreenCtx>& greens() {
     return registry;
 }
 
+// A description is the number of its SMs, and never null.
+CUdevResourceDesc description_of(const CUdevResource* resources, unsigned count) {
+    unsigned sms = 0;
+    for (unsigned i = 0; i < count; ++i) sms += resources[i].sm.smCount;
+    return reinterpret_cast<CUdevResourceDesc>(uintptr_t{sms} << 12 | 1);
+}
+int sms_in(CUdevResourceDesc description) { return static_cast<int>(reinterpret_cast<uintptr_t>(description) >> 12); }
+
 CUresult create(CUgreenCtx* out, CUdevResourceDesc description, CUdevice device, unsigned flags) {
     if (!out || !description || flags != CU_GREEN_CTX_DEFAULT_STREAM) return CUDA_ERROR_INVALID_VALUE;
     auto green = std::make_shared<GreenContext>();
     TRY(cuDevicePrimaryCtxRetain(&green->primary, device));
     green->device = device;
+    green->sms = std::min(sms_in(description), device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
     green->handle = greens().issue();
     green->context = contexts().issue();
     contexts().put(green->context, context_from(green->primary));
@@ -103,11 +112,13 @@ ENTRY(cuDevSmResourceSplitByCount,
       (CUdevResource * result, unsigned int* groups, const CUdevResource* input, CUdevResource* rest, unsigned int,
        unsigned int minimum),
       split(result, groups, input, rest, minimum))
-// Only whether there is one matters here.
 DRIVER_API cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned int count) {
     return entry([&] {
         if (!description || !resources || count == 0) return CUDA_ERROR_INVALID_VALUE;
-        *description = reinterpret_cast<CUdevResourceDesc>(uintptr_t{1} << 12);
+        for (unsigned i = 0; i < count; ++i)
+            if (resources[i].type != CU_DEV_RESOURCE_TYPE_SM || resources[i].sm.smCount == 0)
+                return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+        *description = description_of(resources, count);
         return CUDA_SUCCESS;
     });
 }

@@ -36,6 +36,15 @@ CUresult from_pointers(const KernelText& kernel, void** pointers, std::vector<un
 
 uint64_t blocks_of(const unsigned grid[3]) { return static_cast<uint64_t>(grid[0]) * grid[1] * grid[2]; }
 
+// With fewer SMs than it can fill, a kernel takes longer in proportion.
+void hold_to(int sms, model::Work* work) {
+    if (sms <= 0 || work->sms <= sms) return;
+    const double part = static_cast<double>(sms) / work->sms;
+    work->time_us /= part;
+    work->gbps *= part;
+    work->sms = sms;
+}
+
 CUresult launch(const LaunchRequest& request, CUstream stream_handle, DefaultStream which) {
     StreamRef stream;
     ContextRef context;
@@ -48,6 +57,7 @@ CUresult launch(const LaunchRequest& request, CUstream stream_handle, DefaultStr
     if (launch->function->context.lock() != context) return CUDA_ERROR_INVALID_HANDLE;
     StreamWork work;
     work.steps.push_back(operation_of(*context, launch));
+    if (stream->green) hold_to(stream->green->sms, &work.steps.back().work);
     work.node = KernelNode{std::move(launch)};
     return enqueue_work(stream_handle, which, std::move(work));
 }

@@ -36,6 +36,7 @@ CUresult attribute_of(int* value, CUfunction_attribute which, CUfunction handle)
         case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
         case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
         case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:  // none has clusters
             *value = 0;
             return CUDA_SUCCESS;
         default:

@@ -21,6 +21,7 @@ enum class ForkStep : uint8_t {
     mps,
     leave_in_order,
     captures,
+    detour,
     graphs,
     time_slice,
     residence,

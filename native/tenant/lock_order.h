@@ -27,6 +27,7 @@
     LOCK(unused_ranges, "for a moment")                                                                           \
     LOCK(recorded_sizes, "for a moment")                                                                          \
     LOCK(fresh_blocks, "host memory is handed from the threads that touch it to the mover")                       \
+    LOCK(detour, "a kernel is launched, or streams come home (detour.h)")                                         \
     LOCK(time_slices, "taken in ioctl, which the driver and NVML call under any of the above")
 
 namespace tenant {

@@ -15,6 +15,7 @@ enum class MembershipStep : uint8_t {
     timeline,
     leave_in_order,
     mps_health,
+    detour,
     last_run,
     driver_memory,
     residence,

@@ -30,6 +30,7 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     state->last_work.store(nullptr, std::memory_order_relaxed);
     state->finished = 0;
     state->bus_done = 0;
+    state->entered_before = 0;
     // A thread that finds the key, in the old place of the state or in the new one, finds the rest.
     state->key.store(key, std::memory_order_release);
     uint32_t place = home_of(key);

@@ -72,9 +72,10 @@ struct StreamState {
     std::atomic<StreamState*> was{nullptr};  // its state in the table of the lane whose it was before
     uint32_t number = 0;                     // of its progress word, for good
     // Under the tenant's lock.
-    uint32_t used_at = 0;   // its place among those in use
-    uint64_t finished = 0;  // `issued` when the watcher last saw the stream empty
-    uint64_t bus_done = 0;  // `bus_issued` when it last saw that copy ended
+    uint32_t used_at = 0;         // its place among those in use
+    uint64_t finished = 0;        // `issued` when the watcher last saw the stream empty
+    uint64_t bus_done = 0;        // `bus_issued` when it last saw that copy ended
+    uint64_t entered_before = 0;  // `entered` when a limit of SMs came (detour_upkeep.cpp)
 
     // Whether a thread is in the driver with an operation for this stream: a synchronous copy of pageable memory, say.
     bool is_being_called() const { return calls() > 0; }

@@ -8,6 +8,7 @@
 #include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/context_end.h"
+#include "tenant/detour.h"
 #include "tenant/gate.h"
 #include "tenant/graphs.h"
 #include "tenant/green_contexts.h"
@@ -86,12 +87,18 @@ StreamState* enter_stream(Membership& membership, NamedStream& stream) {
     used_contexts::note(owner_of(context ? context : current_context()));
     if (!context) return nullptr;
     int gpu = membership.gpu_of(context);
-    if (gpu < 0) return nullptr;
+    if (gpu < 0) {
+        detour::refuse(detour::unwatched_streams);
+        return nullptr;
+    }
     MembershipLocked locked(membership);
     StreamState* state = nullptr;
     if (stream.key != kNoStream) state = membership.streams.find(stream.key);
     if (!state && stream.key != kNoStream) state = membership.streams.enter(stream.key, stream.handle, context, gpu);
-    if (!state) add_one(membership.slot().gpus[gpu].figures.escaped);
+    if (!state) {
+        add_one(membership.slot().gpus[gpu].figures.escaped);
+        detour::refuse(detour::unwatched_streams);
+    }
     return state;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "tenant/mps.h"
@@ -21,6 +22,13 @@ void read_program_name(char* out, size_t room) {
     close(fd);
     out[got > 0 ? got : 0] = 0;
     out[strcspn(out, "\n")] = 0;
+}
+
+// `cotenant run --sms`: it stays for good.
+uint32_t share_told_to_mps() {
+    const char* percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    double share = percentage ? strtod(percentage, nullptr) : 0;
+    return share > 0 && share < 100 ? static_cast<uint32_t>(share * 10) : 0;
 }
 
 }  // namespace
@@ -59,10 +67,13 @@ void Terms::introduce(wire::Slot& slot, const LaneTerms* lane) {
     slot.slowdown.store(slowdown);
     slot.floor.store(floor);
     slot.lane.store(this->lane);
+    mps_daemon = mps::daemon_here();
+    sms = mps_daemon ? share_told_to_mps() : 0;
+    slot.sms.store(sms);
     memcpy(slot.run_id, run_id, sizeof run_id);
     memcpy(slot.name, name, sizeof name);
     memcpy(slot.job, job, sizeof job);
-    slot.mps_daemon.store(mps_daemon = mps::daemon_here());
+    slot.mps_daemon.store(mps_daemon);
 }
 
 void Terms::mend(wire::Segment& segment, int index) const {
@@ -74,6 +85,7 @@ void Terms::mend(wire::Segment& segment, int index) const {
     put(slot.slowdown, slowdown);
     put(slot.floor, floor);
     put(slot.lane, lane);
+    put(slot.sms, sms);
     if (memcmp(slot.run_id, run_id, sizeof run_id) != 0) memcpy(slot.run_id, run_id, sizeof run_id);
     if (memcmp(slot.name, name, sizeof name) != 0) memcpy(slot.name, name, sizeof name);
     if (memcmp(slot.job, job, sizeof job) != 0) memcpy(slot.job, job, sizeof job);

@@ -20,6 +20,7 @@ struct Terms {
     char job[sizeof wire::Slot::job] = {};
     uint64_t mps_daemon = 0;
     uint32_t lane = 0;  // its number; 0: the process's own
+    uint32_t sms = 0;   // thousandths of a GPU's SMs that its kernels get; 0: all
 
     // From the environment; all but the class, which others see once the rest of the slot is there. A lane's job is
     // named JOB/LANE and has an id of its own, which is the same for all processes of the run.

@@ -26,12 +26,12 @@ Asked raw(const Slot& slot) {
     const Slot::Asked& asked = slot.asked;
     return {asked.tenant_class.load(), asked.weight.load(),        asked.slowdown.load(),
             asked.floor.load(),        asked.time_slice_us.load(), slot.residence.asked_pause.load(),
-            slot.asked_memory.load()};
+            slot.asked_sms.load(),     slot.asked_memory.load()};
 }
 
 uint32_t check_of_requests(const Asked& asked) {
     return check_of(asked.tenant_class, asked.weight, asked.slowdown, asked.floor, asked.time_slice_us, asked.pause,
-                    asked.memory);
+                    asked.sms, asked.memory);
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ Request take_requests(Slot& slot, Asked* out) {
 
 void forget_requests(Slot& slot) {
     for (Flag* word : {&slot.asked.tenant_class, &slot.asked.weight, &slot.asked.slowdown, &slot.asked.floor,
-                       &slot.asked.time_slice_us, &slot.residence.asked_pause})
+                       &slot.asked.time_slice_us, &slot.residence.asked_pause, &slot.asked_sms})
         word->store(0);
     slot.asked_memory.store(0);
 }

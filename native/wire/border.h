@@ -60,10 +60,12 @@ void seal(Header& header);
 
 // What others have asked a tenant to change to: 1 + each value, 0 for what they did not ask.
 struct Asked {
-    uint32_t tenant_class, weight, slowdown, floor, time_slice_us, pause;
+    uint32_t tenant_class, weight, slowdown, floor, time_slice_us, pause, sms;
     uint64_t memory;
 
-    bool is_nothing() const { return !(tenant_class | weight | slowdown | floor | time_slice_us | pause | memory); }
+    bool is_nothing() const {
+        return !(tenant_class | weight | slowdown | floor | time_slice_us | pause | sms | memory);
+    }
 };
 enum class Request { none, garbage, good };
 // Takes a good one out of the slot; garbage stays until forget_requests.

@@ -175,12 +175,18 @@ struct OnGpu {
     alignas(64) Count blocking_calls;
     Count blocked_ns;
     Count turn_key;  // used_ns divided by weight, never far from its equals': the waiting tenant with the least is next
+    // The SMs that its kernels get (tenant/detour.h).
+    Count sms_until_ns;  // written by a policy's controller: until then `sms` holds
+    Flag sms;            // likewise: thousandths of the GPU's SMs; 0: no limit
+    Flag sms_now;        // written by the owner: how many its kernels get; 0: all
+    Count detours;       // kernels that were launched into so many
+    Count undetoured;    // and those that meanwhile were not
 };
 
 struct Slot {
     Flag owner;              // see above
     Flag identity_check;     // of pid, started and pid_namespace
-    Flag asked_check;        // of all that is asked: `asked`, asked_memory and residence.asked_pause
+    Flag asked_check;        // of all that is asked: `asked`, asked_memory, asked_sms and residence.asked_pause
     Flag limit_check;        // of memory_limit
     uint64_t pid_namespace;  // of the owner: the number of /proc/self/ns/pid
     uint8_t unused_b[24];
@@ -242,7 +248,10 @@ struct Slot {
     // Under a rule that is asked at each launch: the kernels of which a profile tells what they are like
     // (tenant/kernel_profile.h), and the others; each shape once.
     Flag profiled_kernels, unprofiled_kernels;
-    uint8_t unused[52];
+    Flag sms;          // thousandths of a GPU's SMs that its kernels get (tenant/detour.h); 0: all
+    Flag asked_sms;    // 1 + those that a command asks for; the owner takes it and sets 0
+    Flag sms_refused;  // why it cannot be given fewer: detour::Refusal
+    uint8_t unused[40];
     OnGpu gpus[kGpus];
     struct Memory {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself

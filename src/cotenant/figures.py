@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from cotenant import classes, segment, units
-from cotenant.tenants import jobs, waits
+from cotenant.tenants import jobs, sm_limit, waits
 from cotenant.tenants.lately import NOTHING_KNOWN, UNKNOWN, Key, Lately, key_of
 
 Read = Callable[[Any], Any] | str
@@ -385,6 +385,16 @@ FIGURES = (
         ),
         of_tenant("slowdown", "ratio", "By how much it may be slowed down: 0.05 is 5 %.", slowdown),
         of_tenant("floor", "ratio", "The share of the GPU that it gets at least.", thousandths("floor")),
+        of_tenant(
+            "sms", "ratio", "The share of a GPU's SMs that its kernels get; 0: all.", thousandths("sms")
+        ),
+        of_tenant(
+            "sms_refused",
+            "",
+            "Why it cannot be given fewer SMs while it runs.",
+            lambda tenant: sm_limit.refusal_of(tenant.sms_refused),
+            kind=Kind.text,
+        ),
         between_looks("promise_kept", "yes or no", PROMISE_KEPT),
         between_looks("promise_seconds", "seconds", PROMISE_SECONDS),
         between_looks(
@@ -448,6 +458,11 @@ FIGURES = (
             "How long it had work, also behind a closed gate.",
             "busy_ns",
             kind=Kind.counter,
+        ),
+        on_gpu("sms_now", "count", "How many SMs its kernels get now; 0: all."),
+        on_gpu("detours", "count", "Kernels that were launched into so many.", kind=Kind.counter),
+        on_gpu(
+            "undetoured", "count", "Kernels that were launched into all SMs meanwhile.", kind=Kind.counter
         ),
         on_gpu("turn_us", "us", "How much it executes in a turn among equals; 0: it has taken none."),
         on_gpu("switch_us", "us", "What a switch to it from an equal costs; 0: none was measured."),

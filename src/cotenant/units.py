@@ -70,6 +70,10 @@ def sms(text: str) -> str:
     return share("share of the SMs", text, 10, 1000)
 
 
+def sms_or_all(text: str) -> str:
+    return "0%" if text == "all" else sms(text)
+
+
 def share(what: str, text: str, least: int, most: int) -> str:
     found = thousandths(text)
     # 5 would be 500 %: whoever means that writes the sign.

@@ -57,6 +57,27 @@ def test_a_missing_one_is_noticed(include: Path, tmp_path: Path, name: str) -> N
     assert name in done.stderr
 
 
+@pytest.mark.parametrize("name", ["cuLaunchKernelEx", "cuMemcpyDtoH", "cuStreamQuery", "cuStreamGetPriority"])
+def test_one_that_says_nothing_of_detours_is_noticed(include: Path, tmp_path: Path, name: str) -> None:
+    changed = tmp_path / "hooks.list"
+    lines = (line.split(" ") for line in LIST.read_text().splitlines())
+    kept = (" ".join(w for w in words if words[0] != "detour" or w != name) for words in lines)
+    changed.write_text("\n".join(kept))
+    done = check(include, changed)
+    assert done.returncode == 1
+    assert "no detour" in done.stderr and name in done.stderr
+
+
+def test_one_that_lets_streams_come_home_must_be_hooked(include: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "hooks.list"
+    hooked = "hook Passed         cuStreamQuery "
+    assert hooked in LIST.read_text()
+    changed.write_text(LIST.read_text().replace(hooked, 'pass "asks" cuStreamQuery\nhook Passed         '))
+    done = check(include, changed)
+    assert done.returncode == 1
+    assert "cuStreamQuery" in done.stderr
+
+
 def test_the_report_shows_each_with_its_treatment(include: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.md"
     assert check(include, LIST, "--report", str(report)).returncode == 0

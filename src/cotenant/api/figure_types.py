@@ -56,6 +56,10 @@ class TenantFigures:
     """By how much it may be slowed down: 0.05 is 5 %."""
     floor: float
     """The share of the GPU that it gets at least."""
+    sms: float
+    """The share of a GPU's SMs that its kernels get; 0: all."""
+    sms_refused: str
+    """Why it cannot be given fewer SMs while it runs."""
     time_slice_refused: bool
     """Whether the driver refused its time slice."""
     grace_us: int
@@ -159,6 +163,12 @@ class OnGpuFigures:
     """Whether it has got less than its floor."""
     busy_seconds: float
     """How long it had work, also behind a closed gate."""
+    sms_now: int
+    """How many SMs its kernels get now; 0: all."""
+    detours: int
+    """Kernels that were launched into so many."""
+    undetoured: int
+    """Kernels that were launched into all SMs meanwhile."""
     turn_us: int
     """How much it executes in a turn among equals; 0: it has taken none."""
     switch_us: int

@@ -19,7 +19,7 @@ from cotenant.tenants import jobs, memory_knobs
 PATIENCE_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 # What a tenant shows of what it was asked for; a time slice is the driver's to grant.
-SHOWN = ("tenant_class", "weight", "slowdown", "floor")
+SHOWN = ("tenant_class", "weight", "slowdown", "floor", "sms")
 
 
 @click.command(
@@ -30,6 +30,7 @@ Examples:
   cotenant ctl train.py --class opportunistic
   cotenant ctl serve.py --slowdown 2% --time-slice 2ms
   cotenant ctl 4711 --memory 10G
+  cotenant ctl train.py --sms 75%
   cotenant ctl train.py finetune.py --weight 3 --floor 5%
   cotenant ctl --policy strict
   cotenant ctl --capacity 24G --headroom 1G --host-memory 64G
@@ -70,6 +71,13 @@ Examples:
     metavar="SIZE|SHARE|none",
     envvar="COTENANT_CTL_MEMORY",
     help="The most that all processes of its run together may allocate of each GPU's memory: 20G, or 30%.",
+)
+@click.option(
+    "--sms",
+    type=units.sms_or_all,
+    metavar="SHARE|all",
+    envvar="COTENANT_CTL_SMS",
+    help="The share of each GPU's SMs that its kernels get, so that those of others find the rest free: 75%.",
 )
 @click.option(
     "--time-slice",
@@ -122,6 +130,7 @@ def command(
     slowdown: str | None,
     floor: str | None,
     memory: int | None,
+    sms: str | None,
     time_slice_us: int | None,
     policy: str | None,
     capacity: int | None,
@@ -148,6 +157,7 @@ def command(
             "floor": units.thousandths(floor) if floor else None,
             "time_slice_us": time_slice_us,
             "memory": memory,
+            "sms": units.thousandths(sms) if sms else None,
         }.items()
         if value is not None
     }
@@ -170,15 +180,20 @@ def command(
         what = "a policy is" if policy is not None else "capacity, headroom, host memory and stay are"
         raise Problem(f"{what} for all tenants", "leave the job out", USAGE)
     if not wanted:
-        hint = "give one of --class, --weight, --slowdown, --floor, --memory, --time-slice"
+        hint = "give one of --class, --weight, --slowdown, --floor, --memory, --sms, --time-slice"
         raise Problem("nothing to change", hint, USAGE)
     chosen = jobs.select(words, jobs.read(path))
+    if "sms" in wanted:
+        from cotenant.tenants import sm_limit
+
+        for job in chosen:
+            sm_limit.check(job, wanted)
     requests = {one.pid: wanted | promises_taken_back(one, wanted) for job in chosen for one in job.tenants}
     change(path, requests)
     for job in chosen:
         changed = {name: value for pid in job.pids for name, value in requests[pid].items()}
         said = ", ".join(in_words(name, value) for name, value in changed.items())
-        narrate(f"{job}: {said}{stays(job, wanted)}")
+        narrate(f"{job}: {said}{stays(job, wanted)}{in_turns(job, wanted)}")
 
 
 def show_standing(path: Path) -> None:
@@ -196,6 +211,13 @@ def stays(job: jobs.Job, wanted: Mapping[str, int]) -> str:
     if not becomes_opportunistic or all(one.where != segment.Where.pinned for one in job.tenants):
         return ""
     return "; its memory stays on the GPU, as it was started without --oversubscribe"
+
+
+def in_turns(job: jobs.Job, wanted: Mapping[str, int]) -> str:
+    """Only jobs in MPS have others beside them."""
+    if not wanted.get("sms") or any(one.mps_daemon for one in job.tenants):
+        return ""
+    return "; it takes turns, so that nobody uses the other SMs while its kernels run"
 
 
 def change_policy(path: Path, name: str) -> None:
@@ -289,6 +311,8 @@ def in_words(name: str, value: int) -> str:
         return f"weight {value / 1000:g}"
     if name == "memory":
         return f"memory up to {units.limit_written(value)}" if value else "no memory limit"
+    if name == "sms":
+        return f"{units.percent(value)} of the SMs" if value else "all SMs"
     if name == "time_slice_us":
         return f"time slice {value} us" if value else "time slice of its class"
     return f"{name} {units.percent(value)}" if value else f"no {name} promised"

@@ -145,12 +145,13 @@ def with_subject(sentence: str, who: str) -> str:
 
 
 def in_words(about: dict[str, Any]) -> Iterator[str]:
-    from cotenant.tenants import sharing
+    from cotenant.tenants import sharing, sm_limit
 
     who = f"{about['job']} ({about['pid']})"
     yield f"{who}: {', '.join(standing(about))}"
     yield from memory_in_words(about, who)
     yield from sharing.in_words(about["sharing"], who)
+    yield from sm_limit.in_words(about, who)
     for gpu in about["gpus"]:
         yield f"GPU {gpu['gpu']}: {on_gpu(gpu, who)}"
         if gpu["has_work"] or gpu["why"]:

@@ -161,7 +161,7 @@ SETTINGS = (
     Setting(
         "run",
         "sms",
-        "Where it overlaps: the share of the SMs that its kernels get.",
+        "Where it overlaps: the share of the SMs that its kernels get for good. `ctl --sms` sets one that can change.",
         type=units.sms,
         metavar="SHARE",
         otherwise="all of them",

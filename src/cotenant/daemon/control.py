@@ -46,6 +46,7 @@ CREDENTIALS = struct.Struct("=iII")
 WANTED = {
     **dict.fromkeys(("tenant_class", "weight", "slowdown", "floor", "time_slice_us"), 2**32 - 2),
     "memory": 2**64 - 2,
+    "sms": 1000,
     "pause": 1,
 }
 

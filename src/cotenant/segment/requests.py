@@ -29,6 +29,8 @@ def write_requests(slot: Slot, wanted: Mapping[str, int]) -> None:
     for name, value in wanted.items():
         if name == "memory":
             slot.asked_memory = 1 + value
+        elif name == "sms":
+            slot.asked_sms = 1 + value
         elif name == "pause":
             slot.residence.asked_pause = 1 + value
         elif name == "timeline":
@@ -44,6 +46,8 @@ def asked_of(slot: Slot) -> Iterator[str]:
             yield name
     if slot.asked_memory:
         yield "memory"
+    if slot.asked_sms:
+        yield "sms"
     if slot.residence.asked_pause:
         yield "pause"
     if slot.asked_timeline:

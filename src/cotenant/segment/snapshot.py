@@ -54,6 +54,9 @@ class Use:
     tolerant_until_ns: int = 0
     rate: int = 0  # thousandths; 0: no limit
     over_rate: bool = False
+    sms_now: int = 0  # SMs that its kernels get; 0: all
+    detours: int = 0  # kernels that were launched into so many
+    undetoured: int = 0  # and those that meanwhile were not
     below_floor: bool = False
     memory_bytes: int = 0
     driver_bytes: int = 0  # of these, contexts, modules and what else the driver took by itself
@@ -106,6 +109,8 @@ class Tenant:
     export_tables: int = 0  # of private driver functions, handed out uncounted
     ungated_graphs: int = 0  # long ones that could not be given gates inside
     checkpoints: int = 0
+    sms: int = 0  # thousandths of a GPU's SMs that its kernels get; 0: all
+    sms_refused: int = 0  # why it cannot be given fewer (native/tenant/detour.h); 0: it can
     job: str = ""  # the name of its run; the program's where none was given
     mps_daemon: int = 0  # in which its contexts live; 0: in none
     mps_fault: int = 0  # the CUDA error with which they have failed there
