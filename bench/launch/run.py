@@ -66,7 +66,7 @@ def compile_driver(folder: Path) -> Path:
 
 def count_instructions(stream: str, tenant_class: str, ring: str) -> float:
     """Instructions that the interposer adds to a launch: through it less past it, a mean over a batch."""
-    with tempfile.TemporaryDirectory(prefix="cotenant-") as name:
+    with tempfile.TemporaryDirectory(prefix="cotenant-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         env = os.environ | {"COTENANT_SOFTGPU": "small", "COTENANT_SOFTGPU_DIR": str(folder)}
         env |= interposed(tenant_class, folder, compile_driver(folder), ring)
