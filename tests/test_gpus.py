@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from cotenant.doctor import devices
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.errors import Problem
 from cotenant.gpus.naming import visible_devices
-from cotenant.gpus.nvml import Gpu
+from cotenant.gpus.nvml import Gpu, describe
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -166,3 +167,34 @@ def test_a_lost_gpu_is_one_line_and_keeps_no_command_from_running(
     done = cotenant("doctor", env=lost)
     assert done.returncode == 1 and "fail  gpu            GPU 0 (GPU is lost) does not answer" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+class OldNvml:
+    """An NVML that knows no MIG, and answers in bytes."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetMigMode(self, device: int) -> list[int]:
+        raise self.NVMLError
+
+    def nvmlDeviceGetUUID(self, device: int) -> bytes:
+        return b"GPU-%d" % device
+
+    def nvmlDeviceGetName(self, device: int) -> str:
+        return "An old one"
+
+    def nvmlDeviceGetPciInfo(self, device: int) -> SimpleNamespace:
+        return SimpleNamespace(busId=b"00000000:01:00.0")
+
+    def nvmlDeviceGetMemoryInfo(self, device: int) -> SimpleNamespace:
+        return SimpleNamespace(total=8 << 30)
+
+
+def test_a_gpu_of_a_driver_that_knows_no_mig_is_a_whole_one() -> None:
+    assert describe(OldNvml(), 3) == Gpu(
+        3, "GPU-3", "00000000:01:00.0", "An old one", memory_bytes=8 << 30, mig=False
+    )

@@ -63,3 +63,12 @@ def test_no_label_covers_another_or_a_point(seed: int) -> None:
 def test_points_on_each_other_have_one_label() -> None:
     *_, texts = drawn([("strict", 0.5, 1.0), ("guard", 0.5, 1.0), ("mps", 0.9, 4.0)])
     assert texts == ["strict, guard", "mps"]
+
+
+def test_boxes_that_only_touch_do_not_cover_each_other() -> None:
+    box = Box(0, 0, 2, 2)
+    for beside in (Box(2, 0, 4, 2), Box(-2, 0, 0, 2), Box(0, 2, 2, 4), Box(0, -2, 2, 0)):
+        assert not box.covers(beside) and not beside.covers(box)
+    for over in (Box(1.9, 0, 4, 2), Box(0, 1.9, 2, 4), Box(0.5, 0.5, 1, 1), box):
+        assert box.covers(over) and over.covers(box)
+    assert box.is_in(box) and not Box(-0.1, 0, 2, 2).is_in(box) and not Box(0, 0, 2, 2.1).is_in(box)

@@ -180,3 +180,15 @@ def test_any_order_of_calls_agrees_with_a_table(
             assert code(cuda.cuMemsetD8(base, 1, size)) == expected
     for first, pages in set(owner.values()):
         value(cuda.cuMemUnmap(addresses + first * PAGE, pages * PAGE))
+
+
+def test_memory_that_is_mapped_to_be_read_is_not_written(cuda: Any, addresses: int) -> None:
+    handle = value(cuda.cuMemCreate(PAGE, properties(cuda), 0))
+    value(cuda.cuMemMap(addresses, PAGE, 0, handle, 0))
+    value(cuda.cuMemSetAccess(addresses, PAGE, [access(cuda)], 1))
+    upload(cuda, addresses, b"as it was")
+    value(cuda.cuMemSetAccess(addresses, PAGE, [access(cuda, "READ")], 1))
+    assert code(cuda.cuMemsetD8(addresses, 0, 4)) == int(cuda.CUresult.CUDA_ERROR_INVALID_VALUE)
+    assert download(cuda, addresses, 9) == b"as it was"
+    value(cuda.cuMemUnmap(addresses, PAGE))
+    value(cuda.cuMemRelease(handle))
