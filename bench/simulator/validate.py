@@ -3,6 +3,7 @@
 python bench/simulator/validate.py                       # against the table in docs/benchmarks.md
 python bench/simulator/validate.py --measured pairs.json # against a run of bench/pairs
 python bench/simulator/validate.py --measured crowd.json # crowds, against a run of bench/crowd
+python bench/simulator/validate.py --crowds docs/simulator.md # crowds, against the page's; rewrites the table there
 python bench/simulator/validate.py --set cut_us=300 --modes cotenant
 
 The parameters (cotenant.simulator.Interference) were fitted to the calibration pairs alone; the error that counts is
@@ -135,6 +136,12 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--modes", default=",".join(POLICIES))
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument(
+        "--crowds",
+        type=Path,
+        metavar="PAGE",
+        help="simulate the crowds of docs/benchmarks.md, and write the table into this page",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="PARAMETER=VALUE")
     return parser.parse_args()
 
@@ -144,6 +151,8 @@ def main() -> int:
     try:
         changes = {key: float(value) for key, value in (item.split("=", 1) for item in options.set)}
         interference = dataclasses.replace(Interference(), **changes)
+        if options.crowds:
+            return crowd_points.rewrite(options.crowds, PAGE, interference)
         if crowd_points.is_crowds(options.measured):
             return crowd_points.compare(options.measured, interference, options.seconds)
         is_page = options.measured.suffix == ".md"

@@ -6,8 +6,8 @@
 //               passed
 //   a turn ends when its tenant has executed `turn_ns` in it and another is ready, or when its streams have run empty:
 //               others get the GPU instead of leaving it idle, and meanwhile the tenant queues work that it runs
-//               densely in its next turn. A turn that has not been worth its switch yet is kept through gaps that are
-//               shorter than a switch
+//               densely in its next turn. A turn that has not been worth its switch yet is kept through gaps that
+//               together are shorter than a switch
 //   turn_ns     follows from the measured cost of a switch: switching takes at most kSwitchPart of the time, and of ten
 //               tenants each has a turn within a second. Where a ready tenant is brief, kBriefTurnNs: it leaves the GPU
 //               by itself at once, and then copies, which takes no turn, beside the kernels of the next
@@ -26,9 +26,9 @@ namespace admission {
 constexpr uint64_t kDrainNs = 100000000;
 constexpr double kSwitchPart = 0.02;
 constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRoundNs = 1000000000;
-constexpr uint64_t kWorthSwitches = 5;         // a shorter turn does not end at the first gap
+constexpr uint64_t kWorthSwitches = 5;         // a shorter turn may have gaps
 constexpr uint64_t kBriefTurnNs = 2000000;     // as long as the driver's own time slice
-constexpr uint64_t kLongestGapNs = 100000;     // for which the GPU may idle although another tenant is ready
+constexpr uint64_t kLongestGapNs = 100000;     // in a turn, for which the GPU may idle though another tenant is ready
 constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
 
 // The classes whose tenants take turns with one of `tenant_class`; none where it takes no turns.
@@ -82,7 +82,7 @@ struct Turn {
     uint64_t executed_ns;  // in it
     uint64_t turn_ns, switch_ns;
     bool is_empty;        // nothing is in its streams
-    uint64_t empty_ns;    // for how long
+    uint64_t empty_ns;    // in it, all gaps together
     bool leaves = false;  // it is brief, and has gone on to copy
 };
 

@@ -20,7 +20,7 @@ void Gpu::run_alone(double until) {
                          : to_device_.size() ? to_device_[0]
                          : to_host_.size()   ? to_host_[0]
                                              : on_device_[0]];
-    if (t.knobs.sm_share < 1 || t.rate != 1 || t.rest_us > 0) return;
+    if (t.knobs.sm_share < 1 || t.rate != 1 || t.rest_us > 0 || is_hot_) return;
     bool others_want = kernels_.size() > 1;
     bool gated = is_gated(t);
     const Interference& costs = machine_.interference;
@@ -42,7 +42,7 @@ void Gpu::run_alone(double until) {
         note_span(t, now);
         ++t.figures.operations;
         t.done_us = now;
-        if (!is_host_copy(t.kind)) t.kernel_end_us = now;
+        t.after_copy = is_host_copy(t.kind);
         t.source.step();
         if (t.source.at_request_end()) {
             runners(entered).erase(std::find(runners(entered).begin(), runners(entered).end(), t.number));
@@ -60,7 +60,8 @@ void Gpu::run_alone(double until) {
         t.empty_us = now;
         double ready = std::max(now, t.cpu_us + machine_.launch_us);
         bool pauses = ready > now;
-        double longest_pause = is_contended_ && gated ? std::min(grace_us(t), turn_outlasts_us(t)) : grace_us(t);
+        double longest_pause = grace_us(t);
+        if (is_contended_ && gated) longest_pause = std::min(longest_pause, next_look_us(t, now) - now);
         bool leaves = (gated && !t.gate_of(t.kind).open) ||
                       (pauses && (others_want || ready > until || ready - now >= longest_pause)) ||
                       is_copy(t.kind) != is_copy(entered) || is_host_copy(t.kind) != is_host_copy(entered);

@@ -42,6 +42,7 @@ void Gpu::go_busy(Tenant& t) {
 void Gpu::go_idle(Tenant& t) {
     charge(t);
     t.busy = t.holds_turn = t.seen_on = t.seen_ready = false;
+    t.look_us = t.leaves_us = t.comes_us = never;
     t.waits_since_us = never;
     with_work_.erase(std::find(with_work_.begin(), with_work_.end(), t.number));
     refresh_gates();
@@ -114,6 +115,7 @@ void Gpu::go_on_inside(Tenant& t) {
 
 void Gpu::refresh_gates() {
     edge_us_ = never;
+    look_due();
     bool gates = knobs.rule == admission::strict || knobs.rule == admission::fair;
     bool busy_above[4] = {}, copies_above[4] = {};  // at [c]: a tenant of a class before c, which tolerates no overlap
     for (uint32_t i : with_work_) {
@@ -144,7 +146,7 @@ void Gpu::refresh_gates() {
         if (!gated) continue;
         if (goes && has_turn && t.seen_ready) take_turn(t);
         if (!goes && t.seen_ready && t.waits_since_us == never) t.waits_since_us = now_;
-        if (is_contended_) edge_us_ = std::min(edge_us_, turn_edge_us(t));
+        if (is_contended_) edge_us_ = std::min({edge_us_, turn_edge_us(t), look_edge_us(t)});
         if (t.knobs.rate > 0)
             edge_us_ = std::min(edge_us_, now_ + look_again_us(t.budgets.of_rate(), t.knobs.rate, goes));
         if (t.job->floor > 0) {
@@ -164,6 +166,7 @@ void Gpu::set_gate(Tenant& t, Gate& gate, bool open) {
         return;
     }
     gate.opened_us = now_;
+    if (&gate == &t.gate) t.leaves_us = never;
     if (!is_at_it) return;
     if (t.state == State::running) go_on_inside(t);
     if (t.state != State::held) return;

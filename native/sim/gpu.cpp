@@ -57,6 +57,7 @@ uint32_t Gpu::add_tenant(const Job& job, std::vector<double> arrivals) {
     const Job* its_job = jobs_.back().get();
     Source source(*programs_[job.program], *its_job, lists_.back()->data(), lists_.back()->size());
     tenants_.emplace_back(source, its_job);
+    is_hot_ = is_hot_ || its_job->clock < 1;
     Tenant& t = tenants_.back();
     t.number = number;
     t.timeline.resize(timeline_places_);
@@ -82,7 +83,7 @@ bool Gpu::admit_waiting() {
         if (machine_.holds_memory && memory_used_ + need > machine_.memory_bytes) return any;
         memory_used_ += need;
         waiting_for_memory_.erase(waiting_for_memory_.begin());
-        t.figures.begun_us = t.done_us = t.empty_us = t.cpu_us = t.charged_us = t.kernel_end_us = now_;
+        t.figures.begun_us = t.done_us = t.empty_us = t.cpu_us = t.charged_us = now_;
         t.state = State::thinking;
         ++here_[t.job->tenant_class];
         floors_here_ += t.job->floor > 0;
@@ -227,6 +228,7 @@ void Gpu::start(Tenant& t) {
     if (t.started_us == never) add_inner_gates(t);
     t.state = State::running;
     t.rate = 0;
+    t.pace = 1;
     t.since_us = now_;
     t.end_us = never;
     t.lock_us = -1;
@@ -268,10 +270,10 @@ void Gpu::finish(Tenant& t) {
         return;
     }
     if (!is_copy(t.kind)) t.last_us = t.op_us;
-    if (!is_host_copy(t.kind)) t.kernel_end_us = now_;
     note_span(t, now_);
     ++t.figures.operations;
     t.done_us = now_;
+    t.after_copy = is_host_copy(t.kind);
     next_operation(t);
     note_turn(t);
 }

@@ -138,6 +138,7 @@ class Gpu {
         double left_us = 0;  // as of since_us
         double rest_us = 0;  // and behind the gate inside a graph where it will stop
         double rate = 0, since_us = 0, end_us = never;
+        double pace = 1;  // by the clock, of what it has alone; part of the rate
         double started_us = never;
         float since_gate_us = 0;
         State state = State::away;
@@ -163,9 +164,17 @@ class Gpu {
         admission::TurnCharge turn_charge;
         uint64_t turn_key_ns = 0, keyed_ns = 0;  // the latter: executed, as far as the key knows
         double charged_executed_us = 0;
-        double turn_us = 0;   // executed in its present turn
-        double drain_us = 0;  // how long it has been on since the turn ended
-        double kernel_end_us = 0;
+        double turn_us = 0;        // executed in its present turn
+        double drain_us = 0;       // how long it has been on since the turn ended
+        double looked_us = 0;      // its watcher has looked at its streams, as far as looks are followed
+        double look_us = never;    // and will look next where that may change something
+        double gaps_us = 0;        // in its present turn, as its watcher saw them
+        double leaves_us = never;  // it has drained behind its closed gate, and will be seen to have
+        double comes_us = never;   // a kernel behind its copies is at the gate, and will be seen there
+        uint32_t looks = 0;
+        bool was_empty = false;    // at the last look
+        bool found_empty = false;  // and that has ended its turn
+        bool after_copy = false;   // its present operation follows a copy to or from the host
         double waits_since_us = never;
         admission::Budgets budgets;
         double floor_work_us = 0;  // that its floor has been told of
@@ -233,7 +242,7 @@ class Gpu {
     void share_in_order();
     void share_link(const std::vector<uint32_t>& copies);
     void change_link(const Tenant& t);
-    void set_rate(Tenant& t, double rate);
+    void set_rate(Tenant& t, double rate, double pace = 1);
     void progress(Tenant& t);
     void draw(Tenant& t, double from_us, double to_us, double sms);
     double keep_us(const Tenant& t) const;
@@ -241,6 +250,12 @@ class Gpu {
     void lose_places();
     void find_next_event();
     double most_sms(const Tenant& t) const;
+
+    // clock.cpp: power, and what it makes of the clock
+    void follow_clock();
+    void load_clock();
+    double pace_of(const Tenant& t) const { return is_hot_ ? (1 - sunk_) / t.job->clock : 1; }
+    double clock_edge_us() const;
 
     // gates.cpp: who has work, who may run
     void go_busy(Tenant& t);
@@ -264,9 +279,7 @@ class Gpu {
     void catch_up(Tenant& t);
     void claim(Tenant& t);
     void forgo_turns();
-    double switch_us() const { return machine_.interference.drain_us + machine_.interference.open_us; }
-    bool is_empty_for_good(const Tenant& t) const;
-    double turn_outlasts_us(const Tenant& t) const;
+    double switch_us() const;
     double turn_us(const Round& round, const Tenant& t) const;
     uint32_t round_of(const Tenant& t) const { return knobs.rule == admission::fair ? 0 : t.job->tenant_class; }
     bool share_turns(const Tenant& a, const Tenant& b) const;
@@ -279,6 +292,20 @@ class Gpu {
     void take_turn(Tenant& t);
     double turn_edge_us(const Tenant& t) const;
     void note_turn(Tenant& t);
+
+    // looks.cpp: when a watcher sees what its streams do
+    double looks_every_us(double naps) const {
+        return naps * machine_.interference.watch_us + machine_.interference.look_us;
+    }
+    double look_every_us(const Tenant& t) const;
+    double next_look_us(const Tenant& t, double from_us) const;
+    double copying_look_us(const Tenant& t) const;
+    void expect_looks(Tenant& t);
+    void become_ready(Tenant& t);
+    void look(Tenant& t);
+    void look_due();
+    double look_edge_us(const Tenant& t) const;
+    bool counts_as_on(const Tenant& t) const { return is_on(t) || t.leaves_us != never; }
 
     // rules.cpp: modelled rules
     void let_start();
@@ -321,6 +348,9 @@ class Gpu {
     uint32_t resident_ = Timers::nobody;  // whose context is on the device, where they take turns
     uint32_t rated_ = Timers::nobody;
     double turn_start_us_ = 0, turn_end_us_ = never, switch_end_us_ = -1;
+    bool is_hot_ = false;             // some job's clock is below the highest
+    double sunk_ = 0, sinks_to_ = 0;  // how far below the highest the clock is, and where it goes
+    double sunk_us_ = 0;              // as of then
     bool active_ = false;
     double active_since_us_ = 0;
     Bound production_bound_ = Bound::unknown;  // of the production kernel that started last

@@ -61,6 +61,7 @@ struct Job {
     double begins_us = 0;
     double run_ahead_us = 0;  // how much work the CPU queues where no knob limits it
     double weight = 1, floor = 0;
+    double clock = 1;  // what the SM clock is while it alone runs, of the highest
     uint64_t persistent_bytes = 0, ephemeral_bytes = 0;
     uint64_t seed = 0;
 };

@@ -22,6 +22,8 @@ struct Interference {
     double together_tax = 0;  // together: part of its speed that everybody loses
     double contention = 0;    // together: part of its speed that a kernel loses beside others, beyond SMs and bandwidth
     double watch_us = 50;     // pauses shorter than this are not seen
+    double clock_us = 15000;  // how soon the SM clock follows what runs
+    double look_us = 120;     // from the end of a watcher's nap to what its look does
 };
 
 struct Machine {

@@ -91,6 +91,7 @@ double Gpu::most_sms(const Tenant& t) const {
 }
 
 void Gpu::share() {
+    follow_clock();
     if (!machine_.together) {
         uint32_t lane = switch_end_us_ > now_ || kernels_.empty() ? Timers::nobody : resident_;
         if (rated_ != lane && rated_ != Timers::nobody) set_rate(tenants_[rated_], 0);
@@ -110,9 +111,11 @@ void Gpu::share() {
     bool any = false;
     for (uint32_t i : order_) {
         Tenant& t = tenants_[i];
-        set_rate(t, t.source.op().gbps > 0 ? t.speed * bandwidth : t.speed);
+        double pace = pace_of(t);
+        set_rate(t, pace * (t.source.op().gbps > 0 ? t.speed * bandwidth : t.speed), pace);
         any = any || t.rate > 0;
     }
+    load_clock();
     if (any != active_) {
         if (active_) gpu_.busy_us += now_ - active_since_us_;
         active_ = any;
@@ -226,10 +229,11 @@ void Gpu::lose_places() {
     }
 }
 
-void Gpu::set_rate(Tenant& t, double rate) {
+void Gpu::set_rate(Tenant& t, double rate, double pace) {
     if (rate == t.rate) return;  // its end stays exactly what it was
     progress(t);
     t.rate = rate;
+    t.pace = pace;
     t.end_us = rate > 0 ? t.since_us + t.left_us / rate : never;
     if (rate > 0 && t.started_us == never) t.started_us = now_;
 }
@@ -241,12 +245,13 @@ void Gpu::progress(Tenant& t) {
         t.left_us -= done;
         t.figures.work_us += done;
         t.place_used_us += done;
-        if (!is_host_copy(t.kind)) t.figures.executed_us += done;
+        double executed = done / t.pace;
+        if (!is_host_copy(t.kind)) t.figures.executed_us += executed;
         if (!is_copy(t.kind)) {
             double sms = t.source.op().sms;
-            t.figures.sm_us += done * sms;
-            gpu_.sm_us += done * sms;
-            draw(t, t.since_us, now_, sms * t.rate);
+            t.figures.sm_us += executed * sms;
+            gpu_.sm_us += executed * sms;
+            draw(t, t.since_us, now_, sms * t.rate / t.pace);
         }
     }
     t.since_us = now_;
@@ -275,7 +280,7 @@ void Gpu::find_next_event() {
     soonest(to_device_);
     soonest(to_host_);
     soonest(on_device_);
-    next_us_ = std::min(next_us_, turn_end_us_);
+    next_us_ = std::min({next_us_, turn_end_us_, clock_edge_us()});
     if (switch_end_us_ > now_) next_us_ = std::min(next_us_, switch_end_us_);
     if (!machine_.together || order_.size() < 2 || machine_.interference.keep_us <= 0) return;
     bool somebody_waits = false;

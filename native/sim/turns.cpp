@@ -105,23 +105,12 @@ bool Gpu::is_on(const Tenant& t) const {
     return t.state == State::running || (t.state == State::thinking && (t.passed || t.cpu_us <= now_));
 }
 
-// The turn outlasts a gap that is not worth a switch.
+// The turn outlasts a gap until a look has ended it.
 bool Gpu::is_ready(const Tenant& t) const {
     if (is_barred(t)) return false;
-    if (is_on(t) || (t.state == State::held && !is_host_copy(t.kind))) return true;
-    return t.holds_turn && !is_empty_for_good(t);
-}
-
-// Whether the turn of a tenant that has run empty is over.
-bool Gpu::is_empty_for_good(const Tenant& t) const { return now_ >= t.kernel_end_us + turn_outlasts_us(t); }
-
-// When that will be so.
-double Gpu::turn_outlasts_us(const Tenant& t) const {
-    bool leaves = t.is_brief && is_host_copy(t.kind);
-    bool was_worth_it = admission::is_over({ns(t.turn_us), UINT64_MAX, ns(switch_us()), true, 0, leaves});
-    double gap_us = static_cast<double>(std::min(ns(switch_us()), admission::kLongestGapNs)) / 1000;
-    double seen_after_us = machine_.interference.watch_us / 2;  // in the mean
-    return was_worth_it ? seen_after_us : std::max(gap_us, seen_after_us);
+    if (is_on(t)) return true;
+    if (t.state == State::held && !is_host_copy(t.kind)) return t.comes_us == never;
+    return t.holds_turn && !t.found_empty;
 }
 
 admission::Equal Gpu::as_equal(const Tenant& t) const {
@@ -129,7 +118,7 @@ admission::Equal Gpu::as_equal(const Tenant& t) const {
             t.number,
             is_ready(t),
             t.holds_turn,
-            is_on(t) && !t.below_floor,
+            counts_as_on(t) && !t.below_floor,
             ns(t.drain_us) >= admission::kDrainNs,
             t.is_brief};
 }
@@ -182,7 +171,11 @@ void Gpu::take_turn(Tenant& t) {
     t.waits_since_us = never;
     if (t.holds_turn) return;
     t.holds_turn = true;
-    t.turn_us = 0;
+    t.found_empty = t.was_empty = false;
+    t.looked_us = now_;
+    ++t.looks;
+    t.look_us = never;
+    t.turn_us = t.gaps_us = 0;
     t.turn_key_ns += admission::charged_ns(t.turn_charge.begin(ns(switch_us())), weight_of(*t.job));
 }
 
@@ -191,12 +184,7 @@ double Gpu::turn_edge_us(const Tenant& t) const {
     const Round& round = rounds_[round_of(t)];
     if (round.ready == 0 || t.above_is_busy) return never;
     if (!t.holds_turn) return t.seen_on ? now_ + std::max(admission::kDrainNs / 1000.0 - t.drain_us, 1.0) : never;
-    if (!t.seen_on) {
-        // Once that moment has passed it changes nothing more: the tenant has work again, and waits for another to
-        // drain.
-        double over_us = t.kernel_end_us + turn_outlasts_us(t);
-        return over_us > now_ ? over_us : never;
-    }
+    if (!t.seen_on) return never;
     if (round.ready < 2) return never;
     double turn = turn_us(round, t);
     return now_ + std::max(turn - t.turn_us, kTurnPrecision * turn);
@@ -205,9 +193,13 @@ double Gpu::turn_edge_us(const Tenant& t) const {
 // To be called when the tenant may have come on or gone off the GPU, or have run empty.
 void Gpu::note_turn(Tenant& t) {
     if (!is_contended_ || !t.busy || !is_gated(t)) return;
-    bool on = is_on(t), ready = is_ready(t);
+    bool on = is_on(t);
+    if (!on && t.seen_on) expect_looks(t);
+    if (t.state == State::held && t.after_copy && !t.seen_ready && t.comes_us == never) t.comes_us = copying_look_us(t);
+    edge_us_ = std::min(edge_us_, look_edge_us(t));
+    bool ready = is_ready(t);
     if (on == t.seen_on && ready == t.seen_ready) return;
-    if (ready && !t.seen_ready) claim(t);
+    if (ready && !t.seen_ready) become_ready(t);
     refresh_gates();
 }
 

@@ -31,6 +31,7 @@ void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen) {
         turns.gate = gate;
         turns.gate_since_ns = now;
     }
+    turns.passed_ns = now - std::min(now, since);
     turns.looked_ns = now;
     if (seen.running) turns.ran_ns = now;
     wire::charge(segment_, index_, gpu, executed, turns.charge.owed_ns(executed));
@@ -53,21 +54,22 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
     wire::ReadyEquals ready = wire::ready_equals(segment_, index_, gpu);
     bool others_are_ready = ready.count > 0, holds = here.holds_turn.load();
     if (holds && !turns.held) {
-        turns.executed_ns = 0;
+        turns.executed_ns = turns.gaps_ns = turns.passed_ns = 0;
         turns.switched_ns = here.switch_ns.load();
         wire::charge(segment_, index_, gpu, 0, turns.charge.begin(switch_ns(gpu)));
     }
     // A thread in the driver with a synchronous copy waits at its gate: the operation counts as issued only afterwards.
     bool has_work = seen.wants_turn();
     turns.copying = seen.copying;
-    turns.empty_since_ns = has_work ? 0 : turns.empty_since_ns ? turns.empty_since_ns : now;
+    turns.empty = !has_work;
+    if (turns.empty) turns.gaps_ns += turns.passed_ns;
     measure_switch(gpu, now, seen);
 
     uint64_t length = turn_ns(gpu, ready);
     here.turn_us.store(static_cast<uint32_t>(length / 1000));
     bool is_brief = membership_.brief.has(gpu);
-    bool over = admission::is_over({turns.executed_ns, length, switch_ns(gpu), !has_work,
-                                    has_work ? 0 : now - turns.empty_since_ns, is_brief && seen.copying});
+    bool over = admission::is_over(
+        {turns.executed_ns, length, switch_ns(gpu), turns.empty, turns.gaps_ns, is_brief && seen.copying});
     bool keeps_gap = has_equals && holds && !over;
     if (!has_work && here.ready.load() && !keeps_gap) {
         membership_.brief.set(gpu, seen.copying && !admission::was_worth_it(turns.executed_ns, switch_ns(gpu)));
@@ -129,7 +131,7 @@ uint64_t Turns::pace() const {
         if (waits) continue;
         // Behind its copies may be kernels, which nobody knows of before they are reached.
         bool soon = turns.draining || turns.switched_ns ||
-                    (turns.others_are_ready && (turns.empty_since_ns ? !turns.copying : membership_.brief.has(gpu)));
+                    (turns.others_are_ready && (turns.empty ? !turns.copying : membership_.brief.has(gpu)));
         uint64_t otherwise = turns.copying ? kCopyNs : turns.others_are_ready ? kTurnNs : kAloneNs;
         pace = std::min(pace, soon ? kSoonNs : otherwise);
     }

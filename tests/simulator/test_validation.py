@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cotenant.policies.interface import Knobs, TenantKnobs
+from cotenant.simulator import Study, Workload
 from tests.conftest import TREE
+from tests.simulator.small import policy
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,6 +44,42 @@ def test_a_page_without_the_table_is_said_to_have_none(
     monkeypatch.setattr(sys, "argv", ["validate.py", "--measured", str(page)])
     assert validate.main() != 0
     assert "has no pair in these modes" in capsys.readouterr().err
+
+
+def test_every_crowd_of_the_h200_is_simulated_within_ten_points(validate: ModuleType) -> None:
+    """The sums of work in docs/benchmarks.md, with Cotenant and by time slicing, against what docs/simulator.md has."""
+    crowds = importlib.import_module("crowd_points")
+    measured = crowds.from_page((TREE / "docs" / "benchmarks.md").read_text())
+    names = {point.title for point in measured}
+    assert {"copies + gpt", "gpt + longk + graph + copies", "longk + longk 2 beside decode"} <= names
+    assert {point.mode for point in measured} == {"timeslice", "cotenant", "cotenant 1:2:4"}
+    assert len(measured) == 19
+    rows = crowds.compared(measured, crowds.Interference(), crowds.SECONDS)
+    off = {(a.title, a.mode): 100 * (b.total - a.total) for a, b in rows}
+    assert {one: points for one, points in off.items() if abs(points) > crowds.WANTED_POINTS} == {}
+    page = (TREE / "docs" / "simulator.md").read_text()
+    assert crowds.section(rows) in page, "python bench/simulator/validate.py --crowds docs/simulator.md"
+
+
+# How much longer a request takes in the mean beside a neighbour at a constant rate; 1: in all pauses. An encoder at 100
+# requests a second beside GPT training on the H200, least and most of two sweeps and a run of bench/pairs.
+COST_OF_RATE = {0.10: (0.01, 0.04), 0.25: (0.03, 0.05), 0.45: (0.05, 0.08), 1.0: (0.09, 0.12)}
+
+
+def test_a_constant_rate_costs_what_it_costs_on_the_h200(validate: ModuleType) -> None:
+    study = Study(
+        Workload("rates", (validate.production_job("encoder"), validate.opportunistic_job("gpt"))),
+        seconds=20.0,
+        seed=1,
+    )
+    costs = []
+    for rate, (least, most) in COST_OF_RATE.items():
+        limits = {1: TenantKnobs(rate=rate)} if rate < 1 else {}
+        encoder, gpt = study.run(policy(Knobs(tenants=limits))).tenants
+        costs.append(encoder.service.mean_us / encoder.alone.service.mean_us - 1)
+        assert least - 0.02 <= costs[-1] <= most + 0.02, f"at {rate:.0%}"
+        assert rate == 1 or gpt.share == pytest.approx(rate, abs=0.01)
+    assert costs == sorted(costs)
 
 
 def test_crowds_that_were_measured_are_simulated_too(

@@ -252,6 +252,8 @@ def machine_record(gpu: SimulatedGpu, policy: type[interface.Policy]) -> native.
         together_tax=costs.together_tax,
         contention=costs.contention,
         watch_us=costs.watch_us,
+        clock_us=costs.clock_us,
+        look_us=costs.look_us,
     )
 
 
@@ -275,6 +277,7 @@ def job_record(job: Job, seed: int) -> native.Job:
         run_ahead_us=job.run_ahead_us,
         weight=job.weight,
         floor=job.floor,
+        clock=job.clock,
         persistent_bytes=job.memory_bytes,
         ephemeral_bytes=job.ephemeral_bytes,
         # By the name, so that a job alone sees the same arrivals as beside others.

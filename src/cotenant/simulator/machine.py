@@ -30,7 +30,9 @@ class Interference:
     blocks: float = 3.0
     together_tax: float = 0.0  # together: part of its speed that everybody loses
     contention: float = 0.0  # together: part of its speed that a kernel loses beside others that fill the GPU
-    watch_us: float = 50.0  # pauses shorter than this are not seen
+    watch_us: float = 50.0  # pauses shorter than this are not seen: a watcher's shortest nap
+    clock_us: float = 15_000.0  # how soon the SM clock follows what runs
+    look_us: float = 120.0  # from the end of a watcher's nap to what its look does
 
 
 @dataclass(frozen=True, slots=True)

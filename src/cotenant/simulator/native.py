@@ -56,7 +56,8 @@ class Machine(ctypes.Structure):
         ("memory_bytes", c_uint64),
         ("grace_us", c_double),
         *_doubles(
-            "drain_us cut_us cold_us kill_us gate_us open_us keep_us tail blocks together_tax contention watch_us"
+            "drain_us cut_us cold_us kill_us gate_us open_us keep_us tail blocks together_tax contention"
+            " watch_us clock_us look_us"
         ),
     ]
 
@@ -85,7 +86,7 @@ class Job(ctypes.Structure):
         ("is_recorded", c_uint32),
         ("requests", c_uint64),
         *_doubles("every_us burst_us pause_us think_least_us think_most_us spread request_spread begins_us"),
-        *_doubles("run_ahead_us weight floor"),
+        *_doubles("run_ahead_us weight floor clock"),
         *_counts("persistent_bytes ephemeral_bytes seed"),
     ]
 

@@ -108,6 +108,7 @@ class Job:
     weight: float = 1.0
     slowdown: float | None = None
     floor: float = 0.0
+    clock: float = 1.0  # what the SM clock is while it alone runs, of the highest
     share_request: float = 0.0
     share_limit: float = 1.0
     memory_bytes: int = 0  # that it keeps
@@ -237,6 +238,8 @@ def mistake(job: Job) -> tuple[str, str] | None:
         return f"arrivals '{job.arrivals.kind.name}' need a rate", "a number of requests a second, above 0"
     if not (0.1 <= job.weight <= 100 and 0 <= job.floor <= 0.9 and job.layers >= 1 and job.requests >= 0):
         return "its weight, floor, layers or requests cannot be", "docs/simulator.md has their limits"
+    if not 0.1 <= job.clock <= 1:
+        return f"its clock cannot be {job.clock}", "a share of the highest, 0.1 to 1"
     for op in job.ops:
         amounts = (op.us, op.sms, op.gbps, op.bytes, op.gap_us, op.sigma, op.block_us or 0)
         if not all(0 <= amount < math.inf for amount in amounts) or op.repeat < 1:

@@ -166,6 +166,7 @@ def read_job(table: Table, folder: Path) -> Job:
         weight=table.take("weight", between(0.1, 100), 1.0),
         slowdown=table.take("slowdown", share_or_none, None),
         floor=table.take("floor", part_of_gpu(0.9), 0.0),
+        clock=table.take("clock", part_of_clock, 1.0),
         share_request=table.take("share_request", part_of_gpu(1.0), 0.0),
         share_limit=table.take("share_limit", part_of_gpu(1.0), 1.0),
         memory_bytes=table.take("memory", size, recorded.memory_bytes),
@@ -284,6 +285,12 @@ def part_of_gpu(most: float) -> Callable[[Any], float]:
         return share(value)
 
     return convert
+
+
+def part_of_clock(value: Any) -> float:
+    if not 0.1 <= share(value) <= 1:
+        raise ValueError("is a share of the highest clock, 10% to 100%")
+    return share(value)
 
 
 def share_or_none(value: Any) -> float | None:
