@@ -137,6 +137,15 @@ def test_a_file_that_others_can_write_is_not_used(written: Files) -> None:
         files.read(files.File("user", written.user))
 
 
+def test_a_pipe_is_checked_like_a_file(cotenant: Run, plain_env: dict[str, str], tmp_path: Path) -> None:
+    done = cotenant("config", "check", "/dev/stdin", env=plain_env, input="[run]\nweight = 2\n")
+    assert (done.returncode, done.stderr) == (0, "/dev/stdin: 1 setting, all right\n")
+    done = cotenant("config", "check", "/dev/stdin", env=plain_env, input="[run]\nwieght = 2\n")
+    assert done.returncode == 2 and "did you mean 'weight'?" in done.stderr
+    for wrong in (tmp_path, tmp_path / "none"):
+        assert f"there is no file {wrong}" in cotenant("config", "check", wrong, env=plain_env).stderr
+
+
 def test_the_default_segment_is_shown_by_its_own_name() -> None:
     (one,) = [one for one in standing.of_commands({}, files.Settings()) if one.setting.key == "segment"]
     assert (one.value, one.holds.source) == (str(segment.path_for({})), "default")

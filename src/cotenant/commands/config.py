@@ -103,12 +103,12 @@ def check(file: Path | None) -> None:
     """Check FILE, or the user's and the machine's file, before it counts. The exit status is 2 where it is wrong."""
     from cotenant.config import files
 
-    if file is not None and not file.is_file():
+    if file is not None and (file.is_dir() or not file.exists()):
         raise Problem(f"there is no file {file}", "name a file, or leave it out", USAGE)
     wanted = [files.File("named", file)] if file else files.files(os.environ)
     found = [(one.path, files.read(one, deep=True)) for one in wanted if one.stamp is not None]
     for path, said in found:
-        narrate(f"{path}: {len(said)} settings, all right")
+        narrate(f"{path}: {len(said)} {'setting' if len(said) == 1 else 'settings'}, all right")
 
 
 @command.command(
