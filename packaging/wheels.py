@@ -26,6 +26,7 @@ from cotenant.launch.architecture import ARCHITECTURES, HERE, Architecture
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST_GLIBC = (2, 28)
+SELF_TEST_SECONDS = 1800.0  # for a step; an emulated machine beside other work is slow
 
 
 class PackagingError(Exception):
@@ -140,15 +141,18 @@ def self_test(python: str, before: list[str]) -> None:
         }
 
         def succeed(*command: str) -> str:
-            done = subprocess.run(
-                [*before, *command],
-                env=env,
-                cwd=scratch,
-                capture_output=True,
-                text=True,
-                timeout=600,
-                check=False,
-            )
+            try:
+                done = subprocess.run(
+                    [*before, *command],
+                    env=env,
+                    cwd=scratch,
+                    capture_output=True,
+                    text=True,
+                    timeout=SELF_TEST_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise PackagingError(f"{' '.join(command)} took longer than {error.timeout:.0f} s") from None
             if done.returncode:
                 raise PackagingError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
             return done.stdout

@@ -156,6 +156,14 @@ def test_a_wheel_with_another_platforms_name_or_no_native_files_is_refused(
         wheels.check(fake_wheel(tmp_path, HERE.name, b"text"), HERE)
 
 
+def test_a_self_test_that_does_not_end_is_an_error_of_one_line(
+    wheels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "SELF_TEST_SECONDS", 0.1)
+    with pytest.raises(wheels.PackagingError, match=r"^python -m cotenant --version took longer than 0 s$"):
+        wheels.self_test("python", ["sh", "-c", "exec sleep 60"])
+
+
 def test_types_are_shipped() -> None:
     assert (Path(cotenant.__file__).parent / "py.typed").is_file()
 
