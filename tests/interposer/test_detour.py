@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from tests.interposer.test_sharing import in_a_while, steer
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -120,6 +121,23 @@ def test_kernels_get_the_share_and_all_sms_again(
     (tenant,) = tenants_now()
     assert (tenant.sms, tenant.uses[0].sms_now, tenant.uses[0].undetoured) == (0, 0, 0)
     assert tenant.uses[0].detours > 0
+
+
+def test_what_a_controller_sets_holds_until_it_expires(start: Start, tenants_now: TenantsNow) -> None:
+    one = start("while True: say(lasts() > 1.5 * probe.us)")
+
+    def is_limited() -> bool:
+        one.say("")
+        return one.hear() == "True"
+
+    assert not is_limited()
+    steer(one, "sms", 500)
+    assert not is_limited()
+    steer(one, "sms_until_ns", in_a_while())
+    wait_for(is_limited)
+    assert tenants_now()[0].sms == 0, "the job itself was told nothing"
+    steer(one, "sms_until_ns", 1)
+    wait_for(lambda: not is_limited())
 
 
 def test_a_kernel_whose_blocks_need_all_sms_at_once_gets_them(
