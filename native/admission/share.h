@@ -1,9 +1,14 @@
 // A share of a GPU's time, and whether a tenant is over or under it. Pure.
 //
-// Credit grows by `share` of the time that passes and shrinks by the time that is used. It is kept within `kMemory`, so
+// Credit grows by `share` of the time that passes and shrinks by the time that is used. It is kept within bounds, so
 // that neither a long rest nor a long use is remembered for ever. A tenant is over its share when the credit is used
-// up, and under it when the credit reaches `kTurn`; each state holds until the other end is reached, so that it does
+// up, and under it when the credit reaches a turn; each state holds until the other end is reached, so that it does
 // not flutter.
+//
+// The turns of a rate are long: a burst of a higher class pays for a change of contexts when the tenant has run since
+// the last burst, however shortly (0.13 ms on an H200), so the same time in fewer turns slows fewer bursts down. No
+// more than one turn is saved: what a tenant spends at once is a promise broken for a moment. A new rate begins with
+// its part of one, so that a little less than no limit is a little less.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +17,23 @@ namespace admission {
 
 class Share {
  public:
-    static constexpr float kMemoryUs = 100000;
-    static constexpr float kTurnUs = 5000;
+    static constexpr float kMostDebtUs = 100000;
 
+    Share(float turn_us, float most_us) : turn_us_(turn_us), most_us_(most_us) {}
     void pass(float share, float elapsed_us, float used_us) {
-        credit_us_ = std::clamp(credit_us_ + share * elapsed_us - used_us, -kMemoryUs, kMemoryUs);
+        credit_us_ = std::clamp(credit_us_ + share * elapsed_us - used_us, -kMostDebtUs, most_us_);
         if (credit_us_ <= 0) in_credit_ = false;
-        if (credit_us_ >= kTurnUs) in_credit_ = true;
+        if (credit_us_ >= turn_us_) in_credit_ = true;
     }
+    void forget() { *this = Share(turn_us_, most_us_); }
+    // In a turn, with its part of one.
+    void begin(float share) { credit_us_ = share * turn_us_, in_credit_ = true; }
+    float turn_us() const { return turn_us_; }
     bool in_credit() const { return in_credit_; }
     float credit_us() const { return credit_us_; }
 
  private:
+    float turn_us_, most_us_;
     float credit_us_ = 0;
     bool in_credit_ = false;
 };
@@ -32,8 +42,13 @@ class Share {
 // before.
 class Budgets {
  public:
+    static constexpr float kRateTurnUs = 20000;
+    static constexpr float kFloorTurnUs = 5000, kMostOfFloorUs = 100000;
+
     // `used_us`: GPU time charged; `did_us`: work that got done.
     void pass(float rate, float floor, float elapsed_us, float used_us, float did_us) {
+        if (rate > 0 && !has_rate_) rate_.begin(rate);
+        has_rate_ = rate > 0;
         pass(rate_, rate, elapsed_us, used_us);
         pass(floor_, floor, elapsed_us, did_us);
         over_rate_ = rate > 0 && !rate_.in_credit();
@@ -49,11 +64,11 @@ class Budgets {
         if (of > 0)
             share.pass(of, elapsed_us, used_us);
         else
-            share = Share();
+            share.forget();
     }
 
-    Share rate_, floor_;
-    bool over_rate_ = false, below_floor_ = false;
+    Share rate_{kRateTurnUs, kRateTurnUs}, floor_{kFloorTurnUs, kMostOfFloorUs};
+    bool has_rate_ = false, over_rate_ = false, below_floor_ = false;
 };
 
 }  // namespace admission

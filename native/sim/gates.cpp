@@ -17,7 +17,7 @@ constexpr double kShortestInnerUs = 10;  // gates inside a graph are no closer t
 double look_again_us(const admission::Share& share, double of, double used) {
     double credit = share.credit_us();
     double us = share.in_credit() ? (used > of ? credit / (used - of) : never)
-                                  : (used < of ? (admission::Share::kTurnUs - credit) / (of - used) : never);
+                                  : (used < of ? (share.turn_us() - credit) / (of - used) : never);
     return std::max(us, kLookUs);
 }
 

@@ -83,9 +83,17 @@ void budgets() {
     REQUIRE(budgets.over_rate() && budgets.below_floor());
     for (int ms = 0; ms < 300; ++ms) budgets.pass(0.5f, 0.1f, 1000, 0, 1000);
     REQUIRE(!budgets.over_rate() && !budgets.below_floor());
+    // What it was kept from using is spent at once when it is let in again: that is little.
+    REQUIRE(budgets.of_rate().credit_us() == admission::Budgets::kRateTurnUs);
     // What is set anew remembers nothing: neither the credit of a rate nor that of a floor.
     budgets.pass(0, 0, 1000, 0, 0);
     REQUIRE(budgets.of_rate().credit_us() == 0 && budgets.of_floor().credit_us() == 0);
+    // A new rate of nearly everything does not begin with a wait, and one of next to nothing not with a turn.
+    budgets.pass(0.9f, 0, 1000, 1000, 0);
+    REQUIRE(!budgets.over_rate() && budgets.of_rate().credit_us() > 0.8f * admission::Budgets::kRateTurnUs);
+    budgets.pass(0, 0, 1000, 0, 0);
+    for (int ms = 0; ms < 2; ++ms) budgets.pass(0.02f, 0, 1000, 1000, 0);
+    REQUIRE(budgets.over_rate());
 }
 
 // The same, however often somebody looks: ten seconds of long kernels, then three of short ones.

@@ -14,7 +14,7 @@ using admission::Share;
 
 // Somebody who takes whatever he is let: the time that he gets of 10 s, in thousandths.
 int share_of_a_glutton(float share) {
-    Share limit;
+    Share limit = admission::Budgets().of_rate();
     float used_us = 0;
     int changes = 0;
     bool runs = false;
@@ -24,30 +24,30 @@ int share_of_a_glutton(float share) {
         runs = limit.in_credit();
         if (runs) used_us += 1000;
     }
-    REQUIRE(changes < 2000);  // turns of some milliseconds
+    REQUIRE(changes < 600);  // turns of 20 ms
     return static_cast<int>(used_us / 10000);
 }
 
 void rate() {
     for (int share : {10, 50, 200, 500, 900}) REQUIRE(abs(share_of_a_glutton(share / 1000.f) - share) < 20);
     // A long rest is not saved up for ever: what it allows at once is bounded.
-    Share rested;
+    Share rested = admission::Budgets().of_rate();
     for (int s = 0; s < 3600; ++s) rested.pass(0.5f, 1e6f, 0);
     float at_once = 0;
     while (rested.in_credit()) {
         rested.pass(0.5f, 1000, 1000);
         at_once += 1000;
     }
-    REQUIRE(at_once <= 2 * Share::kMemoryUs + 1000);
+    REQUIRE(at_once <= 2 * rested.turn_us() + 1000);
     // Nor is a feast: after it, one is let in again soon.
-    Share feasted;
+    Share feasted = admission::Budgets().of_rate();
     for (int s = 0; s < 3600; ++s) feasted.pass(0.1f, 1e6f, 1e6f);
     float waited = 0;
     while (!feasted.in_credit()) {
         feasted.pass(0.1f, 1000, 0);
         waited += 1000;
     }
-    REQUIRE(waited <= (Share::kMemoryUs + Share::kTurnUs) / 0.1f + 2000);
+    REQUIRE(waited <= (Share::kMostDebtUs + feasted.turn_us()) / 0.1f + 2000);
 }
 
 void slices() {

@@ -16,6 +16,7 @@ from cotenant.policies.interface import Knobs, Policy, Tenant, TenantKnobs, View
 
 TICK_US = 10_000.0
 PRODUCTION, NEIGHBOUR = 1, 2
+RECENT = 0.02  # of a tick, in the running mean of production's idle time
 
 
 @dataclass
@@ -54,14 +55,18 @@ class Plant:
         self.blocked_us, self.blocking_calls = 0.0, 0
         self.launched = self.bursts = 0
         self.used_us = self.shut_us = 0.0  # the neighbour
+        self.idle = 0.5  # share of the time that production is, a running mean
         self.moved_us = 0.0
         self.knobs = Knobs()
 
     def advance(self, until_us: float) -> None:
         shut = self.knobs.tenants.get(NEIGHBOUR, TenantKnobs()).shut
         tolerant = self.knobs.tenants.get(PRODUCTION, TenantKnobs()).tolerant
-        slowdown = self.tolerant_slowdown if tolerant else self.strict_slowdown
+        rate = self.knobs.tenants.get(NEIGHBOUR, TenantKnobs()).rate
+        duty = 1.0 if rate is None or not self.idle else min(rate / self.idle, 1.0)
+        slowdown = self.tolerant_slowdown if tolerant else self.strict_slowdown * duty
         beside = 1 + (slowdown if self.has_neighbour and not shut else 0.0)
+        began_us, busy_us = self.now_us, self.busy_us
         while self.now_us < until_us:
             self.launch()
             moves = self.now_us % self.move_every_us < self.move_us
@@ -86,8 +91,10 @@ class Plant:
             if self.has_neighbour:
                 self.shut_us += step if shut else 0.0
                 self.used_us += step * (
-                    0.0 if shut else 1.0 if not busy else self.overlap if tolerant else 0.0
+                    0.0 if shut else duty if not busy else self.overlap if tolerant else 0.0
                 )
+        idle = 1 - (self.busy_us - busy_us) / (until_us - began_us)
+        self.idle += RECENT * (idle - self.idle)
 
     def next_edge_us(self, moves: bool) -> float:
         if not self.move_us:

@@ -2,12 +2,14 @@
 
 It shows a controller what a daemon would, applies its knobs, and knows what no daemon knows: how much each production
 job truly is slowed down in every moment, and what an oracle would have let the neighbours do: the most that keeps every
-promise that is there, with one position for all.
+promise that is there, with one position for all; below 1 that is a constant duty.
 
-    slowdown = (1 + harm of the neighbours at this level) * (1 + clock_bound * (1 / clock - 1)) - 1
+    slowdown = (1 + harm of the neighbours at this level * duty) * (1 + clock_bound * (1 / clock - 1)) - 1
+    duty     = share of production's pauses in which the neighbours run: 1, or less where they have a rate
     clock    = 1 - heat * (busy - COOL) / (1 - COOL)     where busy is what the neighbours do, HEAT_US late
 
-Under COOL the GPU is under its power limit. (An H200, a neighbour of large matrix products, by duty and period: 25 % of
+A neighbour with a rate saves it up and spends it in turns, as tenants do (native/admission/share.h). Under COOL the GPU
+is under its power limit. (An H200, a neighbour of large matrix products, by duty and period: 25 % of
 40 ms +1 %, 50 % +5 %, 75 % +20 %; of 400 ms +6, +12 and +18 %. It is cool again after 80 ms.)
 """
 
@@ -23,9 +25,12 @@ from cotenant.policies.interface import GpuState, Knobs, Policy, Tenant, TenantK
 
 TICK_US = 10_000.0
 HEAT_US, COOL = 40_000.0, 0.3
+TURN_US = 20_000.0  # of a neighbour that has a rate; it saves no more than one
+TURNS_US = 100_000.0  # over which its turns even out
 HIGHEST_MHZ = 1980.0
 TAIL = 4.0  # how much longer the long bursts are
 SETTLED_S, WINDOW_S = 2.0, 4.0
+STARTS_S = 0.5
 SHORT_S = 1.5
 LITTLE = 0.01
 LEAST_WORK_US = 100_000.0  # in a window: less is no mean
@@ -60,8 +65,38 @@ class Neighbour:
     tolerant: float = 0.5  # and while it runs at the same time
     overlap: float = 0.5  # of its speed that it has then
     heat: float = 0.0  # how far the clock falls where it runs all the time
+    jitter: float = (
+        0.0  # sigma of what a burst's length varies by, beside that of its own, where it runs all the time
+    )
     begins_s: float = 0.0
     ends_s: float = math.inf
+    arrival: float = 1.0  # times as much harm while it starts, for STARTS_S
+
+    def strict_at(self, now_us: float) -> float:
+        return self.strict * (self.arrival if now_us < (self.begins_s + STARTS_S) * 1e6 else 1.0)
+
+
+@dataclass
+class Budget:
+    """Of a neighbour: what it has saved of its rate."""
+
+    credit_us: float = 0.0
+    in_credit: bool = False
+    has_rate: bool = False
+
+    def allows(self, rate: float | None) -> float:
+        """In this tick."""
+        had_rate, self.has_rate = self.has_rate, rate is not None
+        if rate is None:
+            return TICK_US
+        if not had_rate:
+            self.credit_us, self.in_credit = rate * TURN_US, True
+        self.spend(-rate * TICK_US)
+        return self.credit_us if self.in_credit else 0.0
+
+    def spend(self, us: float) -> None:
+        self.credit_us = min(self.credit_us - us, TURN_US)
+        self.in_credit = self.credit_us >= TURN_US or (self.in_credit and self.credit_us > 0)
 
 
 def over_limit(activity: float) -> float:
@@ -78,6 +113,7 @@ class RunningJob:
         self.busy_us = self.full_us = 0.0
         self.launched = 0.0
         self.bursts = 0
+        self.jitter = 0.0  # by the neighbours, in this tick
 
     def is_there(self, now_us: float) -> bool:
         return self.about.begins_s * 1e6 <= now_us < self.about.ends_s * 1e6
@@ -107,6 +143,8 @@ class RunningJob:
         length *= self.random.lognormvariate(0, about.noise) * (
             TAIL if self.random.random() < about.tail else 1.0
         )
+        if self.jitter:
+            length *= self.random.lognormvariate(-(self.jitter**2) / 2, self.jitter)
         self.queue.append(length)
         self.share.append(about.operations / length if about.eager else 0.0)
         self.launched += 0 if about.eager else about.operations
@@ -170,6 +208,9 @@ class Plant:
     def __post_init__(self) -> None:
         self.jobs = [RunningJob(one, 1 + number, self.seed) for number, one in enumerate(self.production)]
         self.used_us = [0.0] * len(self.neighbours)
+        self.budgets = [Budget() for _ in self.neighbours]
+        self.ran_us = -1.0  # of a rate, recent, of TURNS_US; below 0: they had none
+        self.idle_us = 0.0  # and what they could have run
         self.heat = self.activity = self.hottest = 0.0
         self.knobs = Knobs()
         self.gpu: GpuState | None = None
@@ -207,17 +248,22 @@ class Plant:
         there = self.there()
         now_us, until_us = self.now_us, self.now_us + TICK_US
         jobs = [job for job in self.jobs if job.is_there(now_us)]
-        open_to = [
-            number for number in there if not self.knobs.tenants.get(1000 + number, TenantKnobs()).shut
-        ]
+        set_for = {number: self.knobs.tenants.get(1000 + number, TenantKnobs()) for number in there}
+        open_to = [number for number in there if not set_for[number].shut]
+        has_rates = any(set_for[number].rate is not None for number in open_to)
+        kept = math.exp(-TICK_US / TURNS_US)
+        if has_rates and self.ran_us < 0:
+            self.ran_us = sum(set_for[number].rate or 0.0 for number in open_to) * TICK_US / (1 - kept)
+        duty = min(self.ran_us / self.idle_us, 1.0) if has_rates and self.idle_us else 1.0
         truth: dict[str, tuple[float, float]] = {}
         busy_us, tolerant = 0.0, True
         for job in jobs:
             is_tolerant = self.knobs.tenants.get(job.id, TenantKnobs()).tolerant
             tolerant &= is_tolerant
             position = 0.0 if not open_to else 2.0 if is_tolerant else 1.0
-            slower = self.slower(job.about, position, open_to, self.heat)
+            slower = self.slower(job.about, position, open_to, self.heat, duty)
             before = job.full_us
+            job.jitter = math.sqrt(duty * sum(self.neighbours[one].jitter ** 2 for one in open_to))
             busy = job.advance(now_us, until_us, slower)
             busy_us = max(busy_us, busy)
             so_far = truth.get(job.about.name, (0.0, 0.0))
@@ -225,12 +271,18 @@ class Plant:
         work = 0.0
         for number in open_to:
             one = self.neighbours[number]
-            did = (TICK_US - busy_us + (one.overlap * busy_us if tolerant else 0.0)) / len(open_to)
+            could = (TICK_US - busy_us + (one.overlap * busy_us if tolerant else 0.0)) / len(open_to)
+            did = min(could, self.budgets[number].allows(set_for[number].rate))
+            if set_for[number].rate is not None:
+                self.budgets[number].spend(did)
             self.used_us[number] += did
             work += did
         hot = sum(self.neighbours[number].heat for number in open_to) / len(open_to) if open_to else 0.0
         kept = math.exp(-TICK_US / HEAT_US)
         self.activity = self.activity * kept + work / TICK_US * (1 - kept)
+        kept = math.exp(-TICK_US / TURNS_US)
+        self.ran_us = self.ran_us * kept + work if has_rates else -1.0
+        self.idle_us = self.idle_us * kept + TICK_US - busy_us
         self.hottest = hot or self.hottest
         self.heat = self.hottest * over_limit(self.activity)
         self.records.append(
@@ -245,14 +297,18 @@ class Plant:
         )
         self.now_us = until_us
 
-    def slower(self, about: Production, position: float, beside: Sequence[int], heat: float) -> float:
+    def slower(
+        self, about: Production, position: float, beside: Sequence[int], heat: float, duty: float = 1.0
+    ) -> float:
         """The neighbours take turns: their harm is the mean of theirs. There are no pauses to run in beside a job that
         is never idle."""
-        strict = sum(self.neighbours[number].strict for number in beside) / max(len(beside), 1)
+        strict = sum(self.neighbours[number].strict_at(self.now_us) for number in beside) / max(
+            len(beside), 1
+        )
         tolerant = sum(self.neighbours[number].tolerant for number in beside) / max(len(beside), 1)
         if any(job.is_there(self.now_us) and not job.about.every_us for job in self.jobs):
             strict = 0.0
-        harm = strict * min(position, 1.0) + max(tolerant - strict, 0.0) * max(position - 1.0, 0.0)
+        harm = strict * min(position, 1.0) * duty + max(tolerant - strict, 0.0) * max(position - 1.0, 0.0)
         return (1 + harm) * (1 + about.clock_bound * (1 / (1 - heat) - 1))
 
     def oracle_us(self, jobs: Sequence[RunningJob], there: Sequence[int], busy_us: float) -> float:
@@ -272,10 +328,10 @@ class Plant:
 
         def is_kept(position: float) -> bool:
             heat = hot * over_limit(min(position, 1.0) * idle)
-            low = min(int(position), 1)
-            part = position - low
-            below, above = (self.slower(about, level, there, heat) for level in (low, low + 1.0))
-            return 1 / ((1 - part) / below + part / above) - 1 <= (about.promise or 0.0)
+            if position <= 1.0:
+                return self.slower(about, 1.0, there, heat, position) - 1 <= (about.promise or 0.0)
+            below, above = (self.slower(about, level, there, heat) for level in (1.0, 2.0))
+            return 1 / ((2 - position) / below + (position - 1) / above) - 1 <= (about.promise or 0.0)
 
         low, high = 0.0, 2.0
         if about.ends_s - about.begins_s < SHORT_S:

@@ -11,6 +11,7 @@ from cotenant.classes import TenantClass
 from cotenant.policies.back_off import BackOff
 from cotenant.policies.guard.allowance import SAVED_US, SHARE, Allowance
 from cotenant.policies.guard.cost import Alone, Below, Meter, Window
+from cotenant.policies.guard.duty import RECENT_US, Duty
 from cotenant.policies.guard.job import Job
 from cotenant.policies.guard.position import HOLD_US, SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import AIM, MOST_ASIDE, Effect, Promise
@@ -18,43 +19,85 @@ from cotenant.policies.guard.worth import Worth
 from cotenant.policies.interface import Tenant
 
 TICK_US = 10_000.0
-NOBODY = Below(ran_us=0.0, done=0, floors=0.0, want=False, level=STRICT, moves=False)
-COMPANY = Below(ran_us=5_000.0, done=50, floors=0.0, want=True, level=STRICT, moves=False)
+NOBODY = Below(ran_us=0.0, done=0, floors=0.0, want=False, level=STRICT, duty=1.0, moves=False)
+COMPANY = Below(ran_us=5_000.0, done=50, floors=0.0, want=True, level=STRICT, duty=1.0, moves=False)
 
 
-@pytest.mark.parametrize("position", [0.0, 0.03, 0.1, 0.5, 0.9, 1.0, 1.25, 1.5, 2.0])
+@pytest.mark.parametrize("position", [1.0, 1.25, 1.5, 2.0])
 def test_the_mean_of_the_levels_is_the_position(position: float) -> None:
     mixer, levels = Mixer(), []
     for turn in range(1000):
         mixer.follow(position, TICK_US, turn * TICK_US)
         levels.append(mixer.level)
     assert sum(levels) / 1000 == pytest.approx(position, abs=0.005)
-    assert set(levels) <= {SHUT, STRICT, TOLERANT} and max(levels) - min(levels) <= 1
+    assert set(levels) <= {STRICT, TOLERANT} and mixer.duty == 1.0
+
+
+@pytest.mark.parametrize("position", [0.001, 0.1, 0.5, 0.9])
+def test_below_strict_the_lower_classes_have_the_same_part_of_every_pause(position: float) -> None:
+    mixer = Mixer()
+    for turn in range(100):
+        mixer.follow(position, TICK_US, turn * TICK_US)
+        assert (mixer.level, mixer.duty) == (STRICT, position)
 
 
 def test_turns_are_short() -> None:
     mixer, levels = Mixer(), []
     for turn in range(100):
-        mixer.follow(0.5, TICK_US, turn * TICK_US)
+        mixer.follow(1.5, TICK_US, turn * TICK_US)
         levels.append(mixer.level)
-    assert "".join(str(round(one)) for one in levels).count("01") >= 100 * TICK_US / (2 * HOLD_US) - 1
+    assert "".join(str(round(one)) for one in levels).count("12") >= 100 * TICK_US / (2 * HOLD_US) - 1
 
 
 def test_what_learning_took_is_given_back() -> None:
-    mixer, levels = Mixer(), []
-    for turn in range(1000):
-        if turn % 250 < 30:
+    mixer, duties = Mixer(), []
+    for turn in range(2000):
+        if turn % 400 < 30:
             mixer.learn(0.5, TICK_US, turn * TICK_US)
+            assert mixer.level == SHUT
         else:
             mixer.follow(0.5, TICK_US, turn * TICK_US)
-        levels.append(mixer.level)
-    assert sum(levels) / 1000 == pytest.approx(0.5, abs=0.02)
+        duties.append(mixer.duty if mixer.level else 0.0)
+    assert sum(duties) / 2000 == pytest.approx(0.5, abs=0.02)
+    # And slowly: what is given back costs production as much as it costs at that share.
+    assert max(duties) < 0.6
+
+
+def had(duty: Duty, allowed: float, ran: float, ticks: int) -> list[float]:
+    """The parts of pauses of half of the time, in which the lower classes ran for `ran` of that."""
+    half = TICK_US / 2
+    return [duty.see(ran * half, half, TICK_US, allowed) for _ in range(ticks)]
+
+
+def test_the_part_of_the_pauses_that_counts_is_what_the_lower_classes_ran() -> None:
+    duty = Duty()
+    assert set(had(duty, STRICT, 0.7, 50)) == {STRICT}
+    # They wait for their own CPU, and use less than they may.
+    parts = had(duty, 0.5, 0.2, round(5 * RECENT_US / TICK_US))
+    assert parts[0] == pytest.approx(0.5, abs=0.05) and parts[-1] == pytest.approx(0.2, abs=0.01)
+    assert parts == sorted(parts, reverse=True)
+    # Without a limit everything that was is forgotten.
+    assert had(duty, STRICT, 0.0, 1) == [STRICT]
+    assert had(duty, 0.1, 0.1, 1)[0] == pytest.approx(0.1)
+
+
+def test_turns_even_out_and_production_that_is_never_idle_leaves_no_part() -> None:
+    duty = Duty()
+    had(duty, STRICT, 1.0, 50)
+    turns = [
+        part
+        for _ in range(20)
+        for ran in (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        for part in had(duty, 0.25, ran, 1)
+    ]
+    assert sum(turns[-80:]) / 80 == pytest.approx(0.25, abs=0.01) and max(turns) < 0.5
+    assert Duty().see(0.0, 0.0, TICK_US, 0.3) == 0.3
 
 
 def test_every_position_has_words_of_its_own() -> None:
     words = [in_words(position / 20) for position in range(41)]
     assert len(set(words)) == len(words)
-    assert words[5] == "others are shut 75% of the time"
+    assert words[5] == "others have 25% of its gaps"
     assert words[25] == "others may overlap 25% of the time"
 
 
@@ -102,6 +145,11 @@ def test_windows_are_of_the_level_that_was_held() -> None:
     assert costs[SHUT] == pytest.approx([100.0] * len(costs[SHUT])) and len(costs[SHUT]) >= 9
     assert costs[STRICT] == pytest.approx([130.0] * len(costs[STRICT])) and len(costs[STRICT]) >= 9
     assert all(one.share == 1.0 for one in bench.windows if one.level == STRICT)
+
+
+def test_a_window_beside_a_rate_is_of_that_share() -> None:
+    bench = Bench().bursts(104.0, replace(COMPANY, duty=0.25))
+    assert bench.windows and all(one.share == pytest.approx(0.25) for one in bench.windows)
 
 
 def test_what_follows_company_at_once_is_not_the_cost_alone() -> None:
@@ -181,7 +229,7 @@ def test_the_position_does_not_wind_up_while_another_rules() -> None:
     for _ in range(50):
         promise.see(window(105.0, share=0.1), known)
         promise.move(1e6, known, TOLERANT)
-    assert promise.position == pytest.approx(0.2 * AIM)
+    assert promise.position == pytest.approx(0.2 * AIM, rel=0.001)
 
 
 def test_a_clearly_negative_slowdown_is_no_room() -> None:
@@ -237,10 +285,32 @@ def test_the_part_of_the_clock_is_told_apart() -> None:
 def test_an_effect_forgets_and_can_be_faded() -> None:
     effect = Effect()
     for slowdown in [0.5] * 50 + [0.1] * 50:
-        effect.add(slowdown, 1.0, 0.0, 0.005, 0.05)
+        effect.add(slowdown, 1.0, 1.0, memory=6)
     assert effect.value == pytest.approx(0.1, abs=0.01)
     effect.fade(1)
-    assert effect.windows == pytest.approx(1) and effect.value == pytest.approx(0.1, abs=0.01)
+    assert effect.windows == 1 and effect.value == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_window_of_a_smaller_share_moves_an_effect_by_less_and_not_by_more() -> None:
+    """The same surprise of 2 %, in windows of all of the share that is held and of a tenth of it."""
+    whole, part = Effect(0.1, windows=10.0), Effect(0.1, windows=10.0)
+    whole.add(0.12, 1.0, 1.0)
+    part.add(0.03, 0.1, 1.0)
+    assert 0.1 < part.slope < 0.1 + 0.02 / 10 and whole.slope == pytest.approx(0.1 + 0.02 / 11)
+    assert part.windows == pytest.approx(10.01)
+
+
+def test_what_was_seen_at_another_share_says_less() -> None:
+    promise, known = Promise(0.05), alone(100.0)
+    for _ in range(20):
+        promise.see(window(120.0), known)
+    promise.move(1e6, known, TOLERANT)
+    # A quarter of the harm is expected at a quarter of the share, and soon the windows there decide.
+    assert promise.strict.windows == 1 and promise.strict.value == pytest.approx(0.2)
+    for _ in range(3):
+        promise.see(window(103.0, share=promise.position), known)
+        promise.move(1e6, known, TOLERANT)
+    assert promise.slowdown(promise.position) == pytest.approx(AIM * 0.05)
 
 
 def test_learning_is_capped() -> None:

@@ -8,7 +8,8 @@
 Operations are counted when they are launched, so the busy time fits them only between bursts: a stretch lasts from one
 moment in which the job was idle to another. (A job that is not idle for a second is cut every 100 ms.) A stretch
 belongs to the highest level that it saw, and a stretch that begins within 0.1 s of that to STRICT at least; its share
-is the part of its busy time in which this level was held.
+is the part of its busy time in which this level was held, at STRICT times the part of the pauses that the lower classes
+had.
 
 Stretches of a level add up to a window: 100 ms at work and 8 bursts, or 200 ms at work and 200 operations. Time in
 which the job had nothing to do is not part of a window.
@@ -49,7 +50,7 @@ NEVER_IDLE_US, CUT_US = 600_000, 100_000
 FIRST_SPREAD, SMALLEST_SPREAD = 0.02, 0.005
 WEIGHT_OF_NEW = 0.2  # in the running mean of the spread
 LEARNED, MOST_LEARNED = 4, 64  # windows in that of the cost alone; the noisier the more
-EXACT = 0.01  # that it is to be known to
+EXACT, EXACT_OF_PROMISE = 0.01, 0.05  # that it is to be known to: whichever is less
 ALIKE = 0.3  # of what they are off by that two odd windows may differ
 ODD = 4  # spreads from what was expected that make a window odd
 
@@ -75,6 +76,7 @@ class Below:
     floors: float  # share of the GPU that they were promised together
     want: bool  # to run
     level: float  # that was held
+    duty: float  # part of production's pauses that they have at STRICT
     moves: bool  # the memory of one of them did
 
     @property
@@ -176,6 +178,7 @@ class Alone:
     mhz: float = 0.0
     odd: float | None = None  # the cost of the last window, where that was another
     part: float = 1.0  # of the job's time that its cost is about
+    exact: float = EXACT  # that the cost is to be known to
 
     def slowdown(self, cost: float) -> float:
         return (cost / self.cost - 1) * self.part
@@ -204,7 +207,8 @@ class Alone:
         if self.is_odd(difference):
             # Another cost is the same each time; chance is not.
             if earlier is not None and abs(self.slowdown(earlier) - difference) < ALIKE * abs(difference):
-                self.cost, self.windows = (earlier + window.cost) / 2, 2
+                # What was still in flight can only have made one of them longer.
+                self.cost, self.windows = min(earlier, window.cost), 2
                 return True
             self.odd = window.cost
         if earlier is not None:
@@ -219,7 +223,7 @@ class Alone:
 
     def include(self, cost: float) -> None:
         self.saw_difference(self.slowdown(cost))
-        most = min(max((self.spread / EXACT) ** 2, LEARNED), MOST_LEARNED)
+        most = min(max((self.spread / self.exact) ** 2, LEARNED), MOST_LEARNED)
         self.windows = min(self.windows + 1, round(most))
         self.cost += (cost - self.cost) / self.windows
 
@@ -241,10 +245,16 @@ class Meter:
     moved_us: float = -math.inf  # when memory was last seen moving
     paused_us: float = -math.inf  # when the job was last seen idle
     windows_learned: int = 0  # in this calibration
+    exact: float = EXACT  # that the cost alone is to be known to
 
     @classmethod
     def of(cls, tenant: Tenant, now_us: float, say: Callable[[str], None]) -> Meter:
         return cls(Stretch(now_us, tenant), tenant, say, paused_us=-math.inf if tenant.has_work else now_us)
+
+    def be_exact(self, promise: float | None) -> None:
+        self.exact = min(EXACT, EXACT_OF_PROMISE * promise) if promise else EXACT
+        if self.alone:
+            self.alone.exact = self.exact
 
     def begin(self, tenant: Tenant, now_us: float) -> None:
         is_settled = now_us - self.exposed_us >= SETTLING_US
@@ -276,7 +286,7 @@ class Meter:
         stretch = self.stretch
         level = SHUT if is_alone else max(below.level, STRICT)
         stretch.level = max(stretch.level, level)
-        stretch.at_us[level] += busy_us
+        stretch.at_us[level] += busy_us * (below.duty if level == STRICT else 1.0)
         stretch.worked_us += step_us if is_at_work else 0.0
         stretch.clocked += mhz * busy_us
         is_ripe = is_never_idle and (
@@ -355,7 +365,7 @@ class Meter:
         self.know_host(window)
         window = self.without_host(window)
         if self.alone is None:
-            self.alone = Alone(window.cost, now_us, mhz=window.mhz)
+            self.alone = Alone(window.cost, now_us, mhz=window.mhz, exact=self.exact)
             self.alone.part = self.part
             what = f"{window.bursts} bursts" if window.bursts else "a job that was never idle"
             self.say(

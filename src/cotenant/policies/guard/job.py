@@ -28,11 +28,12 @@ from cotenant.policies.interface import Met, Tenant
 # A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
 GAPS, SHORTEST_PAUSE_US, LONGEST_GAP_US = 8, 400_000, 2_000_000
 WEIGHT_OF_NEW = 0.2  # in the running mean of its gaps
-BUSY_US, LEAST_BUSY = 1_000_000, 0.05
+BUSY_US, LEAST_BUSY = 500_000, 0.05
 
 KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 10_000_000, 5_000_000
-FREE, FREELY_KNOWN_FOR_US = 0.85, 2_500_000  # up to this position, learning is given back
+FREE, FREELY_KNOWN_FOR_US = 0.85, 4_000_000  # up to this position, learning is given back
 KNOWN_TOGETHER_FOR_US = 30_000_000
+HARDLY_KNOWN_FOR_US = 1_500_000  # from fewer windows than FIRST_WINDOWS, as after it has changed
 RETRY_US = 4_000_000
 FIRST_WINDOWS, LOOKS = 3, 1  # that end a calibration: the first, and another
 TRUSTED_WINDOWS = 2  # alone, before overlap is tried in an MPS daemon
@@ -85,7 +86,9 @@ class Job:
     def of(cls, tenant: Tenant, now_us: float, say: Callable[[str], None]) -> Job:
         active_us = now_us if tenant.has_work else -math.inf
         promise = Promise(tenant.slowdown) if tenant.slowdown else None
-        return cls(tenant.slowdown, Meter.of(tenant, now_us, say), say, tenant, active_us, promise=promise)
+        meter = Meter.of(tenant, now_us, say)
+        meter.be_exact(tenant.slowdown)
+        return cls(tenant.slowdown, meter, say, tenant, active_us, promise=promise)
 
     @property
     def alone(self) -> Alone | None:
@@ -104,6 +107,7 @@ class Job:
         if self.stated != tenant.slowdown:
             self.stated, earlier = tenant.slowdown, self.promise
             self.promise = Promise(tenant.slowdown) if tenant.slowdown else None
+            self.meter.be_exact(tenant.slowdown)
             if self.promise and earlier:
                 self.promise.take_over(earlier)
             self.return_to_strict()
@@ -144,6 +148,8 @@ class Job:
             return True
         if alone is None or (self.is_together and not self.promise and not self.trusts(alone)):
             return True
+        if self.promise and alone.windows < FIRST_WINDOWS:
+            return now_us - alone.learned_us > HARDLY_KNOWN_FOR_US
         if self.promise and self.position <= FREE:
             return now_us - alone.learned_us > FREELY_KNOWN_FOR_US
         if self.is_together and not self.promise:

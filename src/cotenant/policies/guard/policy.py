@@ -12,7 +12,8 @@ What it sets: a position for each production job (position.py); the smallest of 
 
     SHUT  lower classes are shut     STRICT  they run while production is idle     TOLERANT  they may overlap with it
 
-Between two of these guard alternates, 20 ms each or longer. With a stated promise (promise.py):
+Below STRICT they have a rate, the same part of every pause; between STRICT and TOLERANT guard alternates, 20 ms each
+or longer. With a stated promise (promise.py):
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)       both learned from the windows at these levels
     position    = where slowdown(p) is 0.92 of the promise
@@ -25,8 +26,8 @@ STRICT, no position is over STRICT for a while.
 
 What overlap did to a pair of programs is remembered over runs (pairs.py).
 
-guard learns the cost alone whenever the lower classes pause or a position shuts them. Where it is needed and not known,
-is 10 s old (5 s where the job is noisy, 2.5 s at a position up to 0.85), or may have changed, guard shuts them for up
+guard learns the cost alone whenever the lower classes pause. Where it is needed and not known,
+is 10 s old (5 s where the job is noisy, 4 s at a position up to 0.85), or may have changed, guard shuts them for up
 to 0.4 s (1 s where nothing is known yet): altogether at most 5 % of the time (allowance.py). Without a stated promise
 it is needed for a trial only.
 """
@@ -39,12 +40,14 @@ from functools import partial
 from cotenant.classes import TenantClass
 from cotenant.policies.guard.allowance import SHARE, Allowance
 from cotenant.policies.guard.cost import Below
+from cotenant.policies.guard.duty import Duty
 from cotenant.policies.guard.job import FREE, RETRY_US, Job
 from cotenant.policies.guard.pairs import Company, Pairs
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import Promise
 from cotenant.policies.guard.worth import Worth
 from cotenant.policies.interface import (
+    SMALLEST_RATE,
     Knobs,
     Met,
     Pair,
@@ -83,6 +86,7 @@ class Guard(Policy):
         self.allowance = Allowance()
         self.worth = Worth()
         self.mixer = Mixer()
+        self.duty = Duty()
         self.journal = Journal()
         self.pairs = Pairs()
 
@@ -91,7 +95,7 @@ class Guard(Policy):
         self.step_us = min(now_us - self.ticked_us, LONGEST_STEP_US)
         production = view.of_class(TenantClass.production)
         others = [tenant for tenant in view.tenants if tenant.tenant_class is not TenantClass.production]
-        below = self.look_below(others, now_us)
+        below = self.look_below(production, others, now_us)
         self.meet_jobs(production, now_us)
         self.meet_neighbours(others, below, now_us)
         mhz = view.gpu.clock_mhz or 0.0 if view.gpu else 0.0
@@ -106,8 +110,9 @@ class Guard(Policy):
         self.weigh_company(below, now_us)
         self.calibrate(below, now_us)
         self.choose_level(now_us)
+        knobs = self.knobs(production, others, now_us)
         self.below, self.ticked_us = {one.id: one for one in others}, now_us
-        return Knobs(rule=self.rule, tenants=self.knobs(production, others))
+        return Knobs(rule=self.rule, tenants=knobs)
 
     def explain(self, tenant: TenantId) -> list[str]:
         if tenant not in self.jobs and tenant not in self.below:
@@ -119,14 +124,18 @@ class Guard(Policy):
         leading = min(self.jobs, key=lambda one: self.jobs[one].position)
         return [Said(told, leading) for told in self.journal.of(leading, self.jobs[leading].standing)]
 
-    def look_below(self, others: Sequence[Tenant], now_us: float) -> Below:
+    def look_below(self, production: Sequence[Tenant], others: Sequence[Tenant], now_us: float) -> Below:
         before = [(self.below.get(one.id, one), one) for one in others]
+        ran_us = sum(max(0.0, one.used_us - then.used_us) for then, one in before)
+        known = [(self.jobs[one.id].last, one) for one in production if one.id in self.jobs]
+        busy_us = max((one.busy_us - last.busy_us for last, one in known), default=0.0)
         return Below(
-            ran_us=sum(max(0.0, one.used_us - then.used_us) for then, one in before),
+            ran_us=ran_us,
             done=sum(max(0, one.operations - then.operations) for then, one in before),
             floors=sum(one.floor for one in others),
             want=any(one.has_work for one in others),
             level=self.mixer.level,
+            duty=self.duty.see(ran_us, self.step_us - busy_us, self.step_us, self.mixer.duty),
             moves=self.sees_move(others, now_us),
         )
 
@@ -252,9 +261,24 @@ class Guard(Policy):
         else:
             self.mixer.follow(position, passed_us, now_us)
 
-    def knobs(self, production: Sequence[Tenant], others: Sequence[Tenant]) -> dict[TenantId, TenantKnobs]:
+    def knobs(
+        self, production: Sequence[Tenant], others: Sequence[Tenant], now_us: float
+    ) -> dict[TenantId, TenantKnobs]:
         if self.mixer.level == SHUT:
             return {one.id: TenantKnobs(shut=True) for one in others}
         if self.mixer.level == TOLERANT:
             return {one.id: TenantKnobs(tolerant=True) for one in production}
-        return {}
+        return self.rates(others, now_us) if self.mixer.duty < STRICT else {}
+
+    def rates(self, others: Sequence[Tenant], now_us: float) -> dict[TenantId, TenantKnobs]:
+        """The lower classes' part of production's pauses, by the weights of those that have work."""
+        busy = max((job.busy for job in self.jobs.values() if job.is_at_work(now_us)), default=0.0)
+        rate = self.mixer.duty * (1 - busy)
+        wanting = sum(one.weight for one in others if one.has_work)
+        parts = {
+            one.id: rate * one.weight / (wanting + (0 if one.has_work else one.weight)) for one in others
+        }
+        return {
+            number: TenantKnobs(rate=part) if part >= SMALLEST_RATE else TenantKnobs(shut=True)
+            for number, part in parts.items()
+        }

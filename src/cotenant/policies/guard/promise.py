@@ -1,15 +1,25 @@
 """A stated promise: how much of the time the lower classes may have.
 
-guard learns two numbers about a job, each from the windows at one level (cost.py), and forgets old ones:
+guard learns two slopes about a job, each from the windows at one level (cost.py):
 
-    strict = sum(slowdown) / sum(share)                       while they run in its gaps
-    extra  = sum(slowdown - strict) / sum(share)              what overlap adds to that
+    strict   slowdown a share of its gaps in which they run
+    extra    what overlap adds to that
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)
     position    = where slowdown(p) is 0.92 of the promise
 
+    weight  = share / share held now
+    windows += weight^2
+    slope   += weight * (slowdown - slope * share) / (windows * share held now)
+
+which is the line through the windows: one in which they hardly ran says little. A window moves the position by the same
+factor whether the share is large or small. `windows` is how many the slope rests on: more, up to 128, the noisier
+windows are against the promise; fewer when they drift away from it in one direction. A slope is that of the share that
+is held: half of the time costs more than half where each burst pays for a change of contexts, and less where the GPU's
+clock falls at its power limit only, so what was seen at another share counts for less.
+
 The position falls there at once; where windows are noisier than the promise, only by what is beyond doubt. It rises
-there in a few steps, and only while the cost alone was measured in the last 3 s. The share is that of the level which
+there in a few steps, and only while the cost alone was measured in the last 5 s. The share is that of the level which
 was held, whichever job set it: where another job's promise is the binding one, this job still learns the truth.
 
 A window that is far from slowdown(p), or clearly negative, is odd: the job's own cost has changed, or the lower classes
@@ -20,6 +30,7 @@ less: an old cost alone is no reason to give them more.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from cotenant.policies.guard.cost import ODD, Alone, Window
@@ -27,53 +38,49 @@ from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
 from cotenant.policies.interface import Met
 
 AIM = 0.92  # of the promise
-FRESH_US = 3_000_000
-LEAST_RISE, FIRST_RISE = 0.04, 0.1
+FRESH_US = 5_000_000
+LEAST_RISE, FIRST_RISE = 0.01, 0.1
 LEAST_COMPANY, MOST_COMPANY = 0.05, 0.2  # share of the time that company is first tried for
 SLACK = 0.3  # of what was expected that a window may be off by, beside its spread
 FEW, MANY = 6, 128  # windows that a mean remembers
 ENOUGH = 4  # windows of overlap that later runs may go by
-EXACT = 0.1  # part of itself that a mean is to be known to
+EXACT = 0.05  # part of itself that a mean is to be known to
 MOST_ASIDE, SUSPICIOUS = 4, 2
 SMALLEST = 0.001  # share of the time that is not none
+ELSEWHERE = 1.4  # times a share that is another one
+DRIFT_WINDOWS = 8  # of the running mean that tells a drift
+DRIFT = 3  # spreads of that mean that are one; half of the aim at least
+CURVED = 0.2  # part of the slope that it may differ by there
 
 
 @dataclass(slots=True)
 class Effect:
-    """What a level does to a job: sum(slowdown) / sum(share)."""
+    """What a level does to a job: slowdown = slope * share."""
 
-    slowdowns: float = 0.0
-    shares: float = 0.0
-    clocks: float = 0.0  # the part of the slowdowns that is the GPU's clock
-    windows: float = 0.0
+    slope: float = 0.0  # below 0 by chance, or where the cost alone is not what it was
+    clock: float = 0.0  # the part of it that is the GPU's clock
+    windows: float = 0.0  # that it rests on; those of a smaller share count less
 
     @property
     def value(self) -> float | None:
-        return max(self.slowdowns / self.shares, 0.0) if self.shares > 0 else None
+        return max(self.slope, 0.0) if self.windows else None
 
-    @property
-    def mean(self) -> float:
-        return self.slowdowns / self.windows if self.windows else 0.0
-
-    def add(self, slowdown: float, share: float, clock: float, spread: float, aim: float) -> None:
-        mean = max(abs(self.mean), aim)
-        memory = min(max((spread / (EXACT * mean)) ** 2, FEW), MANY)
-        self.keep(1 - 1 / memory)
-        self.slowdowns += slowdown
-        self.shares += share
-        self.clocks += clock
-        self.windows += 1
-
-    def keep(self, part: float) -> None:
-        self.slowdowns *= part
-        self.shares *= part
-        self.clocks *= part
-        self.windows *= part
+    def add(
+        self, slowdown: float, share: float, at: float, clock: float = 0.0, memory: float = math.inf
+    ) -> None:
+        """Of a window; `at`: the share that is held now, around which the slope is to be known."""
+        at = max(at, share, SMALLEST)
+        weight = share / at
+        if weight <= 0:
+            return
+        self.windows = min(self.windows + weight * weight, memory)
+        gain = weight / max(self.windows, weight * weight) / at
+        self.slope += gain * (slowdown - self.slope * share)
+        self.clock += gain * (clock - self.clock * share)
 
     def fade(self, windows: float) -> None:
         """It is to weigh no more than so many."""
-        if self.windows > windows:
-            self.keep(windows / self.windows)
+        self.windows = min(self.windows, windows)
 
 
 def is_stale(window: Window, alone: Alone) -> bool:
@@ -90,6 +97,9 @@ class Promise:
     aside: list[Window] = field(default_factory=list)
     wants_look: bool = False  # at the cost alone
     has_met_company: bool = False  # since it last rose
+    last_off: float | None = None  # what the last window was from what was expected
+    drift: float = 0.0  # a running mean of that
+    seen_at: float = STRICT  # the share that the windows of `strict` are about
 
     @property
     def aim(self) -> float:
@@ -103,9 +113,7 @@ class Promise:
 
     def clock(self, position: float) -> float:
         """The part of the slowdown that is the GPU's clock."""
-        strict, extra = (
-            max(one.clocks / one.shares, 0.0) if one.shares else 0.0 for one in (self.strict, self.extra)
-        )
+        strict, extra = max(self.strict.clock, 0.0), max(self.extra.clock, 0.0)
         return strict * min(position, STRICT) + extra * max(position - STRICT, 0.0)
 
     def begin_anew(self, come_anew: bool) -> None:
@@ -114,6 +122,7 @@ class Promise:
         self.extra = Effect()
         if come_anew:
             self.strict, self.position = Effect(), STRICT
+            self.seen_at = STRICT
         else:
             self.strict.fade(1)
             self.position = min(self.position, STRICT)
@@ -124,11 +133,12 @@ class Promise:
         self.strict.fade(1)
         self.extra.fade(1)
         self.position = max(self.target(TOLERANT if self.extra.windows else STRICT), SMALLEST)
+        self.seen_at = min(self.position, STRICT)
 
     def recall(self, known: Met) -> None:
         """What an earlier run showed of the same programs weighs as one window."""
-        self.strict = Effect(max(known.strict, 0.0), 1.0, windows=1.0)
-        self.extra = Effect(max(known.overlap - known.strict, 0.0), 1.0, windows=1.0)
+        self.strict = Effect(max(known.strict, 0.0), windows=1.0)
+        self.extra = Effect(max(known.overlap - known.strict, 0.0), windows=1.0)
         self.position = max(self.target(TOLERANT), SMALLEST)
 
     def shown(self) -> Met | None:
@@ -155,10 +165,23 @@ class Promise:
         # The odd ones were chance.
         chance, self.aside = self.aside, []
         for one in (*chance, window):
-            if (expected := self.expected(one)) is not None:
-                alone.saw_difference(alone.slowdown(one.cost) - expected)
+            self.notice(one, alone)
             self.count(one, alone)
         return True
+
+    def notice(self, window: Window, alone: Alone) -> None:
+        """How far a window is from what was expected. Windows that are off in the same direction again and again mean
+        that it is not so any more, however noisy each of them is."""
+        if (expected := self.expected(window)) is None:
+            return
+        off = alone.slowdown(window.cost) - expected
+        if self.last_off is not None:
+            alone.saw_difference((off - self.last_off) / math.sqrt(2))
+        self.last_off = off
+        self.drift += (off - self.drift) / DRIFT_WINDOWS
+        if abs(self.drift) > max(DRIFT * alone.spread / math.sqrt(DRIFT_WINDOWS), self.aim / 2):
+            self.drift = 0.0
+            (self.strict if window.level == STRICT else self.extra).fade(FEW)
 
     def is_odd(self, window: Window, alone: Alone) -> bool:
         if is_stale(window, alone):
@@ -209,11 +232,18 @@ class Promise:
         slowdown = alone.slowdown(window.cost)
         clock = max(alone.mhz / window.mhz - 1, 0.0) if window.mhz else 0.0
         if window.level == STRICT:
-            self.strict.add(slowdown, window.share, clock, alone.spread, self.aim)
+            at = min(self.position, STRICT)
+            self.strict.add(slowdown, window.share, at, clock, self.memory(self.strict, at, alone))
         else:
             strict = self.strict.value or 0.0
-            self.extra.add(slowdown - strict, window.share, clock, alone.spread, self.aim)
+            memory = self.memory(self.extra, window.share, alone)
+            self.extra.add(slowdown - strict, window.share, STRICT, clock, memory)
             self.has_met_company = True
+
+    def memory(self, effect: Effect, share: float, alone: Alone) -> float:
+        """Windows: the noisier, and the smaller what they are to tell, the more."""
+        mean = max(abs(effect.slope * share), self.aim)
+        return min(max((alone.spread / (EXACT * mean)) ** 2, FEW), MANY)
 
     # ---- the position ----
 
@@ -230,9 +260,18 @@ class Promise:
         return min(STRICT + room / extra, highest)
 
     def move(self, now_us: float, alone: Alone, highest: float) -> None:
-        if (mean := self.strict.mean) < -2 * alone.doubt(self.strict.windows):
+        self.step(now_us, alone, highest)
+        # The slowdown is not quite proportional to the share: what was seen at another one says less.
+        at, seen_at = min(self.position, STRICT), self.seen_at
+        if not seen_at / ELSEWHERE < at < seen_at * ELSEWHERE:
+            self.seen_at = at
+            self.strict.fade(max((alone.spread / (CURVED * self.aim)) ** 2, 1.0))
+
+    def step(self, now_us: float, alone: Alone, highest: float) -> None:
+        mean = self.strict.slope * min(self.position, STRICT)
+        if mean < -2 * alone.doubt(self.strict.windows):
             alone.assume(alone.cost * alone.ratio(mean))
-            self.strict.slowdowns, self.wants_look = 0.0, True
+            self.strict.slope, self.wants_look = 0.0, True
             self.position = min(self.position, STRICT)
             return
         before, target = self.position, max(self.target(highest), SMALLEST)
