@@ -111,3 +111,11 @@ def test_one_that_pauses_is_not_let_off_what_it_is_ahead() -> None:
     first, _, third = run(pausing, little, endless, under=STRICT, seconds=4).tenants
     assert third.executed_s > 0.9 * first.executed_s
     assert third.longest_wait_s < 0.1
+
+
+def test_a_turn_does_not_outlast_its_kernels_where_a_lower_class_waits_behind_copies() -> None:
+    """Once the turn was kept for ever: the copy that followed the kernel had the gates of lower classes looked at."""
+    copy = Op(OpKind.copy_to_device, bytes=10_000_000)
+    copies = Job("copies", ops=(copy, Op(us=50), copy))
+    kernels = Job("kernels", OPPORTUNISTIC, (Op(us=200, repeat=20),), waits=False)
+    assert run(copies, kernels, under=FAIR, seconds=0.5).tenants[1].share > 0.6
