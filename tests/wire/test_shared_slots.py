@@ -93,7 +93,7 @@ def with_its_own_default(tmp_path: Path) -> Path:
 
 def test_the_default_is_found_only_where_it_is_roots(tmp_path: Path, with_its_own_default: Path) -> None:
     place = tmp_path / "shared"
-    command = [with_its_own_default, "-", "default"]
+    command = [str(with_its_own_default), "-", "default"]
 
     def found() -> str:
         return subprocess.run(
