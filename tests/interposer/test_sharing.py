@@ -225,21 +225,15 @@ def test_a_rate_limits_what_a_tenant_uses(tenant: Start, tenants_now: TenantsNow
     wait_for(lambda: share() > 0.8)
 
 
-def test_a_new_rate_remembers_nothing_of_an_earlier_one(tenant: Start, tenants_now: TenantsNow) -> None:
+def test_a_rate_of_next_to_nothing_holds_a_tenant_that_had_no_limit(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
     one = busy(tenant, "opportunistic", 500)
-    # What it is due under a rate that it is kept from using is saved for it.
-    steer(one, "shut_until_ns", in_a_while())
-    stands_still(tenants_now, one)
-    steer(one, "rate", 1000)
-    steer(one, "rate_until_ns", in_a_while())
-    seen = use(tenants_now(), one).busy_ns
-    wait_for(lambda: use(tenants_now(), one).busy_ns > seen + 20_000_000)
-    wait_for(lambda: not use(tenants_now(), one).over_rate)
-    steer(one, "rate", 0)
-    seen = use(tenants_now(), one).busy_ns
-    wait_for(lambda: use(tenants_now(), one).busy_ns > seen + 20_000_000)
+    goes_on(tenants_now, one)
     steer(one, "rate", 1)
+    steer(one, "rate_until_ns", in_a_while())
     wait_for(lambda: use(tenants_now(), one).over_rate)
+    stands_still(tenants_now, one)
 
 
 def test_under_fair_production_takes_turns_too(tenant: Start, tenants_now: TenantsNow) -> None:
