@@ -168,10 +168,10 @@ void step(bool wanted) {
         phase.store(on);
     } else if (!wanted && now == on) {
         phase.store(settling);
-        return_all();
-    } else if (!wanted && now == settling) {
-        return_all();
-        if (!away.load()) phase.store(off);
+    } else if (!wanted && now == settling && !away.load()) {
+        // The program's own next call brings its streams home. The watcher does not: behind a closed gate the driver
+        // may have room for no more, and the watcher must not wait for a gate that it opens itself.
+        phase.store(off);
     }
 }
 
