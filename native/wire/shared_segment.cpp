@@ -238,19 +238,53 @@ bool map_slot(Segment& segment, int index, int fd) {
     return mmap(&segment.slot(index), place_bytes(), protection, kind | MAP_FIXED, fd, 0) != MAP_FAILED;
 }
 
+// A file that is no slot yet, and the path by which it gets a slot's name.
+//   nameless   nothing is left behind by a process that is killed meanwhile
+//   named      new.PID.MOMENT, where the file system or /proc does not allow the other
+enum class Birth { nameless, named };
+using PathText = char[48];
+int open_unborn(int slots, Birth birth, PathText& path) {
+    if (birth == Birth::named) {
+        snprintf(path, sizeof path, "new.%d.%lx", getpid(), static_cast<unsigned long>(now_ns()));
+        return openat(slots, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    }
+    int fd = openat(slots, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return fd;
+}
+
 // Maps the new file as this slot, takes its owner word, and gives it the slot's name.
-bool become_slot(Segment& segment, int slots, int index, int fd, const char* unnamed, BeginSlot begin) {
+bool become_slot(Segment& segment, int slots, int index, int fd, Birth birth, const char* unborn, BeginSlot begin) {
     Slot& slot = segment.slot(index);
     if (!map_slot(segment, index, fd)) return false;
     if (take_owner(attached(segment).hold, slot.owner)) {
         // Once the file has its name, others remove it unless it is signed: this process may be delayed for seconds.
         begin(segment, index);
         FAULT_POINT();
-        if (linkat(slots, unnamed, slots, Name(index).text, 0) == 0) return true;
+        int follow = birth == Birth::nameless ? AT_SYMLINK_FOLLOW : 0;
+        if (linkat(slots, unborn, slots, Name(index).text, follow) == 0) return true;
         leave_owner(attached(segment).hold, slot.owner);
     }
     map_slot(segment, index, -1);
     return false;
+}
+
+// The number of the slot that it has become, or -1.
+int be_born(Segment& segment, int slots, Birth birth, BeginSlot begin, struct stat& about) {
+    PathText unborn;
+    File file(open_unborn(slots, birth, unborn));
+    if (file.fd < 0) return -1;
+    FAULT_POINT();
+    int taken = -1;
+    // Others must be able to read it, whatever the umask. And posix_fallocate: a full tmpfs is an error here.
+    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(place_bytes())) == 0 &&
+        fstat(file.fd, &about) == 0)
+        for (int i = 0; taken < 0 && i < kSlots; ++i)
+            if (!bit(attached(segment).present, i) && become_slot(segment, slots, i, file.fd, birth, unborn, begin))
+                taken = i;
+    FAULT_POINT();
+    if (birth == Birth::named) unlinkat(slots, unborn, 0);
+    return taken;
 }
 
 // Of all that is said of a user what is said most particularly.
@@ -354,20 +388,9 @@ int take_shared_slot(Segment& segment, BeginSlot begin) {
     see_everybody(segment);
     File slots(open_slots(here));
     if (slots.fd < 0) return -1;
-    Name unnamed(0);
-    snprintf(unnamed.text, sizeof unnamed.text, "new.%d.%lx", getpid(), static_cast<unsigned long>(now_ns()));
-    File file(openat(slots.fd, unnamed.text, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (file.fd < 0) return -1;
-    FAULT_POINT();
     struct stat about;
-    int taken = -1;
-    // Others must be able to read it, whatever the umask. And posix_fallocate: a full tmpfs is an error here.
-    if (fchmod(file.fd, 0644) == 0 && posix_fallocate(file.fd, 0, static_cast<off_t>(place_bytes())) == 0 &&
-        fstat(file.fd, &about) == 0)
-        for (int i = 0; taken < 0 && i < kSlots; ++i)
-            if (!bit(here.present, i) && become_slot(segment, slots.fd, i, file.fd, unnamed.text, begin)) taken = i;
-    FAULT_POINT();
-    unlinkat(slots.fd, unnamed.text, 0);
+    int taken = be_born(segment, slots.fd, Birth::nameless, begin, about);
+    if (taken < 0) taken = be_born(segment, slots.fd, Birth::named, begin, about);
     if (taken < 0) return -1;
     here.own = taken;
     here.uid = about.st_uid;

@@ -58,7 +58,7 @@ class TenantFigures:
     """The share of the GPU that it gets at least."""
     sms: float
     """The share of a GPU's SMs that its kernels get; 0: all."""
-    sms_refused: str
+    sms_refused: str | None
     """Why it cannot be given fewer SMs while it runs."""
     time_slice_refused: bool
     """Whether the driver refused its time slice."""

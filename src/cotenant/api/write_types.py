@@ -19,6 +19,7 @@ BY_NAME = {
     "began_at": "str | None",
     "slowdown": "float | None",
     "refusal": "str | None",
+    "sms_refused": "str | None",
     "evicted_for": "str | None",
     "gpu_share": "float | None",
     "promise_kept": "bool | None",
