@@ -90,8 +90,9 @@ def pinned(path: Path, pid: int) -> int:
 
 
 def daemon(path: Path) -> int | None:
+    """One of this soak's: a daemon that ended leaves its report, and its PID may be anybody's by now."""
     shown = report.read(path)
-    return shown.pid if shown and holding(shown.pid) else None
+    return shown.pid if shown and shown.pid in processes(path.parent) else None
 
 
 def processes(folder: Path) -> dict[int, str]:
