@@ -28,6 +28,11 @@ WIRE = tuple(
     for path in sorted((TREE / "native" / "wire").glob("*.cpp"))
     if not path.stem.endswith("_c")
 )
+# What moves memory to the host, with small blocks there; the same for all tests of it, so that it is compiled once.
+EVICTION = tuple(
+    f"native/tenant/memory/{name}.cpp" for name in ("eviction", "host_pool", "fresh_blocks", "host_memory")
+)
+SMALL_HOST_BLOCKS = "HOST_BLOCK_BYTES=(uint64_t{2}<<20)"
 
 
 def cuda_headers() -> Path:

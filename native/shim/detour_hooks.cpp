@@ -105,20 +105,15 @@ struct Asks<index, per_thread, CUresult(Arguments...)> {
     }
 };
 
+// Of a stream, or of a device's primary context.
 template <int index, bool per_thread, class Function>
-struct EndStream {
-    static CUresult call(CUstream stream) {
+struct Ends;
+template <int index, bool per_thread, class Handle>
+struct Ends<index, per_thread, CUresult(Handle)> {
+    static CUresult call(Handle handle) {
         detour::AtHome at_home;
-        detour::forget(stream);
-        return call_direct<index>(stream);
-    }
-};
-template <int index, bool per_thread, class Function>
-struct EndPrimary {
-    static CUresult call(CUdevice device) {
-        detour::AtHome at_home;
-        detour::forget(device);
-        return call_direct<index>(device);
+        detour::forget(handle);
+        return call_direct<index>(handle);
     }
 };
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiling import WIRE, compile_program, cuda_headers
+from tests.compiling import EVICTION, SMALL_HOST_BLOCKS, WIRE, compile_program, cuda_headers
 
 
 @pytest.fixture(scope="module")
@@ -15,12 +15,9 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(
         tmp_path_factory.mktemp("eviction"),
         "tests/tenant/eviction.cpp",
-        "native/tenant/memory/eviction.cpp",
-        "native/tenant/memory/host_pool.cpp",
-        "native/tenant/memory/fresh_blocks.cpp",
-        "native/tenant/memory/host_memory.cpp",
+        *EVICTION,
         *WIRE,
-        define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",
+        define=SMALL_HOST_BLOCKS,
         headers=cuda_headers(),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiling import WIRE, compile_program, cuda_headers
+from tests.compiling import EVICTION, SMALL_HOST_BLOCKS, WIRE, compile_program, cuda_headers
 
 
 @pytest.fixture(scope="module")
@@ -17,12 +17,9 @@ def physical(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("physical"),
         "tests/tenant/physical.cpp",
         "native/tenant/memory/physical.cpp",
-        "native/tenant/memory/eviction.cpp",
-        "native/tenant/memory/host_pool.cpp",
-        "native/tenant/memory/fresh_blocks.cpp",
-        "native/tenant/memory/host_memory.cpp",
+        *EVICTION,
         *WIRE,
-        define="HOST_BLOCK_BYTES=(uint64_t{2}<<20)",  # as test_eviction.py: what both have is compiled once
+        define=SMALL_HOST_BLOCKS,
         headers=cuda_headers(),
     )
 
