@@ -163,7 +163,7 @@ MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTI
 MODES |= {f"mps {share:.0%}": (MPS, start) for start, share in SM_SHARES.items()}
 MODES["spatial"] = SPATIAL
 CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
-PROMISE_PAIRS = ("encoder+gpt", "compiled+gpt", "generate+gpt", "decode+longk")
+PROMISE_PAIRS = ("encoder+gpt", "compiled+gpt", "training+gpt", "generate+gpt", "decode+longk")
 SHORT_MODES = ("alone", "timeslice", "mps-priority", "cotenant")
 LIGHT_MODES = ("alone", "timeslice", "mps-priority", "mps 80%", "mps 60%", "cotenant", "spatial")
 QUICK_MODES = ("alone", "timeslice", "cotenant")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +172,12 @@ def figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> dict[str, 
                     f"wanted {LEAST_OF_BEST:.2f}: {MISSED}"
                 )
     return {"pair": pair.name, "rows": rows, "misses": misses}
+
+
+def in_words(found: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each mode."""
+    for row in found["rows"]:
+        over = "" if row["promised"] is None else f", {row['over']} of {len(row['windows'])} windows over"
+        best = "" if row["of_best"] is None else f", {row['of_best']:.2f} of the best constant duty"
+        mean, share = row["service_mean"]["value"], row["share"]["value"]
+        yield f"{found['pair']}: {row['mode']:12} service mean {mean:.3f}x{over}, other job {share:.0%}{best}"

@@ -217,6 +217,8 @@ def one_pair(
         if options.what == "promises":
             seen = promises.measure(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
             figures = promises.figures(pair, seen)
+            for told in promises.in_words(figures):
+                reporter.narrate(told)
         else:
             busy_ms = gpu_ms(crew, pair.production)
             seen = measure_pair(crew, pair, modes, options.rounds, options.seconds, reporter.narrate)
