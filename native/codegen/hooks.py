@@ -144,6 +144,7 @@ HANDLED = {
     "Instantiate": "a long graph gets gates between its nodes, in a clone that stands in for it",
     "UpdateExec": "the graph that it is updated from gets the same gates",
     "NodeOfExec": "translated to the node of the clone that stands in for its graph",
+    "ChildOfExec": "the same; a child graph that it is updated with gets the gates of the one before",
     "DestroyExec": "the clone that stood in for its graph is destroyed too",
     "Allocate": "counted, and refused beyond the tenant's limit",
     "AllocateRows": "counted, and refused beyond the tenant's limit",

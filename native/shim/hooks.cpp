@@ -302,6 +302,32 @@ struct NodeOfExec<index, per_thread, CUresult(CUgraphExec, CUgraphNode, Rest...)
     }
 };
 
+// A child graph that an exec with gates inside it is to be updated with needs the same gates.
+template <int index, bool per_thread, class Function>
+struct ChildOfExec;
+template <int index, bool per_thread>
+struct ChildOfExec<index, per_thread, CUresult(CUgraphExec, CUgraphNode, CUgraph)> {
+    static CUresult call(CUgraphExec exec, CUgraphNode node, CUgraph child) {
+        tenant::Still still;
+        CUgraphNode in_exec = tenant::node_in_exec(exec, node);
+        tenant::GatedGraph gated(child, exec, in_exec);
+        return call_real<index>(exec, in_exec, gated.exists() ? gated.clone() : child);
+    }
+};
+template <int index, bool per_thread>
+struct ChildOfExec<index, per_thread, CUresult(CUgraphExec, CUgraphNode, CUgraphNodeParams*)> {
+    static CUresult call(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* parameters) {
+        tenant::Still still;
+        CUgraphNode in_exec = tenant::node_in_exec(exec, node);
+        if (!parameters || parameters->type != CU_GRAPH_NODE_TYPE_GRAPH)
+            return call_real<index>(exec, in_exec, parameters);
+        tenant::GatedGraph gated(parameters->graph.graph, exec, in_exec);
+        CUgraphNodeParams with_gates = *parameters;
+        if (gated.exists()) with_gates.graph.graph = gated.clone();
+        return call_real<index>(exec, in_exec, &with_gates);
+    }
+};
+
 template <int index, bool per_thread, class Function>
 struct DestroyExec {
     static CUresult call(CUgraphExec exec) {

@@ -350,7 +350,7 @@ CUresult set_node(GraphExec& exec, CUgraphNode original, NodeBody body) {
             const Graph& wanted = *std::get<ChildNode>(body).graph;
             Pairs pairs;
             const auto compared = compare(*child->graph, wanted, &pairs);
-            if (compared.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+            if (compared.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
             take_over(pairs);
             node = nullptr;
         } else {

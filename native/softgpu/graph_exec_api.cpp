@@ -81,6 +81,8 @@ DRIVER_API cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpda
 
 ENTRY(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* parameters),
       set_made(exec, node, [&](NodeBody* body) { return any_node(parameters, body); }))
+ENTRY(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child),
+      set_made(exec, node, [&](NodeBody* body) { return child_node(child, body); }))
 ENTRY(cuGraphExecKernelNodeSetParams_v2,
       (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters),
       set_made(exec, node, [&](NodeBody* body) { return kernel_node(parameters, body); }))

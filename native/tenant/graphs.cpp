@@ -1,5 +1,6 @@
 #include "tenant/graphs.h"
 
+#include <algorithm>
 #include <new>
 
 #include "admission/admission.h"
@@ -15,6 +16,12 @@
 
 namespace tenant {
 
+// The graph inside a child graph node: its nodes have these numbers in the walk.
+struct KeptChild {
+    CUgraphNode node;  // of the clone
+    uint64_t first, past;
+};
+
 // What is known of an exec that has gates.
 struct KeptClone {
     Membership* membership;  // whose gates
@@ -26,6 +33,7 @@ struct KeptClone {
     uint32_t word;                  // of the progress words: 1 while it stands at one of its gates; 0: it has none
     CUdeviceptr word_place;         // where the GPU finds it
     GrowingArray<uint64_t> places;  // numbers of the nodes that have a gate in front of them, in the walk's order
+    GrowingArray<KeptChild> children;
     float piece;                    // as Durations::begin_graph has it
     KeptClone* next;
 };
@@ -56,6 +64,7 @@ void destroy(KeptClone* entry) {
     if (entry->clone) driver.cuGraphDestroy(entry->clone);
     if (Membership::current_if_joined()) entry->membership->progress.free_graph_word(entry->word);
     entry->places.discard();
+    entry->children.discard();
     delete entry;
 }
 
@@ -106,6 +115,7 @@ class Gating {
     // Where kernels have added up to more than this since the last gate.
     bool by_time(CUgraph clone, const Durations& durations, float gate_every_us, KeptClone* entry) {
         float since_gate_us = 0, all_us = 0, squares = 0;
+        children_ = &entry->children;
         bool done = walk(clone, true, [&](CUgraph graph, CUgraphNode node, bool outermost, uint64_t place) {
             if (type_of(node) != CU_GRAPH_NODE_TYPE_KERNEL) return true;
             float us = kernel_us(durations, node);
@@ -122,24 +132,37 @@ class Gating {
     }
 
     // Where another has them: all, or it is of no use.
-    bool like(CUgraph clone, const KeptClone& other) {
-        size_t next = 0;
-        bool done = walk(clone, true, [&](CUgraph graph, CUgraphNode node, bool outermost, uint64_t place) {
-            if (next == other.places.count() || other.places[next] != place) return true;
-            ++next;
-            return put_before(graph, node, outermost);
-        });
-        return done && next == other.places.count();
+    bool like(CUgraph clone, const KeptClone& other) { return like(clone, true, other.places.data(), end_of(other)); }
+
+    // The same, for what is inside one of its child graph nodes.
+    bool like(CUgraph clone, const KeptClone& other, const KeptChild& child) {
+        const uint64_t* begin = std::lower_bound(other.places.data(), end_of(other), child.first);
+        place_ = child.first;
+        return like(clone, false, begin, std::lower_bound(begin, end_of(other), child.past));
     }
 
  private:
+    static const uint64_t* end_of(const KeptClone& kept) { return kept.places.data() + kept.places.count(); }
+
+    bool like(CUgraph clone, bool outermost, const uint64_t* next, const uint64_t* end) {
+        bool done = walk(clone, outermost, [&](CUgraph graph, CUgraphNode node, bool is_outermost, uint64_t place) {
+            if (next == end || *next != place) return true;
+            ++next;
+            return put_before(graph, node, is_outermost);
+        });
+        return done && next == end;
+    }
+
     template <class Visit>
     bool walk(CUgraph graph, bool outermost, Visit&& visit) {
         NodesInOrder nodes(graph);
         for (size_t i = 0; i < nodes.count(); ++i) {
             if (!visit(graph, nodes[i], outermost, place_++)) return false;
             CUgraph child = child_of(nodes[i]);
-            if (child && !walk(child, false, visit)) return false;
+            if (!child) continue;
+            uint64_t first = place_;
+            if (!walk(child, false, visit)) return false;
+            if (children_ && !children_->add({nodes[i], first, place_})) return false;
         }
         return true;
     }
@@ -170,6 +193,7 @@ class Gating {
     CUdeviceptr gate_, word_;
     CUcontext context_;
     uint64_t place_ = 0;
+    GrowingArray<KeptChild>* children_ = nullptr;  // where the walk notes them
 };
 
 // The tenant, if it passes gates and its gate on the current context's GPU can be mapped.
@@ -235,30 +259,37 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
     if (!is_long_) return;
     entry_ =
-        new (std::nothrow) KeptClone{membership, nullptr, nullptr, context, gpu, places.gate, 0, 0, {}, 1, nullptr};
+        new (std::nothrow) KeptClone{membership, nullptr, nullptr, context, gpu, places.gate, 0, 0, {}, {}, 1, nullptr};
     if (entry_) entry_->word = membership->progress.take_graph_word();
     if (entry_) entry_->word_place = place_of(entry_->word, places.words);
-    if (!entry_ || driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
-        clone_ = nullptr;
-        return;
-    }
-    Gating gating(places.gate, entry_->word_place, context);
-    if (gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->places.count() > 0) return;
-    driver.cuGraphDestroy(clone_);
-    clone_ = nullptr;
+    if (!entry_) return;
+    clone_if([&] {
+        Gating gating(places.gate, entry_->word_place, context);
+        return gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->places.count() > 0;
+    });
 }
 
 GatedGraph::GatedGraph(CUgraph graph, CUgraphExec exec) : graph_(graph) {
     Locked locked(kept_lock);
+    if (KeptClone* found = *find_kept(exec)) clone_if([&] { return gating_now(*found).like(clone_, *found); });
+}
+
+GatedGraph::GatedGraph(CUgraph child, CUgraphExec exec, CUgraphNode node) : graph_(child) {
+    Locked locked(kept_lock);
     KeptClone* found = *find_kept(exec);
     if (!found) return;
+    for (const KeptChild& one : found->children)
+        if (one.node == node) clone_if([&] { return gating_now(*found).like(clone_, *found, one); });
+}
+
+template <class Gate>
+void GatedGraph::clone_if(Gate&& gate) {
     if (driver.cuGraphClone(&clone_, graph_) != CUDA_SUCCESS) {
         clone_ = nullptr;
-        return;
+    } else if (!gate()) {
+        driver.cuGraphDestroy(clone_);
+        clone_ = nullptr;
     }
-    if (gating_now(*found).like(clone_, *found)) return;
-    driver.cuGraphDestroy(clone_);
-    clone_ = nullptr;
 }
 
 GatedGraph::~GatedGraph() {

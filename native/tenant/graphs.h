@@ -22,6 +22,8 @@ class GatedGraph {
     explicit GatedGraph(CUgraph graph);
     // The clone for an update of `exec`: gates at the same places as when it was instantiated.
     GatedGraph(CUgraph graph, CUgraphExec exec);
+    // The same, for an update of what is inside one of its child graph nodes; none, where no gates are inside.
+    GatedGraph(CUgraph child, CUgraphExec exec, CUgraphNode node);
     ~GatedGraph();
     GatedGraph(const GatedGraph&) = delete;
     GatedGraph& operator=(const GatedGraph&) = delete;
@@ -34,6 +36,9 @@ class GatedGraph {
     CUgraphNode original_of(CUgraphNode node) const;
 
  private:
+    template <class Gate>
+    void clone_if(Gate&& gate);  // and keeps the clone where `gate` returns true
+
     CUgraph graph_;
     CUgraph clone_ = nullptr;
     KeptClone* entry_ = nullptr;

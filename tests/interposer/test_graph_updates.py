@@ -191,6 +191,44 @@ def test_nodes_of_child_graphs_keep_their_names(tenant: Start, path: Path) -> No
     assert one.total("gates") > 20
 
 
+# A child graph is replaced in the exec, as XLA does at each step of a program that it keeps as one graph.
+CHILDREN = """
+import ctypes
+from graphs import Chains, check, driver, nodes_of
+chains = Chains(); graph = chains.with_children(0.5, 0.25, 0.125)
+executable = check(driver.cuGraphInstantiate(graph, 0)); print(chains.result(executable) == chains.expected(graph))
+nodes = nodes_of(graph)
+def set_child(node, child): return driver.cuGraphExecChildGraphNodeSetParams(executable, node, child)[0].name
+def set_any(node, child):
+    parameters = driver.CUgraphNodeParams(); parameters.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH
+    parameters.graph.graph = child
+    return driver.cuGraphExecNodeSetParams(executable, node, parameters)[0].name
+factors = [0.5, 0.25, 0.125]
+for number, replace in ((0, set_child), (1, set_child), (2, set_any), (1, set_any)):
+    factors[number] /= 8
+    said = replace(nodes[1 + number], chains.inner(factors[number], deeper=number == 1))
+    print(said, chains.result(executable) == chains.expected(chains.with_children(*factors)))
+# One that differs in its nodes is refused, and changes nothing.
+before = chains.result(executable)
+print(set_child(nodes[1], chains.inner(0.5, steps=9)), set_any(nodes[1], chains.inner(0.5, steps=11)))
+print(set_child(nodes[2], chains.inner(0.5)), chains.result(executable) == before)
+"""
+
+
+@pytest.mark.usefixtures("company")
+def test_a_child_graph_is_replaced(tenant: Start, path: Path, run_python: RunPython) -> None:
+    steer(path, gate_every_us=45)
+    one = tenant("opportunistic", CHILDREN)
+    failed = "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"
+    assert one.finish().splitlines() == [
+        "True",
+        *["CUDA_SUCCESS True"] * 4,
+        f"{failed} {failed}",
+        f"{failed} True",
+    ]
+    assert one.total("gates") > 10
+
+
 # How many gates a chain of so many kernels gets that were never timed, and so are taken for 10 us each.
 COUNTING = """
 import sys

@@ -76,6 +76,25 @@ class Chains:
         self.steps(graph, factor, 1, node)
         return graph
 
+    def with_children(self, *factors: float) -> Any:
+        """A node, then for each factor a chain in a child graph; every other chain is a graph deeper still."""
+        graph = check(driver.cuGraphCreate(0))
+        last = self.begin(graph)
+        for number, factor in enumerate(factors):
+            last = check(
+                driver.cuGraphAddChildGraphNode(graph, [last], 1, self.inner(factor, deeper=number % 2 == 1))
+            )
+        return graph
+
+    def inner(self, factor: float, deeper: bool = False, steps: int = 10) -> Any:
+        child = check(driver.cuGraphCreate(0))
+        self.steps(child, factor, steps, None)
+        if not deeper:
+            return child
+        outer = check(driver.cuGraphCreate(0))
+        check(driver.cuGraphAddChildGraphNode(outer, None, 0, child))
+        return outer
+
     def result(self, executable: Any) -> str:
         check(driver.cuGraphLaunch(executable, self.stream))
         check(driver.cuStreamSynchronize(self.stream))
