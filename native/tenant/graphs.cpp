@@ -34,7 +34,7 @@ struct KeptClone {
     CUdeviceptr word_place;         // where the GPU finds it
     GrowingArray<uint64_t> places;  // numbers of the nodes that have a gate in front of them, in the walk's order
     GrowingArray<KeptChild> children;
-    float piece;                    // as Durations::begin_graph has it
+    float piece;  // as Durations::begin_graph has it
     KeptClone* next;
 };
 
