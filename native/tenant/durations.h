@@ -75,15 +75,16 @@ class Durations {
     }
 
  private:
-    // A value and whose it is, in one word: an entry may change hands between two loads.
+    // A value and whose it is, in one word: an entry may change hands between two loads. With a word's alignment, too:
+    // without it clang 14 asks libatomic for the loads, which takes a lock and which we do not link.
     static uint32_t tag_of(Shape shape) { return static_cast<uint32_t>(shape); }
-    struct Known {
+    struct alignas(uint64_t) Known {
         uint32_t tag;
         float value;
 
         float of(Shape shape) const { return tag == tag_of(shape) ? value : admission::kUnknown; }
     };
-    struct Filled {
+    struct alignas(uint64_t) Filled {
         uint32_t tag;
         uint16_t sms, bound;
 
