@@ -31,7 +31,8 @@ def root_with(machine: Architecture, requirements: list[str]) -> Path:
         make_root(Debian(folder, machine.debian), root)
     target = [f"--platform={platform}_{machine.name}" for platform in PLATFORMS]
     target += [f"--python-version={PYTHON_VERSION}", "--only-binary=:all:", f"--target={root / SITE}"]
-    pip("install", "--upgrade", *target, *requirements)
+    # What pip would compile is for the Python that runs it.
+    pip("install", "--upgrade", "--no-compile", *target, *requirements)
     return root
 
 

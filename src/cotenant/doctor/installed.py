@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ from cotenant.doctor.child import ended, last_line
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.gpus import nvml
 from cotenant.launch import native_files, preload
+
+# <elf.h>. pyelftools finds the tables; its objects, one for each symbol, take seconds on an emulated machine.
+SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+EXPORTED_KINDS = {1: "data", 2: "function", 10: "function"}  # STT_OBJECT, STT_FUNC, STT_GNU_IFUNC
+BOUND_FOR_OTHERS = (1, 2)  # STB_GLOBAL, STB_WEAK
+UNDEFINED = 0  # SHN_UNDEF
 
 
 def package(machine: Machine) -> Finding:
@@ -130,15 +137,22 @@ def exported(library: Path) -> dict[str, str]:
     with library.open("rb") as file:
         # By segment, not by section: a stripped library has no sections.
         dynamic = next(s for s in ELFFile(file).iter_segments() if isinstance(s, DynamicSegment))
-        names = {}
-        for symbol in dynamic.iter_symbols():
-            bound = symbol["st_info"]["bind"] in ("STB_GLOBAL", "STB_WEAK")
-            kind = {"STT_FUNC": "function", "STT_GNU_IFUNC": "function", "STT_OBJECT": "data"}.get(
-                symbol["st_info"]["type"]
-            )
-            if kind and bound and symbol["st_shndx"] != "SHN_UNDEF" and symbol.name:
-                names[symbol.name] = kind
-        return names
+        _, symbols_at = dynamic.get_table_offset("DT_SYMTAB")
+        _, names_at = dynamic.get_table_offset("DT_STRTAB")
+        assert symbols_at is not None and names_at is not None
+        symbols_size = dynamic.num_symbols() * SYMBOL.size
+        names_size = next(dynamic.iter_tags("DT_STRSZ"))["d_val"]
+        file.seek(symbols_at)
+        symbols = file.read(symbols_size)
+        file.seek(names_at)
+        names = file.read(names_size)
+    found = {}
+    for name_at, about, _, section, _, _ in SYMBOL.iter_unpack(symbols):
+        kind = EXPORTED_KINDS.get(about & 15)
+        name = names[name_at : names.index(0, name_at)].decode()
+        if kind and about >> 4 in BOUND_FOR_OTHERS and section != UNDEFINED and name:
+            found[name] = kind
+    return found
 
 
 def shortened(names: list[str], most: int = 5) -> str:
