@@ -70,6 +70,10 @@ def sms(text: str) -> str:
     return share("share of the SMs", text, 10, 1000)
 
 
+def sms_at_start(text: str) -> str:
+    return sms("100%" if text == "all" else text)
+
+
 def sms_or_all(text: str) -> str:
     return "0%" if text == "all" else sms(text)
 

@@ -9,8 +9,19 @@ import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.config import files
 from cotenant.mps import last_runs
-from cotenant.mps.decide import AUTO, LONGEST_REST_US, SPATIAL, TURNS, Known, Profiled, decide
+from cotenant.mps.decide import (
+    AUTO,
+    LONGEST_REST_US,
+    SMS_OF_LONG_KERNELS,
+    SPATIAL,
+    TURNS,
+    Decision,
+    Known,
+    Profiled,
+    decide,
+)
 from cotenant.profile import store
 from cotenant.profile.job import Job as ProfiledJob
 from tests.conftest import Run
@@ -43,8 +54,8 @@ SHORT, LONG = Known(0.9, rest_us=200.0), Known(0.2, rest_us=5000.0)
 def test_auto_goes_by_the_last_run_and_the_company(
     known: Known | None, company: bool, tenant_class: TenantClass, share: str
 ) -> None:
-    chosen, reason = decide(AUTO, tenant_class, False, True, known, company)
-    assert chosen == share and reason
+    decision = decide(AUTO, tenant_class, False, True, known, company)
+    assert decision.share == share and decision.reason and decision.sms is None
 
 
 @pytest.mark.parametrize(
@@ -63,13 +74,13 @@ def test_auto_goes_by_the_last_run_and_the_company(
 def test_a_profile_tells_before_the_first_run(
     known: Known | None, profile: Profiled, share: str, why: str
 ) -> None:
-    chosen, reason = decide(AUTO, HIGH, False, True, known, False, profile)
-    assert (chosen, why in reason) == (share, True), reason
+    decision = decide(AUTO, HIGH, False, True, known, False, profile)
+    assert (decision.share, why in decision.reason) == (share, True), decision
 
 
 def test_a_profile_tells_how_long_kernels_are_before_the_first_run() -> None:
     long, short = Profiled(0.9, 0.2, rest_us=6000.0), Profiled(0.9, 0.9, rest_us=40.0)
-    assert decide(AUTO, LOW, False, True, None, True, long) == (
+    assert decide(AUTO, LOW, False, True, None, True, long) == Decision(
         TURNS,
         "by its profile its kernels had 6.0 ms left in the mean; MPS cuts none",
     )
@@ -83,7 +94,60 @@ def test_what_was_asked_for_comes_first_and_isolation_before_it() -> None:
     assert decide(SPATIAL, LOW, False, True, HEAVY, False)[0] == SPATIAL
     assert decide(TURNS, LOW, False, True, LIGHT, True)[0] == TURNS
     assert decide(SPATIAL, LOW, True, True, LIGHT, True)[0] == TURNS
-    assert decide(AUTO, LOW, False, False, LIGHT, True) == (TURNS, "there is no MPS control program here")
+    assert decide(AUTO, LOW, False, False, LIGHT, True) == Decision(
+        TURNS, "there is no MPS control program here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "profile", "tenant_class", "asked", "sms"),
+    [
+        (LONG, None, LOW, None, SMS_OF_LONG_KERNELS),
+        (LONG, None, TenantClass.standard, None, SMS_OF_LONG_KERNELS),
+        (None, Profiled(0.9, 0.9, rest_us=6000.0), LOW, None, SMS_OF_LONG_KERNELS),
+        # Overlap that was harmless may have been so because of the share.
+        (Known(0.9, harmless=True, rest_us=5000.0), None, LOW, None, SMS_OF_LONG_KERNELS),
+        # Nobody waits for production's kernels; what was asked for counts; others' kernels end soon, or nobody knows.
+        (LONG, None, HIGH, None, None),
+        (LONG, None, LOW, "100%", None),
+        (LONG, None, LOW, "50%", None),
+        (SHORT, None, LOW, None, None),
+        (SHORT, Profiled(0.9, 0.9, rest_us=6000.0), LOW, None, None),
+        (HEAVY, None, LOW, None, None),
+        (None, None, LOW, None, None),
+    ],
+)
+def test_long_kernels_that_shall_overlap_get_a_share_of_the_sms(
+    known: Known | None,
+    profile: Profiled | None,
+    tenant_class: TenantClass,
+    asked: str | None,
+    sms: str | None,
+) -> None:
+    decision = decide(SPATIAL, tenant_class, False, True, known, False, profile, asked)
+    assert (decision.share, decision.sms) == (SPATIAL, sms)
+    assert ("ms left in the mean" in decision.reason) == (sms is not None)
+    assert decide(TURNS, tenant_class, False, True, known, False, profile, asked).sms is None
+
+
+@pytest.mark.parametrize(
+    ("company", "asked", "share"),
+    [
+        (True, "80%", SPATIAL),
+        (True, "25%", SPATIAL),
+        (True, None, TURNS),  # fewer SMs may change results: nobody has asked for that
+        (True, "81%", TURNS),
+        (True, "100%", TURNS),
+        (True, "many%", TURNS),
+        (False, "80%", TURNS),
+    ],
+)
+def test_auto_lets_long_kernels_overlap_where_fewer_sms_were_asked_for(
+    company: bool, asked: str | None, share: str
+) -> None:
+    decision = decide(AUTO, LOW, False, True, LONG, company, None, asked)
+    assert (decision.share, decision.sms) == (share, None)
+    assert "5.0 ms left in the mean" in decision.reason
 
 
 def test_the_newest_run_counts_and_of_it_the_process_with_the_most_work(tmp_path: Path) -> None:
@@ -145,3 +209,47 @@ def test_a_run_keeps_how_long_its_kernels_were(start: Start, mps_env: dict[str, 
     written = last_runs.file_for(mps_env, "long")
     assert written is not None
     assert float(written.read_text().split()[4]) > LONGEST_REST_US
+
+
+def test_long_kernels_overlap_with_fewer_sms_from_the_second_run_on_and_explain_says_why(
+    start: Start, tenant: Callable[[Job], segment.Tenant], mps_env: dict[str, str], cotenant: Run
+) -> None:
+    options = ("--name", "long", "--class", "opportunistic", "--share", "spatial")
+    written = last_runs.prepare(mps_env, "long")
+    assert written is not None
+    first = start(*options).begin()
+    assert tenant(first).sms == 0
+    assert "SMs" not in first.end()[1]
+    written.write_text("run 00 60.0 60.0 5000\n")
+    second = start(*options).begin()
+    assert tenant(second).sms == 800
+    said = cotenant("explain", str(second.pid), env=mps_env).stdout
+    assert "in its last run its kernels had 5.0 ms left in the mean" in said
+    assert "kernels get 80% of the SMs, since its start" in said
+    written.write_text("run 00 60.0 60.0 5000\n")
+    assert "so they get 80% of the SMs; hint: --sms all gives them all" in second.end()[1]
+    for sms in ("all", "100%"):
+        written.write_text("run 00 60.0 60.0 5000\n")
+        whole = start(*options, "--sms", sms).begin()
+        seen = tenant(whole)
+        assert seen.mps_daemon and seen.sms == 0 and not seen.sms_refused
+        assert "SMs" not in whole.end()[1]
+    # The user's own share stays.
+    written.write_text("run 00 60.0 60.0 5000\n")
+    own = start(*options, env={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}).begin()
+    assert tenant(own).sms == 500
+
+
+def test_auto_lets_long_kernels_overlap_with_a_share_from_the_file(
+    start: Start, tenant: Callable[[Job], segment.Tenant], mps_env: dict[str, str], tmp_path: Path
+) -> None:
+    start("--class", "production", "--share", "spatial", "--name", "serve").begin()
+    written = last_runs.prepare(mps_env, "long")
+    assert written is not None
+    written.write_text("run 00 60.0 60.0 5000\n")
+    turns = start("--name", "long", "--class", "opportunistic").begin()
+    assert tenant(turns).mps_daemon == 0
+    file = tmp_path / "config.toml"
+    file.write_text('[run]\nsms = "75%"\n')
+    held = start("--name", "long", "--class", "opportunistic", env={files.USER_VARIABLE: str(file)}).begin()
+    assert tenant(held).mps_daemon and tenant(held).sms == 750

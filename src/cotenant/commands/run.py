@@ -197,12 +197,15 @@ def name_profiles(after: dict[str, str], dry: bool) -> None:
 def choose_sharing(after: dict[str, str], wanted: sharing.Wanted, require: bool, dry: bool) -> None:
     """Raises a Problem where the job shall overlap at all costs and cannot."""
     try:
-        sharing.route(after, wanted, Path(after["COTENANT_SEGMENT"]), dry)
+        held = sharing.route(after, wanted, Path(after["COTENANT_SEGMENT"]), dry)
     except control.NoMps as trouble:
         hint = "`cotenant doctor` says more; --share turns needs no MPS"
         if require:
             raise Problem(f"no overlap: {trouble}", hint) from None
         narrate(f"cotenant: no overlap: {trouble}: taking turns; hint: {hint}")
+        return
+    if held:
+        narrate(f"cotenant: {held}; hint: --sms all gives them all; results may differ in their last bits")
 
 
 def only_for_its_class(

@@ -162,9 +162,9 @@ SETTINGS = (
         "run",
         "sms",
         "Where it overlaps: the share of the SMs that its kernels get for good. `ctl --sms` sets one that can change.",
-        type=units.sms,
-        metavar="SHARE",
-        otherwise="all of them",
+        type=units.sms_at_start,
+        metavar="SHARE|all",
+        otherwise=f"all of them; {decide.SMS_OF_LONG_KERNELS} for long kernels of lower classes with --share spatial",
         variable="COTENANT_SMS",
     ),
     Setting(

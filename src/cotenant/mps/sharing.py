@@ -12,9 +12,10 @@ from cotenant import segment, units
 from cotenant.classes import TenantClass
 from cotenant.mps import joining, last_runs, pairs
 from cotenant.mps.control import NoMps, find
-from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Known, Profiled, decide
+from cotenant.mps.decide import AUTO, SPATIAL, TURNS, Decision, Known, Profiled, decide
 
 WHY = "COTENANT_SHARE_WHY"
+PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class Wanted:
     job: str
 
 
-def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = False) -> None:
-    """Decides, and sets the environment. Raises NoMps where overlap was asked for and is not possible."""
+def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = False) -> str | None:
+    """Decides, and sets the environment. The reason, where the job gets fewer SMs than it has asked for. Raises NoMps
+    where overlap was asked for and is not possible."""
     joining.drop_own(environment)
     if (
         kept := last_runs.file_for(environment, wanted.job)
@@ -36,16 +38,18 @@ def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = F
         else last_runs.prepare(environment, wanted.job)
     ):
         environment[last_runs.VARIABLE] = str(kept)
-    asks = not wanted.isolated and wanted.share == AUTO
+    sms = wanted.sms or (f"{environment[PERCENTAGE]}%" if environment.get(PERCENTAGE) else None)
+    is_open = not wanted.isolated and wanted.share == AUTO
+    asks = is_open or (not wanted.isolated and wanted.share == SPATIAL and sms is None)
     known = known_of(environment, wanted) if asks else None
     profile = profiled(environment, wanted.job) if asks else None
-    company = asks and is_production_in_mps(environment, path)
+    company = is_open and is_production_in_mps(environment, path)
     may_overlap = not wanted.isolated and (
         wanted.share == SPATIAL or known is not None or profile is not None or company
     )
     program = find(environment, driver_of(environment)) if may_overlap else None
     # Where nothing speaks for overlap it is not looked for MPS either.
-    share, reason = decide(
+    decision = decide(
         wanted.share,
         wanted.tenant_class,
         wanted.isolated,
@@ -53,18 +57,20 @@ def route(environment: dict[str, str], wanted: Wanted, path: Path, dry: bool = F
         known,
         company,
         profile,
+        sms,
     )
     if wanted.isolated:
         joining.isolate(environment)
-    if share == SPATIAL:
+    if decision.share == SPATIAL:
         try:
-            overlap(environment, wanted, program, dry)
+            overlap(environment, wanted, decision.sms or wanted.sms, program, dry)
         except NoMps as trouble:
             if wanted.share == SPATIAL:
                 environment[WHY] = f"{TURNS}: {trouble}"
                 raise
-            share, reason = TURNS, str(trouble)
-    environment[WHY] = f"{share}: {reason}"
+            decision = Decision(TURNS, str(trouble))
+    environment[WHY] = f"{decision.share}: {decision.reason}"
+    return decision.reason if decision.sms else None
 
 
 def known_of(environment: Mapping[str, str], wanted: Wanted) -> Known | None:
@@ -96,7 +102,9 @@ def profiled(environment: Mapping[str, str], job: str) -> Profiled | None:
     return Profiled(found.filled, found.sms, found.rest_us) if found else None
 
 
-def overlap(environment: dict[str, str], wanted: Wanted, program: str | None, dry: bool) -> None:
+def overlap(
+    environment: dict[str, str], wanted: Wanted, sms: str | None, program: str | None, dry: bool
+) -> None:
     if program is None:
         raise NoMps("nvidia-cuda-mps-control is not installed")
     if joining.find_running(environment, program) is None:
@@ -107,9 +115,8 @@ def overlap(environment: dict[str, str], wanted: Wanted, program: str | None, dr
         environment[joining.FAULTS] = str(generation.faults)
     is_production = wanted.tenant_class is TenantClass.production
     environment["CUDA_MPS_CLIENT_PRIORITY"] = "0" if is_production else "1"
-    percentage = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-    if wanted.sms:
-        environment[percentage] = wanted.sms.removesuffix("%")
+    if sms:
+        environment[PERCENTAGE] = sms.removesuffix("%")
     if wanted.memory:
         environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = memory_limits(environment, wanted.memory)
 
