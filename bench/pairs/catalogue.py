@@ -44,6 +44,7 @@ _JOBS = (
     Job("copied", "production", "short_requests:BehindCopies", "behind copies aside", 100.0, SHORT_REQUESTS),
     Job("ranked", "production", "short_requests:BeforeLaunches", "launches behind it", 100.0, SHORT_REQUESTS),
     Job("small", "production", "production:SmallEncoder", "one graph of small kernels", 100.0, GPU_BOUND),
+    Job("small-8", "production", "production:SmallEncoder8", "the same, batch 8", 100.0, GPU_BOUND),
     Job("generate", "production", "generation:Generate", "eager GPT-2, CPU-bound, 8 tokens", 8.0),
     Job("gpt", "opportunistic", "opportunistic:Gpt", "transformer training"),
     Job("resnet", "opportunistic", "opportunistic:Resnet", "ResNet-50 training"),
@@ -53,6 +54,8 @@ _JOBS = (
     Job("graph", "opportunistic", "opportunistic:ManyKernelGraph", "a graph of 200 small kernels"),
     Job("copies", "opportunistic", "opportunistic:Copies", "64 MiB host<->device copies"),
     Job("eager", "opportunistic", "opportunistic:Eager", "small eager training, CPU-bound"),
+    Job("vision-batch", "opportunistic", "unpaced:Vision", "vision, one request after the other"),
+    Job("generate-batch", "opportunistic", "unpaced:Generate", "generate, one request after the other"),
     Job("tiny", "production", "spinning:Tiny", "one tiny kernel at random moments", 100.0),
     Job("send", "production", "copying:Send", "1 MiB to the GPU, pinned", 600.0),
     Job("fetch", "production", "copying:Fetch", "1 MiB from the GPU, pinned", 600.0),
@@ -98,10 +101,16 @@ LIGHT_PAIRS = (
     "generate+gpt",
     "generate+longk",
     "generate+copies",
+    "generate+vision-batch",
     "small+gpt",
     "small+longk",
+    "small+generate-batch",
+    "small-8+gpt",
     "vision+gpt",
+    "vision+longk",
     "vision+resnet",
+    "vision+copies",
+    "vision+generate-batch",
 )
 QUICK_PAIRS = ("decode+longk", "decode+gpt", "encoder+gpt", "vision+resnet")
 
@@ -130,9 +139,17 @@ def with_promise(promise: float) -> str:
 UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC = "production, unsteered", "opportunistic, unsteered"
 UNSTEERED = (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC)
 
-# In a segment and an MPS daemon of their own.
-SPATIAL_PRODUCTION, SPATIAL_OPPORTUNISTIC = "production, spatial", "opportunistic, spatial"
-SPATIAL = (SPATIAL_PRODUCTION, SPATIAL_OPPORTUNISTIC)
+# In a segment of their own, and in an MPS daemon of Cotenant's.
+SPATIAL = ("production, spatial", "opportunistic, spatial")
+ORION = ("production, orion", "opportunistic, orion")
+IN_OWN_MPS = (*SPATIAL, *ORION)
+# In a segment of their own, in turns.
+STRICT = ("production, strict", "opportunistic, strict")
+OWN_SEGMENTS = {
+    start: name
+    for name, starts in (("unsteered", UNSTEERED), ("spatial", SPATIAL), ("orion", ORION), ("strict", STRICT))
+    for start in starts
+}
 
 # How `cotenant run` is told.
 RUN_OPTIONS: dict[str, list[str]] = {
@@ -140,8 +157,12 @@ RUN_OPTIONS: dict[str, list[str]] = {
     AS_OPPORTUNISTIC: ["--class", "opportunistic"],
     UNSTEERED_PRODUCTION: ["--class", "production", "--no-daemon"],
     UNSTEERED_OPPORTUNISTIC: ["--class", "opportunistic", "--no-daemon"],
-    SPATIAL_PRODUCTION: ["--class", "production", "--share", "spatial"],
-    SPATIAL_OPPORTUNISTIC: ["--class", "opportunistic", "--share", "spatial"],
+    SPATIAL[0]: ["--class", "production", "--share", "spatial"],
+    SPATIAL[1]: ["--class", "opportunistic", "--share", "spatial"],
+    ORION[0]: ["--class", "production", "--share", "spatial", "--policy", "orion"],
+    ORION[1]: ["--class", "opportunistic", "--share", "spatial", "--sms", "all", "--policy", "orion"],
+    STRICT[0]: ["--class", "production", "--policy", "strict"],
+    STRICT[1]: ["--class", "opportunistic", "--policy", "strict"],
 } | {with_promise(p): ["--class", "production", "--slowdown", f"{p:.0%}"] for p in _PROMISES}
 
 # Who runs in a mode: how production is started, and how the opportunistic job.
@@ -161,11 +182,11 @@ MODES |= {mode: (with_promise(promise), AS_OPPORTUNISTIC) for mode, promise in P
 DUTIES = {f"duty {duty:.0%}": duty for duty in (0.10, 0.25, 0.45, 0.70, 1.0)}
 MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTIES}
 MODES |= {f"mps {share:.0%}": (MPS, start) for start, share in SM_SHARES.items()}
-MODES["spatial"] = SPATIAL
+MODES |= {"orion": ORION, "strict": STRICT, "spatial": SPATIAL}
 CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
 PROMISE_PAIRS = ("encoder+gpt", "compiled+gpt", "training+gpt", "generate+gpt", "decode+longk")
 SHORT_MODES = ("alone", "timeslice", "mps-priority", "cotenant")
-LIGHT_MODES = ("alone", "timeslice", "mps-priority", "mps 80%", "mps 60%", "cotenant", "spatial")
+LIGHT_MODES = ("alone", "timeslice", "mps-priority", "mps 80%", "mps 60%", "orion", "cotenant", "spatial")
 QUICK_MODES = ("alone", "timeslice", "cotenant")
 
 

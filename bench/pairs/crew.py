@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import mps
-from catalogue import MPS, MPS_LOW, PLAIN, RUN_OPTIONS, SM_SHARES, SPATIAL, UNSTEERED, Job
+from catalogue import (
+    AS_OPPORTUNISTIC,
+    IN_OWN_MPS,
+    MPS,
+    MPS_LOW,
+    OWN_SEGMENTS,
+    PLAIN,
+    RUN_OPTIONS,
+    SM_SHARES,
+    Job,
+)
 from clocks import Clocks
 from pace import MEASURED, Pace
 
@@ -53,24 +63,22 @@ class Setting:
             if start in SM_SHARES:
                 client["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{100 * SM_SHARES[start]:.0f}"
             return dict(self.mps_environment) | client
-        if start in SPATIAL:
-            if self.no_mps:
-                raise Skipped(self.no_mps)
-            own = {
-                "COTENANT_SEGMENT": str(self.folder / "spatial"),
-                "COTENANT_MPS_DIR": str(self.folder / "m"),
-            }
-            return dict(self.environment) | own
-        if start in UNSTEERED:
-            return dict(self.environment) | {"COTENANT_SEGMENT": str(self.folder / "unsteered")}
-        return dict(self.environment)
+        if start in IN_OWN_MPS and self.no_mps:
+            raise Skipped(self.no_mps)
+        own = {"COTENANT_MPS_DIR": str(self.folder / "m")}
+        if start in OWN_SEGMENTS:
+            own["COTENANT_SEGMENT"] = str(self.folder / OWN_SEGMENTS[start])
+        return dict(self.environment) | own
 
 
 @contextlib.contextmanager
 def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> Iterator[Setting]:
     with private_folder() as folder, contextlib.ExitStack() as stack:
-        # What the last run of the same program was like is no business of a measurement.
-        environment = mps.without_mps(worker_environment(folder)) | {"COTENANT_SHARE": "turns"}
+        environment = mps.without_mps(worker_environment(folder)) | {
+            "COTENANT_SHARE": "turns",
+            # What other runs of the same program were like is no business of a measurement.
+            "XDG_CACHE_HOME": str(folder / "cache"),
+        }
         clients = None
         reason = mps.missing() if with_mps else "MPS was not asked for"
         if not reason:
@@ -100,6 +108,7 @@ class Crew:
         self._workers: dict[tuple[Job, str], Worker] = {}
         self._ready: dict[tuple[Job, str], Answer] = {}
         self._started = 0
+        self._rehearsed: set[Job] = set()
 
     def gather(self, wanted: Iterable[tuple[Job, str]], *options: str) -> Answer:
         """Exactly these workers, ready and idle. Gives what one of them said about the machine."""
@@ -110,7 +119,7 @@ class Crew:
             names = ", ".join(f"{job.name} ({start})" for job, start in missing)
             self._narrate(f"starting {names}")
         for job, start in missing:
-            self._start(job, start, options)
+            self._workers[job, start] = self._started_worker(job, start, options)
         answers = {key: self._workers[key].answer(START_SECONDS) for key in missing}
         self._ready |= {key: answer for key, answer in answers.items() if "skipped" not in answer}
         # Those that cannot run here go; the others stay for whoever can do without.
@@ -122,8 +131,23 @@ class Crew:
             raise Skipped(reason) if start == PLAIN else Problem(f"as {start} only, {reason}")
         return self._ready[needed[0]]
 
-    def _start(self, job: Job, start: str, options: Sequence[str]) -> None:
-        env = self._setting.environment_of(start)
+    @contextlib.contextmanager
+    def rehearsal(self, job: Job) -> Iterator[Worker | None]:
+        """The job as an opportunistic tenant, alone; None: it has had its rehearsal, or cannot run here."""
+        if job in self._rehearsed:
+            yield None
+            return
+        self._rehearsed.add(job)
+        self._narrate(f"{job.name} runs alone for a moment: `cotenant run` goes by a job's last run")
+        worker = self._started_worker(job, AS_OPPORTUNISTIC, ())
+        try:
+            yield None if "skipped" in worker.answer(START_SECONDS) else worker
+        finally:
+            worker.ask_to_end()
+            worker.end()
+
+    def _started_worker(self, job: Job, start: str, options: Sequence[str]) -> Worker:
+        env = self._setting.environment_of(start) | {"COTENANT_NAME": job.name}
         # Numbered: a worker that is started again must not lose the words of the one before it.
         self._started += 1
         folder = self._setting.folder / f"worker-{self._started}"
@@ -131,7 +155,7 @@ class Crew:
         if self._apart:
             env["COTENANT_SEGMENT"] = str(folder / "segment")
         title = job.name if start == PLAIN else f"{job.name} ({start})"
-        self._workers[job, start] = Worker(title, self._setting.command(job, start, options), env, folder)
+        return Worker(title, self._setting.command(job, start, options), env, folder)
 
     def segment_of(self, start: str) -> Path:
         return Path(self._setting.environment_of(start)["COTENANT_SEGMENT"])

@@ -12,6 +12,8 @@ class Pace:
     warm_up: float = 0.4
     # In a tenant's first second guard learns what production costs alone, and keeps the others off for that, once.
     learning: float = 1.5
+    # Of a run before, in which a job is at work for the second that `cotenant run` wants to have seen of it.
+    rehearsal: float = 1.5
 
 
 MEASURED = Pace()

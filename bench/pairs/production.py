@@ -111,6 +111,10 @@ class SmallEncoder(Encoder):
     SHAPE = models.Shape(8, 1024, 16, 8192, LENGTH, causal=False)
 
 
+class SmallEncoder8(SmallEncoder):
+    BATCH = 8
+
+
 class Vision(_OpenLoop):
     """A residual network like ResNet-50, kernel by kernel, on four pictures from the host."""
 

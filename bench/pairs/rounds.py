@@ -145,6 +145,16 @@ def observe(crew: Crew, production: Job | None, opportunistic: Job | None, windo
     )
 
 
+def rehearse(crew: Crew, pair: Pair, modes: Sequence[str]) -> None:
+    """Where `cotenant run` goes by the job's last run, the job has one, as a user's second run has. The other modes of
+    Cotenant see the same record, and do not look."""
+    if MODES["spatial"][1] not in (MODES[mode][1] for mode in modes):
+        return
+    with crew.rehearsal(pair.opportunistic) as worker:
+        if worker:
+            run_window(None, 0.0, worker, Window("rehearsal", crew.pace.rehearsal, seed=0), crew.pace)
+
+
 def warm_up(crew: Crew, pair: Pair, modes: Sequence[str]) -> None:
     for mode in modes:
         # The seed of no round: nobody has met these arrivals before they count.

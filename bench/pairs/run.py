@@ -32,6 +32,7 @@ try:
         CHOOSABLE,
         DEFAULT_MODES,
         DUTIES,
+        IN_OWN_MPS,
         JOBS,
         LIGHT_MODES,
         LIGHT_PAIRS,
@@ -45,7 +46,6 @@ try:
         RUN_OPTIONS,
         SHORT_MODES,
         SHORT_PAIRS,
-        SPATIAL,
         Pair,
         parse_modes,
         parse_pairs,
@@ -53,7 +53,7 @@ try:
     from crew import Crew, Skipped, setting
     from options import add_start, at_least_one, machine, positive, status_of, words
     from outcome import PairFigures, observations_as_json, pair_figures
-    from rounds import gpu_ms, measure_pair
+    from rounds import gpu_ms, measure_pair, rehearse
 
     from cotenant import __version__
     from cotenant.errors import USAGE, Problem, narrate
@@ -150,7 +150,7 @@ class Reporter:
 
 
 def needs_mps(mode: str) -> bool:
-    return MPS in MODES[mode] or MODES[mode] == SPATIAL
+    return MPS in MODES[mode] or MODES[mode][0] in IN_OWN_MPS
 
 
 def default_pairs(options: argparse.Namespace) -> Sequence[str]:
@@ -212,6 +212,7 @@ def one_pair(
     """The pair's entry in the report. A pair that cannot run or fails does not keep the others from running."""
     entry: dict[str, Any] = {"pair": pair.name}
     try:
+        rehearse(crew, pair, modes)
         about = crew.gather(pair.workers(modes))
         section["machine"] = section["machine"] or machine(about)
         if options.what == "promises":

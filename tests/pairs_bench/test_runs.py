@@ -29,10 +29,12 @@ if sys.argv[1] == "explain":
     os.kill(int(sys.argv[2]), 0)
     print("It does as it is told.")
     sys.exit(0)
-assert sys.argv[1:4] == ["run", "--require", "--class"] and sys.argv[5] == "--", sys.argv
+assert sys.argv[1:4] == ["run", "--require", "--class"], sys.argv
+command = sys.argv.index("--") + 1
 with open(os.environ["STAND_IN_LOG"], "a") as log:
-    log.write(sys.argv[4] + "\\n")
-os.execv(sys.argv[6], sys.argv[6:])
+    told = [sys.argv[4], os.environ["COTENANT_NAME"], *sys.argv[5:command - 1]]
+    log.write(" ".join(told) + "\\t" + os.environ["XDG_CACHE_HOME"] + "\\n")
+os.execv(sys.argv[command], sys.argv[command:])
 """
 # As much of nvidia-cuda-mps-control as the benchmark uses.
 MPS_CONTROL = """#!/bin/sh
@@ -52,7 +54,7 @@ class Bench:
         self.page = folder / "page.md"
         self.page.write_text((TREE / "docs" / "benchmarks.md").read_text())
         self.mps_log = folder / "mps.log"
-        self.classes = folder / "classes.log"
+        self.told = folder / "told.log"
         (folder / "stand_in.py").write_text(STAND_IN)
         programs = folder / "bin"
         programs.mkdir()
@@ -62,7 +64,7 @@ class Bench:
         self.env = clean_environment() | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "MPS_LOG": str(self.mps_log),
-            "STAND_IN_LOG": str(self.classes),
+            "STAND_IN_LOG": str(self.told),
         }
         self.command = [sys.executable, str(BENCH / "run.py"), "--output", str(self.output), "--rounds", "1"]
         self.command += ["--hurry"]
@@ -77,6 +79,11 @@ class Bench:
             timeout=120,
             check=False,
         )
+
+    def runs(self) -> list[tuple[str, str]]:
+        """What each `cotenant run` was told, with the job's name, and its cache."""
+        lines = [line.split("\t") for line in self.told.read_text().splitlines()]
+        return [(told, cache) for told, cache in lines]
 
     def section(self, name: str) -> Any:
         return json.loads(self.output.read_text())[name]
@@ -107,7 +114,7 @@ def test_a_pair_that_fails_or_is_skipped_does_not_stop_the_others(bench: Bench) 
         )
     assert len(work["samples"]["alone"][0]["latencies_ms"]) == modes["alone"]["requests"]
     assert bench.mps_log.read_text().split() == ["started", "quit"]
-    assert {"production", "opportunistic"} == set(bench.classes.read_text().split())
+    assert {told.split()[0] for told, _ in bench.runs()} == {"production", "opportunistic"}
     assert work["explained"] == {
         "toy-service (production)": ["It does as it is told."],
         "toy-work (opportunistic)": ["It does as it is told."],
@@ -124,6 +131,18 @@ def test_without_mps_its_modes_are_skipped_with_the_reason(bench: Bench) -> None
     section = bench.section("pairs")
     assert "no MPS today" in section["skipped_modes"]["mps"]
     assert list(section["pairs"][0]["figures"]["modes"]) == ["alone", "timeslice"]
+
+
+def test_where_cotenant_goes_by_the_last_run_there_was_one(bench: Bench, tmp_path: Path) -> None:
+    pairs = ("--pairs", "toy-service+toy-work,toy-training+toy-work")
+    done = bench.run(*pairs, "--modes", "cotenant,strict,orion,spatial", "--seconds", "0.3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *others = [told for told, _ in bench.runs()]
+    assert first == "opportunistic toy-work"
+    assert "opportunistic toy-work --share spatial" in others
+    assert others.count(first) == 1  # the mode `cotenant`; a second pair needs no second rehearsal
+    (cache,) = {cache for _, cache in bench.runs()}
+    assert cache != bench.env.get("XDG_CACHE_HOME") and not Path(cache).exists()  # it went with the benchmark
 
 
 def test_an_interrupted_run_keeps_what_it_has_and_stops_mps(bench: Bench) -> None:
