@@ -22,7 +22,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from cotenant.demo.arrivals import poisson_arrivals
-from cotenant.demo.figures import PHASES, Measurement, Samples, percentile, ratio_interval
+from cotenant.demo.figures import PHASES, Figures, Measurement, Samples, percentile, ratio_interval
 from cotenant.demo.opportunistic import steps_within
 from cotenant.demo.orders import Order
 from cotenant.demo.picture import compose
@@ -95,6 +95,39 @@ class TestFigures:
         low, high = ratio_interval(others, base, 99)
         assert low < percentile(others, 99) / percentile(base, 99) < high
         assert ratio_interval([3.0], [2.0], 99) == (1.5, 1.5)
+
+    def test_every_figure_is_of_its_own_samples(self) -> None:
+        found = measurement()
+        found.phases["cotenant"].stalls_ms += [30.0, 70.0]
+        shown = found.figures("cotenant")
+        assert dataclasses.astuple(shown) == pytest.approx(
+            dataclasses.astuple(
+                Figures(
+                    p50_ms=1.1 * 50.5,
+                    p99_ms=1.1 * 99.01,
+                    opportunistic_share=35 / 50,
+                    p95_ms=1.1 * 95.05,
+                    max_ms=110.0,
+                    service_p50_ms=2.5,
+                    p99_ratio=1.1,
+                    p99_ratio_low=1.1,
+                    p99_ratio_high=1.1,
+                    requests=100,
+                    seconds=10.0,
+                    stalls=2,
+                    longest_stall_ms=70.0,
+                )
+            )
+        )
+
+    def test_the_ratio_is_of_the_slowest_requests(self) -> None:
+        """Twice as slow in the middle is nothing where the slowest are as they were."""
+        found = measurement(cotenant_factor=1.0)
+        found.phases["alone"].latencies_ms = [*[10.0] * 8, 50.0, 50.0] * 10
+        found.phases["cotenant"].latencies_ms = [*[20.0] * 8, 50.0, 50.0] * 10
+        shown = found.figures("cotenant")
+        assert (shown.p99_ratio, shown.p99_ratio_low, shown.p99_ratio_high) == pytest.approx((1.0, 1.0, 1.0))
+        assert shown.p50_ms == 20.0
 
     def test_production_is_busy_while_it_serves(self) -> None:
         assert measurement().production_busy_share == pytest.approx(100 * 0.0025 / 10)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,6 +291,33 @@ def test_the_probe_tells_its_time_slice(native: Path, softgpu_env: dict[str, str
         probed, why = probing.run_probe(shared, "--batches", "1")
     assert probed is not None, why
     assert probed["time_slice"] == {"asked_us": 0, "granted_us": 0, "refused": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "stream", "batches"),
+    [
+        ((), "own", 40),
+        (("--batches", "2", "--stream", "legacy"), "legacy", 2),
+        (("--stream", "per-thread", "--batches", "0"), "per-thread", 1),
+    ],
+)
+def test_the_probe_does_what_its_options_say(
+    native: Path, softgpu_env: dict[str, str], options: tuple[str, ...], stream: str, batches: int
+) -> None:
+    probed, why = probing.run_probe(softgpu_env, *options)
+    assert probed is not None, why
+    assert (probed["stream"], probed["launches"]) == (stream, 256 * batches)
+    assert probed["ns_per_launch"] > 0 and not probed["interposed"]
+
+
+@pytest.mark.parametrize("options", [("--batches",), ("--stream",), ("--bathces", "3"), ("3",)])
+def test_the_probe_refuses_what_it_does_not_know(
+    native: Path, softgpu_env: dict[str, str], options: tuple[str, ...]
+) -> None:
+    done = subprocess.run(
+        [native / "cotenant-probe", *options], check=False, env=softgpu_env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr[:22]) == (2, "", "usage: cotenant-probe ")
 
 
 def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,19 @@ def test_it_is_sorted_and_filtered_by_keys(path: Path) -> None:
     on_screen(path, do)
 
 
+def test_the_filter_is_there_while_it_is_written(path: Path) -> None:
+    async def do(pilot: Pilot[None], app: Top) -> None:
+        for end, wanted in (("enter", "load"), ("escape", "")):
+            assert not app.filter_line.display and app.focused is app.table
+            await pilot.press("slash")
+            await shows(pilot, app, "job, program, PID, class, state or run" if end == "enter" else "load")
+            await pilot.press(*"load"[len(app.wanted) :], end)
+            assert (app.filter_line.value, app.wanted) == (wanted, wanted)
+        assert not app.filter_line.display and app.focused is app.table
+
+    on_screen(path, do)
+
+
 def test_letters_in_the_filter_are_no_keys(path: Path) -> None:
     async def do(pilot: Pilot[None], app: Top) -> None:
         await pilot.press("slash", *"qts")

@@ -125,6 +125,28 @@ def test_a_request_for_a_tenant_that_has_ended_reaches_no_other(folder: Path) ->
     assert said["error"] == "that tenant has ended" and asked(folder, OWN) == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("tenant_class", 2**32 - 2),
+        ("weight", 2**32 - 2),
+        ("slowdown", 2**32 - 2),
+        ("floor", 2**32 - 2),
+        ("time_slice_us", 2**32 - 2),
+        ("memory", 2**64 - 2),
+        ("sms", 1000),
+        ("pause", 1),
+    ],
+)
+def test_a_request_takes_what_its_word_in_the_slot_can_hold(name: str, most: int) -> None:
+    """The largest number of a word means that nothing is asked for."""
+    for fits in (0, 1, most):
+        assert control.requests({name: fits}) == {name: fits}
+    for wrong in (most + 1, -1, True, 1.0, "1", None):
+        with pytest.raises(control.Refused, match="out of range"):
+            control.requests({name: wrong})
+
+
 anything = st.recursive(
     st.none()
     | st.booleans()

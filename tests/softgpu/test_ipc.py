@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -107,6 +109,23 @@ def test_the_handle_is_the_allocations_wherever_the_pointer_is(client: Callable[
     for size in (300, 5 * MIB):
         pointer = int(one("alloc", size))
         assert one("get", pointer + size - 1) == one("get", pointer)
+
+
+def test_what_was_written_before_is_there_page_by_page_and_what_was_not_takes_no_room(
+    client: Callable[[], Client],
+) -> None:
+    one, other = client(), client()
+    pointer = int(one("alloc", 64 * MIB))
+    places = {0: "first", 4096 * 7 + 4000: "seventh", 33 * MIB: "middle", 64 * MIB - 4: "last"}
+    for offset, text in places.items():
+        assert one("write", pointer + offset, text[:4]) == "fine"
+    there = int(other("open", one("get", pointer)))
+    for offset, text in places.items():
+        assert other("read", there + offset, 4) == text[:4]
+    files = [
+        one_file for one_file in Path(f"/proc/{one.child.pid}/fd").iterdir() if "ipc" in os.readlink(one_file)
+    ]
+    assert [file.stat().st_blocks * 512 < 4 * MIB for file in files] == [True]
 
 
 def test_opened_twice_it_is_closed_twice(client: Callable[[], Client]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.softgpu.calls import code, download, upload, value
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 PAGE = 2 * MIB
 SLOTS = 6
 
@@ -57,6 +58,36 @@ def test_contents_move_with_the_physical_memory(cuda: Any, addresses: int) -> No
     assert download(cuda, addresses + 3 * PAGE + 1000, 13) == b"carried along"
     value(cuda.cuMemUnmap(addresses + 3 * PAGE, PAGE))
     value(cuda.cuMemRelease(handle))
+
+
+@pytest.mark.parametrize("alignment", [0, PAGE, 16 * GIB])
+def test_addresses_are_aligned_and_take_no_more_than_was_asked_for(
+    cuda: Any, context: Any, alignment: int
+) -> None:
+    def address_space() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = address_space()
+    base = int(value(cuda.cuMemAddressReserve(PAGE, alignment, 0, 0)))
+    assert base % (alignment or PAGE) == 0
+    assert address_space() - before < 2 * GIB
+    value(cuda.cuMemAddressFree(base, PAGE))
+    # The same place is had by wish, but only while it is free.
+    assert int(value(cuda.cuMemAddressReserve(PAGE, alignment, base, 0))) == base
+    other = int(value(cuda.cuMemAddressReserve(PAGE, alignment, base, 0)))
+    assert other != base
+    for one in (base, other):
+        value(cuda.cuMemAddressFree(one, PAGE))
+    assert code(cuda.cuMemAddressFree(base, PAGE)) == int(cuda.CUresult.CUDA_ERROR_INVALID_VALUE)
+
+
+def test_addresses_that_cannot_be(cuda: Any, context: Any) -> None:
+    invalid = int(cuda.CUresult.CUDA_ERROR_INVALID_VALUE)
+    for bytes_, alignment, flags in ((0, 0, 0), (PAGE + 1, 0, 0), (PAGE, 3 * MIB, 0), (PAGE, 0, 1)):
+        assert code(cuda.cuMemAddressReserve(bytes_, alignment, 0, flags)) == invalid
+    assert code(cuda.cuMemAddressReserve(2**64 - PAGE, 2 * PAGE, 0, 0)) == int(
+        cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    )
 
 
 def test_two_mappings_of_one_memory_show_the_same(cuda: Any, addresses: int) -> None:
