@@ -51,6 +51,18 @@ const char* Identity::value_of(const char* name) const {
     return nullptr;
 }
 
+// As the process was given it. A program that empties its environment (`clearenv`) leaves these strings where they are.
+char** const given = environ;
+
+const char* from_environment(const char* name) {
+    const char* value = getenv(name);
+    if (value || (environ && *environ)) return value;
+    size_t letters = strlen(name);
+    for (char** entry = given; entry && *entry; ++entry)
+        if (strncmp(*entry, name, letters) == 0 && (*entry)[letters] == '=') return *entry + letters + 1;
+    return nullptr;
+}
+
 // Null: no memory is left for it, and the program has other worries.
 const Identity* identity() {
     static Lazy<const Identity*> found;
@@ -70,7 +82,7 @@ bool has_identity_file() {
 
 const char* setting(const char* name) {
     const Identity* said = identity();
-    return said && said->is_there ? said->value_of(name) : getenv(name);
+    return said && said->is_there ? said->value_of(name) : from_environment(name);
 }
 
 }  // namespace tenant

@@ -11,7 +11,8 @@ namespace tenant {
 
 bool has_identity_file();
 
-// The value of COTENANT_... from the identity file or, where there is none, from the environment; null: not set.
+// The value of COTENANT_... from the identity file or, where there is none, from the environment, as it was
+// at the start where the program has emptied it; null: not set.
 const char* setting(const char* name);
 
 }  // namespace tenant

@@ -10,6 +10,7 @@
 
 #include "tenant/membership.h"
 #include "tenant/membership_events.h"
+#include "tenant/quiet_write.h"
 
 namespace tenant {
 
@@ -35,7 +36,7 @@ void keep() {
     int saved = errno;
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd >= 0) {
-        if (write(fd, line, static_cast<size_t>(used)) < 0) errno = 0;
+        quiet_write(fd, line, static_cast<size_t>(used));
         close(fd);
     }
     errno = saved;

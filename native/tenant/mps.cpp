@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "tenant/fork.h"
+#include "tenant/quiet_write.h"
 #include "wire/wire.h"
 
 namespace tenant {
@@ -52,7 +53,7 @@ bool is_fault(CUresult result) {
 }
 
 void put(int fd, const char* line, int length, int room) {
-    if (fd >= 0 && length > 0 && write(fd, line, static_cast<size_t>(std::min(length, room - 1))) < 0) return;
+    if (length > 0) quiet_write(fd, line, static_cast<size_t>(std::min(length, room - 1)));
 }
 
 void tell(unsigned int result) {

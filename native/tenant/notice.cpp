@@ -7,6 +7,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "tenant/quiet_write.h"
+
 namespace tenant {
 
 void notice_once(const char* format, ...) {
@@ -23,8 +25,7 @@ void notice_once(const char* format, ...) {
     constexpr char kEnd[] = "; running without sharing\n";
     if (used > static_cast<int>(sizeof line - sizeof kEnd)) used = sizeof line - sizeof kEnd;
     used += snprintf(line + used, sizeof line - used, "%s", kEnd);
-    // A closed or full stderr is the guest's business.
-    if (write(STDERR_FILENO, line, used) < 0) errno = saved;
+    quiet_write(STDERR_FILENO, line, static_cast<size_t>(used));
     errno = saved;
 }
 

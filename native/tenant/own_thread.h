@@ -1,10 +1,15 @@
-// A thread of our own inside the program: no signal of the program is delivered to it, and nobody joins it.
+// A thread of our own inside the program: no signal of the program is delivered to it, and nobody joins it. It calls
+// the driver, so it has room for that even where the program's threads have little (`ulimit -s`).
 #pragma once
 
 #include <pthread.h>
 #include <signal.h>
 
+#include <cstddef>
+
 namespace tenant {
+
+constexpr size_t kLeastStack = size_t{1} << 20;
 
 inline bool start_own_thread(void* (*main)(void*), void* argument) {
     sigset_t all, before;
@@ -13,6 +18,9 @@ inline bool start_own_thread(void* (*main)(void*), void* argument) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    size_t stack = 0;
+    if (pthread_attr_getstacksize(&attributes, &stack) || stack < kLeastStack)
+        pthread_attr_setstacksize(&attributes, kLeastStack);
     pthread_t thread;
     bool started = pthread_create(&thread, &attributes, main, argument) == 0;
     pthread_attr_destroy(&attributes);

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "tenant/quiet_write.h"
 #include "tenant/settings.h"
 
 namespace tenant {
@@ -36,7 +36,7 @@ void write_report(const wire::Slot& slot, const Terms& terms) {
                         slot.export_tables.load(), slot.ungated_graphs.load(), slot.checkpoints.load());
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return;
-    if (write(fd, line, std::min<size_t>(used, sizeof line - 1)) < 0) errno = 0;
+    quiet_write(fd, line, std::min<size_t>(used, sizeof line - 1));
     close(fd);
 }
 

@@ -22,7 +22,8 @@ inline timespec length_of(uint64_t ns) {
 
 inline void nap(uint64_t ns) {
     timespec length = length_of(ns);
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &length, nullptr);
+    // Not the C library's: a thread that is cancelled there would take locks of ours with it.
+    syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &length, nullptr);
 }
 
 // 0: woken; else why not, as errno has it.

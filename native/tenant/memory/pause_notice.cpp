@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tenant/quiet_write.h"
+
 namespace tenant {
 
 namespace pause_notice {
@@ -40,8 +42,7 @@ void say(const char* format) {
     if (is_quiet || !isatty(STDERR_FILENO)) return;
     char line[160];
     int used = snprintf(line, sizeof line, format, static_cast<int>(getpid()));
-    // A closed or full stderr is the program's business.
-    if (used > 0 && write(STDERR_FILENO, line, static_cast<size_t>(used)) < 0) return;
+    if (used > 0) quiet_write(STDERR_FILENO, line, static_cast<size_t>(used));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "tenant/locked.h"
 #include "tenant/membership.h"
 #include "tenant/own_thread.h"
+#include "tenant/quiet_write.h"
 #include "wire/sleep.h"
 
 namespace tenant {
@@ -39,7 +40,7 @@ void say_not_recorded(const char* path, const char* why) {
     char line[4400];
     int used = snprintf(line, sizeof line, "cotenant: recording into %s ends: %s; the job goes on\n", path, why);
     used = std::min(used, static_cast<int>(sizeof line) - 1);
-    if (write(STDERR_FILENO, line, static_cast<size_t>(used)) < 0) errno = 0;
+    quiet_write(STDERR_FILENO, line, static_cast<size_t>(used));
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+// A guest that lives under hard conditions, each named by the first argument; "ran" says that it came to its end.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+typedef int (*Call)();
+static void* driver;
+static Call function(const char* name) { return (Call)dlsym(driver, name); }
+
+static int work(void) {
+    int device = 0;
+    void* context = 0;
+    unsigned long long memory = 0;
+    if (function("cuInit")(0) || function("cuDeviceGet")(&device, 0)) return 3;
+    if (function("cuDevicePrimaryCtxRetain")(&context, device) || function("cuCtxSetCurrent")(context)) return 4;
+    if (function("cuMemAlloc_v2")(&memory, (size_t)4096)) return 5;
+    for (int i = 0; i < 50; ++i)
+        if (function("cuMemsetD8Async")(memory, 0, (size_t)64, (void*)0)) return 6;
+    if (function("cuCtxSynchronize")()) return 7;
+    return function("cuMemFree_v2")(memory) ? 8 : 0;
+}
+
+// Nothing can be read from it any more, or written into it without waiting.
+static void put_a_pipe_at_stderr(int is_read) {
+    int ends[2];
+    if (pipe(ends)) _exit(20);
+    if (is_read) {
+        fcntl(ends[1], F_SETFL, O_NONBLOCK);
+        while (write(ends[1], "a page", 6) > 0) continue;
+        fcntl(ends[1], F_SETFL, 0);
+    } else {
+        close(ends[0]);
+    }
+    dup2(ends[1], 2);
+}
+
+int main(int count, char** words) {
+    const char* harsh = count > 1 ? words[1] : "";
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) return 2;
+    if (!strcmp(harsh, "no room in files")) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_FSIZE, &none);
+    } else if (!strcmp(harsh, "small stacks")) {
+        pthread_attr_t small;
+        pthread_attr_init(&small);
+        pthread_attr_setstacksize(&small, 16384);
+        pthread_setattr_default_np(&small);
+    } else if (!strcmp(harsh, "empty environment")) {
+        clearenv();
+    } else if (!strcmp(harsh, "stderr that nobody reads")) {
+        put_a_pipe_at_stderr(0);
+    } else if (!strcmp(harsh, "full stderr")) {
+        put_a_pipe_at_stderr(1);
+    } else {
+        return 2;
+    }
+    int failed = work();
+    sigset_t pending;
+    sigpending(&pending);
+    if (!failed && (sigismember(&pending, SIGPIPE) || sigismember(&pending, SIGXFSZ))) failed = 9;
+    if (!failed && write(1, "ran\n", 4) != 4) failed = 10;  // to a pipe, which may have any size
+    exit(failed);
+}

@@ -1,0 +1,47 @@
+"""Guests under hard conditions: what the interposer writes, starts or reads there costs them nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import REAL_GPU
+from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.interposer.conftest import Compile, Tenant
+
+    Start = Callable[..., Tenant]
+
+pytestmark = pytest.mark.skipif(REAL_GPU, reason="what the real driver needs there is its own business")
+
+
+# The software GPU keeps movable memory in files, so "no room in files" is for production only.
+@pytest.mark.parametrize(
+    ("harsh", "tenant_class"),
+    [
+        ("no room in files", "production"),
+        ("small stacks", "opportunistic"),
+        ("empty environment", "production"),
+    ],
+)
+def test_it_runs_to_its_end(tenant: Start, compiled: Compile, harsh: str, tenant_class: str) -> None:
+    one = tenant(tenant_class, [str(compiled("harsh_guest", "-pthread")), harsh])
+    assert one.finish() == "ran\n"
+
+
+@pytest.mark.parametrize("harsh", ["stderr that nobody reads", "full stderr"])
+def test_a_line_that_cannot_be_written_is_not(
+    preloaded: dict[str, str], native: Path, compiled: Compile, harsh: str
+) -> None:
+    Path(preloaded["COTENANT_SEGMENT"]).unlink()
+    preloaded["COTENANT_DRIVER"] = str(native / "softgpu" / "libcuda.so.1")
+    program = [str(compiled("harsh_guest", "-pthread")), harsh]
+    done = subprocess.run(
+        program, env=preloaded, capture_output=True, text=True, timeout=60 * PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n")
