@@ -157,6 +157,14 @@ def test_what_is_not_ours_is_refused(tmp_path: Path, content: bytes, reason: str
         segment.read(path)
 
 
+def test_a_pipe_of_its_name_keeps_nobody_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    os.mkfifo(path)
+    with pytest.raises(segment.BadSegment, match="is not a Cotenant segment"):
+        segment.read(path)
+    assert "doctor" in segment.remedy(path)
+
+
 def test_a_missing_segment_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         segment.read(tmp_path / "segment")

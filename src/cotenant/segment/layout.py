@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import re
 from pathlib import Path
 
@@ -55,12 +56,17 @@ def remedy(path: Path) -> str:
 def version_of(path: Path) -> int | None:
     """None: it is no segment, or cannot be read."""
     try:
-        with (path / "header" if path.is_dir() else path).open("rb") as file:
-            header = Header.from_buffer_copy(
-                file.read(Header.knobs.offset).ljust(ctypes.sizeof(Header), b"\0")
-            )
+        # What has the segment's name may be a pipe, which would keep us waiting.
+        descriptor = os.open(
+            path / "header" if path.is_dir() else path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )
+        try:
+            beginning = os.read(descriptor, Header.knobs.offset)
+        finally:
+            os.close(descriptor)
     except OSError:
         return None
+    header = Header.from_buffer_copy(beginning.ljust(ctypes.sizeof(Header), b"\0"))
     return header.version if header.magic == MAGIC else None
 
 
