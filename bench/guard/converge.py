@@ -1,6 +1,7 @@
 """How guard converges after a neighbour arrives, leaves and changes: a picture, from the simulator.
 
     python bench/guard/converge.py docs/images/guard.png      # ten seconds; needs matplotlib
+    python bench/guard/live.py guard-live.png                 # the same on this machine's GPU: 50 s
 
 A production job with a promise of 10 %; a neighbour of short kernels comes after 4 s and leaves; one of long kernels
 comes in its place, leaves too, and the first kind comes again. The upper panel has production's mean service time in
@@ -107,14 +108,14 @@ def windows(ticks: Sequence[Tick]) -> Iterator[tuple[float, float, float]]:
         first = tick
 
 
-def draw(ticks: Sequence[Tick], path: Path) -> None:
+def draw(ticks: Sequence[Tick], path: Path, first_arrival_s: float = WORKLOAD.jobs[1].begins_s) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     found = list(windows(ticks))
-    alone = min(cost for at, cost, _ in found if at < WORKLOAD.jobs[1].begins_s)
+    alone = min(cost for at, cost, _ in found if at < first_arrival_s)
     with pyplot.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = pyplot.subplots(3, 1, figsize=(9, 5.4), sharex=True, layout="constrained")
         middles = [at for at, _, _ in found]
@@ -162,6 +163,10 @@ def main() -> None:
     asked = parser.parse_args()
     ticks = watch(SECONDS)
     draw(ticks, asked.picture)
+    show(ticks)
+
+
+def show(ticks: Sequence[Tick]) -> None:
     for at, cost, used in windows(ticks):
         print(f"{at:5.1f} s  {cost:8.1f} us an operation  neighbours {used:4.0%}")
 

@@ -4,6 +4,7 @@ work, at the same promise: in the light workloads and in the README's own (bench
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -52,3 +53,18 @@ def test_the_picture_shows_guard_falling_beside_a_neighbour_and_rising_when_it_l
     beside = [one.position for one in ticks if 6 < one.at_s < 12]
     without = [one.position for one in ticks if not one.here]
     assert min(without) == 1 and sum(beside) / len(beside) < 1.05 and min(beside) < 1
+
+
+def test_what_guard_saw_on_a_gpu_is_read_from_the_moment_on_when_production_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    live = loaded("live")
+    kept = tmp_path / "ticks"
+    seen = {"at_s": 100.0, "position": 1.0, "busy_us": 5.0, "operations": 3, "used_us": 0.0, "here": []}
+    later = seen | {"at_s": 102.0, "operations": 9}
+    beside = later | {"at_s": 103.5, "position": 0.4, "here": ["short-kernels", ""]}
+    kept.write_text("".join(json.dumps(line) + "\n" for line in (seen, later, beside)))
+    first, second = live.read(kept)
+    assert (first.at_s, first.here, first.operations) == (0.0, frozenset(), 9)
+    assert (second.at_s, second.here, second.position) == (1.5, {"short-kernels"}, 0.4)
