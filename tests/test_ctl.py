@@ -141,6 +141,15 @@ def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> N
     assert done.returncode == 1 and "there is no segment" in done.stderr
 
 
+def test_a_policy_needs_a_segment_that_is_one(
+    cotenant: Run, plain_env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "segment").write_bytes(b"something else" * 1000)
+    done = cotenant("ctl", "--policy", "fair", "--segment", tmp_path / "segment", env=plain_env)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [

@@ -21,6 +21,7 @@ from tests.conftest import Run, clean_environment, processes_with
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from cotenant.commands import demo as demo_command
 from cotenant.demo.arrivals import poisson_arrivals
 from cotenant.demo.figures import PHASES, Figures, Measurement, Samples, percentile, ratio_interval
 from cotenant.demo.opportunistic import steps_within
@@ -310,6 +311,13 @@ class TestCommand:
         assert done.returncode == 2
         assert done.stderr.startswith("error: ")
         assert not (tmp_path / "report").exists()
+
+    def test_a_package_that_is_not_there_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(demo_command, "NEEDED", {"no_such_module": "a-package"})
+        with pytest.raises(Problem, match="needs a-package, which is not installed"):
+            demo_command.command.callback(tmp_path / "report", 10.0, True)  # type: ignore[misc]
 
     def test_a_report_without_a_place_is_refused_before_anything_is_measured(self, cotenant: Run) -> None:
         for place, folder in (("/proc/a/report", "/proc"), ("/dev/null/report", "/dev/null")):

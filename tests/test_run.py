@@ -70,6 +70,12 @@ def test_a_command_that_is_no_tenant_has_nothing_of_an_outer_run() -> None:
     }
 
 
+def test_every_run_has_a_number_of_its_own() -> None:
+    made = [environment.of_tenant({}, Path("/d"), Path("/s"), "standard", "job") for _ in range(3)]
+    numbers = {one["COTENANT_RUN_ID"] for one in made}
+    assert len(numbers) == 3 and all(re.fullmatch("[0-9a-f]{32}", one) for one in numbers)
+
+
 def environment_in(output: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 

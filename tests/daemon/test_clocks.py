@@ -231,6 +231,15 @@ def test_an_old_state_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.seen({0: UUID_TEXT}) == {0: Reading()}
 
 
+def test_without_a_driver_nvml_is_looked_for_where_it_usually_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(_: object) -> Path:
+        raise clocks.driver.NoDriver("none")
+
+    monkeypatch.setattr(clocks.driver, "find", find)
+    monkeypatch.setattr(clocks.nvml, "start", lambda file: ("started", file))
+    assert clocks.nvml_of_this_machine() == ("started", None)
+
+
 def test_with_nobody_at_work_nvml_is_closed(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a GPU can be reset or divided."""
     monkeypatch.setattr(clocks, "CLOSE_SECONDS", 0.01)

@@ -97,6 +97,11 @@ def test_who_may_steer_which_tenant(folder: Path, who: Peer, allowed: set[int]) 
         assert asked(folder, slot) == (("weight",) if slot in allowed else ())
 
 
+def test_who_is_refused_is_told_whom_to_ask(folder: Path) -> None:
+    said = json.loads(Desk(folder, ADMINS).answer(asking(OWN, weight=2000), peer(BOB)))
+    assert said == {"error": f"that tenant belongs to user {os.geteuid()}", "hint": "ask an administrator"}
+
+
 def test_without_a_group_of_administrators_nobody_is_one(folder: Path) -> None:
     said = json.loads(Desk(folder).answer(b'{"do": "policy", "name": "fair"}', peer(BOB, 0, ADMINS)))
     assert "no administrator" in said["error"]

@@ -176,6 +176,7 @@ def test_the_segments_owner_is_believed(path: Path) -> None:
         {"tenants": [{"pid": 1}]},
         {"tenants": [{"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": "x", "text": "y"}]}]},
         {"tenants": [{"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": 1e300, "text": "y"}]}]},
+        {"tenants": [{"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": 2**40, "text": "y"}]}]},
         {"tenants": [{"pid": 1, "started": 1, "gpu": 0, "decisions": [{"at": 1, "text": ["y"]}]}]},
         {"tenants": [{"pid": True, "started": 1, "gpu": 0, "decisions": []}]},
     ],

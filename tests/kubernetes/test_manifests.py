@@ -148,6 +148,11 @@ def test_the_chart_in_the_tree_is_the_one_that_the_code_writes() -> None:
     assert there == chart.files(), "run: make chart"
 
 
+def test_the_chart_is_written_as_it_is(tmp_path: Path) -> None:
+    chart.write(tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in chart.files()} == chart.files()
+
+
 @pytest.mark.parametrize("placer", ["", "muxflow"])
 def test_the_chart_renders_to_what_install_prints(cotenant: Run, placer: str) -> None:
     values = {

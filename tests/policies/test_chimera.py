@@ -67,3 +67,8 @@ def test_below_starts_only_on_free_sms_while_production_works(decide: Ask) -> No
     assert decide(Rule.chimera, sms=21, gpu_free_sms=20, **busy) == "wait"
     assert decide(Rule.chimera, sms=500, gpu_free_sms=132, **busy) == "go"
     assert decide(Rule.chimera, sms=500, gpu_sms=132, tenant_class=2) == "go"
+
+
+def test_its_contexts_run_at_once() -> None:
+    """As on Chimera's GPU: SMs that production leaves free are for the others."""
+    assert Chimera.sharing == "together" and Chimera.priorities

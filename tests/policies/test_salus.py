@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,3 +212,19 @@ def test_an_iteration_begins_when_its_lane_is_empty_and_it_is_next(decide: Ask) 
 
 def test_an_iteration_that_began_is_never_interrupted(decide: Ask) -> None:
     assert decide(Rule.lanes, number=4, begins_request=0, lane_next=5, lane_is_taken=1) == "go"
+
+
+def test_a_job_keeps_its_lane_while_it_has_nothing_to_do_and_leaves_it_with_its_end() -> None:
+    policy = SalusFifo()
+
+    def lanes_of(*tenants: Tenant) -> dict[TenantId, bool]:
+        knobs = policy.tick(View(0, tenants, memory_bytes=MEMORY)).tenants
+        return {one.id: not knobs[one.id].shut for one in tenants}
+
+    first, second = (
+        Tenant(number, TenantClass.opportunistic, has_work=True, persistent_bytes=60) for number in (1, 2)
+    )
+    assert lanes_of(first, second) == {1: True, 2: False}
+    for _ in range(2):
+        assert lanes_of(replace(first, has_work=False), second) == {1: True, 2: False}
+    assert lanes_of(second) == {2: True}

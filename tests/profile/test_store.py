@@ -66,6 +66,12 @@ def test_what_was_measured_stays_before_an_estimate_and_newer_measurements_repla
     assert merged(kernel(), untimed).min_us == 9.0
 
 
+def test_what_a_run_does_not_know_of_a_kernel_is_as_an_earlier_one_had_it() -> None:
+    known = Kernel("kernel", "k", (1, 1, 1), (32, 1, 1), 0, 0, sms=7, blocks_per_sm=4, registers=32)
+    again = merged(known, Kernel("kernel", "k", (1, 1, 1), (32, 1, 1), 0, 0))
+    assert (again.sms, again.blocks_per_sm, again.registers) == (7, 4, 32)
+
+
 def test_each_model_of_gpu_has_its_own(environment: dict[str, str]) -> None:
     store.add(environment, GPU, [kernel()])
     store.add(environment, Model("NVIDIA L4", 58, 300.0), [kernel(mean_us=90.0)])
