@@ -10,5 +10,7 @@ int main() {
         REQUIRE(!shall_cut(false, cost * 1.1f, cost) && shall_cut(false, cost * 1.2f, cost));
         REQUIRE(shall_cut(true, cost * 0.9f, cost) && !shall_cut(true, cost * 0.8f, cost));
     }
+    // Before anything was seen a cut costs what it does on an H200.
+    REQUIRE(CutCost().us() == 80);
     return 0;
 }

@@ -18,6 +18,8 @@ from cotenant.daemon import clocks, report
 from cotenant.daemon.attachment import Attachment
 from cotenant.daemon.clocks import Clocks, Reading, in_words
 from cotenant.daemon.loop import Daemon
+from cotenant.gpus import nvml
+from cotenant.launch import driver
 from cotenant.policies.interface import GpuState, Tenant, View
 from tests.conftest import REAL_GPU
 from tests.daemon.made import COTENANT, policy_file
@@ -233,10 +235,10 @@ def test_an_old_state_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_driver_nvml_is_looked_for_where_it_usually_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(_: object) -> Path:
-        raise clocks.driver.NoDriver("none")
+        raise driver.NoDriver("none")
 
-    monkeypatch.setattr(clocks.driver, "find", find)
-    monkeypatch.setattr(clocks.nvml, "start", lambda file: ("started", file))
+    monkeypatch.setattr(driver, "find", find)
+    monkeypatch.setattr(nvml, "start", lambda file: ("started", file))
     assert clocks.nvml_of_this_machine() == ("started", None)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cotenant.cli import main
 from cotenant.policies import registry
-from cotenant.simulator import Outcome, find_workload, pictures, shipped
+from cotenant.simulator import Outcome, find_workload, pictures, shipped, workload_file
 from tests.compiling import TREE
 
 PAIR = """
@@ -181,6 +181,19 @@ def test_the_example_compares_five_policies(capsys: pytest.CaptureFixture[str]) 
     title, *rows = capsys.readouterr().out.splitlines()
     assert [row.split()[0] for row in rows] == ["timeslice", "mps", "orion", "strict", "guard"]
     assert {len(row) for row in rows} == {len(title)}
+
+
+@pytest.mark.parametrize(
+    ("written", "bytes_"), [(0, 0), (1000, 1000), ("1000", 1000), ("64MiB", 64 << 20), ("1.5 G", 3 << 29)]
+)
+def test_a_size_is_in_bytes_or_has_a_unit(written: object, bytes_: int) -> None:
+    assert workload_file.size(written) == bytes_
+
+
+@pytest.mark.parametrize("written", [-1, True, 1.5, None, "-1", "10 apples", "G"])
+def test_what_is_no_size_is_refused(written: object) -> None:
+    with pytest.raises(ValueError, match="is a size such as"):
+        workload_file.size(written)
 
 
 def test_traces_share_a_gpu_by_their_order(cotenant: Run, tmp_path: Path) -> None:
