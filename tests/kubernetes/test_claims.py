@@ -140,6 +140,15 @@ def test_what_is_no_quantity_is_refused() -> None:
         quantities.whole("8 gigs")
 
 
+def test_a_claim_that_says_nothing_has_all_of_the_memory_and_no_overflow() -> None:
+    gpus = [Gpu(0, "GPU-aa-1", "0000:65:00.0", "NVIDIA H200", 8 * GIB)]
+    (made,) = inventory.slice_of("node", inventory.devices_of(gpus, {}), 2 * GIB)["spec"]["devices"]
+    capacities = made["capacity"]
+    defaults = {name: one["requestPolicy"]["default"] for name, one in capacities.items()}
+    assert defaults == {"memory": "8Gi", "overflow": "0", "share": "0", "tenants": "1"}
+    assert (capacities["memory"]["value"], capacities["overflow"]["value"]) == ("8Gi", "2Gi")
+
+
 def test_a_slice_has_a_device_for_each_gpu_and_mig_instance() -> None:
     parts = ("MIG-cc-3", "MIG-dd-4")
     names = ("NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 MIG 3g.71gb")
