@@ -12,14 +12,20 @@ from cotenant.launch.architecture import Architecture
 PYTHON_VERSION = "3.13"  # of debian.SUITE
 PYTHON = Path(f"usr/bin/python{PYTHON_VERSION}")
 SITE = Path("usr/lib/python3/dist-packages")
+FORMATS = Path("/proc/sys/fs/binfmt_misc")
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
 def cannot_run(machine: Architecture) -> str:
-    """Why the kernel does not start that machine's programs; empty if it does."""
-    if list(Path("/proc/sys/fs/binfmt_misc").glob(f"qemu-{machine.name}*")):
+    """Why the kernel does not start that machine's programs, and what would help; empty if it does."""
+    name = f"qemu-{machine.name}"
+    if list(FORMATS.glob(f"{name}*")):
         return ""
-    return f"this kernel starts no programs for {machine.name} (Debian: apt-get install qemu-user-static)"
+    help_ = "Debian: apt-get install qemu-user-static"
+    settings = Path(f"/usr/lib/binfmt.d/{name}.conf")
+    if settings.exists():  # in a container, or without systemd: installed, and the kernel was not told
+        help_ = f"as root: mount -t binfmt_misc none {FORMATS}; cat {settings} >{FORMATS / 'register'}"
+    return f"this kernel starts no programs for {machine.name} ({help_})"
 
 
 def root_with(machine: Architecture, requirements: list[str]) -> Path:
