@@ -1,4 +1,4 @@
-"""JAX: a jitted training step, vmap, scan"""
+"""JAX: jitted training steps, short and long, vmap, scan"""
 
 import importlib.util
 import mmap
@@ -50,6 +50,19 @@ def step(weights, x, y):
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradient), loss
 
 
+# Milliseconds of matrix products, which XLA keeps as one graph: before each step it updates the child graphs in it.
+@jax.jit
+def long_step(layers, x):
+    def loss_of_deep(layers):
+        y = x
+        for layer in layers:
+            y = jax.nn.gelu(y @ layer)
+        return jnp.mean(y.astype(jnp.float32) ** 2)
+
+    gradient = jax.grad(loss_of_deep)(layers)
+    return [layer - (0.1 * one).astype(layer.dtype) for layer, one in zip(layers, gradient, strict=True)]
+
+
 key = jax.random.key(0)
 weights = new_weights(key)
 x = jax.random.normal(jax.random.key(1), (512, 128))
@@ -58,6 +71,10 @@ losses = []
 for _ in range(100):
     weights, loss = step(weights, x, y)
     losses.append(float(loss))
+wide = jax.random.normal(jax.random.key(3), (4096, 4096), jnp.bfloat16)
+layers = [jax.random.normal(jax.random.key(4 + i), (4096, 4096), jnp.bfloat16) * 0.02 for i in range(6)]
+for _ in range(10):
+    layers = long_step(layers, wide)
 scanned, _ = jax.jit(lambda start: jax.lax.scan(lambda c, _: (jnp.sin(c) + 0.5, None), start, length=200))(x)
 mapped = jax.jit(jax.vmap(lambda row: jnp.outer(row, row).sum()))(x)
 evidence.report(
@@ -65,6 +82,7 @@ evidence.report(
         "losses": evidence.digest(repr(losses).encode()),
         "first": evidence.digest_array(numpy.asarray(weights["first"])),
         "second": evidence.digest_array(numpy.asarray(weights["second"])),
+        "long steps": evidence.digest_array(numpy.asarray(layers[0].astype(jnp.float32))),
         "scan": evidence.digest_array(numpy.asarray(scanned)),
         "vmap": evidence.digest_array(numpy.asarray(mapped)),
     },
