@@ -135,6 +135,10 @@ def with_promise(promise: float) -> str:
     return f"{AS_PRODUCTION}, at most {promise:.0%} slower"
 
 
+def beside_promise(promise: float) -> str:
+    return f"{AS_OPPORTUNISTIC}, beside {promise:.0%}"
+
+
 # In a segment of their own that has no daemon: whoever measures sets the rate.
 UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC = "production, unsteered", "opportunistic, unsteered"
 UNSTEERED = (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC)
@@ -150,6 +154,10 @@ OWN_SEGMENTS = {
     for name, starts in (("unsteered", UNSTEERED), ("spatial", SPATIAL), ("orion", ORION), ("strict", STRICT))
     for start in starts
 }
+# Each promise, too: production beside another production job, even an idle one, has time slices of 2 ms, not of 1 s.
+OWN_SEGMENTS |= {
+    start(p): f"promise-{100 * p:.0f}" for p in _PROMISES for start in (with_promise, beside_promise)
+}
 
 # How `cotenant run` is told.
 RUN_OPTIONS: dict[str, list[str]] = {
@@ -163,7 +171,9 @@ RUN_OPTIONS: dict[str, list[str]] = {
     ORION[1]: ["--class", "opportunistic", "--share", "spatial", "--sms", "all", "--policy", "orion"],
     STRICT[0]: ["--class", "production", "--policy", "strict"],
     STRICT[1]: ["--class", "opportunistic", "--policy", "strict"],
-} | {with_promise(p): ["--class", "production", "--slowdown", f"{p:.0%}"] for p in _PROMISES}
+}
+RUN_OPTIONS |= {with_promise(p): ["--class", "production", "--slowdown", f"{p:.0%}"] for p in _PROMISES}
+RUN_OPTIONS |= {beside_promise(p): RUN_OPTIONS[AS_OPPORTUNISTIC] for p in _PROMISES}
 
 # Who runs in a mode: how production is started, and how the opportunistic job.
 MODES: dict[str, tuple[str | None, str | None]] = {
@@ -177,7 +187,7 @@ MODES: dict[str, tuple[str | None, str | None]] = {
 DEFAULT_MODES = tuple(mode for mode in MODES if mode != SOLO)
 # A mode for each promise: what it promises.
 PROMISED = {f"cotenant {promise:.0%}": promise for promise in _PROMISES}
-MODES |= {mode: (with_promise(promise), AS_OPPORTUNISTIC) for mode, promise in PROMISED.items()}
+MODES |= {mode: (with_promise(promise), beside_promise(promise)) for mode, promise in PROMISED.items()}
 # A constant rate of the other job, of the GPU's time.
 DUTIES = {f"duty {duty:.0%}": duty for duty in (0.10, 0.25, 0.45, 0.70, 1.0)}
 MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTIES}

@@ -69,6 +69,13 @@ def test_a_pair_has_one_worker_for_each_way_of_starting_a_job() -> None:
     assert [start for _, start in pair.workers(["alone"])] == ["plain", "plain"]
 
 
+def test_production_with_a_promise_never_shares_a_segment_with_production_that_has_another() -> None:
+    segments = [
+        {catalogue.OWN_SEGMENTS[start] for start in catalogue.MODES[mode]} for mode in catalogue.PROMISED
+    ]
+    assert all(len(one) == 1 for one in segments) and len(set.union(*segments)) == len(segments)
+
+
 # Rounds
 
 
