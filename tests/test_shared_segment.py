@@ -353,6 +353,9 @@ def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
         assert (after.shut_until_ns, after.rate) == (0, 0)
         assert steered(TenantKnobs(shut=True)).shut_until_ns
         assert steered(TenantKnobs()).shut_until_ns == 0
+        fewer = steered(TenantKnobs(sm_share=0.5))
+        assert fewer.sms == 500 and fewer.sms_until_ns
+        assert steered(TenantKnobs()).sms_until_ns == 0
         assert steered(TenantKnobs(tolerant=True)).tolerant_until_ns
         assert steered(TenantKnobs()).tolerant_until_ns == 0
     finally:

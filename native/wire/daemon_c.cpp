@@ -54,6 +54,8 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.is_held = here.gate.load() != wire::kGateOpen;
     row.in_flight_us = here.in_flight_us.load();
     row.rate = wire::rate_of(here, now);
+    row.sms = here.sms.load();
+    row.sms_refused = slot.sms_refused.load();
     row.profiled_kernels = slot.profiled_kernels.load();
     row.unprofiled_kernels = slot.unprofiled_kernels.load();
     row.mps_daemon = static_cast<uint32_t>(slot.mps_fault.load() ? 0 : slot.mps_daemon.load());

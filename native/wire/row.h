@@ -31,6 +31,8 @@ struct Row {
     uint32_t rate;
     uint32_t profiled_kernels;
     uint32_t unprofiled_kernels;
+    uint32_t sms;
+    uint32_t sms_refused;
     uint32_t mps_daemon;  // half of its number is enough to tell it; 0: none, or it has failed
 };
 

@@ -470,11 +470,18 @@ bool steer_shared_slot(Segment& segment, int index, int gpu) {
     struct stat about;
     if (file.fd < 0 || fstat(file.fd, &about) != 0 || !is_slot_file(about)) return false;
     if (about.st_uid != copy.uid || about.st_nlink != 1) return false;
-    // What steers a tenant lies together: from shut_until_ns to rate.
-    constexpr size_t kBytes = offsetof(OnGpu, rate) + sizeof(Flag) - offsetof(OnGpu, shut_until_ns);
-    size_t at = offsetof(Slot, gpus) + static_cast<size_t>(gpu) * sizeof(OnGpu) + offsetof(OnGpu, shut_until_ns);
-    const char* from = reinterpret_cast<const char*>(&copy) + at;
-    return pwrite(file.fd, from, kBytes, static_cast<off_t>(at)) == static_cast<ssize_t>(kBytes);
+    // What steers a tenant lies in two places: from shut_until_ns to rate, and from sms_until_ns to sms.
+    constexpr struct {
+        size_t from, to;
+    } kSteering[] = {{offsetof(OnGpu, shut_until_ns), offsetof(OnGpu, rate) + sizeof(Flag)},
+                     {offsetof(OnGpu, sms_until_ns), offsetof(OnGpu, sms) + sizeof(Flag)}};
+    size_t start = offsetof(Slot, gpus) + static_cast<size_t>(gpu) * sizeof(OnGpu);
+    const char* of = reinterpret_cast<const char*>(&copy) + start;
+    return std::all_of(std::begin(kSteering), std::end(kSteering), [&](auto& part) {
+        size_t bytes = part.to - part.from;
+        return pwrite(file.fd, of + part.from, bytes, static_cast<off_t>(start + part.from)) ==
+               static_cast<ssize_t>(bytes);
+    });
 }
 
 uint32_t best_class(Segment& segment, uid_t uid, gid_t gid) {

@@ -27,8 +27,9 @@
 // Only a tenant's own watcher clears `on`, once the gate is closed and the streams have run empty or stand at gates; so
 // the next tenant starts on a GPU that its predecessor has left. Only the holder of a turn ends it.
 //
-// What a policy's controller sets for a tenant (the daemon writes it) expires: `shut_until_ns`, `tolerant_until_ns` and
-// `rate_until_ns` are moments, so that a daemon that died holds nobody back for longer than a fraction of a second.
+// What a policy's controller sets for a tenant (the daemon writes it) expires: `shut_until_ns`, `tolerant_until_ns`,
+// `rate_until_ns` and `sms_until_ns` are moments, so that a daemon that died holds nobody back for longer than a
+// fraction of a second.
 #pragma once
 
 #include <sys/auxv.h>

@@ -152,6 +152,10 @@ def thousandths(name: str) -> Callable[[segment.Tenant], float]:
     return lambda tenant: getattr(tenant, name) / 1000
 
 
+def sms_by_policy(here: OnGpu) -> float:
+    return here.use.sms / 1000 if here.use.sms_until_ns > segment.now_ns() else 0.0
+
+
 def slowdown(tenant: segment.Tenant) -> float | None:
     return tenant.slowdown / 1000 or None
 
@@ -458,6 +462,12 @@ FIGURES = (
             "How long it had work, also behind a closed gate.",
             "busy_ns",
             kind=Kind.counter,
+        ),
+        on_gpu(
+            "sms_by_policy",
+            "ratio",
+            "The share of the SMs that the policy gives its kernels now; 0: all.",
+            sms_by_policy,
         ),
         on_gpu("sms_now", "count", "How many SMs its kernels get now; 0: all."),
         on_gpu("detours", "count", "Kernels that were launched into so many.", kind=Kind.counter),

@@ -119,6 +119,31 @@ def test_tolerance_opens_the_gates_below_at_once_and_its_end_closes_them(attachm
 
 
 @pytest.mark.parametrize(
+    ("sm_share", "written"), [(0, 1), (0.0001, 1), (0.75, 750), (0.9996, 1000), (1, 0), (7.5, 0), (None, 0)]
+)
+def test_a_share_of_the_sms_is_written_in_thousandths_and_all_of_them_are_no_limit(
+    attachment: Attachment, sm_share: float | None, written: int
+) -> None:
+    def turn(share: float | None) -> None:
+        places = attachment.look().places[0]
+        attachment.turn(0, places, {places[1].id: TenantKnobs(sm_share=share)}, 10**9)
+
+    turn(0.5)
+    turn(sm_share)
+    below = attachment.slots[70].gpus[0]
+    assert below.sms == written and attachment.slots[0].gpus[0].sms == 0
+    assert (below.sms_until_ns > time.monotonic_ns()) == bool(written)
+    turn(0.5)
+    attachment.reset()
+    assert (below.sms, below.sms_until_ns) == (0, 0)
+
+
+def test_a_tenant_that_cannot_be_given_fewer_sms_says_so(attachment: Attachment) -> None:
+    attachment.slots[70].sms_refused = 2
+    assert [one.takes_sm_share for one in attachment.look().views[0].tenants] == [True, False]
+
+
+@pytest.mark.parametrize(
     ("rate", "written"), [(0, 1), (0.0001, 1), (0.0016, 2), (0.25, 250), (1, 1000), (7.5, 1000), (None, 0)]
 )
 def test_a_rate_is_written_in_thousandths_and_nothing_at_all_is_the_smallest(

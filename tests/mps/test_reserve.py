@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.tenants import sm_limit
 from tests.mps.conftest import Job
 from tests.waiting import wait_for
 
@@ -123,3 +125,60 @@ def test_a_share_from_the_start_stays(
         assert done.returncode == 1
         assert "its SMs were given to it at its start" in done.stderr
     assert "get 25% of the SMs, since its start" in cotenant("explain", str(job.pid), env=mps_env).stdout
+
+
+POLICY = """
+from cotenant.policies.interface import Knobs, Policy, Rule, TenantKnobs
+
+class Half(Policy):
+    name, title, every_ms, rule = "half", "half of the SMs for every tenant", 10, Rule.none
+
+    def tick(self, view):
+        return Knobs(rule=self.rule, tenants={one.id: TenantKnobs(sm_share=0.5) for one in view.tenants})
+"""
+
+
+def test_the_daemon_writes_what_a_policy_gives_and_a_dead_one_limits_nobody(
+    begin: Callable[[str, str], Job], cotenant: Run, mps_env: dict[str, str], tmp_path: Path
+) -> None:
+    production, other = begin("production", "all"), begin("opportunistic", "all")
+    file = tmp_path / "half.py"
+    file.write_text(POLICY)
+
+    def alone_us(job: Job) -> list[float]:
+        return [end - begin for begin, end in json.loads(job.say("more"))]
+
+    def is_limited() -> bool:
+        return alone_us(other) == pytest.approx([US * SMS / HALF] * 10, rel=1e-3)
+
+    def use() -> segment.Use:
+        tenants = segment.read(Path(mps_env["COTENANT_SEGMENT"])).tenants
+        return next(one for one in tenants if one.pid == other.pid).uses[0]
+
+    assert not is_limited()
+    command = [sys.executable, "-m", "cotenant", "daemon", "--policy", str(file)]
+    with subprocess.Popen(command, env=mps_env) as daemon:
+        try:
+            wait_for(is_limited)
+            assert alone_us(production) == pytest.approx([US] * 10, rel=1e-3)
+            wait_for(lambda: is_limited() and use().sms == 500)
+            assert use().detours > 0
+            # What the job itself is told holds where it is less.
+            assert cotenant("ctl", str(other.pid), "--sms", "25%", env=mps_env).returncode == 0
+            wait_for(lambda: alone_us(other) == pytest.approx([US * SMS / 32] * 10, rel=1e-3))
+            assert cotenant("ctl", str(other.pid), "--sms", "all", env=mps_env).returncode == 0
+            wait_for(is_limited)
+        finally:
+            daemon.kill()
+    wait_for(lambda: alone_us(other) == pytest.approx([US] * 10, rel=1e-3))
+
+
+@pytest.mark.parametrize(("told", "less"), [(0.0, ""), (0.9, ", less than the 90% of --sms"), (0.5, "")])
+def test_explain_says_who_gave_a_job_fewer_sms(told: float, less: str) -> None:
+    gpu = {"gpu": 1, "sms_by_policy": 0.75, "sms_now": 96, "detours": 7, "undetoured": 0}
+    about = {"sms": told, "sms_refused": None, "policy": {"name": "guard"}, "gpus": [gpu]}
+    said = list(sm_limit.in_words(about, "train (7)"))
+    assert said == [
+        f"the policy guard gives train (7)'s kernels 75% of GPU 1's SMs{less}",
+        "train (7)'s kernels get 96 SMs of GPU 1: 7 did",
+    ]

@@ -163,6 +163,8 @@ class OnGpuFigures:
     """Whether it has got less than its floor."""
     busy_seconds: float
     """How long it had work, also behind a closed gate."""
+    sms_by_policy: float
+    """The share of the SMs that the policy gives its kernels now; 0: all."""
     sms_now: int
     """How many SMs its kernels get now; 0: all."""
     detours: int

@@ -35,6 +35,11 @@ LONGEST_PROGRAM = 64
 MOST_ROWS = segment.SLOTS * segment.GPUS
 
 
+def thousandths(share: float) -> int:
+    """As the segment holds it, where 0 is no limit."""
+    return max(1, round(1000 * min(share, 1.0)))
+
+
 class Place(NamedTuple):
     """A tenant, and what a look found of it: where its knobs lie, and how they stand."""
 
@@ -164,6 +169,7 @@ class Attachment:
             about["mps_daemon"] = row.mps_daemon
             about["profiled_kernels"] = row.profiled_kernels
             about["unprofiled_kernels"] = row.unprofiled_kernels
+            about["takes_sm_share"] = row.sms_refused == 0
             about["program"] = self.programs[number]
             tenants[gpu].append(tenant)
         if len(self.programs) > len(self.ids):
@@ -179,6 +185,16 @@ class Attachment:
         name = printable((slot.job or slot.name).decode(errors="replace"))
         return f"{slot.uid}:{name}"[:LONGEST_PROGRAM] if self.is_shared and name else name
 
+    def limit_sms(self, gpu: int, row: wire.Row, sm_share: float | None, until_ns: int) -> None:
+        """Writes the share of the SMs that a tenant's kernels get; all of them are no limit."""
+        sms = 0 if sm_share is None or sm_share >= 1 else thousandths(sm_share)
+        if not sms and not row.sms:
+            return
+        here = self.slots[row.slot].gpus[gpu]
+        here.sms, here.sms_until_ns = sms, until_ns if sms else 0
+        if self.is_shared:
+            segment.wire_library().cotenant_segment_steer(self.address, row.slot, gpu)
+
     def sleep(self, most_ms: int, choices: int, signals: Sequence[int]) -> int:
         """Until a tenant has work, comes or goes, or a policy is named; the signal that ended it, or 0."""
         wanted = (c_int * len(signals))(*signals)
@@ -193,10 +209,11 @@ class Attachment:
         for number, row in places:
             was_shut, was_tolerant, was_rate = row.shut_until_ns, row.tolerant_until_ns, row.rate
             wanted = knobs.get(number, NO_KNOBS)
+            self.limit_sms(gpu, row, wanted.sm_share, until)
             if wanted is NO_KNOBS and not (was_shut or was_tolerant or was_rate):
                 continue
             here = self.slots[row.slot].gpus[gpu]
-            rate = 0 if wanted.rate is None else max(1, round(1000 * min(wanted.rate, 1.0)))
+            rate = 0 if wanted.rate is None else thousandths(wanted.rate)
             changed |= bool(was_shut) != wanted.shut or bool(was_tolerant) != wanted.tolerant
             if wanted.shut or was_shut:
                 here.shut_until_ns = until if wanted.shut else 0

@@ -1,12 +1,13 @@
 """What overlap did to pairs of programs, kept over runs: the file pairs.json under the user's cache.
 
-    {"version": 1, "pairs": [{"gpu", "production", "beside", "together", "strict", "overlap", "at"}]}
+    {"version": 1, "pairs": [{"gpu", "production", "beside", "together", "strict", "overlap", "sm_share", "at"}]}
 
 `gpu` is its UUID, `together` whether both went through one MPS daemon, `strict` and `overlap` the slowdown of
-production while the other ran in its gaps, and at any time; `at` is in seconds since 1970. What was seen counts half as
-much with every week that passes, and is forgotten after FORGOTTEN_SECONDS. The daemon writes the file, and merges it
-with what another daemon of the user has written since; `run --share auto` reads it. A file of another version, or one
-that is damaged, is not used, and the next one takes its place.
+production while the other ran in its gaps, and at any time, with `sm_share` of the SMs (all where it is missing); `at`
+is in seconds since 1970. What was seen counts half as much with every week that passes, and is forgotten after
+FORGOTTEN_SECONDS. The daemon writes the file, and merges it with what another daemon of the user has written since;
+`run --share auto` reads it. A file of another version, or one that is damaged, is not used, and the next one takes its
+place.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ VERSION = 1
 MOST_BYTES, MOST_PAIRS = 1 << 20, 1000
 LONGEST_NAME = 64
 MOST_SLOWDOWN = 100.0
+LEAST_SM_SHARE = 0.01
 HALF_LIFE_SECONDS = 7 * 86400.0
 FORGOTTEN_SECONDS = 30 * 86400.0
 # What differs by less from what is written is not written again before an hour is over.
@@ -41,12 +43,14 @@ class Seen:
     overlap: float
     strict: float
     at: float  # seconds since 1970
+    sm_share: float = 1.0
 
     def met(self, now: float) -> Met:
-        return Met(self.overlap, self.strict, 0.5 ** (max(now - self.at, 0.0) / HALF_LIFE_SECONDS))
+        trust = 0.5 ** (max(now - self.at, 0.0) / HALF_LIFE_SECONDS)
+        return Met(self.overlap, self.strict, trust, self.sm_share)
 
     def is_news_after(self, earlier: Seen | None) -> bool:
-        if earlier is None or self.at - earlier.at > NEWS_SECONDS:
+        if earlier is None or self.at - earlier.at > NEWS_SECONDS or self.sm_share != earlier.sm_share:
             return True
         return abs(self.overlap - earlier.overlap) >= NEWS or (self.overlap > NEWS) != (
             earlier.overlap > NEWS
@@ -80,10 +84,15 @@ def entry(found: Any) -> tuple[Key, Seen]:
     if not all(isinstance(one, str) and 0 < len(one) <= LONGEST_NAME for one in names):
         raise ValueError(found)
     slowdowns = [float(found[name]) for name in ("overlap", "strict")]
-    at = float(found["at"])
-    if not all(-1 <= one <= MOST_SLOWDOWN for one in slowdowns) or not 0 <= at < 2**40:
+    at, sm_share = float(found["at"]), float(found.get("sm_share", 1.0))
+    if (
+        not LEAST_SM_SHARE <= sm_share <= 1
+        or not all(-1 <= one <= MOST_SLOWDOWN for one in slowdowns)
+        or not 0 <= at < 2**40
+    ):
         raise ValueError(found)
-    return (names[0], Pair(names[1], names[2], bool(found["together"]))), Seen(slowdowns[0], slowdowns[1], at)
+    pair = Pair(names[1], names[2], bool(found["together"]))
+    return (names[0], pair), Seen(slowdowns[0], slowdowns[1], at, sm_share)
 
 
 def on_gpu(known: Mapping[Key, Seen], gpu: str, now: float | None = None) -> dict[Pair, Met]:
@@ -98,7 +107,8 @@ def keep(file: Path | None, gpu: str, learned: Mapping[Pair, Met], now: float | 
     new: dict[Key, Seen] = {}
     for pair, met in learned.items():
         if all(0 < len(name) <= LONGEST_NAME for name in (gpu, pair.production, pair.beside)):
-            new[(gpu, pair)] = Seen(bounded(met.overlap), bounded(met.strict), now)
+            sm_share = min(max(met.sm_share, LEAST_SM_SHARE), 1.0)
+            new[(gpu, pair)] = Seen(bounded(met.overlap), bounded(met.strict), now, sm_share)
     if file is None or not new:
         return True
     with contextlib.suppress(OSError), held(file):
@@ -114,6 +124,7 @@ def keep(file: Path | None, gpu: str, learned: Mapping[Pair, Met], now: float | 
                 "together": pair.together,
                 "strict": round(seen.strict, 4),
                 "overlap": round(seen.overlap, 4),
+                "sm_share": round(seen.sm_share, 4),
                 "at": round(seen.at),
             }
             for (uuid, pair), seen in newest

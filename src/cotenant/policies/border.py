@@ -114,6 +114,7 @@ def pairs(answer: object) -> dict[Pair, Met]:
             raise BadAnswer(f"learned has {shown(met)}, not a Met")
         check_number("a slowdown", met.overlap)
         check_number("a slowdown", met.strict)
+        check_amount("a share of the SMs", met.sm_share)
     return dict(answer)
 
 

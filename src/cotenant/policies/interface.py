@@ -62,6 +62,7 @@ class Tenant:
     profiled_kernels: int = 0
     unprofiled_kernels: int = 0
     mps_daemon: int = 0  # that its contexts live in: those with the same one can overlap; 0: none
+    takes_sm_share: bool = True  # its kernels can be given a share of the SMs
     program: str = ""  # the name of its job, the same from run to run; empty: none, as simulated
     moved_us: float = 0.0  # when its memory was last on its way to the host or back; 0: never, as simulated
     # What only the simulator knows; live these have their defaults.
@@ -128,8 +129,10 @@ class TenantKnobs:
     shut: bool = False  # its gate stays closed until the next tick
     tolerant: bool = False  # lower classes do not wait for it until the next tick
     rate: float | None = None  # share of the GPU's time that it may use
+    # Share of the SMs that its kernels may hold; live only of a lower class, and not of every kernel
+    # (native/tenant/detour.h). Where the job was told another one, the smaller holds.
+    sm_share: float | None = None
     # Simulated only.
-    sm_share: float | None = None  # share of the SMs that its kernels may hold
     time_slice_us: float | None = None
     rank: float = 0.0  # an order of tenants for rules that ask for one: lower goes first
     lane: int = (
@@ -164,6 +167,7 @@ class Met:
     overlap: float  # while the other may run at any time
     strict: float = 0.0  # while it runs in production's gaps only
     trust: float = 1.0  # 1: just now; halves with every week since
+    sm_share: float = 1.0  # that the other's kernels got while it might run at any time
 
 
 class Said(str):

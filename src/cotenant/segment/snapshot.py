@@ -54,6 +54,8 @@ class Use:
     tolerant_until_ns: int = 0
     rate: int = 0  # thousandths; 0: no limit
     over_rate: bool = False
+    sms: int = 0  # thousandths of the SMs that the policy gives its kernels until then; 0: all
+    sms_until_ns: int = 0
     sms_now: int = 0  # SMs that its kernels get; 0: all
     detours: int = 0  # kernels that were launched into so many
     undetoured: int = 0  # and those that meanwhile were not

@@ -58,6 +58,14 @@ def in_words(about: Mapping[str, Any], who: str) -> Iterator[str]:
     elif about["sms"] and about["sms_refused"]:
         yield f"{who}'s kernels get all SMs: {about['sms_refused']}"
     for gpu in about["gpus"]:
+        if gpu["sms_by_policy"]:
+            told = (
+                f", less than the {about['sms']:.0%} of --sms" if about["sms"] > gpu["sms_by_policy"] else ""
+            )
+            yield (
+                f"the policy {about['policy']['name']} gives {who}'s kernels {gpu['sms_by_policy']:.0%} of GPU "
+                f"{gpu['gpu']}'s SMs{told}"
+            )
         if not gpu["sms_now"]:
             continue
         others = gpu["undetoured"]

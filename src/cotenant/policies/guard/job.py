@@ -8,8 +8,9 @@ beside others. Where the job and all lower classes go through one MPS daemon, ov
 kernels are on the GPU at once, so guard tries it after a second, and 5 % is harmless. The trial has a few windows to
 show that overlap is harmless; two bursts that are slowed down grossly end it; the next trial is twice as far away. A
 job so noisy that a few windows could prove nothing is not tried at all. The job is never between the two: a mean that
-looks harmless may hide a few requests that are not. What earlier runs showed of the same programs comes before all
-that (pairs.py).
+looks harmless may hide a few requests that are not. In one MPS daemon guard then tries overlap with fewer SMs for the
+lower classes (reserve.py), also where STRICT itself is not harmless. What earlier runs showed of the same programs
+comes before all that (pairs.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cotenant.policies.guard.cost import Alone, Meter, Window
 from cotenant.policies.guard.pairs import TRUSTED_US, TRUSTED_WITH_PROMISE_US, Company
 from cotenant.policies.guard.position import STRICT, TOLERANT, in_words
 from cotenant.policies.guard.promise import Promise, is_stale
+from cotenant.policies.guard.reserve import ALL, CLEARLY, Reserve
 from cotenant.policies.interface import Met, Tenant
 
 # A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
@@ -79,6 +81,7 @@ class Job:
     is_together: bool = False  # with all lower classes, in one MPS daemon
     try_back_off: BackOff = field(default_factory=lambda: first_try(False))
     is_on_trial: bool = False
+    reserve: Reserve = field(default_factory=Reserve)
     company: Company | None = None  # the programs beside it; None: there are none
     proved: Met | None = None  # what a trial has just shown of them, or the windows of a promise have
 
@@ -99,9 +102,18 @@ class Job:
         return self.promise.position if self.promise else self.level
 
     @property
+    def sm_share(self) -> float:
+        """Of the SMs, that the lower classes' kernels may have."""
+        return ALL if self.promise else self.reserve.sm_share
+
+    @property
+    def stand(self) -> str:
+        return in_words(self.position, self.sm_share)
+
+    @property
     def standing(self) -> str:
         stated = "It has a promise" if self.promise else "No slowdown was stated for it (--slowdown)"
-        return f"{stated}: {in_words(self.position)}."
+        return f"{stated}: {self.stand}."
 
     def see(self, tenant: Tenant, now_us: float, step_us: float = 0.0) -> None:
         if self.stated != tenant.slowdown:
@@ -169,10 +181,13 @@ class Job:
     def meet(self, window: Window, now_us: float, highest: float) -> None:
         """A window that has become whole; the lever goes to no more than `highest`."""
         if window.level < STRICT:
+            was_known = self.alone is not None
             changed = self.meter.learn(window, now_us)
             assert self.alone is not None
             if changed:
                 self.slowdowns = []
+                if was_known:
+                    self.reserve.doubt()
             if self.promise and self.promise.looked(self.alone, changed):
                 self.follow(self.promise, self.alone, now_us, highest)
             return
@@ -212,11 +227,17 @@ class Job:
     def harmless(self) -> float:
         return HARMLESS_TOGETHER if self.is_together else HARMLESS
 
-    def go_together(self, together: bool) -> None:
+    def go_together(self, together: bool, can_limit: bool = True) -> None:
         if together != self.is_together:
             self.is_together = together
-            self.try_back_off = first_try(together, self.shared_us)
-            self.return_to_strict()
+            self.begin_trials()
+        self.reserve.can_limit = can_limit
+
+    def begin_trials(self) -> None:
+        """As if none had been made."""
+        self.return_to_strict()
+        self.try_back_off = first_try(self.is_together, self.shared_us)
+        self.reserve = Reserve(can_limit=self.reserve.can_limit)
 
     def meet_company(self, company: Company | None, known: Met | None, now_us: float) -> None:
         """Other programs than before are beside it; `known`: what is remembered of them."""
@@ -226,16 +247,18 @@ class Job:
         if known is None:
             if self.level == TOLERANT and company.pairs:
                 # What was harmless were others.
-                self.return_to_strict()
-                self.try_back_off = first_try(self.is_together, self.shared_us)
+                self.begin_trials()
             return
         seen = f"In an earlier run overlap with {company.in_words()} slowed it down by {known.overlap:.1%}"
+        # Turns did it more harm.
+        is_lesser_evil = self.is_together and known.overlap <= known.strict - CLEARLY
         if self.promise:
             self.promise.recall(known)
             self.learn_from_us = now_us + TRUSTED_WITH_PROMISE_US
-        elif known.overlap <= self.harmless:
-            self.level, self.is_on_trial, self.slowdowns = TOLERANT, True, []
-            self.meter.forget_parts(STRICT, TOLERANT)
+        elif known.overlap <= self.harmless or is_lesser_evil:
+            if self.is_together:
+                self.reserve.recall(known, self.harmless, self.shared_us)
+            self.tolerate(is_trial=not is_lesser_evil)
             self.learn_from_us = now_us + TRUSTED_US
         else:
             until_us = self.shared_us + known.trust * self.try_back_off.longest_us
@@ -244,14 +267,19 @@ class Job:
             self.say(f"{seen}: it is tried again after {wait_s:.0f} s at work beside them.")
             return
         self.told = self.position
-        self.say(f"{seen}: {in_words(self.position)} from the beginning.")
+        self.say(f"{seen}: {self.stand} from the beginning.")
 
     def prove(self, slowdown: float) -> None:
         """What overlap with its company has just been shown to do."""
-        self.proved = Met(slowdown)
+        self.proved = Met(slowdown, self.reserve.strict, sm_share=self.sm_share)
+
+    def tolerate(self, is_trial: bool) -> None:
+        self.level, self.slowdowns, self.is_on_trial = TOLERANT, [], is_trial
+        self.meter.forget_parts(STRICT, TOLERANT)
 
     def return_to_strict(self) -> None:
         self.level, self.slowdowns, self.is_on_trial = STRICT, [], False
+        self.reserve.lift()
         if self.promise:
             self.promise.position = min(self.promise.position, STRICT)
         self.meter.forget_parts(STRICT, TOLERANT)
@@ -270,7 +298,7 @@ class Job:
         else:
             self.since_us = window.began_us
         self.slowdowns.append(slowdown)
-        slowdowns, before = self.slowdowns, self.level
+        slowdowns, before, stood = self.slowdowns, self.level, self.stand
         is_last = len(slowdowns) >= MOST_WINDOWS
         mean = sum(slowdowns) / len(slowdowns)
         doubt = 0.0 if is_last else alone.doubt(len(slowdowns))
@@ -278,11 +306,15 @@ class Job:
             return
         if self.level != before:
             seconds = (now_us - self.since_us) / 1e6
+            is_round = self.level == STRICT and mean <= self.harmless
+            why = " Overlap with more SMs is tried again." if is_round and self.is_together else ""
+            if before == STRICT and mean > self.harmless:
+                why = " That may cost it less."
             self.say(
                 f"It was slowed down by {mean:.1%} over the last {seconds:.1f} s, the limit is {self.harmless:.0%}: "
-                f"{in_words(self.level)} now (before: {in_words(before)})."
+                f"{self.stand} now (before: {stood}).{why}"
             )
-        elif mean - doubt > REMARKABLE:
+        elif mean - doubt > REMARKABLE and self.level == STRICT:
             self.say(
                 f"It is slowed down by over {REMARKABLE:.0%} although lower classes run only in its gaps; with a "
                 "stated promise (--slowdown) they would be shut for a part of the time."
@@ -293,47 +325,73 @@ class Job:
         """Whether the windows so far were clear enough to move, or to stay."""
         windows = len(self.slowdowns)
         if self.level == TOLERANT:
-            if mean + 2 * doubt <= self.harmless:
-                self.is_on_trial = False
+            limit = max(self.harmless, self.reserve.strict) if self.reserve.is_lesser_evil else self.harmless
+            if mean + 2 * doubt <= limit:
                 self.prove(mean)
+                self.go_on()
                 return True
             is_over = self.is_on_trial and windows >= TRIAL_WINDOWS
-            if mean - 2 * doubt <= self.harmless and not is_over:
+            if mean - 2 * doubt <= limit and not is_over:
                 return False
-            if mean > self.harmless:
+            if mean > limit:
                 self.prove(mean)
-            self.end_company()
+            self.end_company(mean)
             return True
         if self.try_back_off.holds(self.shared_us) or highest < TOLERANT:
             return mean - doubt > self.harmless
-        if 2 * alone.doubt(TRIAL_WINDOWS) >= self.harmless:
+        if 2 * alone.doubt(TRIAL_WINDOWS) >= (
+            max(self.harmless, mean) if self.is_together else self.harmless
+        ):
             # Too noisy, unless that has just not been learned yet.
             if windows < MOST_WINDOWS:
                 return False
             self.try_back_off.begin(self.shared_us)
             return True
+        is_clearly_over = mean - doubt > self.harmless
         if self.is_together and not self.trusts(alone):
             return False
-        if mean + doubt < self.harmless:
-            self.level, self.is_on_trial = TOLERANT, True
-            self.meter.forget_parts(STRICT, TOLERANT)
+        if mean + doubt < self.harmless or (self.is_together and is_clearly_over):
+            if not self.is_together or self.reserve.prepare(mean):
+                self.tolerate(is_trial=True)
             return True
-        return mean - doubt > self.harmless
+        return is_clearly_over
 
     def end_gross_company(self, tenant: Tenant) -> None:
         """Two bursts of a trial are enough where they were slowed down grossly, and one that does not end."""
         if not self.is_on_trial or self.alone is None:
             return
-        if not self.meter.drags_on(tenant, ENDLESS):
+        # Where turns cost as much, that much is not gross.
+        excess = max(self.reserve.strict - self.harmless, 0.0)
+        slowdown = ENDLESS + excess
+        if not self.meter.drags_on(tenant, slowdown):
             window = self.meter.parts[TOLERANT].window(TOLERANT)
             if tenant.has_work or window is None or window.bursts < TRIAL_BURSTS:
                 return
-            if self.alone.slowdown(self.meter.judged(window).cost) <= GROSS:
+            slowdown = self.alone.slowdown(self.meter.judged(window).cost)
+            if slowdown <= GROSS + excess:
                 return
-        self.prove(GROSS)
-        self.end_company()
-        self.say(f"Overlap was tried, and slowed it down by over {GROSS:.0%}: {in_words(self.level)} now.")
+        self.prove(GROSS + excess)
+        tried = "Overlap" if self.sm_share == ALL else f"Overlap with {self.sm_share:.0%} of the SMs"
+        self.end_company(slowdown)
+        self.say(f"{tried} was tried, and slowed it down by over {GROSS + excess:.0%}: {self.stand} now.")
 
-    def end_company(self) -> None:
+    def go_on(self) -> None:
+        """Overlap is harmless, or the lesser evil."""
+        if self.is_on_trial:
+            self.is_on_trial = False
+            self.reserve.hold(self.shared_us)
+        elif self.reserve.is_due(self.shared_us):
+            self.return_to_strict()
+            self.try_back_off = first_try(True, self.shared_us)
+
+    def end_company(self, slowdown: float) -> None:
+        if self.is_together and self.reserve.fail(slowdown):
+            self.tolerate(is_trial=False)
+            self.reserve.hold(self.shared_us)
+            self.say(
+                f"It is slowed down by {self.reserve.strict:.1%} where others run in its gaps only, and by less where "
+                f"they overlap: {self.stand} now."
+            )
+            return
         self.return_to_strict()
         self.try_back_off.begin(self.shared_us)

@@ -19,7 +19,8 @@ or longer. With a stated promise (promise.py):
     position    = where slowdown(p) is 0.92 of the promise
 
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where a trial has shown
-that overlap is harmless (job.py): by 2 %, or by 5 % where all of them go through one MPS daemon.
+that overlap is harmless (job.py): by 2 %, or by 5 % where all of them go through one MPS daemon, and there perhaps only
+with fewer SMs for the lower classes (reserve.py).
 
 Overlap must also be worth it (worth.py): where the lower classes get less than 5 % more done at TOLERANT than at
 STRICT, no position is over STRICT for a while.
@@ -35,6 +36,7 @@ it is needed for a trial only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from cotenant.classes import TenantClass
@@ -45,7 +47,8 @@ from cotenant.policies.guard.job import FREE, RETRY_US, Job
 from cotenant.policies.guard.pairs import Company, Pairs
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import Promise
-from cotenant.policies.guard.worth import Worth
+from cotenant.policies.guard.reserve import ALL
+from cotenant.policies.guard.worth import GAIN, Worth
 from cotenant.policies.interface import (
     SMALLEST_RATE,
     Knobs,
@@ -66,6 +69,7 @@ LONGEST_STEP_US = (
     500_000  # between two ticks; more has passed while no tenant was at work, or the daemon was stopped
 )
 SHORT_US = 1_000_000  # a job may be one of many short ones: for so long it is judged by the last one
+NO_KNOBS = TenantKnobs()
 ABSENT_US = 1_000_000  # lower classes that have not wanted to run for so long count as new
 
 
@@ -86,6 +90,7 @@ class Guard(Policy):
         self.allowance = Allowance()
         self.worth = Worth()
         self.mixer = Mixer()
+        self.sm_share = ALL  # of the lower classes' kernels
         self.duty = Duty()
         self.journal = Journal()
         self.pairs = Pairs()
@@ -102,7 +107,8 @@ class Guard(Policy):
         for tenant in production:
             job = self.jobs[tenant.id]
             job.go_together(
-                bool(tenant.mps_daemon) and all(one.mps_daemon == tenant.mps_daemon for one in others)
+                bool(tenant.mps_daemon) and all(one.mps_daemon == tenant.mps_daemon for one in others),
+                any(one.takes_sm_share for one in others),
             )
             self.meet_company(job, tenant, others, now_us)
             self.look(job, tenant, now_us, below, mhz)
@@ -169,6 +175,7 @@ class Guard(Policy):
         if {one.id for one in others} != set(self.below):
             come_anew = now_us - self.wanted_us > ABSENT_US
             for job in self.jobs.values():
+                job.reserve.doubt()
                 if job.promise:
                     job.promise.begin_anew(come_anew)
             self.earlier.begin_anew(come_anew)
@@ -204,7 +211,11 @@ class Guard(Policy):
     def weigh_company(self, below: Below, now_us: float) -> None:
         if not below.want or not any(job.is_at_work(now_us) for job in self.jobs.values()):
             return
-        gain = self.worth.weigh(self.mixer.level, below.done, self.step_us, now_us)
+        if self.mixer.level == STRICT and self.sm_share < ALL:
+            return
+        is_lesser_evil = any(job.reserve.is_lesser_evil for job in self.jobs.values())
+        needed = 0.0 if is_lesser_evil else GAIN
+        gain = self.worth.weigh(self.mixer.level, below.done, self.step_us, now_us, needed)
         if gain is None:
             return
         for job in self.jobs.values():
@@ -251,11 +262,15 @@ class Guard(Policy):
     def binding(self, now_us: float) -> Job | None:
         """The job whose position counts."""
         at_work = [job for job in self.jobs.values() if job.is_at_work(now_us)]
-        return min(at_work, key=lambda job: job.position, default=None)
+        return min(at_work, key=lambda job: (job.position, job.sm_share), default=None)
 
     def choose_level(self, now_us: float) -> None:
         job = self.binding(now_us)
         position, passed_us = (job.position, job.passed_us) if job else (STRICT, 0.0)
+        sm_share = job.sm_share if job else ALL
+        if sm_share != self.sm_share:
+            self.sm_share = sm_share
+            self.worth.forget_overlap()
         if self.calibrating_since_us is not None:
             self.mixer.learn(position, passed_us, now_us)
         else:
@@ -265,10 +280,16 @@ class Guard(Policy):
         self, production: Sequence[Tenant], others: Sequence[Tenant], now_us: float
     ) -> dict[TenantId, TenantKnobs]:
         if self.mixer.level == SHUT:
-            return {one.id: TenantKnobs(shut=True) for one in others}
-        if self.mixer.level == TOLERANT:
-            return {one.id: TenantKnobs(tolerant=True) for one in production}
-        return self.rates(others, now_us) if self.mixer.duty < STRICT else {}
+            wanted = {one.id: TenantKnobs(shut=True) for one in others}
+        elif self.mixer.level == TOLERANT:
+            wanted = {one.id: TenantKnobs(tolerant=True) for one in production}
+        else:
+            wanted = self.rates(others, now_us) if self.mixer.duty < STRICT else {}
+        if self.sm_share < ALL:
+            # Also while they wait: what they launch then runs later.
+            for one in others:
+                wanted[one.id] = replace(wanted.get(one.id, NO_KNOBS), sm_share=self.sm_share)
+        return wanted
 
     def rates(self, others: Sequence[Tenant], now_us: float) -> dict[TenantId, TenantKnobs]:
         """The lower classes' part of production's pauses, by the weights of those that have work."""

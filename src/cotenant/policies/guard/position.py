@@ -70,7 +70,8 @@ class Mixer:
             self.take(TOLERANT if self.owed_us > 0 else STRICT, now_us)
 
 
-def in_words(position: float) -> str:
+def in_words(position: float, sm_share: float = 1.0) -> str:
+    with_fewer = f" with {sm_share:.0%} of the SMs" if sm_share < 1 else ""
     if position == SHUT:
         return "others are shut"
     if position < STRICT:
@@ -78,5 +79,5 @@ def in_words(position: float) -> str:
     if position == STRICT:
         return "others run in its gaps"
     if position < TOLERANT:
-        return f"others may overlap {position - STRICT:.0%} of the time"
-    return "others may always overlap"
+        return f"others may overlap{with_fewer} {position - STRICT:.0%} of the time"
+    return f"others may always overlap{with_fewer}"

@@ -3,7 +3,8 @@
 What guard does there it does live too, by itself; this policy is for the simulator, where a policy says how contexts
 share the GPU. Kernels of all tenants run at once, production's are more urgent, and nothing is cut.
 
-    TOLERANT where a trial has shown a slowdown of at most 5 %, else STRICT; with a promise, between them (policy.py)
+    TOLERANT, perhaps with fewer SMs, where a trial has shown a slowdown of at most 5 %, else STRICT (reserve.py);
+    with a promise, between them (policy.py)
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@ only.
 
     gain = their rate at TOLERANT / their rate at STRICT - 1
 
-Both rates are recent: what is HALF_LIFE_US old counts half. Where the gain is under GAIN, overlap is not worth it for a
+Both rates are recent: what is HALF_LIFE_US old counts half. Where the gain is under GAIN (under 0 where production is
+slowed down less by overlap than by turns, reserve.py), overlap is not worth it for a
 minute, and for twice as long each time that this proves so again.
 """
 
@@ -45,8 +46,13 @@ class Worth:
         """Before overlap is tried, the work of the lower classes without it must be known."""
         return self.harvest[STRICT].time_us >= ENOUGH_US and not self.back_off.holds(now_us)
 
-    def weigh(self, level: float, done: int, time_us: float, now_us: float) -> float | None:
-        """With what they got done at a level. Returns the gain where it has just proved too small."""
+    def forget_overlap(self) -> None:
+        self.harvest[TOLERANT] = Harvest()
+
+    def weigh(
+        self, level: float, done: int, time_us: float, now_us: float, needed: float = GAIN
+    ) -> float | None:
+        """With what they got done at a level. Returns the gain where it has just proved smaller than needed."""
         if level not in self.harvest:
             return None
         self.harvest[level].add(done, time_us)
@@ -54,8 +60,8 @@ class Worth:
         if min(strict.time_us, tolerant.time_us) < ENOUGH_US or not strict.rate:
             return None
         gain = tolerant.rate / strict.rate - 1
-        if gain >= GAIN:
+        if gain >= needed:
             return None
-        self.harvest[TOLERANT] = Harvest()
+        self.forget_overlap()
         self.back_off.begin(now_us)
         return gain
