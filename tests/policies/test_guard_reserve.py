@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.policies.guard.policy import Guard
 from cotenant.policies.guard.position import STRICT, TOLERANT
-from cotenant.policies.guard.reserve import ALL, SHARES
+from cotenant.policies.guard.reserve import ALL, SHARES, Reserve
 from cotenant.policies.interface import Knobs, Met, Pair, TenantKnobs, View
 from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
 
@@ -88,6 +88,16 @@ def test_the_most_sms_that_are_harmless_are_found_in_seconds(
     guard = Guard()
     plant.play(guard, 18)
     assert held(plant, guard, 10) == {found}
+
+
+@pytest.mark.parametrize(("least", "goes_on"), [(2.7, True), (2.9, False)])
+def test_overlap_that_is_about_as_bad_as_turns_is_no_lesser_evil(least: float, goes_on: bool) -> None:
+    reserve = Reserve(strict=3.0)
+    for _ in SHARES[1:]:
+        reserve.prepare(3.0)
+        assert not reserve.fail(3.1)
+    reserve.prepare(3.0)
+    assert reserve.fail(least) is goes_on and reserve.is_lesser_evil is goes_on
 
 
 def test_a_share_is_in_force_before_its_trial_so_that_what_was_queued_does_not_end_it() -> None:

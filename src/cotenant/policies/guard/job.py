@@ -24,7 +24,7 @@ from cotenant.policies.guard.cost import Alone, Meter, Window
 from cotenant.policies.guard.pairs import TRUSTED_US, TRUSTED_WITH_PROMISE_US, Company
 from cotenant.policies.guard.position import STRICT, TOLERANT, in_words
 from cotenant.policies.guard.promise import Promise, is_stale
-from cotenant.policies.guard.reserve import ALL, CLEARLY, Reserve
+from cotenant.policies.guard.reserve import ALL, Reserve, is_clearly_less
 from cotenant.policies.interface import Met, Tenant
 
 # A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
@@ -251,7 +251,7 @@ class Job:
             return
         seen = f"In an earlier run overlap with {company.in_words()} slowed it down by {known.overlap:.1%}"
         # Turns did it more harm.
-        is_lesser_evil = self.is_together and known.overlap <= known.strict - CLEARLY
+        is_lesser_evil = self.is_together and is_clearly_less(known.overlap, known.strict)
         if self.promise:
             self.promise.recall(known)
             self.learn_from_us = now_us + TRUSTED_WITH_PROMISE_US

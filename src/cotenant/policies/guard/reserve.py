@@ -4,7 +4,7 @@ Only where the job and all lower classes go through one MPS daemon: elsewhere th
 
     round    trials of TOLERANT with 1, 0.75 and 0.5 of the SMs, in this order, each twice as far away as the last one
     holds    the first of them that is harmless (5 %),
-             else one that slows production down least, where STRICT slows it down more by 2 points,
+             else one that slows production down least, where STRICT slows it down clearly more,
              else STRICT, until the next round
 
 Only what a trial showed counts: persistent kernels, graphs and cooperative launches take all SMs whatever the limit is
@@ -27,8 +27,12 @@ from cotenant.policies.interface import Met
 
 ALL = 1.0
 SHARES = (ALL, 0.75, 0.5)
-CLEARLY = 0.02  # that slowdowns differ by
+CLEARLY, CLEAR_PART = 0.02, 0.1  # that slowdowns differ by: points, or a part of the larger one
 FIRST_ROUND_US, LONGEST_ROUND_US = 60_000_000, 600_000_000
+
+
+def is_clearly_less(slowdown: float, other: float) -> bool:
+    return slowdown <= other - max(CLEARLY, CLEAR_PART * other)
 
 
 @dataclass(slots=True)
@@ -72,7 +76,7 @@ class Reserve:
             return False
         failed, self.failed = self.failed, {}
         least = min(failed.values())
-        if least > self.strict - CLEARLY:
+        if not is_clearly_less(least, self.strict):
             return False
         self.share = max(share for share, slowdown in failed.items() if slowdown <= least + CLEARLY)
         self.is_in_force = self.is_lesser_evil = True
