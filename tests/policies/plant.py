@@ -212,6 +212,7 @@ class Plant:
         self.ran_us = -1.0  # of a rate, recent, of TURNS_US; below 0: they had none
         self.idle_us = 0.0  # and what they could have run
         self.heat = self.activity = self.hottest = 0.0
+        self.best: dict[tuple[object, ...], float] = {}  # positions that were found before
         self.knobs = Knobs()
         self.gpu: GpuState | None = None
 
@@ -314,7 +315,14 @@ class Plant:
     def oracle_us(self, jobs: Sequence[RunningJob], there: Sequence[int], busy_us: float) -> float:
         if not there:
             return 0.0
-        position = min((self.best_position(job, there) for job in jobs), default=1.0)
+        beside_training = any(not job.about.every_us for job in jobs)
+        harm = [self.neighbours[number].strict_at(self.now_us) for number in there]
+        position = 1.0 if not jobs else 2.0
+        for job in jobs:
+            key = (job.id, job.factor(self.now_us), beside_training, *there, *harm)
+            if key not in self.best:
+                self.best[key] = self.best_position(job, there)
+            position = min(position, self.best[key])
         overlap = sum(self.neighbours[number].overlap for number in there) / len(there)
         return min(position, 1.0) * (TICK_US - busy_us) + max(position - 1.0, 0.0) * overlap * busy_us
 

@@ -204,7 +204,7 @@ def test_what_memory_that_moves_does_is_no_reason_to_shut_anybody(shows_moves: b
         assert min(positions) >= 1 and costs == pytest.approx([100] * len(costs), rel=0.02)
     else:
         # The same windows, when nobody is known to move: it goes down for them, and learns them as the cost alone.
-        assert min(positions) <= 1 and max(costs) > 120
+        assert min(positions) <= 1 and max(costs) > 110
 
 
 @pytest.mark.parametrize(("move_us", "every_us"), [(5_000, 105_000), (500_000, 850_000)])

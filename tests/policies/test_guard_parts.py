@@ -66,7 +66,7 @@ def test_what_learning_took_is_given_back() -> None:
 def had(duty: Duty, allowed: float, ran: float, ticks: int) -> list[float]:
     """The parts of pauses of half of the time, in which the lower classes ran for `ran` of that."""
     half = TICK_US / 2
-    return [duty.see(ran * half, half, TICK_US, allowed) for _ in range(ticks)]
+    return [duty.see(ran * half, half, TICK_US, allowed, works=True) for _ in range(ticks)]
 
 
 def test_the_part_of_the_pauses_that_counts_is_what_the_lower_classes_ran() -> None:
@@ -91,7 +91,17 @@ def test_turns_even_out_and_production_that_is_never_idle_leaves_no_part() -> No
         for part in had(duty, 0.25, ran, 1)
     ]
     assert sum(turns[-80:]) / 80 == pytest.approx(0.25, abs=0.01) and max(turns) < 0.5
-    assert Duty().see(0.0, 0.0, TICK_US, 0.3) == 0.3
+    never_idle = [duty.see(0.0, 0.0, TICK_US, 0.3, works=True) for _ in range(100)]
+    assert never_idle[0] > 0 and never_idle[-1] == 0 and duty.idle < 0.1
+
+
+def test_a_pause_of_production_says_nothing_about_its_gaps() -> None:
+    duty = Duty()
+    had(duty, 0.5, 0.5, 200)
+    assert duty.idle == pytest.approx(0.5)
+    for _ in range(100):
+        duty.see(0.0, TICK_US, TICK_US, 0.5, works=False)
+    assert duty.idle == pytest.approx(0.5)
 
 
 def test_every_position_has_words_of_its_own() -> None:

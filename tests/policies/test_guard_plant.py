@@ -39,6 +39,17 @@ CASES = {
         [Production(0.05, name="strict", ends_s=15), Production(0.2, name="other")],
         [Neighbour(0.4, 0.8, begins_s=2)],
     ),
+    "two whose pauses seldom coincide": (
+        [replace(GRAPH, name="graph"), Production(0.2, name="other")],
+        [Neighbour(0.12, 0.8, begins_s=2)],
+    ),
+    "the one that is never idle leaves": (
+        [
+            Production(0.2, name="training", every_us=0, operations=20, ends_s=15),
+            Production(0.05, name="serving"),
+        ],
+        [Neighbour(0.4, 0.8, begins_s=2)],
+    ),
     "one of two pauses": (
         [Production(0.1, name="pausing", works_s=1, idle_s=1), Production(0.2, name="other")],
         [Neighbour(0.4, 0.8, begins_s=2)],
@@ -71,17 +82,16 @@ def test_every_promise_is_kept_and_little_is_wasted(case: str) -> None:
 
 # Of the first hundred these miss one of the bounds. The promise: a job that changes by less than its windows vary, or
 # changes and pauses at once. The work: mostly beside production that is never idle and changes.
-BROKEN, WASTED = {1, 20, 30, 43, 48}, {10, 19, 27, 31, 37, 75, 78, 86, 93, 95}
-CLOSE = {7, 33}  # to a bound: another machine's arithmetic may be on the other side
+BROKEN, WASTED = {1, 33, 43}, {10, 19, 27, 30, 75, 78, 86, 93, 95}
 
 
-@pytest.mark.parametrize("seed", sorted(set(range(40)) - BROKEN - WASTED - CLOSE))
+@pytest.mark.parametrize("seed", sorted(set(range(40)) - BROKEN - WASTED))
 def test_no_random_gpu_breaks_a_promise_or_wastes_much(seed: int) -> None:
     plant = scenario(random.Random(seed)).play(Guard(), SECONDS)
     assert plant.worst() <= KEPT and plant.work() >= MOST
 
 
-@pytest.mark.parametrize("seed", [1, 20, 43])
+@pytest.mark.parametrize("seed", [1, 33, 43])
 def test_the_worst_random_gpus_break_no_promise_by_much(seed: int) -> None:
     assert scenario(random.Random(seed)).play(Guard(), SECONDS).worst() <= 1.75
 

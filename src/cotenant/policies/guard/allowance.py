@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 SHARE = 0.05
 SAVED_US = 1_000_000.0
-LEAST_US = 150_000.0  # less is not worth beginning
+LEAST_US = 400_000.0  # a whole look: a shorter one may learn nothing, and has used it up
 
 
 @dataclass(slots=True)

@@ -256,6 +256,9 @@ class Meter:
         if self.alone:
             self.alone.exact = self.exact
 
+    def is_never_idle(self, now_us: float) -> bool:
+        return now_us - self.paused_us > NEVER_IDLE_US
+
     def begin(self, tenant: Tenant, now_us: float) -> None:
         is_settled = now_us - self.exposed_us >= SETTLING_US
         self.stretch = Stretch(now_us, tenant, is_settled=is_settled)
@@ -271,7 +274,7 @@ class Meter:
         if not is_alone:
             self.exposed_us = now_us
         # What was launched during a move is done at the next pause; a job that is never idle has none.
-        is_never_idle = now_us - self.paused_us > NEVER_IDLE_US
+        is_never_idle = self.is_never_idle(now_us)
         is_behind = self.paused_us < self.moved_us and not is_never_idle
         if below.moves:
             self.moved_us = now_us

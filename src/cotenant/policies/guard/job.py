@@ -29,6 +29,7 @@ from cotenant.policies.interface import Met, Tenant
 
 # A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
 GAPS, SHORTEST_PAUSE_US, LONGEST_GAP_US = 8, 400_000, 2_000_000
+SWING_GAPS = 4  # after so many it may be a pause, which says nothing about its gaps
 WEIGHT_OF_NEW = 0.2  # in the running mean of its gaps
 BUSY_US, LEAST_BUSY = 500_000, 0.05
 
@@ -140,6 +141,9 @@ class Job:
             return True
         pause_us = min(max(SHORTEST_PAUSE_US, GAPS * self.gap_us), LONGEST_GAP_US)
         return now_us - self.active_us < pause_us
+
+    def is_in_swing(self, now_us: float) -> bool:
+        return self.last.has_work or now_us - self.active_us < SWING_GAPS * self.gap_us
 
     # ---- the cost alone ----
 

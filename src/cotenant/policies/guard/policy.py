@@ -104,6 +104,7 @@ class Guard(Policy):
         self.meet_jobs(production, now_us)
         self.meet_neighbours(others, below, now_us)
         mhz = view.gpu.clock_mhz or 0.0 if view.gpu else 0.0
+        has_pauses = not any(job.meter.is_never_idle(now_us) for job in self.jobs.values())
         for tenant in production:
             job = self.jobs[tenant.id]
             job.go_together(
@@ -111,6 +112,8 @@ class Guard(Policy):
                 any(one.takes_sm_share for one in others),
             )
             self.meet_company(job, tenant, others, now_us)
+            if job.promise:
+                job.promise.meet_pauses(has_pauses)
             self.look(job, tenant, now_us, below, mhz)
             self.note_company(job)
         self.weigh_company(below, now_us)
@@ -141,7 +144,13 @@ class Guard(Policy):
             floors=sum(one.floor for one in others),
             want=any(one.has_work for one in others),
             level=self.mixer.level,
-            duty=self.duty.see(ran_us, self.step_us - busy_us, self.step_us, self.mixer.duty),
+            duty=self.duty.see(
+                ran_us,
+                self.step_us - busy_us,
+                self.step_us,
+                self.mixer.duty,
+                any(job.is_in_swing(now_us) for job in self.jobs.values()),
+            ),
             moves=self.sees_move(others, now_us),
         )
 
@@ -293,8 +302,7 @@ class Guard(Policy):
 
     def rates(self, others: Sequence[Tenant], now_us: float) -> dict[TenantId, TenantKnobs]:
         """The lower classes' part of production's pauses, by the weights of those that have work."""
-        busy = max((job.busy for job in self.jobs.values() if job.is_at_work(now_us)), default=0.0)
-        rate = self.mixer.duty * (1 - busy)
+        rate = self.mixer.duty * self.duty.idle
         wanting = sum(one.weight for one in others if one.has_work)
         parts = {
             one.id: rate * one.weight / (wanting + (0 if one.has_work else one.weight)) for one in others

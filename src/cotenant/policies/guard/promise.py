@@ -100,13 +100,28 @@ class Promise:
     last_off: float | None = None  # what the last window was from what was expected
     drift: float = 0.0  # a running mean of that
     seen_at: float = STRICT  # the share that the windows of `strict` are about
+    has_pauses: bool = True  # the lower classes can run at STRICT
+    believed: tuple[Effect, Effect] | None = None  # the slopes before odd windows were, without a look
 
     @property
     def aim(self) -> float:
         return AIM * self.limit
 
+    @property
+    def at_strict(self) -> float | None:
+        """Beside production that is never idle nobody runs there."""
+        return self.strict.value if self.has_pauses else 0.0
+
+    def meet_pauses(self, has_pauses: bool) -> None:
+        if has_pauses == self.has_pauses:
+            return
+        self.has_pauses, self.aside = has_pauses, []
+        self.extra.fade(1)
+        if has_pauses:
+            self.position = min(self.position, max(self.target(STRICT), SMALLEST))
+
     def slowdown(self, position: float) -> float | None:
-        strict = self.strict.value
+        strict = self.at_strict
         if strict is None:
             return None
         return strict * min(position, STRICT) + (self.extra.value or 0.0) * max(position - STRICT, 0.0)
@@ -192,7 +207,7 @@ class Promise:
         return abs(alone.slowdown(window.cost) - expected) > ODD * alone.doubt(1) + SLACK * abs(expected)
 
     def expected(self, window: Window) -> float | None:
-        strict, extra = self.strict.value, self.extra.value
+        strict, extra = self.at_strict, self.extra.value
         if strict is None or window.level == STRICT:
             return None if strict is None else strict * window.share
         return None if extra is None else strict + extra * window.share
@@ -202,8 +217,11 @@ class Promise:
         if alone.odd is not None:
             return False
         self.wants_look = False
+        believed, self.believed = self.believed, None
         if changed:
             self.aside = []
+            if believed:
+                self.strict, self.extra = believed
             self.strict.fade(FEW / 2)
             self.extra.fade(FEW / 2)
             return False
@@ -219,6 +237,7 @@ class Promise:
             return False
         believed = [one for one in aside if not is_stale(one, alone)]
         if believed:
+            self.believed = None if looked else self.believed or (replace(self.strict), replace(self.extra))
             self.strict.fade(1)
             self.extra.fade(1)
         for one in believed:
@@ -233,9 +252,10 @@ class Promise:
         clock = max(alone.mhz / window.mhz - 1, 0.0) if window.mhz else 0.0
         if window.level == STRICT:
             at = min(self.position, STRICT)
-            self.strict.add(slowdown, window.share, at, clock, self.memory(self.strict, at, alone))
+            if self.has_pauses:
+                self.strict.add(slowdown, window.share, at, clock, self.memory(self.strict, at, alone))
         else:
-            strict = self.strict.value or 0.0
+            strict = self.at_strict or 0.0
             memory = self.memory(self.extra, window.share, alone)
             self.extra.add(slowdown - strict, window.share, STRICT, clock, memory)
             self.has_met_company = True
@@ -248,7 +268,7 @@ class Promise:
     # ---- the position ----
 
     def target(self, highest: float, doubt: float = 0.0) -> float:
-        strict, extra = self.strict.value, self.extra.value
+        strict, extra = self.at_strict, self.extra.value
         if strict is None:
             return STRICT
         strict = max(strict - doubt, 0.0)
@@ -269,7 +289,7 @@ class Promise:
 
     def step(self, now_us: float, alone: Alone, highest: float) -> None:
         mean = self.strict.slope * min(self.position, STRICT)
-        if mean < -2 * alone.doubt(self.strict.windows):
+        if self.has_pauses and mean < -2 * alone.doubt(self.strict.windows):
             alone.assume(alone.cost * alone.ratio(mean))
             self.strict.slope, self.wants_look = 0.0, True
             self.position = min(self.position, STRICT)
@@ -290,7 +310,7 @@ class Promise:
             # Company is tried for a little of the time, and for more when that is known.
             first = min(max(2 * self.limit, LEAST_COMPANY), MOST_COMPANY)
             is_first = before - STRICT < first / 2
-            is_known = (self.strict.value or 0.0) + alone.doubt(self.strict.windows) <= self.aim
+            is_known = (self.at_strict or 0.0) + alone.doubt(self.strict.windows) <= self.aim
             if is_known and (is_first or self.has_met_company):
                 self.position = min(target, STRICT + max(2 * (before - STRICT), first))
                 self.has_met_company = False
