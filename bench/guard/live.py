@@ -164,7 +164,10 @@ def main() -> None:
     parser.add_argument("--ticks", type=Path, metavar="FILE", help="where what guard saw is kept")
     parser.add_argument("--draw", action="store_true", help="only draw what an earlier run kept in --ticks")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="cotenant-live-") as folder:
+    shared = Path("/dev/shm")  # a segment on a disk is refused
+    with tempfile.TemporaryDirectory(
+        prefix="cotenant-live-", dir=shared if shared.is_dir() else None
+    ) as folder:
         kept = asked.ticks or Path(folder, "ticks")
         if not asked.draw:
             measure(Path(folder), kept, asked.scale)
