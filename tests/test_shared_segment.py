@@ -325,24 +325,26 @@ print(segment.FolderSegment(folder).clean())
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_the_daemon_steers_slots_in_a_folder(folder: Path) -> None:
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_the_daemon_steers_slots_in_a_folder(folder: Path, gpu: int) -> None:
     from cotenant.daemon.attachment import Attachment
     from cotenant.policies.interface import TenantKnobs
 
     with FolderSegment(folder).writable_header() as header:
-        header.gpus[0].known = segment.GPU_VALID
+        header.gpus[gpu].known = segment.GPU_VALID
     slot = put_slot(folder, 2, pid=4711)
-    slot.gpus[0].figures.bursts = 1
+    slot.gpus[gpu].figures.bursts = 1
     (folder / "slots" / "2").write_bytes(bytes(slot).ljust(segment.PLACE, b"\0"))
     attachment = Attachment(folder)
     try:
-        (place,) = attachment.look().places[0]
+        (place,) = attachment.look().places[gpu]
         assert (place.row.slot, place.row.pid) == (2, 4711)
 
         def steered(knobs: TenantKnobs) -> segment.OnGpu:
-            attachment.turn(0, attachment.look().places[0], {place.id: knobs}, 10**9)
+            attachment.turn(gpu, attachment.look().places[gpu], {place.id: knobs}, 10**9)
             slot = segment.Slot.from_buffer_copy((folder / "slots" / "2").read_bytes())
-            on_gpu = slot.gpus[0]
+            on_gpu, other = slot.gpus[gpu], slot.gpus[1 - gpu]
+            assert not any((other.shut_until_ns, other.rate, other.sms, other.tolerant_until_ns))
             assert isinstance(on_gpu, segment.OnGpu)
             return on_gpu
 
