@@ -3,9 +3,9 @@ only.
 
     gain = their rate at TOLERANT / their rate at STRICT - 1
 
-Both rates are recent: what is HALF_LIFE_US old counts half. Where the gain is under GAIN (under 0 where production is
-slowed down less by overlap than by turns, reserve.py), overlap is not worth it for a
-minute, and for twice as long each time that this proves so again.
+Both rates are recent: what is HALF_LIFE_US old counts half. Where the gain is under GAIN (under 0 where overlap slows
+production down less than turns do, reserve.py), overlap is not worth it for a minute, and for twice as long each time
+that this proves so again.
 """
 
 from __future__ import annotations
