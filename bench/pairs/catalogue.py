@@ -30,6 +30,7 @@ class Job:
     title: str
     rate: float = 0.0  # requests a second; 0: the job sets its own pace
     promise: Promise | None = None
+    compiles: bool = False  # when it starts; a second one finds in a cache what the first has compiled
 
 
 _JOBS = (
@@ -38,7 +39,13 @@ _JOBS = (
     Job("vision", "production", "production:Vision", "eager ResNet-50, batch 4", 40.0),
     Job("training", "production", "production:Training", "training, slow data loader", 0.0, GPU_BOUND),
     Job(
-        "compiled", "production", "short_requests:Compiled", "torch.compile, 1 to 2 ms", 50.0, SHORT_REQUESTS
+        "compiled",
+        "production",
+        "short_requests:Compiled",
+        "torch.compile, 1 to 2 ms",
+        50.0,
+        SHORT_REQUESTS,
+        compiles=True,
     ),
     Job("pinned", "production", "short_requests:PinnedCopy", "a graph behind a copy", 100.0, SHORT_REQUESTS),
     Job("copied", "production", "short_requests:BehindCopies", "behind copies aside", 100.0, SHORT_REQUESTS),
@@ -185,6 +192,9 @@ MODES: dict[str, tuple[str | None, str | None]] = {
     SOLO: (None, PLAIN),
 }
 DEFAULT_MODES = tuple(mode for mode in MODES if mode != SOLO)
+# Beside nobody, once more: by how much windows differ of which nothing differs.
+CONTROL = "alone again"
+MODES[CONTROL] = MODES["alone"]
 # A mode for each promise: what it promises.
 PROMISED = {f"cotenant {promise:.0%}": promise for promise in _PROMISES}
 MODES |= {mode: (with_promise(promise), beside_promise(promise)) for mode, promise in PROMISED.items()}

@@ -118,9 +118,12 @@ class Crew:
         if missing:
             names = ", ".join(f"{job.name} ({start})" for job, start in missing)
             self._narrate(f"starting {names}")
-        for job, start in missing:
-            self._workers[job, start] = self._started_worker(job, start, options)
-        answers = {key: self._workers[key].answer(START_SECONDS) for key in missing}
+        answers: dict[tuple[Job, str], Answer] = {}
+        first = {job: (job, start) for job, start in reversed(missing) if job.compiles}.values()
+        for keys in (first, [key for key in missing if key not in first]):
+            for job, start in keys:
+                self._workers[job, start] = self._started_worker(job, start, options)
+            answers |= {key: self._workers[key].answer(START_SECONDS) for key in keys}
         self._ready |= {key: answer for key, answer in answers.items() if "skipped" not in answer}
         # Those that cannot run here go; the others stay for whoever can do without.
         skipped = [key for key in missing if "skipped" in answers[key]]

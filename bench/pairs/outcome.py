@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bursts import together
-from catalogue import PROMISED, SOLO, Pair
+from catalogue import CONTROL, PROMISED, SOLO, Pair
 from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from rounds import Observation
 
@@ -197,7 +197,7 @@ def worse_tails(seen: Mapping[str, Sequence[Observation]], percent: float) -> li
     ours = seen.get("cotenant")
     if ours is None:
         return []
-    others = [mode for mode in seen if mode not in ("alone", SOLO, "cotenant", *PROMISED)]
+    others = [mode for mode in seen if mode not in ("alone", CONTROL, SOLO, "cotenant", *PROMISED)]
     return [
         mode
         for mode in others

@@ -2,6 +2,7 @@
 
     ratio of a window   mean service of the requests that ended in it / the same alone, with the same arrivals
     windows             of 4 s, from 2 s after the other job's arrival on
+    alone again         the same without anybody: what over a promise there is noise
     best constant duty  the most work of the other job at a constant rate whose mean ratio is within the promise, found
                         by a sweep in the same run, on a line between neighbouring rates
 
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from catalogue import DUTIES, PROMISED, SOLO, UNSTEERED_OPPORTUNISTIC, Pair
+from catalogue import CONTROL, DUTIES, PROMISED, SOLO, UNSTEERED_OPPORTUNISTIC, Pair
 from crew import Crew
 from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from rounds import Narrate, Observation, observe, plan, warm_up
@@ -98,7 +99,7 @@ def work_rate(seen: Observation) -> float:
 @dataclasses.dataclass(frozen=True)
 class Kept:
     mode: str
-    promised: float | None  # None: a constant duty
+    promised: float | None  # None: a constant duty, or nobody beside it
     windows: list[float]  # ratios
     service_mean: Estimate
     share: Estimate
@@ -143,8 +144,8 @@ def best_constant(sweep: Sequence[Kept], promised: float) -> float:
 
 
 def figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> dict[str, Any]:
-    found = [kept(mode, seen) for mode in seen if mode in PROMISED or mode in DUTIES]
-    sweep = [one for one in found if one.promised is None]
+    found = [kept(mode, seen) for mode in seen if mode in PROMISED or mode in DUTIES or mode == CONTROL]
+    sweep = [one for one in found if one.mode in DUTIES]
     rows, misses = [], []
     for one in found:
         row: dict[str, Any] = {

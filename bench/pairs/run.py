@@ -30,6 +30,7 @@ try:
     import report
     from catalogue import (
         CHOOSABLE,
+        CONTROL,
         DEFAULT_MODES,
         DUTIES,
         IN_OWN_MPS,
@@ -165,7 +166,7 @@ def default_pairs(options: argparse.Namespace) -> Sequence[str]:
 
 def default_modes(options: argparse.Namespace) -> Sequence[str]:
     if options.what == "promises":
-        return (*PROMISED, *DUTIES)
+        return (CONTROL, *PROMISED, *DUTIES)
     if options.what == "short":
         return SHORT_MODES
     if options.what == "light":

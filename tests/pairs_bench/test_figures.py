@@ -314,7 +314,7 @@ def test_where_a_bursts_time_went_is_that_of_the_windows_alone() -> None:
 def served(*services: float, steps: int = 10, seconds: float = 10.0) -> Any:
     """One request a second, the first after half of one, and so many steps a second."""
     ended = [number + 0.5 for number in range(len(services))]
-    completions = [number / steps for number in range(int(seconds * steps) + 1)]
+    completions = [number / steps for number in range(int(seconds * steps) + 1)] if steps else []
     samples = Samples(list(services), list(services), seconds * steps, seconds)
     return rounds.Observation(samples, ended_s=ended, completions_s=completions)
 
@@ -360,15 +360,18 @@ def test_what_could_have_been_done_within_the_promise_and_was_not_is_missed() ->
     (pair,) = catalogue.parse_pairs(["encoder+gpt"])
     seen = {
         "alone": [served(*[1.0] * 10)] * 2,
+        # Beside nobody a window may differ as well: that is no duty, and nobody's promise.
+        "alone again": [served(*[1.0] * 6, *[1.03] * 4, steps=0)] * 2,
         "cotenant 10%": [served(*[1.05] * 10, steps=10)] * 2,
         "duty 45%": [served(*[1.08] * 6, steps=16, seconds=6.0)] * 2,
         "solo": [served(steps=20)] * 2,
     }
     found = promises.figures(pair, seen)
-    assert [row["of_best"] for row in found["rows"]] == [pytest.approx(10 / 16), None]
+    assert [row["of_best"] for row in found["rows"]] == [None, pytest.approx(10 / 16), None]
     (miss,) = found["misses"]
     assert "work 0.62 of the best constant duty" in miss
-    report.promises_table({"machine": "", "pairs": [{"pair": "encoder+gpt", "figures": found}]})
+    table = report.promises_table({"machine": "", "pairs": [{"pair": "encoder+gpt", "figures": found}]})
+    assert "| alone again | 1.01 [0.99, 1.04] |  | 1.03 | 0% [0, 0] |" in table
 
 
 # The report

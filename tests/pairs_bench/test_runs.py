@@ -228,7 +228,7 @@ def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
     ]
     # One of requests that arrive, one that sets its own pace.
     pairs = ["tiny+spin-100us", "toy-training+spin-100us"]
-    command += ["--pairs", ",".join(pairs), "--modes", "cotenant 5%,duty 10%,duty 100%"]
+    command += ["--pairs", ",".join(pairs), "--modes", "alone again,cotenant 5%,duty 10%,duty 100%"]
     done = subprocess.run(
         [*command, "--output", str(output)],
         env={name: value for name, value in softgpu_env.items() if name != "COTENANT_NO_DAEMON"},
@@ -242,7 +242,7 @@ def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
     assert [entry["pair"] for entry in entries] == pairs
     for entry in entries:
         shares = {row["mode"]: row["share"]["value"] for row in entry["figures"]["rows"]}
-        assert set(shares) == {"cotenant 5%", "duty 10%", "duty 100%"}
+        assert set(shares) == {"alone again", "cotenant 5%", "duty 10%", "duty 100%"}
         assert all(f"{entry['pair']}: {mode}" in done.stderr for mode in shares)
         # A rate is kept, however little a busy machine lets a job do without one: the promise is compared with that.
         assert shares["duty 10%"] < 0.3
