@@ -269,6 +269,7 @@ def observations_as_json(seen: Mapping[str, Sequence[Observation]]) -> dict[str,
                 "steps": round(observation.samples.steps, 3),
                 "seconds": observation.samples.seconds,
             }
+            | ({"explained": observation.explained} if observation.explained else {})
             for observation in observations
         ]
         for mode, observations in seen.items()

@@ -7,6 +7,9 @@
                         by a sweep in the same run, on a line between neighbouring rates
 
 The sweep has processes and a segment of its own without a daemon, so that nobody but this program sets a rate.
+
+At the end of each promise's window `cotenant explain` of the production job is kept, and what the policy said last is
+printed.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from catalogue import CONTROL, DUTIES, PROMISED, SOLO, UNSTEERED_OPPORTUNISTIC, Pair
+from catalogue import CONTROL, DUTIES, MODES, PROMISED, SOLO, UNSTEERED_OPPORTUNISTIC, Pair
 from crew import Crew
 from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from rounds import Narrate, Observation, observe, plan, warm_up
@@ -30,6 +33,7 @@ SETTLING_SECONDS = 2.0
 WINDOW_SECONDS = 4.0
 LEAST_OF_BEST = 0.9
 HELD_NS = 50 * 10**9  # a rate: longer than any window of one
+TOLD = 3  # sentences of the policy that are printed
 
 
 def set_rate(path: Path, pid: int, rate: float) -> None:
@@ -63,8 +67,22 @@ def measure(
                     raise Problem(f"no rate can be set: {error}") from None
                 # A constant rate needs no time to be found: one window is enough.
                 window = dataclasses.replace(planned, seconds=min(seconds, SETTLING_SECONDS + WINDOW_SECONDS))
-            seen[planned.mode].append(observe(crew, pair.production, pair.opportunistic, window))
+            observation = observe(crew, pair.production, pair.opportunistic, window)
+            if planned.mode in PROMISED:
+                explained = crew.explained(pair.production, MODES[planned.mode][0] or "")
+                observation = dataclasses.replace(observation, explained=explained)
+                for told in of_policy(explained):
+                    narrate(f"{pair.name}: {planned.mode}: {told}")
+            seen[planned.mode].append(observation)
     return seen
+
+
+def of_policy(explained: Sequence[str]) -> list[str]:
+    """What the policy said last, the newest first."""
+    begins = next(
+        (number for number, line in enumerate(explained) if line.startswith("policy ")), len(explained)
+    )
+    return [line.strip() for line in explained[begins + 1 :][:TOLD]]
 
 
 def spans(seconds: float) -> list[tuple[float, float]]:

@@ -64,6 +64,9 @@ class Observation:
     start: float = 0.0
     sm_mhz: float | None = None
     bursts: segment.Use | None = None  # of production under Cotenant: what it did in this window
+    explained: list[str] = dataclasses.field(
+        default_factory=list
+    )  # `cotenant explain` of production at its end
 
 
 def plan(modes: Sequence[str], rounds: int, seconds: float, seed: int = 1) -> list[list[Window]]:

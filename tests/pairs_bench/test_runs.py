@@ -18,6 +18,7 @@ from tests.conftest import TREE, clean_environment
 from tests.pairs_bench.loading import BENCH, load
 
 catalogue = load("catalogue")
+promises = load("promises")
 
 
 # Whole runs, with jobs that sleep
@@ -246,6 +247,13 @@ def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
         assert all(f"{entry['pair']}: {mode}" in done.stderr for mode in shares)
         # A rate is kept, however little a busy machine lets a job do without one: the promise is compared with that.
         assert shares["duty 10%"] < 0.3
+    # What guard thought at the end of the promise's window, and of no other's. (The other production uses no GPU.)
+    samples = entries[0]["samples"]
+    assert [mode for mode, seen in samples.items() if "explained" in seen[0]] == ["cotenant 5%"]
+    explained = samples["cotenant 5%"][0]["explained"]
+    thoughts = promises.of_policy(explained)
+    assert any(line.startswith("policy guard, daemon ") for line in explained) and thoughts
+    assert all(f"{pairs[0]}: cotenant 5%: {line}" in done.stderr for line in thoughts)
 
 
 def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str], tmp_path: Path) -> None:

@@ -317,10 +317,13 @@ def test_it_says_what_it_does_in_numbers() -> None:
     lines = guard.explain(PRODUCTION)
     assert "operation takes 100." in lines[-1] or "operation takes 9" in lines[-1]
     assert any("its promise is 5.0%" in line and "of its gaps now" in line for line in lines)
+    # What it knows now comes first.
+    assert "us alone, where windows vary by" in lines[0] and "% lately beside others: " in lines[0]
+    assert f"others have {position(guard):.0%} of its gaps now. All of its gaps would cost" in lines[0]
     assert guard.explain(NEIGHBOUR) == lines
     assert guard.explain(99) == []
     plant.play(guard, 120)
-    assert len(guard.explain(PRODUCTION)) <= 20
+    assert len(guard.explain(PRODUCTION)) <= 21
 
 
 def test_two_of_the_same_make_the_same_decisions() -> None:

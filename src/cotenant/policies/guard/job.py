@@ -116,6 +116,19 @@ class Job:
         stated = "It has a promise" if self.promise else "No slowdown was stated for it (--slowdown)"
         return f"{stated}: {self.stand}."
 
+    def figures(self) -> list[str]:
+        """What is known now, with a promise."""
+        promise, alone = self.promise, self.alone
+        if promise is None or alone is None:
+            return []
+        beside = "" if promise.lately is None else f", and {promise.lately:+.1%} lately beside others"
+        known = promise.at_strict
+        gaps = "" if known is None else f" All of its gaps would cost {known:.1%}."
+        return [
+            f"An operation takes {alone.cost:.1f} us alone, where windows vary by {alone.spread:.1%}{beside}: "
+            f"{self.stand} now.{gaps}"
+        ]
+
     def see(self, tenant: Tenant, now_us: float, step_us: float = 0.0) -> None:
         if self.stated != tenant.slowdown:
             self.stated, earlier = tenant.slowdown, self.promise

@@ -129,9 +129,13 @@ class Guard(Policy):
         if not self.jobs:
             return ["No production job is on its GPU."]
         if tenant in self.jobs:
-            return self.journal.of(tenant, self.jobs[tenant].standing)
+            return self.explain_job(tenant)
         leading = min(self.jobs, key=lambda one: self.jobs[one].position)
-        return [Said(told, leading) for told in self.journal.of(leading, self.jobs[leading].standing)]
+        return [Said(told, leading) for told in self.explain_job(leading)]
+
+    def explain_job(self, number: TenantId) -> list[str]:
+        job = self.jobs[number]
+        return [*job.figures(), *self.journal.of(number, job.standing)]
 
     def look_below(self, production: Sequence[Tenant], others: Sequence[Tenant], now_us: float) -> Below:
         before = [(self.below.get(one.id, one), one) for one in others]

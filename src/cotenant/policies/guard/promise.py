@@ -50,6 +50,7 @@ SMALLEST = 0.001  # share of the time that is not none
 ELSEWHERE = 1.4  # times a share that is another one
 DRIFT_WINDOWS = 8  # of the running mean that tells a drift
 DRIFT = 3  # spreads of that mean that are one; half of the aim at least
+LATELY = 8  # windows of the running mean that is told
 CURVED = 0.2  # part of the slope that it may differ by there
 
 
@@ -102,6 +103,7 @@ class Promise:
     seen_at: float = STRICT  # the share that the windows of `strict` are about
     has_pauses: bool = True  # the lower classes can run at STRICT
     believed: tuple[Effect, Effect] | None = None  # the slopes before odd windows were, without a look
+    lately: float | None = None  # slowdown beside others, a running mean, to be told
 
     @property
     def aim(self) -> float:
@@ -173,6 +175,8 @@ class Promise:
 
     def see(self, window: Window, alone: Alone) -> bool:
         """A window beside others. Returns whether anything is known better now."""
+        slowdown = alone.slowdown(window.cost)
+        self.lately = slowdown if self.lately is None else self.lately + (slowdown - self.lately) / LATELY
         if alone.odd is not None or self.is_odd(window, alone):
             self.aside.append(window)
             self.wants_look |= len(self.aside) >= SUSPICIOUS
