@@ -2,7 +2,8 @@
 
     ratio of a window   mean service of the requests that ended in it / the same alone, with the same arrivals
     windows             of 4 s, from 2 s after the other job's arrival on
-    alone again         the same without anybody: what over a promise there is noise
+    alone again         the same without anybody, and so noise: beside each count of windows over a promise stands how
+                        many are over it by more than the worst of these
     best constant duty  the most work of the other job at a constant rate whose mean ratio is within the promise, found
                         by a sweep in the same run, on a line between neighbouring rates
 
@@ -122,9 +123,11 @@ class Kept:
     service_mean: Estimate
     share: Estimate
 
-    @property
-    def over(self) -> int:
-        return 0 if self.promised is None else sum(ratio > 1 + self.promised for ratio in self.windows)
+    def over(self, noise: float = 1.0) -> int:
+        """`noise`: what a window's ratio may come to with nobody there."""
+        if self.promised is None:
+            return 0
+        return sum(ratio > (1 + self.promised) * noise for ratio in self.windows)
 
     @property
     def worst(self) -> float:
@@ -164,11 +167,13 @@ def best_constant(sweep: Sequence[Kept], promised: float) -> float:
 def figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> dict[str, Any]:
     found = [kept(mode, seen) for mode in seen if mode in PROMISED or mode in DUTIES or mode == CONTROL]
     sweep = [one for one in found if one.mode in DUTIES]
+    noise = next((max(1.0, one.worst) for one in found if one.mode == CONTROL), None)
     rows, misses = [], []
     for one in found:
         row: dict[str, Any] = {
             **dataclasses.asdict(one),
-            "over": one.over,
+            "over": one.over(),
+            "over_noise": None if noise is None else one.over(noise),
             "worst": one.worst,
             "best": None,
             "of_best": None,
@@ -176,11 +181,11 @@ def figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> dict[str, 
         rows.append(row)
         if one.promised is None:
             continue
-        verdict = MISSED if one.over else one.service_mean.at_most(1 + one.promised)
+        verdict = MISSED if one.over() else one.service_mean.at_most(1 + one.promised)
         if verdict != MET:
             misses.append(
                 f"{one.mode}: service mean {shown(one.service_mean)} x alone, "
-                f"{one.over} of {len(one.windows)} windows over, the worst {one.worst:.2f}: {verdict}"
+                f"{one.over()} of {len(one.windows)} windows over, the worst {one.worst:.2f}: {verdict}"
             )
         if sweep:
             row["best"] = best_constant(sweep, one.promised)

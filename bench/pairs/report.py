@@ -233,7 +233,7 @@ def promises_table(section: Section) -> str:
         "Pair",
         "Mode",
         "Service mean, x alone [95 %]",
-        "Windows over the promise",
+        "Windows over the promise (by more than noise)",
         "Worst window",
         "Other job's work",
         "of the best constant duty",
@@ -247,6 +247,8 @@ def promises_table(section: Section) -> str:
         misses += [f"{entry['pair']}: {miss}" for miss in entry["figures"]["misses"]]
         for row in entry["figures"]["rows"]:
             over = "" if row["promised"] is None else f"{row['over']} of {len(row['windows'])}"
+            if over and row.get("over_noise") is not None:
+                over += f" ({row['over_noise']})"
             best = "" if row["of_best"] is None else f"{row['of_best']:.2f} (of {row['best']:.0%})"
             means = [_ratio(row["service_mean"]), over, f"{row['worst']:.2f}"]
             lines.append(line([entry["pair"], row["mode"], *means, _share(row["share"]), best]))

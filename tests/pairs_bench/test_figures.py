@@ -336,10 +336,31 @@ def test_one_window_over_the_promise_is_a_promise_not_kept() -> None:
     }
     kept = {name: promises.kept(name, seen) for name in ("cotenant 10%", "cotenant 20%")}
     assert kept["cotenant 20%"].windows == pytest.approx([1.1, 1.1, 1.1, 1.3])
-    assert kept["cotenant 20%"].over == 1 and kept["cotenant 10%"].over == 0
+    assert kept["cotenant 20%"].over() == 1 and kept["cotenant 10%"].over() == 0
     assert kept["cotenant 10%"].share.value == pytest.approx(0.5)
-    (miss,) = promises.figures(pair, seen)["misses"]
+    found = promises.figures(pair, seen)
+    (miss,) = found["misses"]
     assert miss.startswith("cotenant 20%") and "1 of 4 windows" in miss and miss.endswith("missed")
+    assert "| 1 of 4 | 1.30 |" in report.promises_table(
+        {"machine": "", "pairs": [{"pair": "", "figures": found}]}
+    )
+
+
+@pytest.mark.parametrize(("alone_again", "by_more"), [(1.04, 1), (1.12, 0), (0.9, 1)])
+def test_windows_over_a_promise_by_no_more_than_noise_are_told_apart(
+    alone_again: float, by_more: int
+) -> None:
+    (pair,) = catalogue.parse_pairs(["encoder+gpt"])
+    seen = {
+        "alone": [served(*[1.0] * 10)],
+        "alone again": [served(*[1.0] * 6, *[alone_again] * 4, steps=0)],
+        "cotenant 20%": [served(*[1.1] * 6, *[1.3] * 4)],
+        "solo": [served(steps=20)],
+    }
+    found = promises.figures(pair, seen)
+    table = report.promises_table({"machine": "", "pairs": [{"pair": "", "figures": found}]})
+    assert f"| 1 of 2 ({by_more}) | 1.30 |" in table
+    assert len(found["misses"]) == 1  # noise or not, a promise that was not seen kept is told
 
 
 def duty(share: float, ratio: float) -> Any:
