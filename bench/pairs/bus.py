@@ -23,22 +23,28 @@ NAMES = tuple(f"{job}+flood" for job in ("send", "fetch", "send-pageable", "fetc
 
 
 def measure(
-    crew: Crew, names: Sequence[str], rounds: int, seconds: float, narrate: Narrate
+    crew: Crew, names: Sequence[str], modes: Sequence[str], rounds: int, seconds: float, narrate: Narrate
 ) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
     for pair in parse_pairs(names):
-        about = crew.gather(pair.workers(MODES_MEASURED))
-        seen = measure_pair(crew, pair, MODES_MEASURED, rounds, seconds, narrate)
-        rows += pair_rows(pair, seen)
+        about = crew.gather(pair.workers(modes))
+        found = pair_rows(pair, modes, measure_pair(crew, pair, modes, rounds, seconds, narrate))
+        for row in found:
+            narrate(
+                f"{pair.name}: {row['mode']:12} {row['tail']} {row['tail_us']:.0f} us, {row['said']} x alone"
+            )
+        rows += found
     return {"rows": rows, "misses": misses(rows), "about": about}
 
 
-def pair_rows(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> list[dict[str, Any]]:
+def pair_rows(
+    pair: Pair, modes: Sequence[str], seen: Mapping[str, Sequence[Observation]]
+) -> list[dict[str, Any]]:
     alone, solo = seen["alone"], seen[SOLO]
-    percent = tail_percent(min(len(pooled(seen[mode], "services_ms")) for mode in MODES_MEASURED))
+    percent = tail_percent(min(len(pooled(seen[mode], "services_ms")) for mode in modes))
     rows = []
-    for mode in MODES_MEASURED:
+    for mode in modes:
         took = pooled(seen[mode], "services_ms")
         rates = zip(seen[mode], solo, strict=True)
         shares = of_shares(

@@ -111,8 +111,11 @@ LIGHT_PAIRS = (
     "generate+vision-batch",
     "small+gpt",
     "small+longk",
+    "small+copies",
     "small+generate-batch",
     "small-8+gpt",
+    "small-8+longk",
+    "small-8+copies",
     "vision+gpt",
     "vision+longk",
     "vision+resnet",
@@ -152,13 +155,21 @@ UNSTEERED = (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC)
 
 # In a segment of their own, and in an MPS daemon of Cotenant's.
 SPATIAL = ("production, spatial", "opportunistic, spatial")
+SPATIAL_PROMISE = 0.10
+SPATIAL_PROMISED = tuple(f"{start}, at most {SPATIAL_PROMISE:.0%} slower" for start in SPATIAL)
 ORION = ("production, orion", "opportunistic, orion")
-IN_OWN_MPS = (*SPATIAL, *ORION)
+IN_OWN_MPS = (*SPATIAL, *SPATIAL_PROMISED, *ORION)
 # In a segment of their own, in turns.
 STRICT = ("production, strict", "opportunistic, strict")
 OWN_SEGMENTS = {
     start: name
-    for name, starts in (("unsteered", UNSTEERED), ("spatial", SPATIAL), ("orion", ORION), ("strict", STRICT))
+    for name, starts in (
+        ("unsteered", UNSTEERED),
+        ("spatial", SPATIAL),
+        ("spatial-promise", SPATIAL_PROMISED),
+        ("orion", ORION),
+        ("strict", STRICT),
+    )
     for start in starts
 }
 # Each promise, too: production beside another production job, even an idle one, has time slices of 2 ms, not of 1 s.
@@ -174,6 +185,15 @@ RUN_OPTIONS: dict[str, list[str]] = {
     UNSTEERED_OPPORTUNISTIC: ["--class", "opportunistic", "--no-daemon"],
     SPATIAL[0]: ["--class", "production", "--share", "spatial"],
     SPATIAL[1]: ["--class", "opportunistic", "--share", "spatial"],
+    SPATIAL_PROMISED[0]: [
+        "--class",
+        "production",
+        "--share",
+        "spatial",
+        "--slowdown",
+        f"{SPATIAL_PROMISE:.0%}",
+    ],
+    SPATIAL_PROMISED[1]: ["--class", "opportunistic", "--share", "spatial"],
     ORION[0]: ["--class", "production", "--share", "spatial", "--policy", "orion"],
     ORION[1]: ["--class", "opportunistic", "--share", "spatial", "--sms", "all", "--policy", "orion"],
     STRICT[0]: ["--class", "production", "--policy", "strict"],
@@ -203,10 +223,25 @@ DUTIES = {f"duty {duty:.0%}": duty for duty in (0.10, 0.25, 0.45, 0.70, 1.0)}
 MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTIES}
 MODES |= {f"mps {share:.0%}": (MPS, start) for start, share in SM_SHARES.items()}
 MODES |= {"orion": ORION, "strict": STRICT, "spatial": SPATIAL}
+MODES |= {f"spatial {SPATIAL_PROMISE:.0%}": (SPATIAL_PROMISED[0], SPATIAL_PROMISED[1])}
 CHOOSABLE = tuple(mode for mode in MODES if mode != SOLO)
 PROMISE_PAIRS = ("encoder+gpt", "compiled+gpt", "training+gpt", "generate+gpt", "decode+longk")
 SHORT_MODES = ("alone", "timeslice", "mps-priority", "cotenant")
-LIGHT_MODES = ("alone", "timeslice", "mps-priority", "mps 80%", "mps 60%", "orion", "cotenant", "spatial")
+# All that the light pairs are compared in, in one table.
+LIGHT_MODES = (
+    "alone",
+    "timeslice",
+    "mps",
+    "mps-priority",
+    "mps 80%",
+    "mps 60%",
+    "mps 40%",
+    "orion",
+    "strict",
+    "cotenant",
+    "spatial",
+    "spatial 10%",
+)
 QUICK_MODES = ("alone", "timeslice", "cotenant")
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import bursts
-from catalogue import MODES, PLAIN, RUN_OPTIONS, SOLO, Job, Pair
+from catalogue import MODES, PLAIN, RUN_OPTIONS, SOLO, SPATIAL, SPATIAL_PROMISED, Job, Pair
 from crew import Crew
 from pace import MEASURED, Pace
 
@@ -151,7 +151,7 @@ def observe(crew: Crew, production: Job | None, opportunistic: Job | None, windo
 def rehearse(crew: Crew, pair: Pair, modes: Sequence[str]) -> None:
     """Where `cotenant run` goes by the job's last run, the job has one, as a user's second run has. The other modes of
     Cotenant see the same record, and do not look."""
-    if MODES["spatial"][1] not in (MODES[mode][1] for mode in modes):
+    if not any(MODES[mode][1] in (SPATIAL[1], SPATIAL_PROMISED[1]) for mode in modes):
         return
     with crew.rehearsal(pair.opportunistic) as worker:
         if worker:

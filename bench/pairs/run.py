@@ -98,6 +98,11 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=at_least_one, help="every mode once a round; default 6 of pairs")
     parser.add_argument("--seconds", type=positive, help="a window's length; solo windows take half")
+    parser.add_argument(
+        "--first-run",
+        action="store_true",
+        help="no job has a last run that `cotenant run` could go by: saves the start of each",
+    )
     parser.add_argument("--output", type=Path, default=Path("pairs.json"), help="default pairs.json")
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the tables in this page")
     add_start(parser)
@@ -213,7 +218,8 @@ def one_pair(
     """The pair's entry in the report. A pair that cannot run or fails does not keep the others from running."""
     entry: dict[str, Any] = {"pair": pair.name}
     try:
-        rehearse(crew, pair, modes)
+        if not options.first_run:
+            rehearse(crew, pair, modes)
         about = crew.gather(pair.workers(modes))
         section["machine"] = section["machine"] or machine(about)
         if options.what == "promises":
@@ -323,7 +329,14 @@ def run(options: argparse.Namespace) -> int:
             options,
             reporter,
             [sys.executable],
-            lambda crew: bus.measure(crew, options.pairs or bus.NAMES, rounds, seconds, reporter.narrate),
+            lambda crew: bus.measure(
+                crew,
+                options.pairs or bus.NAMES,
+                parse_modes(options.modes or bus.MODES_MEASURED),
+                rounds,
+                seconds,
+                reporter.narrate,
+            ),
         )
     return run_alone(
         options,

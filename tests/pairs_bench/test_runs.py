@@ -146,6 +146,16 @@ def test_where_cotenant_goes_by_the_last_run_there_was_one(bench: Bench, tmp_pat
     assert cache != bench.env.get("XDG_CACHE_HOME") and not Path(cache).exists()  # it went with the benchmark
 
 
+def test_a_first_run_has_no_rehearsal(bench: Bench) -> None:
+    done = bench.run(
+        "--pairs", "toy-service+toy-work", "--modes", "spatial,spatial 10%", "--seconds", "0.3", "--first-run"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [told for told, _ in bench.runs()]
+    assert "opportunistic toy-work" not in told
+    assert "production toy-service --share spatial --slowdown 10%" in told
+
+
 def test_an_interrupted_run_keeps_what_it_has_and_stops_mps(bench: Bench) -> None:
     command = [*bench.command, "--seconds", "0.3", "--modes", "mps"]
     command += ["--pairs", "toy-service+toy-work,toy-training+toy-work"]
@@ -167,7 +177,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_stops_mps(bench: Bench) -> Non
 
 def test_overhead_is_told_for_both_classes(bench: Bench) -> None:
     done = bench.run(
-        "overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.1", "--processes", "2"
+        "overhead", "--jobs", "toy-work", "--rounds", "2", "--seconds", "0.5", "--processes", "2"
     )
     assert done.returncode == 0, done.stderr
     rows = bench.section("overhead")["rows"]
