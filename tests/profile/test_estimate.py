@@ -140,3 +140,74 @@ def test_names_are_readable_and_known_gpus_have_a_bandwidth() -> None:
     assert peaks.memory_gbps("NVIDIA H200") == 4800
     assert peaks.memory_gbps("NVIDIA A100-SXM4-40GB") == 1555
     assert peaks.memory_gbps("Something else") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps"),
+    [
+        ("NVIDIA B200", 8000), ("NVIDIA GH200 480GB", 4000), ("NVIDIA H100 PCIe", 2039), ("NVIDIA H100 NVL", 3938),
+        ("NVIDIA H100 80GB HBM3", 3350), ("NVIDIA H20", 4000), ("NVIDIA A100-PCIE-40GB", 1555),
+        ("NVIDIA A100-SXM4-80GB", 2039), ("NVIDIA A30", 933), ("NVIDIA A40", 696), ("NVIDIA A10", 600),
+        ("NVIDIA L40S", 864), ("NVIDIA L4", 300), ("Tesla V100-SXM2-16GB", 900), ("Tesla T4", 320),
+        ("NVIDIA GeForce RTX 4090", 1008), ("NVIDIA GeForce RTX 3090", 936), ("NVIDIA GeForce RTX 5090", 1792),
+    ],
+)  # fmt: skip
+def test_a_bandwidth_is_the_data_sheets(name: str, gbps: float) -> None:
+    assert peaks.memory_gbps(name) == gbps
+
+
+@pytest.mark.parametrize(
+    ("sms", "us", "kernel_class"),
+    [(20, 5.0, MEMORY), (19, 5.0, UNKNOWN), (20, 4.9, UNKNOWN), (20, 0.0, MEMORY), (0, 5.0, MEMORY)],
+)
+def test_what_streams_must_fill_a_fifth_and_take_5_us(sms: int, us: float, kernel_class: KernelClass) -> None:
+    found = of_kernel("triton_poi_fused_add_0", (1, 1, 1), (128, 1, 1), sms, 100, us, 4814)
+    assert found.kernel_class is kernel_class
+
+
+@pytest.mark.parametrize(("sms", "kernel_class"), [(60, COMPUTE), (59, UNKNOWN), (0, COMPUTE)])
+def test_what_computes_must_fill_60_percent(sms: int, kernel_class: KernelClass) -> None:
+    assert of_kernel("my_matmul", (1, 1, 1), (1, 1, 1), sms, 100, 9.0, 0).kernel_class is kernel_class
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_class"),
+    [("sgemm_32x128_x", MEMORY), ("sgemm_128x32_x", MEMORY), ("sgemm_33x128_x", COMPUTE), ("sgemm", COMPUTE)],
+)
+def test_a_product_of_few_rows_reads_its_weights(name: str, kernel_class: KernelClass) -> None:
+    assert of_kernel(name, (1, 1, 1), (1, 1, 1), 100, 100, 9.0, 0).kernel_class is kernel_class
+
+
+@pytest.mark.parametrize(
+    ("vector", "of", "tensors", "a_thread"),
+    [
+        (8, "FunctorIf", 3, 8 * 4 * 3),
+        (2, "FunctorId", 2, 4 * 8 * 2),  # never fewer than four elements a thread
+        (4, "FunctorIh", 1, 16 * 1),  # and of bytes more
+        (4, "FunctorIh", 2, 8 * 2),
+        (4, "FunctorIl", 1, 4 * 8),
+        (4, "FunctorIi", 1, 4 * 4),
+    ],
+)
+def test_bytes_of_an_elementwise_kernel(vector: int, of: str, tensors: int, a_thread: int) -> None:
+    name = f"vectorized_elementwise_kernelILi{vector}{of}ESt5arrayIPcLm{tensors}E"
+    found = of_kernel(name, (5, 3, 2), (32, 2, 1), 100, 100, 10.0, 0).memory_gbps
+    assert found == pytest.approx(30 * 64 * a_thread / 10e-6 / 1e9)
+    assert of_kernel(name, (5, 3, 2), (32, 2, 1), 100, 100, 0.0, 0).memory_gbps is None
+
+
+def test_a_copy_is_no_faster_than_the_memory_and_an_untimed_one_is_unknown() -> None:
+    assert of_copy(1 << 30, 1.0, True, True, 4814).memory_gbps == 4814
+    assert of_copy(1000, 1.0, True, False, 0).memory_gbps == 1
+    for size, us in ((0, 1.0), (1000, 0.0)):
+        assert of_copy(size, us, True, True, 4814).memory_gbps is None
+
+
+def test_at_60_percent_a_kernel_is_bound_and_of_equals_by_compute() -> None:
+    assert class_by_throughput(0.6, None) is COMPUTE and class_by_throughput(None, 0.6) is MEMORY
+    assert class_by_throughput(0.7, 0.7) is COMPUTE
+
+
+def test_a_long_name_is_cut() -> None:
+    assert short("void at::native::k(int, float)") == "k"
+    assert short("x" * 72) == "x" * 72 and short("x" * 73) == "x" * 71 + "…"

@@ -10,6 +10,8 @@ import pytest
 from cotenant.errors import Problem
 from cotenant.profile import store
 from cotenant.profile.columns import Columns, KernelClass
+from cotenant.profile import job as jobs
+from cotenant.profile import kernel as kernels
 from cotenant.profile.job import Job, by_class, rest_us, sms_filled
 from cotenant.profile.kernel import Kernel, merged
 from cotenant.profile.store import Model
@@ -135,6 +137,41 @@ def test_at_a_random_moment_a_long_kernel_is_the_likelier() -> None:
     mixed = [kernel(launches=10, mean_us=10.0), kernel("long", launches=1, mean_us=1000.0)]
     assert rest_us(mixed) == pytest.approx((10 * 10**2 + 1000**2) / (2 * 1100))
     assert rest_us([kernel(kind="graph", mean_us=5000.0)]) is None
+
+
+def test_a_kernel_and_a_job_are_the_same_after_they_were_written() -> None:
+    one = Kernel(
+        "fill", "k", (1, 2, 3), (4, 5, 6), 7, 8, 9, 10, 11, 12.5, 13.5, 14.5, 15, 16, 17, 18,
+        Columns(KernelClass.copy, True, True, 0.25, 19.5), "2026-01-02",
+    )  # fmt: skip
+    written = json.loads(json.dumps(kernels.as_json(one)))
+    assert kernels.from_json(written) == one
+    assert written["class"] == "copy" and written["static_shared_bytes"] == 18
+    assert kernels.from_json(written | {"compute": None, "memory_gbps": None}).columns.compute is None
+    job = Job(10.0, None, 0.125, 3, 4, {"compute": 1.0}, 0.5, "2026-11-16", rest_us=7.5)
+    written = json.loads(json.dumps(jobs.as_json(job)))
+    assert jobs.from_json(written) == job
+    del written["rest_us"]  # of an older version
+    assert jobs.from_json(written).rest_us is None
+    with pytest.raises(KeyError):
+        jobs.from_json({name: value for name, value in written.items() if name != "tensor"})
+
+
+def test_what_is_new_counts_however_much_was_seen_before() -> None:
+    old = kernel(samples=1_000_000, mean_us=10.0)
+    found = merged(old, kernel(samples=10_000, mean_us=30.0))
+    assert (found.mean_us, found.samples) == (20.0, 20_000)
+    assert merged(kernel(samples=0), kernel(samples=0)).mean_us == 0
+    known = kernel(static_shared_bytes=5, blocks_per_sm=6, seen="2026-12-01")
+    assert merged(known, kernel(static_shared_bytes=0)).static_shared_bytes == 5
+    assert merged(known, kernel(seen="2026-01-01")).seen == "2026-12-01"
+
+
+def test_only_kernels_whose_sms_are_known_tell_how_much_is_filled() -> None:
+    assert sms_filled([kernel(sms=66, mean_us=10.0), kernel("x", sms=0, mean_us=1e6)], 132) == 0.5
+    assert sms_filled([kernel(sms=200)], 132) == 1  # more than the GPU has
+    assert sms_filled([kernel(launches=0)], 132) is None and sms_filled([kernel()], 0) is None
+    assert by_class([]) == (dict.fromkeys(("unknown", "compute", "memory", "copy"), 0.0), 0.0)
 
 
 def test_a_profile_is_json_with_a_version(environment: dict[str, str]) -> None:
