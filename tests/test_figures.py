@@ -252,7 +252,8 @@ def test_a_promise_in_a_table(
 
 
 @pytest.mark.parametrize(
-    "asked, got, told", [(None, 0.5, ""), (0.25, None, "-/25%"), (0.75, 0.604, "60/75%"), (1.0, 0.0, "0/100%")]
+    "asked, got, told",
+    [(None, 0.5, ""), (0.25, None, "-/25%"), (0.75, 0.604, "60/75%"), (1.0, 0.0, "0/100%")],
 )
 def test_a_share_in_a_table(asked: float | None, got: float | None, told: str) -> None:
     lately = Lately(share_asked=asked, share_got=got)

@@ -127,9 +127,7 @@ def test_a_trace_is_given_what_was_measured_of_its_kernels_and_no_estimate(tmp_p
     assert first is not None and not first.measured
     kernels = {one.name: one for one in online.kernels_of(recorded)}
     estimate = replace(kernels["second"], columns=Columns(KernelClass.compute))
-    store.add(
-        environment, Model("here", 100, 0.0), [replace(kernels["first"], columns=measured), estimate]
-    )
+    store.add(environment, Model("here", 100, 0.0), [replace(kernels["first"], columns=measured), estimate])
     again = online.annotated(recorded, environment).shapes
     assert [one.columns for one in again] == [measured, second, copy]
     # Measured on another model of GPU, or unreadable: as if nothing were known.

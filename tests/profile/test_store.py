@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cotenant.errors import Problem
-from cotenant.profile import store
-from cotenant.profile.columns import Columns, KernelClass
 from cotenant.profile import job as jobs
 from cotenant.profile import kernel as kernels
+from cotenant.profile import store
+from cotenant.profile.columns import Columns, KernelClass
 from cotenant.profile.job import Job, by_class, rest_us, sms_filled
 from cotenant.profile.kernel import Kernel, merged
 from cotenant.profile.store import Model

@@ -63,7 +63,10 @@ def test_a_table_begins_with_the_gpu_and_the_classes(capsys: pytest.CaptureFixtu
     gpu, classes, head, first, second, mark = capsys.readouterr().out.splitlines()
     assert gpu == "NVIDIA H200, 132 SMs, 4814 GB/s: 3 kernels, copies and graphs"
     assert classes == "time by class: compute 75% (tensor cores 75%), copy 25%"
-    assert head.split() == "SHARE TOTAL ms MEAN us COUNT SMS REGS CLASS TC COMPUTE GB/s GRID x BLOCK KERNEL".split()
+    assert (
+        head.split()
+        == ["SHARE", "TOTAL", "ms", "MEAN", "us", "COUNT", "SMS", "REGS", "CLASS", "TC", "COMPUTE", "GB/s", "GRID", "x", "BLOCK", "KERNEL"]
+    )
     assert first.split()[:3] == ["75.0", "%", "0.75"] and second.split()[:3] == ["25.0", "%", "0.25"]
     assert mark.startswith("~ is an estimate")
     tables.print_profile(Profile(Model("x", 1, 0.0), {PRODUCT.key: PRODUCT}), 5)
@@ -114,7 +117,12 @@ def test_a_picture_has_each_kernel_where_it_belongs(tmp_path: Path) -> None:
     assert fill.get_offsets().tolist() == [pytest.approx([8 / 132, 250.0])]
     assert figure.get_suptitle() == "NVIDIA H200: 2 kernels, 0.00 s on the GPU; areas are time"
     assert [text.get_text() for text in left.texts] == ["product"]
-    assert [text.get_text() for text in right.get_legend().get_texts()] == ["compute", "memory", "copy", "unknown"]
+    assert [text.get_text() for text in right.get_legend().get_texts()] == [
+        "compute",
+        "memory",
+        "copy",
+        "unknown",
+    ]
     pyplot.close(figure)
     figure = roofline.composed(Profile(PROFILE.gpu, {}))
     assert "no kernel has both throughputs" in figure.axes[0].texts[0].get_text()

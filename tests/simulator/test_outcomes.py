@@ -85,14 +85,12 @@ def test_the_table_leaves_out_what_no_policy_has(
     tables.print_table([OUTCOME])
     shown = capsys.readouterr().out
     assert shown.startswith("pair on h200, 30 s simulated; serve alone: p50 2.00 ms, p99 2.00 ms\n\n")
-    assert shown.splitlines()[-1].split() == (
-        "guard 5.00 5.00 2.50x 2.50x 30% 0.80 60% 30% 15.0 418".split()
-    )
+    assert shown.splitlines()[-1].split() == (["guard", "5.00", "5.00", "2.50x", "2.50x", "30%", "0.80", "60%", "30%", "15.0", "418"])
     endless = replace(OUTCOME, tenants=(replace(TRAIN, completion_s=None),))
     tables.print_table([endless])
     shown = capsys.readouterr().out
     assert shown.startswith("pair on h200, 30 s simulated\n\n") and "done" not in shown
-    assert shown.splitlines()[-1].split() == "guard 30% 1.00 60% 30% 200".split()
+    assert shown.splitlines()[-1].split() == ["guard", "30%", "1.00", "60%", "30%", "200"]
 
 
 @pytest.mark.parametrize(
