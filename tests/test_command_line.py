@@ -16,7 +16,7 @@ from cotenant.cli import Subcommands, cli
 FILE = Path(__file__).parent / "command_line.json"
 
 
-def taken(type: click.ParamType) -> str:
+def taken(type: Any) -> str:
     """What an option takes, in a word."""
     if isinstance(type, click.Choice):
         return "one of " + ", ".join(map(str, type.choices))

@@ -132,7 +132,7 @@ def a_slice(
     return {"spec": spec | {"devices": list(devices)}}
 
 
-def device(name: str, uuid: str, memory: str = "10Gi", **more: Object) -> Object:
+def device(name: str, uuid: str, memory: str = "10Gi", **more: Any) -> Object:
     capacity = {"memory": {"value": memory}, "tenants": {"value": "4"}}
     return {"name": name, "attributes": {"uuid": {"string": uuid}}, "capacity": capacity, **more}
 
@@ -156,13 +156,15 @@ def allocated(name: str, *results: Object) -> Object:
 
 
 def test_gpus_are_those_of_each_pools_newest_slices_in_order() -> None:
+    of_no_node = a_slice("nobody", 1, device("gpu-0", "GPU-d"))
+    del of_no_node["spec"]["nodeName"]
     found = offers.offered(
         [
             a_slice("two", 1, device("gpu-0", "GPU-c")),
             a_slice("one", 3, device("gpu-1", "GPU-b", taints=[{"key": "k"}]), device("gpu-0", "GPU-a")),
             a_slice("one", 2, device("gpu-9", "GPU-old")),
             a_slice("nic", 1, device("nic-0", "x"), driver="nic.example"),
-            {"spec": {"driver": "cotenant.dev", "pool": {"name": "nobody", "generation": 1}, "devices": [device("d", "u")]}},
+            of_no_node,
         ],
         [],
     )  # fmt: skip

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.commands import mig as command
 from cotenant.errors import Problem
+from cotenant.mig import needs
+from cotenant.mig.card import Card
 from cotenant.mig.geometry import GIB, MODELS, SLICES, Geometry, known
 from cotenant.mig.plan import Need, commands, free_profiles, placed, plan
 from cotenant.profile import store
@@ -50,6 +54,76 @@ def test_every_model_in_the_table_has_the_partitions_that_nvidia_documents() -> 
     assert geometry("NVIDIA A100-SXM4-80GB").profiles[0].name == "1g.10gb"
 
 
+@pytest.mark.parametrize(
+    ("model", "sms", "profiles"),
+    [
+        ("A100-40GB", 108, "1g.5gb 14 4.75, 1g.10gb 14 9.62, 2g.10gb 28 9.62, 3g.20gb 42 19.5, 4g.20gb 56 19.5, "
+         "7g.40gb 98 39.25"),
+        ("A100-80GB", 108, "1g.10gb 14 9.5, 1g.20gb 14 19.5, 2g.20gb 28 19.5, 3g.40gb 42 39.25, 4g.40gb 56 39.25, "
+         "7g.80gb 98 78.75"),
+        ("H100", 132, "1g.10gb 16 9.75, 1g.20gb 26 19.62, 2g.20gb 32 19.62, 3g.40gb 60 39.5, 4g.40gb 64 39.5, "
+         "7g.80gb 132 79.25"),
+        ("H200", 132, "1g.18gb 16 16, 1g.35gb 26 32.5, 2g.35gb 32 32.5, 3g.71gb 60 65.5, 4g.71gb 64 65.5, "
+         "7g.141gb 132 131"),
+        ("B200", 148, "1g.23gb 18 20.5, 1g.45gb 30 44.25, 2g.45gb 36 44.25, 3g.90gb 70 86, 4g.90gb 72 86, "
+         "7g.180gb 148 172"),
+    ],
+)  # fmt: skip
+def test_the_table_is_what_nvidia_smi_says(model: str, sms: int, profiles: str) -> None:
+    found = geometry(model)
+    assert found.sms == sms
+    told = [f"{one.name} {one.sms} {round(one.memory_bytes / GIB, 2):g}" for one in found.profiles]
+    assert ", ".join(told) == profiles
+
+
+def test_a_gh200_is_an_h200_to_mig_only_with_its_memory() -> None:
+    assert geometry("NVIDIA GH200 144G HBM3e").profiles[0].name == "1g.18gb"
+    assert known("NVIDIA GH200 480GB") is None
+
+
+def test_a_plan_in_words_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    card = Card(geometry("H200"), "3", is_on=True, instances=("MIG-1",))
+    found = plan(card.geometry, [need("serve", 10, 16), need("wide", 1, 128), need("any", 1)])
+    free = free_profiles(card.geometry, found)
+    lines = ["first", "second"]
+    command.print_plan(card, found, lines, free)
+    shown = capsys.readouterr().out
+    rows = [line.split() for line in shown.splitlines()]
+    assert rows[0] == ["H200:"]
+    assert rows[1] == ["JOB", "NEEDS", "SMS", "FROM", "INSTANCE", "HAS", "SMS", "PLACE"]
+    assert rows[2][:-1] == ["serve", "10.0", "GiB", "16", "stated", "1g.18gb", "16.0", "GiB", "16"]
+    assert rows[3] == ["wide", "1.0", "GiB", "128", "stated", "4g.71gb", "65.5", "GiB", "64", "0"]
+    assert rows[4][3:6] == ["any", "stated", "1g.18gb"]
+    assert "wide gets 50% of the SMs that its kernels fill" in shown and "serve gets" not in shown
+    assert f"free: {', '.join(free)}" in shown and "\n    first\n    second\n" in shown
+    command.print_json(card, found, lines, [])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["model"], document["free"]) == (1, "H200", [])
+    assert document["commands"] == lines
+    assert document["instances"][1] == {
+        "job": "wide", "from": "stated", "needs_memory_bytes": GIB, "needs_sms": 128, "profile": "4g.71gb",
+        "profile_id": 5, "placement": 0, "memory_bytes": int(65.5 * GIB), "sms": 64,
+    }  # fmt: skip
+    command.print_plan(card, found, lines, [])
+    assert "free: nothing" in capsys.readouterr().out
+
+
+def test_needs_are_sms_or_a_share_of_them_and_a_profile_has_a_tenth_more(tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    here = geometry("H200")
+    assert needs.read("a=10G,16", here, environment) == Need("a", 10 * GIB, 16.0, "stated")
+    assert needs.read("a=10G,25%", here, environment).sms == 33
+    assert needs.read("a=1M,132", here, environment).sms == 132
+    for wrong in ("133", "0", "100.1%"):
+        with pytest.raises(Problem, match="has 132 SMs"):
+            needs.read(f"a=1G,{wrong}", here, environment)
+    store.add_job(environment, "other", "L4", Job(9.0, None, None, 10 << 30, 0, {}, 0.0))
+    assert needs.read("other", here, environment) == Need("other", 12 * GIB, 0.0, "profile")
+    with pytest.raises(Problem) as refused:
+        needs.read("none", here, environment)
+    assert refused.value.hint.endswith("profiles: other")
+
+
 def test_memory_decides_first_and_then_sms() -> None:
     serve, train = plan(geometry(), [need("serve", 10, 16), need("train", 40, 50)])
     assert (serve.profile.name, train.profile.name) == ("1g.18gb", "3g.71gb")
@@ -75,16 +149,16 @@ def test_of_two_that_are_as_good_the_one_with_fewer_slices_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needs", "message"),
+    ("wanted", "message"),
     [
         ([need("a", 200)], "a needs 200.0 GiB"),
         ([need("a", 60), need("b", 60), need("c", 1)], "no partition"),
         ([need(str(i), 1) for i in range(8)], "no partition"),
     ],
 )
-def test_what_fits_nowhere_is_refused(needs: list[Need], message: str) -> None:
+def test_what_fits_nowhere_is_refused(wanted: list[Need], message: str) -> None:
     with pytest.raises(Problem) as refused:
-        plan(geometry(), needs)
+        plan(geometry(), wanted)
     assert message in refused.value.message and refused.value.hint
 
 
@@ -96,9 +170,8 @@ def test_what_fits_nowhere_is_refused(needs: list[Need], message: str) -> None:
 def test_instances_never_overlap_and_hold_what_they_must(
     model: str, wanted: list[tuple[float, float]]
 ) -> None:
-    needs = [need(f"job-{i}", gib, sms) for i, (gib, sms) in enumerate(wanted)]
     try:
-        found = plan(geometry(model), needs)
+        found = plan(geometry(model), [need(f"job-{i}", gib, sms) for i, (gib, sms) in enumerate(wanted)])
     except Problem:
         return
     for one, (gib, _) in zip(found, wanted, strict=True):

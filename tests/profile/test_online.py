@@ -112,7 +112,7 @@ def test_a_job_has_the_shares_of_its_kernels_time() -> None:
 
 
 def test_the_memory_bandwidth_is_the_recorders_else_the_data_sheets() -> None:
-    def model(name: str, gbps: float) -> Model | None:
+    def model(name: str, gbps: int) -> Model | None:
         return online.model_of(replace(requests(), gpus=(replace(GPU, name=name, memory_gbps=gbps),)))
 
     assert model("NVIDIA H200", 4321) == Model("NVIDIA H200", 100, 4321)

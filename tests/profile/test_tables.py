@@ -63,10 +63,24 @@ def test_a_table_begins_with_the_gpu_and_the_classes(capsys: pytest.CaptureFixtu
     gpu, classes, head, first, second, mark = capsys.readouterr().out.splitlines()
     assert gpu == "NVIDIA H200, 132 SMs, 4814 GB/s: 3 kernels, copies and graphs"
     assert classes == "time by class: compute 75% (tensor cores 75%), copy 25%"
-    assert (
-        head.split()
-        == ["SHARE", "TOTAL", "ms", "MEAN", "us", "COUNT", "SMS", "REGS", "CLASS", "TC", "COMPUTE", "GB/s", "GRID", "x", "BLOCK", "KERNEL"]
-    )
+    assert head.split() == [
+        "SHARE",
+        "TOTAL",
+        "ms",
+        "MEAN",
+        "us",
+        "COUNT",
+        "SMS",
+        "REGS",
+        "CLASS",
+        "TC",
+        "COMPUTE",
+        "GB/s",
+        "GRID",
+        "x",
+        "BLOCK",
+        "KERNEL",
+    ]
     assert first.split()[:3] == ["75.0", "%", "0.75"] and second.split()[:3] == ["25.0", "%", "0.25"]
     assert mark.startswith("~ is an estimate")
     tables.print_profile(Profile(Model("x", 1, 0.0), {PRODUCT.key: PRODUCT}), 5)

@@ -85,7 +85,9 @@ def test_the_table_leaves_out_what_no_policy_has(
     tables.print_table([OUTCOME])
     shown = capsys.readouterr().out
     assert shown.startswith("pair on h200, 30 s simulated; serve alone: p50 2.00 ms, p99 2.00 ms\n\n")
-    assert shown.splitlines()[-1].split() == (["guard", "5.00", "5.00", "2.50x", "2.50x", "30%", "0.80", "60%", "30%", "15.0", "418"])
+    assert shown.splitlines()[-1].split() == (
+        ["guard", "5.00", "5.00", "2.50x", "2.50x", "30%", "0.80", "60%", "30%", "15.0", "418"]
+    )
     endless = replace(OUTCOME, tenants=(replace(TRAIN, completion_s=None),))
     tables.print_table([endless])
     shown = capsys.readouterr().out
@@ -130,10 +132,9 @@ def test_a_trace_for_perfetto_has_a_track_for_each_tenant_of_each_policy() -> No
     named = [(one["pid"], one.get("tid"), one["args"]["name"]) for one in events if one["ph"] == "M"]
     tracks = ["serve (production)", "train (opportunistic)", "idle (standard)"]
     assert named == [
-        (pid, tid, name)
+        (pid, track or None, name)
         for pid, policy in ((1, "guard"), (2, "none"))
-        for tid, name in enumerate((policy, *tracks))
-        for tid in [tid or None]
+        for track, name in enumerate((policy, *tracks))
     ]
     assert [one for one in events if one["ph"] == "X"] == [
         {"ph": "X", "pid": 1, "tid": 2, "name": "kernel", "ts": 10.0, "dur": 2.5, "args": {"request": 6}},

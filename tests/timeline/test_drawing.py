@@ -139,9 +139,7 @@ def tenant(pid: int, *gpus: int, **more: object) -> segment.Tenant:
 def collection(monkeypatch: pytest.MonkeyPatch) -> collecting.Collection:
     """Of a segment whose tenants note each request and nothing else."""
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        collecting.segment, "ask", lambda path, pid, wanted: asked.append((pid, wanted["timeline"]))
-    )
+    monkeypatch.setattr(segment, "ask", lambda path, pid, wanted: asked.append((pid, wanted["timeline"])))
     one = collecting.Collection(Path("nowhere"), ring_bytes=256 << 10)
     one.asked = asked  # type: ignore[attr-defined]
     return one
@@ -170,7 +168,7 @@ def test_who_cannot_be_asked_or_read_is_named_once(
     # Its number belongs to no process of that start: there is no ring to open.
     looked(collection, tenant(1 << 22, 0, timeline=7), meant=1 << 22)
     assert list(collection.refused) == [(1 << 22, 5)] and not collection.rings
-    monkeypatch.setattr(collecting.segment, "ask", refuses)
+    monkeypatch.setattr(segment, "ask", refuses)
     looked(collection, tenant(2, 0), meant=2)
     assert collection.refused[2, 5] == "tenant 2 belongs to user 7"
 
