@@ -26,7 +26,7 @@ def taken(type: Any) -> str:
     if isinstance(type, click.Path):
         wanted = ("exists", "file_okay", "dir_okay", "writable", "readable", "resolve_path", "allow_dash")
         return "path " + " ".join(name for name in wanted if getattr(type, name))
-    return type.name
+    return str(type.name)
 
 
 def shown(one: click.Parameter) -> str:
