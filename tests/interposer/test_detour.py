@@ -261,6 +261,30 @@ def test_whatever_follows_a_kernel_in_its_stream_sees_what_it_did(
     one.finish()
 
 
+def test_what_follows_is_in_order_in_the_second_share_too(start: Start, told: Callable[..., str]) -> None:
+    """Its kernels are in another stand-in than those of the first."""
+    one = start("""
+def until(factor):
+    while lasts() < factor * probe.us: pass
+long = Clocks(1, us=20000); other = gpu.stream()
+event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+until(1.5); say('half'); until(3.5)
+long.launch(0, stream)
+assert driver.cuStreamQuery(stream)[0] == driver.CUresult.CUDA_ERROR_NOT_READY, 'a running kernel was missed'
+memory = int(check(driver.cuMemAlloc(4 * 64))); check(driver.cuMemsetD32(memory, 0, 64))
+long.launch(0, stream); filled(stream, memory, 7, 64)
+check(driver.cuEventRecord(event, stream)); check(driver.cuStreamWaitEvent(other, event, 0))
+into = (ctypes.c_float * 64)(); check(driver.cuMemcpyDtoHAsync(into, memory, 4 * 64, other))
+check(driver.cuStreamSynchronize(other)); assert set(into) == {7.0}, set(into)
+""")
+    told(one, "50%")
+    one.say("")
+    assert one.hear() == "half"
+    told(one, "25%")
+    one.say("")
+    one.finish()
+
+
 def test_kernels_of_several_threads_in_one_stream_still_run_one_by_one(
     limited: Callable[..., Tenant],
 ) -> None:

@@ -22,7 +22,7 @@ from tests.interposer.conftest import PROGRAMS
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from tests.conftest import Run
+    from tests.conftest import Run, RunPython
 
 Record = Callable[..., subprocess.CompletedProcess[str]]
 COTENANT = [sys.executable, "-m", "cotenant"]
@@ -322,6 +322,19 @@ gpu.synchronize(); print('unharmed')
     assert "recording into" in done.stderr and "the job goes on" in done.stderr
     trace = read(tmp_path / "job.trace")
     assert not trace.damage and not trace.complete
+
+
+@pytest.mark.parametrize("folder", ["none", None])
+def test_a_job_that_cannot_be_recorded_runs_and_is_told_why(
+    run_python: RunPython, preloaded: dict[str, str], native: Path, tmp_path: Path, folder: str | None
+) -> None:
+    path = str(tmp_path / folder / "job.trace") if folder else ""
+    program = BEGIN + "gpu.launch(empty, stream); gpu.synchronize(); print('unharmed')"
+    driver = str(native / "softgpu" / "libcuda.so.1")
+    done = run_python(program, preloaded | {"COTENANT_DRIVER": driver, "COTENANT_RECORD": path})
+    assert (done.returncode, done.stdout) == (0, "unharmed\n"), done.stderr
+    told = f"cotenant: recording into {path} ends: No such file or directory; the job goes on\n"
+    assert done.stderr == (told if folder else "")
 
 
 def test_a_limit_ends_the_recording_in_order(record: Record, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.conftest import REAL_GPU
 
 if TYPE_CHECKING:
+    from tests.conftest import RunPython
     from tests.interposer.conftest import Tenant
 
     Start = Callable[..., Tenant]
@@ -86,6 +89,24 @@ check(driver.cuMemFreeAsync(piece, stream)); print(driver.cuMemFreeAsync(piece, 
 threading.Timer(0.2, release).start(); print(driver.cuMemFree(piece)[0].name)
 """)
     assert said.split() == ["CUDA_ERROR_INVALID_VALUE"] * 2
+
+
+def test_the_driver_is_not_asked_about_what_was_freed_before(
+    run_python: RunPython, preloaded: dict[str, str], driver_with: Callable[[str], Path]
+) -> None:
+    """It may know the address by then: as somebody else's."""
+    lax = driver_with("int cuMemFree_v2(unsigned long long address) { (void)address; return 0; }")
+    source = """
+stream = gpu.stream(); piece = check(driver.cuMemAllocAsync(4 << 20, stream)); hold(stream)
+check(driver.cuMemFreeAsync(piece, stream)); print(driver.cuMemFree(piece)[0].name); release(); gpu.synchronize()
+"""
+    env = preloaded | {
+        "COTENANT_DRIVER": os.fspath(lax),
+        "COTENANT_CLASS": "opportunistic",
+        "COTENANT_OVERSUBSCRIBE": "1",
+    }
+    done = run_python(PRELUDE + source, env)
+    assert done.stdout.split() == ["CUDA_ERROR_INVALID_VALUE"], done.stderr
 
 
 def test_what_has_been_freed_can_be_had_in_another_size(outcome: Callable[..., str]) -> None:

@@ -50,3 +50,29 @@ def test_other_calls_to_the_kernel_are_left_alone(ask: Ask) -> None:
 
 def test_a_kernel_that_refuses_gets_the_drivers_own(ask: Ask) -> None:
     assert ask("production", COTENANT_TEST_REFUSE="1") == ["2048 taken", "1000000 refused", "2048 taken"]
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_slice_that_was_asked_for_before_the_first_work_is_in_the_tenants_slot(
+    native: Path, compiled: Compile, preloaded: dict[str, str], run_python: RunPython, refuses: bool
+) -> None:
+    """As with a driver: it makes its channels with the context."""
+    driver, kernel = compiled("null_driver", "-shared"), compiled("kernel_module", "-shared")
+    program = f"""{ASK}
+import os
+from pathlib import Path
+from cotenant import segment
+from soft import Gpu
+gpu = Gpu(); gpu.launch(gpu.kernel('empty')); gpu.synchronize()
+(tenant,) = segment.read(Path(os.environ['COTENANT_SEGMENT'])).tenants
+print(tenant.time_slice_us, tenant.time_slice_refused)
+"""
+    env = preloaded | {
+        "LD_PRELOAD": f"{native / 'shim' / 'libcuda.so.1'}:{kernel}",
+        "COTENANT_DRIVER": str(native / "softgpu" / "libcuda.so.1"),
+        "COTENANT_CLASS": "production",
+    }
+    env |= {"COTENANT_TEST_REFUSE": "1"} if refuses else {}
+    done = run_python(program, env, driver, str(SET_TIME_SLICE))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == ("2048 True" if refuses else "1000000 False")

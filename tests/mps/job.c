@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char module_text[] = "softgpu 1\nkernel half time=@0us sms=4 params=u64\n";
@@ -67,6 +68,12 @@ int main(void) {
         } else if (!strcmp(word, "handler")) {
             signal(SIGTERM, caught);
             printf("ok\n");
+        } else if (!strcmp(word, "child")) {
+            int status = 0;
+            pid_t child = fork();
+            struct sigaction action;
+            if (child == 0) _exit(sigaction(SIGTERM, NULL, &action) || action.sa_handler != SIG_DFL);
+            printf("%d\n", child < 0 || waitpid(child, &status, 0) != child ? -1 : status);
         }
         fflush(stdout);
     }

@@ -65,3 +65,9 @@ def test_a_program_keeps_its_own_handler(start: Start) -> None:
     job.process.send_signal(signal.SIGTERM)
     assert job.hear() == "caught"
     assert int(job.say("timed 100")) >= 100
+
+
+def test_a_forked_child_dies_of_a_signal_as_any_process(start: Start) -> None:
+    job = start("--share", "spatial").begin()
+    assert job.say("child") == "0", "it has our handler still"
+    assert int(job.say("timed 100")) >= 100

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
 
 from cotenant.errors import Problem
-from cotenant.simulator import ArrivalKind, Arrivals, Job, Op
+from cotenant.simulator import ArrivalKind, Arrivals, Interference, Job, Op
 from cotenant.simulator.workload_file import read_workload
 from tests.simulator.small import OPPORTUNISTIC, STRICT, run
 
@@ -44,6 +45,20 @@ def test_a_request_is_slower_beside_a_hot_job_and_as_fast_as_ever_long_after_it(
     brief = dataclasses.replace(HOT, requests=10)
     after = run(production, brief, under=STRICT, seconds=4).tenants[0]
     assert after.service.p50_us == pytest.approx(after.alone.service.p50_us, rel=0.02)
+
+
+def test_after_idle_time_a_hot_request_begins_at_the_highest_clock() -> None:
+    """It then sinks by its time constant: a moment's work is (1 - sunk) / clock of what it is alone for long."""
+    constant, work = Interference().clock_us, 20_000.0
+    requests = Arrivals(ArrivalKind.uniform, rate=2)
+    job = Job("hot", ops=(Op(us=work),), arrivals=requests, clock=CLOCK)
+
+    def done(us: float) -> float:
+        return (us * CLOCK + (1 - CLOCK) * constant * (1 - math.exp(-us / constant))) / CLOCK
+
+    expected = next(us for us in range(int(work)) if done(us) >= work)
+    service = run(job, under=STRICT, seconds=4).tenants[0].service
+    assert service.p50_us == pytest.approx(expected, rel=0.015)
 
 
 @pytest.mark.parametrize("clock", ["0", "1.5", '"5%"', "nan"])

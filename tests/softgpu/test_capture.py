@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.softgpu.calls import code, download, value
+from tests.softgpu.launching import launch
 from tests.softgpu.probes.needs import in_thread
 
 NON_BLOCKING = 1
@@ -45,6 +46,20 @@ def test_captured_work_runs_when_the_graph_is_launched(cuda: Any, stream: Any, b
     assert download(cuda, buffer, 24) == bytes(24)
     run(cuda, graph, stream)
     assert download(cuda, buffer, 24) == b"\1" * 8 + bytes(8) + b"\1" * 8
+
+
+def test_captured_nodes_tell_what_they_are(
+    cuda: Any, stream: Any, buffer: Any, kernels: Callable[[str], Any]
+) -> None:
+    begin(cuda, stream)
+    value(cuda.cuMemsetD8Async(buffer, 1, 8, stream))
+    launch(cuda, kernels("nothing"), stream)
+    value(cuda.cuMemcpyDtoDAsync(int(buffer) + 16, buffer, 8, stream))
+    graph = value(cuda.cuStreamEndCapture(stream))
+    nodes, count = value(cuda.cuGraphGetNodes(graph, 10))
+    types = [value(cuda.cuGraphNodeGetType(node)).name for node in nodes[:count]]
+    assert types == [f"CU_GRAPH_NODE_TYPE_{name}" for name in ("MEMSET", "KERNEL", "MEMCPY")]
+    value(cuda.cuGraphDestroy(graph))
 
 
 def nodes_before(cuda: Any, node: Any, places: dict[int, int]) -> set[int]:

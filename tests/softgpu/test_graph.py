@@ -221,6 +221,25 @@ def test_copies_and_fills_of_an_executable_can_be_changed(cuda: Any, bench: Benc
     )
 
 
+def test_wrong_parameters_for_an_executable_are_refused_and_change_nothing(
+    cuda: Any, bench: Bench, kernels: Callable[[str], Any]
+) -> None:
+    _, graph, build, instantiate, stream, buffer = bench
+    kernel = build.kernel(kernels("fill"), parameters("fill", buffer, 3.0, 4))
+    executable = instantiate(graph)
+    wrong = build.kernel_of(kernels("fill"), parameters("fill", buffer, 5.0, 4))
+    wrong.blockDimX = 4096
+    assert code(cuda.cuGraphExecKernelNodeSetParams(executable, kernel, wrong)) == INVALID_VALUE
+    wrong.blockDimX, wrong.gridDimY = 32, 0
+    assert code(cuda.cuGraphExecKernelNodeSetParams(executable, kernel, wrong)) == INVALID_VALUE
+    run(cuda, executable, stream)
+    assert struct.unpack("4f", download(cuda, buffer, 16)) == (3.0,) * 4
+    child = value(cuda.cuGraphAddChildGraphNode(graph, [kernel], 1, value(cuda.cuGraphCreate(0))))
+    executable = instantiate(graph)
+    assert code(cuda.cuGraphExecChildGraphNodeSetParams(executable, child, None)) == INVALID_VALUE
+    run(cuda, executable, stream)
+
+
 def test_nodes_can_be_switched_off(
     cuda: Any, graph: Any, build: Builder, instantiate: Callable[[Any], Any], stream: Any, buffer: Any
 ) -> None:
@@ -349,6 +368,117 @@ def test_an_executable_takes_over_a_graph_of_its_shape(cuda: Any, bench: Bench) 
     assert result.CU_GRAPH_EXEC_UPDATE_SUCCESS == 0
     for made in (same, other, wrong):
         value(cuda.cuGraphDestroy(made.graph))
+
+
+def test_an_update_goes_into_child_graphs(cuda: Any, bench: Bench) -> None:
+    context, _, _, instantiate, stream, buffer = bench
+    base = int(buffer)
+
+    def inner(*numbers: int) -> Any:
+        made = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+        for place, number in enumerate(numbers):
+            made.fill(base + 8 * place, number, 4)
+        return made.graph
+
+    def outer(child: Any) -> Any:
+        made = value(cuda.cuGraphCreate(0))
+        return made, value(cuda.cuGraphAddChildGraphNode(made, None, 0, child))
+
+    (first, node), (same, _), (other, _) = (outer(inner(*numbers)) for numbers in ((1, 2), (3, 4), (5,)))
+    executable = instantiate(first)
+    value(cuda.cuGraphExecUpdate(executable, same))
+    run(cuda, executable, stream)
+    assert download(cuda, base, 12) == b"\3" * 4 + bytes(4) + b"\4" * 4
+    assert code(cuda.cuGraphExecUpdate(executable, other)) == UPDATE_FAILURE
+    value(cuda.cuGraphExecChildGraphNodeSetParams(executable, node, inner(6, 7)))
+    run(cuda, executable, stream)
+    assert download(cuda, base, 12) == b"\6" * 4 + bytes(4) + b"\7" * 4
+    assert code(cuda.cuGraphExecChildGraphNodeSetParams(executable, node, inner(8))) == UPDATE_FAILURE
+    run(cuda, executable, stream)
+    assert download(cuda, base, 12) == b"\6" * 4 + bytes(4) + b"\7" * 4
+
+
+def test_an_update_that_turns_edges_round_is_refused(cuda: Any, bench: Bench) -> None:
+    """Two nodes after one, one of them after the other: their numbers of edges are alike, and what they join is not."""
+    context, _, _, instantiate, _, buffer = bench
+    base = int(buffer)
+
+    def made(joined: bool) -> Any:
+        at = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+        roots = [at.fill(base + 8 * i, i, 4) for i in range(2)]
+        middle = [at.fill(base + 16 + 8 * i, i, 4, roots[0 if joined else i]) for i in range(2)]
+        at.fill(base + 32, 1, 4, *middle)
+        at.fill(base + 40, 1, 4, *roots)
+        return at.graph
+
+    executable = instantiate(made(joined=False))
+    assert code(cuda.cuGraphExecUpdate(executable, made(joined=True))) == UPDATE_FAILURE
+    value(cuda.cuGraphExecUpdate(executable, made(joined=False)))
+
+
+def test_nodes_can_be_made_and_changed_by_their_general_parameters(
+    cuda: Any, bench: Bench, kernels: Callable[[str], Any]
+) -> None:
+    context, graph, build, instantiate, stream, buffer = bench
+    base, types = int(buffer), cuda.CUgraphNodeType
+
+    def general(kind: str, **parts: Any) -> Any:
+        wanted = cuda.CUgraphNodeParams()
+        wanted.type = getattr(types, f"CU_GRAPH_NODE_TYPE_{kind}")
+        for name, part in parts.items():
+            setattr(wanted, name, part)
+        return wanted
+
+    def fill(number: int) -> Any:
+        one = cuda.CUDA_MEMSET_NODE_PARAMS_v2()
+        one.dst, one.value, one.elementSize, one.width, one.height, one.ctx = base, number, 1, 4, 1, context
+        return general("MEMSET", memset=one)
+
+    def copy(to: int) -> Any:
+        one = cuda.CUDA_MEMCPY_NODE_PARAMS()
+        one.copyCtx, one.copyParams = context, build.copy_of(to, base, 4)
+        return general("MEMCPY", memcpy=one)
+
+    def add(params: Any, *after: Any) -> Any:
+        return value(cuda.cuGraphAddNode(graph, list(after), None, len(after), params))
+
+    filled = add(fill(1))
+    copied = add(copy(base + 8), filled)
+    inner = Builder(cuda, context, value(cuda.cuGraphCreate(0)))
+    inner.fill(base + 32, 9, 4)
+    child = cuda.CUDA_CHILD_GRAPH_NODE_PARAMS()
+    child.graph = inner.graph
+    add(general("GRAPH", graph=child), copied)
+    executable = instantiate(graph)
+    run(cuda, executable, stream)
+    assert download(cuda, base, 12) == b"\1" * 4 + bytes(4) + b"\1" * 4
+    assert download(cuda, base + 32, 4) == b"\t" * 4
+    value(cuda.cuGraphExecNodeSetParams(executable, filled, fill(2)))
+    value(cuda.cuGraphExecNodeSetParams(executable, copied, copy(base + 16)))
+    run(cuda, executable, stream)
+    assert download(cuda, base + 8, 12) == b"\1" * 4 + bytes(4) + b"\2" * 4
+    assert code(cuda.cuGraphExecNodeSetParams(executable, filled, copy(base))) == INVALID_VALUE
+
+
+def test_instantiating_tells_how_it_went(cuda: Any, bench: Bench) -> None:
+    _, graph, build, _, stream, buffer = bench
+    build.fill(buffer, 4, 4)
+    asked = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
+    asked.flags = int(cuda.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
+    asked.hUploadStream = stream
+    executable = value(cuda.cuGraphInstantiateWithParams(graph, asked))
+    assert (int(asked.result_out), int(asked.hErrNode_out)) == (0, 0)
+    value(cuda.cuGraphUpload(executable, stream))
+    run(cuda, executable, stream)
+    assert download(cuda, buffer, 4) == b"\4" * 4
+    value(cuda.cuGraphExecDestroy(executable))
+    assert (
+        code(cuda.cuGraphExecDestroy(executable))
+        == code(cuda.cuGraphUpload(executable, stream))
+        == INVALID_VALUE
+    )
+    asked.flags = 1 << 20
+    assert code(cuda.cuGraphInstantiateWithParams(graph, asked)) == INVALID_VALUE
 
 
 def test_an_update_goes_by_edges_not_by_when_nodes_were_added(

@@ -229,6 +229,19 @@ def test_a_long_path_will_do(softgpu_env: dict[str, str], run_python: RunPython,
     wait_until_gone(env)
 
 
+def test_a_colon_in_a_folders_name_is_no_instance(
+    native: Path, softgpu_env: dict[str, str], run_python: RunPython, tmp_path: Path
+) -> None:
+    folder = tmp_path / "with:colon"
+    folder.mkdir()
+    (folder / "real.gpu").write_bytes((native / "devices" / "small.gpu").read_bytes())
+    (tmp_path / "link.gpu").symlink_to(folder / "real.gpu")
+    env = softgpu_env | {"COTENANT_SOFTGPU": str(tmp_path / "link.gpu")}
+    ended = run_python(PROLOGUE + "launch(); check(cuda.cuCtxSynchronize())", env)
+    assert ended.returncode == 0, ended.stderr
+    wait_until_gone(env)
+
+
 def test_a_forked_child_leaves_the_connection_alone(
     softgpu_env: dict[str, str], run_python: RunPython
 ) -> None:

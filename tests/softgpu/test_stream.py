@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.softgpu.calls import code, download, value
+from tests.waiting import wait_for
 
 INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 201, 400, 600
 NON_BLOCKING = 1
@@ -136,3 +137,29 @@ def test_many_threads_use_one_stream(
     assert not errors
     value(cuda.cuStreamSynchronize(stream))
     assert download(cuda, buffer, 8) == bytes([100]) * 8
+
+
+def test_who_waits_for_room_in_a_full_stream_goes_on_when_there_is_some(
+    cuda: Any, context: Any, new_stream: Callable[..., Any], buffer: Any, gate: Any
+) -> None:
+    stream = new_stream()
+    done = 0
+
+    def work() -> None:
+        nonlocal done
+        value(cuda.cuCtxSetCurrent(context))
+        for _ in range(3000):
+            value(cuda.cuMemsetD8Async(buffer, 3, 16, stream))
+            done += 1
+
+    gate.hold(stream)
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_for(lambda: done >= 1000)
+    gate.settle()
+    assert done < 1100, "nothing bounds what is queued"
+    gate.open()
+    thread.join(60)
+    assert done == 3000
+    value(cuda.cuStreamSynchronize(stream))
+    assert download(cuda, buffer, 16) == b"\3" * 16

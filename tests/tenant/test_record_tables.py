@@ -1,0 +1,14 @@
+"""The recorder's tables (native/tenant/record/tables.h): nothing is mixed up, lost or found twice."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.compiling import compile_program, cuda_headers
+
+
+def test_they_keep_what_they_are_given(tmp_path: Path) -> None:
+    program = compile_program(tmp_path, "tests/tenant/record_tables.cpp", headers=cuda_headers())
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
