@@ -98,7 +98,9 @@ def test_the_driver_is_not_asked_about_what_was_freed_before(
     lax = driver_with("int cuMemFree_v2(unsigned long long address) { (void)address; return 0; }")
     source = """
 stream = gpu.stream(); piece = check(driver.cuMemAllocAsync(4 << 20, stream)); hold(stream)
-check(driver.cuMemFreeAsync(piece, stream)); print(driver.cuMemFree(piece)[0].name); release(); gpu.synchronize()
+check(driver.cuMemFreeAsync(piece, stream))
+free = ctypes.CDLL('libcuda.so.1').cuMemFree_v2  # the bindings would find the software GPU's own
+print(free(ctypes.c_uint64(int(piece)))); release(); gpu.synchronize()
 """
     env = preloaded | {
         "COTENANT_DRIVER": os.fspath(lax),
@@ -106,7 +108,7 @@ check(driver.cuMemFreeAsync(piece, stream)); print(driver.cuMemFree(piece)[0].na
         "COTENANT_OVERSUBSCRIBE": "1",
     }
     done = run_python(PRELUDE + source, env)
-    assert done.stdout.split() == ["CUDA_ERROR_INVALID_VALUE"], done.stderr
+    assert done.stdout.split() == ["1"], done.stderr
 
 
 def test_what_has_been_freed_can_be_had_in_another_size(outcome: Callable[..., str]) -> None:
