@@ -210,16 +210,6 @@ def test_a_users_jobs_share_the_memory_limit_that_the_administrator_set(
     assert order(other, "160") == "got it"
 
 
-def test_a_users_limit_that_comes_later_holds_for_a_job_without_one_of_its_own(
-    tenant: Start, folder: Path, cotenant: Run
-) -> None:
-    one = ready(tenant("standard", [sys.executable, "-u", "-c", ALLOCATES]))
-    assert order(one, "160") == "got it"
-    assert cotenant("segment", "grants", folder, "--limit", f"{os.geteuid()}=300M").returncode == 0
-    assert order(one, "160") == "CUDA_ERROR_OUT_OF_MEMORY"
-    assert order(one, "60") == "got it"
-
-
 TELLS = """
 import sys
 from soft import Gpu, check, driver
@@ -230,6 +220,18 @@ for line in sys.stdin:
     free, total = check(driver.cuMemGetInfo())
     print(early, check(driver.cuDeviceTotalMem(0)) >> 20, total >> 20, free >> 20, flush=True)
 """
+
+
+def test_a_users_limit_that_comes_later_holds_for_a_job_without_one_of_its_own(
+    tenant: Start, folder: Path, cotenant: Run
+) -> None:
+    one, teller = (ready(tenant("standard", [sys.executable, "-u", "-c", one])) for one in (ALLOCATES, TELLS))
+    assert order(teller, "?").split()[1] == "1024"
+    assert order(one, "160") == "got it"
+    assert cotenant("segment", "grants", folder, "--limit", f"{os.geteuid()}=300M").returncode == 0
+    assert order(one, "160") == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert order(one, "60") == "got it"
+    assert order(teller, "?").split()[1:3] == ["300"] * 2
 
 
 @pytest.mark.parametrize(
