@@ -153,7 +153,7 @@ def test_who_waits_for_room_in_a_full_stream_goes_on_when_there_is_some(
             done += 1
 
     gate.hold(stream)
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     wait_for(lambda: done >= 1000)
     gate.settle()
