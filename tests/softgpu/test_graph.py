@@ -458,6 +458,7 @@ def test_nodes_can_be_made_and_changed_by_their_general_parameters(
     run(cuda, executable, stream)
     assert download(cuda, base + 8, 12) == b"\1" * 4 + bytes(4) + b"\2" * 4
     assert code(cuda.cuGraphExecNodeSetParams(executable, filled, copy(base))) == INVALID_VALUE
+    assert code(cuda.cuGraphExecNodeSetParams(executable, filled, general("HOST"))) == NOT_SUPPORTED
 
 
 def test_instantiating_tells_how_it_went(cuda: Any, bench: Bench) -> None:
