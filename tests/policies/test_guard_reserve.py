@@ -9,10 +9,12 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cotenant.policies.guard.policy import Guard
 from cotenant.policies.guard.position import STRICT, TOLERANT
-from cotenant.policies.guard.reserve import ALL, SHARES, Reserve
+from cotenant.policies.guard.reserve import ALL, MORE, SHARES, Reserve, best_share, work
 from cotenant.policies.interface import Knobs, Met, Pair, TenantKnobs, View
 from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
 
@@ -195,6 +197,131 @@ def test_a_pair_whose_turns_cost_more_overlaps_from_the_beginning() -> None:
     alike.recall({PAIR._replace(together=False): Met(0.2, strict=0.4, sm_share=0.5)})
     apart = beside(0.3, 0.25, 0.2, strict_slowdown=0.4, programs=(SERVE, TRAIN), mps_daemon=0)
     assert held(apart, alike, 20) == {(False, 1.0)}
+
+
+# With a promise
+
+
+def busy(*harm: float, **about: Any) -> Reserved:
+    """Production is at work for 5 of 6 ms: what the neighbour gets, it gets beside it."""
+    return beside(*harm, promise=0.1, every_us=6000.0, **about)
+
+
+@pytest.mark.parametrize(
+    ("plant", "share"),
+    [
+        (busy(0.05, 0.02, 0.01), 1.0),
+        (busy(0.5, 0.12, 0.01), 0.75),
+        (busy(2.0, 0.5, 0.01), 0.5),
+        (busy(2.0, 2.0, 2.0), 1.0),
+        # It would lose more of production's pauses than it gains beside it.
+        (beside(2.0, 0.5, 0.01, promise=0.1, every_us=40_000.0), 1.0),
+    ],
+    ids=["harmless", "three quarters", "half", "no effect", "seldom at work"],
+)
+def test_with_a_promise_the_share_holds_with_which_the_neighbour_does_most(
+    plant: Reserved, share: float
+) -> None:
+    guard = Guard()
+    plant.play(guard, 12)
+    begin = len(plant.seen)
+    outcome = plant.play(guard, 12)
+    assert {one.sm_share for one in plant.seen[begin:]} == {share}
+    assert outcome.slowdown <= 0.1 or share == ALL
+
+
+def test_with_a_promise_a_share_is_in_force_before_it_is_tried() -> None:
+    plant, guard = busy(0.5, 0.12, 0.01), Guard()
+    plant.play(guard, 12)
+    for (before, _), (after, run) in pairwise((one, len(list(run))) for one, run in groupby(plant.seen)):
+        assert not (after.tolerant and before.sm_share != after.sm_share), run
+
+
+def test_with_a_promise_a_pair_begins_with_the_share_of_its_last_run() -> None:
+    first, second = Guard(), Guard()
+    busy(2.0, 0.5, 0.01, programs=(SERVE, TRAIN)).play(first, 20)
+    met = first.learned()
+    assert met[PAIR].sm_share == 0.5
+    second.recall(met)
+    again = busy(2.0, 0.5, 0.01, programs=(SERVE, TRAIN))
+    again.play(second, 15)
+    assert {one.sm_share for one in again.seen if one.tolerant} == {0.5}
+    assert held(again, second, 5) == {(True, 0.5)}
+
+
+@given(
+    positions=st.lists(st.floats(0.0, TOLERANT), min_size=3, max_size=3),
+    production=st.floats(0.05, 0.95),
+)
+def test_the_share_of_the_most_work_is_found_with_no_trial_that_could_not_pay(
+    positions: list[float], production: float
+) -> None:
+    truth = dict(zip(SHARES, sorted(positions), strict=True))  # fewer SMs do less harm
+
+    def brings(share: float, position: float) -> float:
+        return work(share, position, production)
+
+    known = {ALL: truth[ALL]}
+    while (share := best_share(brings, known)) not in known:
+        assert brings(share, TOLERANT) > max(brings(one, at) for one, at in known.items())
+        known[share] = truth[share]
+    most = max(brings(one, at) for one, at in truth.items())
+    assert brings(share, truth[share]) >= most / MORE
+
+
+# Kernels that nothing cuts
+
+
+def test_where_turns_in_mps_do_gross_harm_the_neighbour_is_kept_off_within_a_window() -> None:
+    plant, guard = beside(2.8, 2.8, 2.8, has_neighbour=False), Guard()
+    plant.play(guard, 2)
+    plant.has_neighbour, plant.strict_slowdown = True, 2.7
+    plant.play(guard, 0.3)
+    assert guard.jobs[PRODUCTION].position < 0.1
+    assert plant.play(guard, 20).slowdown <= 0.07
+    assert any("MPS cuts no kernel" in one for one in guard.explain(PRODUCTION))
+    # It is not a promise, and ends when turns are fair.
+    plant.strict_slowdown, plant.harm = 0.0, dict.fromkeys(SHARES, 0.01)
+    plant.play(guard, 40)
+    assert guard.jobs[PRODUCTION].promise is None
+    assert held(plant, guard, 5) == {(True, 1.0)}
+
+
+def test_gross_harm_of_turns_is_remembered_and_kept_off_from_the_beginning() -> None:
+    first, second = Guard(), Guard()
+    about = {"strict_slowdown": 2.7, "programs": (SERVE, TRAIN)}
+    beside(2.8, 2.8, 2.8, **about).play(first, 10)
+    met = first.learned()
+    assert met[PAIR].overlap > 0.5 and met[PAIR].strict > 0.5
+    second.recall(met)
+    again = beside(2.8, 2.8, 2.8, **about)
+    again.play(second, 0.1)
+    assert second.jobs[PRODUCTION].position < 0.1
+    assert again.play(second, 20).slowdown <= 0.08
+
+
+def test_outside_of_mps_turns_are_as_ever() -> None:
+    plant, guard = beside(2.8, 2.8, 2.8, strict_slowdown=2.7, mps_daemon=0), Guard()
+    plant.play(guard, 20)
+    assert guard.jobs[PRODUCTION].position == STRICT
+
+
+def test_overlap_that_has_become_gross_ends_within_a_few_bursts() -> None:
+    plant, guard = beside(0.01, 0.01, 0.01), Guard()
+    plant.play(guard, 20)
+    plant.harm = dict.fromkeys(SHARES, 2.0)
+    plant.play(guard, 0.1)
+    assert guard.jobs[PRODUCTION].position == STRICT
+
+
+def test_a_round_of_trials_is_over_within_seconds_of_its_first() -> None:
+    plant, guard = beside(0.5, 0.5, 0.01), Guard()
+    plant.play(guard, 20)
+    first, last = (
+        next(i for i, one in enumerate(plant.seen) if one.tolerant and one.sm_share == share)
+        for share in (1.0, 0.5)
+    )
+    assert (last - first) * TICK_US <= 1_500_000
 
 
 def test_knobs_say_a_share_for_the_lower_classes_only() -> None:

@@ -11,13 +11,16 @@ job so noisy that a few windows could prove nothing is not tried at all. The job
 looks harmless may hide a few requests that are not. In one MPS daemon guard then tries overlap with fewer SMs for the
 lower classes (reserve.py), also where STRICT itself is not harmless. What earlier runs showed of the same programs
 comes before all that (pairs.py).
+
+MPS cuts no kernel, so there production may find kernels of many milliseconds in its bursts at STRICT, too. Where that
+slows the job down by over a half, guard keeps the lower classes off as if 5 % had been promised.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cotenant.policies.back_off import BackOff
 from cotenant.policies.guard.cost import Alone, Meter, Window
@@ -46,6 +49,7 @@ HARMLESS, HARMLESS_TOGETHER = 0.02, 0.05
 REMARKABLE = 0.05  # a slowdown that is worth a word where nothing was promised
 TRIAL_WINDOWS, TRIAL_BURSTS = 4, 2
 GROSS, ENDLESS = 0.1, 0.5
+GROSS_TURNS, FAIR_TURNS = 0.5, 0.25  # slowdowns at STRICT, in one MPS daemon
 WHOLE = 0.95  # share of a window at a level that is taken for all of it
 FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US = 60_000_000, 600_000_000
 FIRST_TRY_TOGETHER_US, LONGEST_TOGETHER_BACK_OFF_US = 1_000_000, 60_000_000
@@ -105,7 +109,7 @@ class Job:
     @property
     def sm_share(self) -> float:
         """Of the SMs, that the lower classes' kernels may have."""
-        return ALL if self.promise else self.reserve.sm_share
+        return self.reserve.sm_share
 
     @property
     def stand(self) -> str:
@@ -113,7 +117,7 @@ class Job:
 
     @property
     def standing(self) -> str:
-        stated = "It has a promise" if self.promise else "No slowdown was stated for it (--slowdown)"
+        stated = "It has a promise" if self.stated else "No slowdown was stated for it (--slowdown)"
         return f"{stated}: {self.stand}."
 
     def figures(self) -> list[str]:
@@ -218,7 +222,15 @@ class Job:
             self.judge(window, self.alone, now_us, highest)
 
     def follow(self, promise: Promise, alone: Alone, now_us: float, highest: float) -> None:
-        promise.move(now_us, alone, highest)
+        if not self.stated and (promise.at_strict or 0.0) < FAIR_TURNS:
+            self.promise = None
+            self.say("Turns slow it down by less now.")
+            self.return_to_strict()
+            return
+        if self.is_together:
+            self.choose_share(promise, alone, now_us, highest)
+        is_settled = now_us >= self.reserve.settled_us
+        promise.move(now_us, alone, highest if is_settled else min(highest, STRICT))
         if (
             abs(promise.position - self.told) < TOLD * max(promise.position, 0.2)
             or promise.position == self.told
@@ -235,8 +247,24 @@ class Job:
         beside = "while others run in its gaps" if full == STRICT else "beside others"
         self.say(
             f"It is slowed down by {slowdown:.1%} {beside}, its promise is {promise.limit:.1%}: "
-            f"{in_words(promise.position)} now (before: {in_words(before)}).{by_clock}"
+            f"{self.stand} now (before: {in_words(before)}).{by_clock}"
         )
+
+    def choose_share(self, promise: Promise, alone: Alone, now_us: float, highest: float) -> None:
+        before = self.sm_share
+        if highest < TOLERANT:
+            if before < ALL:
+                self.reserve.take(ALL, promise)
+        elif self.reserve.fit(promise, alone, self.busy, now_us, self.shared_us):
+            self.say(
+                f"Overlap with {self.sm_share:.0%} of the SMs may let others do more within its promise of "
+                f"{promise.limit:.1%} than with {before:.0%}."
+            )
+
+    def shown(self) -> Met | None:
+        """What the windows of a stated promise have."""
+        met = self.promise.shown() if self.promise and self.stated else None
+        return met and replace(met, sm_share=self.sm_share)
 
     # ---- without a promise ----
 
@@ -253,12 +281,16 @@ class Job:
     def begin_trials(self) -> None:
         """As if none had been made."""
         self.return_to_strict()
+        if not self.stated:
+            self.promise = None
         self.try_back_off = first_try(self.is_together, self.shared_us)
         self.reserve = Reserve(can_limit=self.reserve.can_limit)
 
     def meet_company(self, company: Company | None, known: Met | None, now_us: float) -> None:
         """Other programs than before are beside it; `known`: what is remembered of them."""
         self.company, self.proved = company, None
+        if self.promise and not self.stated:
+            self.promise = None
         if company is None:
             return
         if known is None:
@@ -270,8 +302,14 @@ class Job:
         # Turns did it more harm.
         is_lesser_evil = self.is_together and is_clearly_less(known.overlap, known.strict)
         if self.promise:
+            if self.is_together and known.sm_share < ALL:
+                self.reserve.take(known.sm_share, self.promise)
+                self.reserve.rounds.begin(self.shared_us)
             self.promise.recall(known)
             self.learn_from_us = now_us + TRUSTED_WITH_PROMISE_US
+        elif self.is_together and known.strict > GROSS_TURNS and not is_lesser_evil:
+            self.limit_turns(known.strict)
+            seen += f", and turns by {known.strict:.1%}"
         elif known.overlap <= self.harmless or is_lesser_evil:
             if self.is_together:
                 self.reserve.recall(known, self.harmless, self.shared_us)
@@ -286,6 +324,13 @@ class Job:
         self.told = self.position
         self.say(f"{seen}: {self.stand} from the beginning.")
 
+    def limit_turns(self, strict: float) -> None:
+        """A job without a promise is kept as if it had one."""
+        self.return_to_strict()
+        self.promise = Promise(HARMLESS_TOGETHER)
+        self.promise.recall(Met(strict, strict))
+        self.told = self.promise.position
+
     def prove(self, slowdown: float) -> None:
         """What overlap with its company has just been shown to do."""
         self.proved = Met(slowdown, self.reserve.strict, sm_share=self.sm_share)
@@ -296,9 +341,9 @@ class Job:
 
     def return_to_strict(self) -> None:
         self.level, self.slowdowns, self.is_on_trial = STRICT, [], False
-        self.reserve.lift()
         if self.promise:
-            self.promise.position = min(self.promise.position, STRICT)
+            self.reserve.take(ALL, self.promise)
+        self.reserve.lift()
         self.meter.forget_parts(STRICT, TOLERANT)
 
     def judge(self, window: Window, alone: Alone, now_us: float, highest: float) -> None:
@@ -308,6 +353,14 @@ class Job:
             # That it is harmless beside others proves nothing: what it costs alone is not known.
             self.meter.alone = None
             self.return_to_strict()
+            return
+        if self.is_together and self.level == STRICT and slowdown > GROSS_TURNS and self.trusts(alone):
+            self.limit_turns(slowdown)
+            self.proved = Met(slowdown, slowdown)
+            self.say(
+                f"It is slowed down by {slowdown:.0%} although lower classes run only in its gaps, since MPS cuts no "
+                f"kernel (--share turns does): {self.stand} now, as if {HARMLESS_TOGETHER:.0%} had been promised."
+            )
             return
         if self.slowdowns:
             # Both are off by as much.
@@ -356,6 +409,11 @@ class Job:
             return True
         if self.try_back_off.holds(self.shared_us) or highest < TOLERANT:
             return mean - doubt > self.harmless
+        if self.reserve.failed:
+            # The next of a round: what STRICT does is known.
+            if self.reserve.prepare(mean):
+                self.tolerate(is_trial=True)
+            return True
         if 2 * alone.doubt(TRIAL_WINDOWS) >= (
             max(self.harmless, mean) if self.is_together else self.harmless
         ):
@@ -374,23 +432,26 @@ class Job:
         return is_clearly_over
 
     def end_gross_company(self, tenant: Tenant) -> None:
-        """Two bursts of a trial are enough where they were slowed down grossly, and one that does not end."""
-        if not self.is_on_trial or self.alone is None:
+        """Two bursts of a trial are enough where they were slowed down grossly, and one that does not end. Outside of a
+        trial only what is grosser."""
+        if self.level != TOLERANT or self.promise or self.alone is None:
             return
         # Where turns cost as much, that much is not gross.
         excess = max(self.reserve.strict - self.harmless, 0.0)
+        gross = (GROSS if self.is_on_trial else ENDLESS) + excess
         slowdown = ENDLESS + excess
         if not self.meter.drags_on(tenant, slowdown):
             window = self.meter.parts[TOLERANT].window(TOLERANT)
             if tenant.has_work or window is None or window.bursts < TRIAL_BURSTS:
                 return
             slowdown = self.alone.slowdown(self.meter.judged(window).cost)
-            if slowdown <= GROSS + excess:
+            if slowdown <= gross:
                 return
-        self.prove(GROSS + excess)
+        self.prove(gross)
         tried = "Overlap" if self.sm_share == ALL else f"Overlap with {self.sm_share:.0%} of the SMs"
+        tried += " was tried, and" if self.is_on_trial else " has"
         self.end_company(slowdown)
-        self.say(f"{tried} was tried, and slowed it down by over {GROSS + excess:.0%}: {self.stand} now.")
+        self.say(f"{tried} slowed it down by over {gross:.0%}: {self.stand} now.")
 
     def go_on(self) -> None:
         """Overlap is harmless, or the lesser evil."""
@@ -412,3 +473,7 @@ class Job:
             return
         self.return_to_strict()
         self.try_back_off.begin(self.shared_us)
+        if self.reserve.failed:
+            # The next share of this round is tried at once.
+            self.try_back_off.until_us = self.shared_us
+            self.proved = None

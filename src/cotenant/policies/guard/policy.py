@@ -19,8 +19,8 @@ or longer. With a stated promise (promise.py):
     position    = where slowdown(p) is 0.92 of the promise
 
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where a trial has shown
-that overlap is harmless (job.py): by 2 %, or by 5 % where all of them go through one MPS daemon, and there perhaps only
-with fewer SMs for the lower classes (reserve.py).
+that overlap is harmless (job.py): by 2 %, or by 5 % where all of them go through one MPS daemon. There the lower
+classes may have fewer SMs while they overlap, with a promise and without (reserve.py).
 
 Overlap must also be worth it (worth.py): where the lower classes get less than 5 % more done at TOLERANT than at
 STRICT, no position is over STRICT for a while.
@@ -168,7 +168,9 @@ class Guard(Policy):
     def meet_jobs(self, production: Sequence[Tenant], now_us: float) -> None:
         there = {one.id for one in production}
         for number, job in self.jobs.items():
-            if number not in there and job.promise:
+            if number not in there and job.promise and job.stated:
+                if job.sm_share < ALL:
+                    job.reserve.take(ALL, job.promise)
                 self.earlier.remember(job.promise)
         self.jobs = {one.id: self.job_of(one, now_us) for one in production}
         self.journal.keep_only(self.jobs)
@@ -203,7 +205,7 @@ class Guard(Policy):
             job.meet_company(company, known, now_us)
 
     def note_company(self, job: Job) -> None:
-        met, job.proved = job.promise.shown() if job.promise else job.proved, None
+        met, job.proved = job.proved or job.shown(), None
         if met is not None and job.company is not None:
             self.pairs.note(job.company, met, job.harmless)
 

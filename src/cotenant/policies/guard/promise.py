@@ -271,8 +271,8 @@ class Promise:
 
     # ---- the position ----
 
-    def target(self, highest: float, doubt: float = 0.0) -> float:
-        strict, extra = self.at_strict, self.extra.value
+    def target(self, highest: float, doubt: float = 0.0, with_extra: Effect | None = None) -> float:
+        strict, extra = self.at_strict, (with_extra or self.extra).value
         if strict is None:
             return STRICT
         strict = max(strict - doubt, 0.0)
