@@ -12,9 +12,11 @@ import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.commands import explain
 from cotenant.daemon import lock, report
 from cotenant.policies.interface import Rule
 from cotenant.segment import Where
+from cotenant.tenants import sharing, sm_limit
 from tests.segments import UUID, Written
 
 if TYPE_CHECKING:
@@ -329,3 +331,203 @@ def test_where_the_time_of_a_burst_goes(scene: Scene, explained: Any) -> None:
 def test_a_job_that_passes_gates_has_no_breakdown(scene: Scene, explained: Any) -> None:
     scene.waiting(waits=4, waited_ns=840_000, busy_ns=10**9)
     assert "of a burst" not in explained()
+
+
+def about(**changed: Any) -> dict[str, Any]:
+    """What is known of a resident tenant of which nothing is to be said."""
+    nothing: dict[str, Any] = {
+        "job": "train", "pid": 20, "class": "standard", "weight": 1.0, "slowdown": None, "floor": 0.0,
+        "time_slice_refused": False, "time_slice_us": 0, "grace_us": 0, "where": "resident", "evicted_for": None,
+        "host_bytes": 0, "memory_limit": None, "wanted_bytes": 0, "evictions": 0, "saved_bytes": 0,
+        "dropped_bytes": 0, "transfer_seconds": 0.0, "refusal": None, "gpus": [], "sms": 0.0, "sms_refused": None,
+        "policy": {"name": "guard", "daemon": None, "problem": "", "decisions": []},
+    }  # fmt: skip
+    return nothing | changed
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("changed", "lines"),
+    [
+        ({}, []),
+        (
+            {"where": "restoring", "host_bytes": 3 * MIB},
+            ["train (20)'s memory is being restored: 3M of train (20)'s memory are on the host now"],
+        ),
+        (
+            {"where": "evicting", "evicted_for": "space", "host_bytes": MIB, "wanted_bytes": 5 * MIB},
+            [
+                "train (20)'s memory is being evicted to the host, because of other tenants that need the space: "
+                "1M of train (20)'s memory are on the host now",
+                "  train (20) is restored when there is space for 5M",
+            ],
+        ),
+        (
+            {"where": "evicted", "evicted_for": "pause", "host_bytes": MIB, "wanted_bytes": MIB},
+            [
+                "train (20)'s memory is evicted, because of a pause by hand: 1M of train (20)'s memory are on the host",
+                "  `cotenant resume 20` resumes train (20)",
+            ],
+        ),
+        (
+            {"where": "evicted", "evicted_for": "limit", "host_bytes": MIB, "memory_limit": "2G"},
+            [
+                "train (20)'s memory is evicted, because of train (20)'s own memory limit, 2G: "
+                "1M of train (20)'s memory are on the host",
+                "  train (20) runs on when it frees memory, or under a higher limit: cotenant ctl 20 --memory",
+            ],
+        ),
+        ({"wanted_bytes": 7 * MIB}, ["train (20) waits for 7M of the GPU's memory"]),
+        (
+            {"gpus": [{"memory_bytes": 5 * MIB, "movable_bytes": 3 * MIB}, {"memory_bytes": 1, "movable_bytes": 2}]},
+            ["2M of train (20)'s memory cannot be evicted"],
+        ),
+        ({"where": "pinned", "gpus": [{"memory_bytes": 5 * MIB, "movable_bytes": 0}]}, []),
+        (
+            {"evictions": 1, "saved_bytes": 4 * MIB},
+            ["train (20)'s memory was evicted once: 4M copied"],
+        ),
+        (
+            {"evictions": 2, "saved_bytes": 4 * MIB, "dropped_bytes": MIB, "transfer_seconds": 1.255},
+            [
+                "train (20)'s memory was evicted 2 times: 4M copied, 1M were free and not copied; "
+                "eviction and restore took 1.25 s the last time"
+            ],
+        ),
+        ({"refusal": "a driver call failed"}, ["train (20)'s last eviction was refused: a driver call failed"]),
+    ],
+)  # fmt: skip
+def test_where_its_memory_is_in_words(changed: dict[str, Any], lines: list[str]) -> None:
+    assert list(explain.memory_in_words(about(**changed), "train (20)")) == lines
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, "standard, weight 1"),
+        ({"slowdown": 0.055, "weight": 2.5}, "standard, weight 2.5, promised a slowdown of at most 5.5%"),
+        ({"floor": 0.1, "time_slice_us": 2000}, "standard, weight 1, promised 10% of the GPU, time slice 2000 us"),
+        (
+            {"time_slice_refused": True, "time_slice_us": 2000, "grace_us": 30},
+            "standard, weight 1, time slice refused by the driver, counts as idle after 30 us without work",
+        ),
+    ],
+)  # fmt: skip
+def test_its_standing_in_words(changed: dict[str, Any], words: str) -> None:
+    assert ", ".join(explain.standing(about(**changed))) == words
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, "train has no work; has used 2.5 s"),
+        ({"why": ["x"]}, "train has no work; has used 2.5 s; it would wait if it had work"),
+        (
+            {"has_work": True, "gpu_share": 0.256},
+            "train has work and is not waiting; has used 2.5 s, 26% of the GPU now",
+        ),
+        (
+            {"has_work": True, "below_floor": True},
+            "train has work and is not waiting, ahead of the higher classes: it has got less than its floor; "
+            "has used 2.5 s",
+        ),
+        ({"has_work": True, "waits": True, "gpu_share": 0.0}, "train waits; has used 2.5 s, 0% of the GPU now"),
+        (
+            {"has_work": True, "only_copies": True},
+            "train copies between host and GPU and is not waiting; has used 2.5 s",
+        ),
+    ],
+)  # fmt: skip
+def test_what_it_does_on_a_gpu_in_words(changed: dict[str, Any], words: str) -> None:
+    idle = {
+        "used_seconds": 2.46, "gpu_share": None, "waits": False, "only_copies": False, "has_work": False,
+        "below_floor": False, "why": [],
+    }  # fmt: skip
+    assert explain.on_gpu(idle | changed, "train") == words
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        ("It runs.", "serve (1) runs."),
+        ("Its gate is closed.", "serve (1)'s gate is closed."),
+        ("Italy is far.", "serve (1): italy is far."),
+        ("", "serve (1): "),
+    ],
+)
+def test_a_policys_sentence_gets_its_subject(sentence: str, told: str) -> None:
+    assert explain.with_subject(sentence, "serve (1)") == told
+
+
+def test_sms_in_words() -> None:
+    def words(gpu: dict[str, Any], **changed: Any) -> list[str]:
+        on = {"gpu": 3, "sms_by_policy": 0.0, "sms_now": 0, "undetoured": 0, "detours": 0}
+        return list(sm_limit.in_words(about(gpus=[on | gpu], **changed), "train"))
+
+    assert words({}) == []
+    since = sm_limit.REFUSALS[3][0]
+    assert words({}, sms=0.3, sms_refused=since) == ["train's kernels get 30% of the SMs, since its start"]
+    assert words({}, sms=0.3, sms_refused="x") == ["train's kernels get all SMs: x"]
+    assert words({"sms_by_policy": 0.5}) == ["the policy guard gives train's kernels 50% of GPU 3's SMs"]
+    less = "the policy guard gives train's kernels 50% of GPU 3's SMs, less than the 75% of --sms"
+    assert words({"sms_by_policy": 0.5}, sms=0.75) == [less]
+    assert words({"sms_by_policy": 0.5}, sms=0.5) == [less.partition(",")[0]]
+    assert words({"sms_now": 60, "detours": 7}) == ["train's kernels get 60 SMs of GPU 3: 7 did"]
+    (told,) = words({"sms_now": 60, "detours": 7, "undetoured": 2})
+    assert told.startswith("train's kernels get 60 SMs of GPU 3: 7 did; 2 others got all: ")
+    assert [sm_limit.refusal_of(number) for number in (0, 1, 9)] == [
+        None,
+        "it was started as production",
+        None,
+    ]
+
+
+def test_how_it_shares_in_words() -> None:
+    def words(**told: Any) -> list[str]:
+        return list(sharing.in_words({"share": "turns", "reason": None, "fault": None} | told, "train"))
+
+    assert words() == ["train takes turns"]
+    assert words(share="spatial", reason="it is light") == ["train overlaps with others in MPS: it is light"]
+    assert words(fault=700)[1].startswith("the MPS server of train has failed (CUDA error 700)")
+
+
+def test_a_daemons_policy_is_told_with_its_decisions_and_gpus_where_there_are_several() -> None:
+    gpu = {
+        "gpu": 0, "used_seconds": 1.0, "gpu_share": None, "waits": True, "only_copies": False, "has_work": True,
+        "below_floor": False, "why": [], "memory_bytes": 0, "movable_bytes": 0, "sms_by_policy": 0.0, "sms_now": 0,
+        "undetoured": 0, "detours": 0, "breakdown": {"text": ["a burst"]}, "device": {"in_words": "it is fast"},
+        "at_work": {"in_words": "1980 MHz"},
+    }  # fmt: skip
+    decisions = [{"at": 0, "gpu": 1, "text": "it waits"}]
+    policy = {"name": "mine", "daemon": 7, "problem": "late", "decisions": decisions}
+    shared = {"share": "turns", "reason": None, "fault": None}
+    told = list(explain.in_words(about(gpus=[gpu, gpu | {"gpu": 1}], policy=policy, sharing=shared)))
+    at = time.strftime("%H:%M:%S", time.localtime(0))
+    assert told == [
+        "train (20): standard, weight 1",
+        "train (20) takes turns",
+        "GPU 0: train (20) waits; has used 1.0 s",
+        *(one_gpu := [
+            "  the gate of train (20) is being opened right now", "  a burst", "  it is fast", "  1980 MHz",
+        ]),
+        "GPU 1: train (20) waits; has used 1.0 s",
+        *one_gpu,
+        "policy mine, daemon 7",
+        "  late",
+        f"  {at} GPU 1: it waits",
+    ]  # fmt: skip
+    quiet = gpu | {"waits": False, "breakdown": None, "at_work": None}
+    told = list(explain.in_words(about(gpus=[quiet], policy=policy | {"problem": ""}, sharing=shared)))
+    assert told[2:] == [
+        "GPU 0: train (20) has work and is not waiting; has used 1.0 s",
+        "  it is fast",
+        "policy mine, daemon 7",
+        f"  {at} it waits",
+    ]
+    told = list(explain.in_words(about(sharing=shared)))
+    assert told[2:] == [
+        "train (20) has not used a GPU yet",
+        "policy guard: no daemon runs; the rules go on under the last knobs",
+    ]
