@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from cotenant.commands import demo as demo_command
+from cotenant.demo import opportunistic, production
 from cotenant.demo.arrivals import poisson_arrivals
 from cotenant.demo.figures import PHASES, Figures, Measurement, Samples, percentile, ratio_interval
 from cotenant.demo.opportunistic import steps_within
@@ -201,6 +203,69 @@ class TestPlan:
         assert rounds[0][0].phase != rounds[1][0].phase
 
 
+class Gpu:
+    """Takes as long for a kernel as it is asked to, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.free_at, self.bursts, self.events = 100.0, 0.0, 0, dict[object, float]()
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def submit_burst(self, kernels: int, us: float) -> None:
+        self.free_at = max(self.free_at, self.now) + kernels * us / 1e6
+        self.bursts += 1
+
+    def synchronise(self) -> None:
+        self.now = max(self.now, self.free_at)
+
+    def new_event(self) -> object:
+        return object()
+
+    def record(self, event: object) -> None:
+        self.events[event] = self.free_at
+
+    def wait(self, event: object) -> None:
+        self.now = max(self.now, self.events.get(event, 0.0))
+
+
+class TestJobs:
+    def test_a_latency_counts_from_when_the_request_was_meant_to_arrive(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gpu = Gpu(monkeypatch)
+        arrivals = [0.5, 0.501, 1.0]
+        monkeypatch.setattr(production, "poisson_arrivals", lambda rate, seconds, seed: arrivals)
+        answer = production.serve(gpu, Order(101.0, 2.0, 7))  # type: ignore[arg-type]
+        # A request is 20 kernels of 200 us.
+        assert answer["latencies_ms"] == pytest.approx([4.0, 7.0, 4.0])
+        assert answer["services_ms"] == pytest.approx([4.0, 4.0, 4.0])
+        assert (answer["done"], gpu.bursts) == (3, 3) and gpu.now == pytest.approx(102.004)
+
+    def test_requests_arrive_sixty_times_a_second(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[tuple[float, ...]] = []
+
+        def arrivals(*given: float) -> list[float]:
+            asked.append(given)
+            return []
+
+        monkeypatch.setattr(production, "poisson_arrivals", arrivals)
+        production.serve(Gpu(monkeypatch), Order(101.0, 2.0, 7))  # type: ignore[arg-type]
+        assert asked == [(60.0, 2.0, 7)]
+
+    def test_training_runs_around_its_window_and_counts_what_is_inside(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gpu = Gpu(monkeypatch)
+        answer = opportunistic.train(gpu, Order(101.0, 2.0, 0))  # type: ignore[arg-type]
+        # A step is 40 kernels of 500 us: fifty a second, from a quarter of a second before to one after.
+        assert answer["steps"] == pytest.approx(100.0)
+        assert answer["done"] == gpu.bursts and 125 <= gpu.bursts <= 128
+        assert gpu.now == pytest.approx(100.75 + 0.02 * gpu.bursts)
+
+
 class TestReport:
     def test_the_summary_has_what_others_rely_on(self) -> None:
         made = summary(measurement())
@@ -220,6 +285,52 @@ class TestReport:
         text = console.export_text()
         for words in ("alone", "shared", "with Cotenant", "50.50", "60%", "70%"):
             assert words in text
+
+    def test_every_number_of_the_summary(self) -> None:
+        found = measurement()
+        found.phases["cotenant"].stalls_ms += [30.0]
+        made = summary(found)
+        assert made["cotenant"] == {
+            "p50_ms": 55.55, "p99_ms": 108.911, "opportunistic_share": 0.7, "p95_ms": 104.555, "max_ms": 110.0,
+            "service_p50_ms": 2.5, "p99_ratio": 1.1, "p99_ratio_low": 1.1, "p99_ratio_high": 1.1, "requests": 100,
+            "seconds": 10.0, "stalls": 1, "longest_stall_ms": 30.0,
+        }  # fmt: skip
+        assert made["opportunistic_alone"] == {"steps_per_second": 50.0, "seconds": 2.0}
+        assert (made["production_busy_share"], made["rounds"]) == (0.025, 2)
+        assert (made["load_average"], made["seconds"]) == (0.5, 32.0)
+        older = dataclasses.replace(found, driver_version=12080)
+        assert summary(older)["versions"]["cuda_driver_api"] == "12.8"
+
+    def test_every_cell_of_the_table(self) -> None:
+        made = table(measurement())
+        assert str(made.title) == "Two jobs on one GPU (software GPU, modelled on a GPU)"
+        assert [list(column.cells) for column in made.columns] == [
+            ["alone", "shared", "with Cotenant"],
+            ["100", "100", "100"],
+            ["50.50", "151.50", "55.55"],
+            ["99.01", "297.03", "108.91"],
+            ["1", "3.00 [3.00, 3.00]", "1.10 [1.10, 1.10]"],
+            ["-", "60%", "70%"],
+        ]
+        assert str(made.caption).endswith("production leaves 98% of the time")
+        real = dataclasses.replace(measurement(), software_gpu=False)
+        assert str(table(real).title) == "Two jobs on one GPU (a GPU)"
+
+    def test_the_picture_shows_what_was_measured(self) -> None:
+        figure: Any = compose(measurement())
+        latency, work = figure.axes
+        curves = [line for line in latency.lines if len(line.get_xdata()) == 100]
+        assert [max(line.get_xdata()) for line in curves] == pytest.approx([100.0, 300.0, 110.0])
+        assert list(curves[0].get_ydata())[:2] == [1.0, 2.0] and list(curves[0].get_ydata())[-1] == 100.0
+        tails = [line.get_xdata()[0] for line in latency.lines if len(line.get_xdata()) == 1]
+        assert tails == pytest.approx([99.01, 297.03, 108.911])
+        legend = latency.get_legend()
+        assert [text.get_text() for text in legend.get_texts()] == [
+            "alone:  99.0 ms", "shared:  297 ms", "with Cotenant:  109 ms",
+        ]  # fmt: skip
+        assert [bar.get_height() for bar in work.patches] == pytest.approx([60.0, 70.0])
+        assert [text.get_text() for text in work.texts] == ["60 %", "70 %"]
+        assert figure.texts[-1].get_text() == "software GPU modelled on a GPU"
 
     def test_the_picture_is_a_png_of_some_size(self, tmp_path: Path) -> None:
         leave(measurement(), tmp_path / "deep" / "report")

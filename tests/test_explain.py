@@ -441,7 +441,7 @@ def test_its_standing_in_words(changed: dict[str, Any], words: str) -> None:
     ],
 )  # fmt: skip
 def test_what_it_does_on_a_gpu_in_words(changed: dict[str, Any], words: str) -> None:
-    idle = {
+    idle: dict[str, Any] = {
         "used_seconds": 2.46, "gpu_share": None, "waits": False, "only_copies": False, "has_work": False,
         "below_floor": False, "why": [],
     }  # fmt: skip
@@ -494,7 +494,7 @@ def test_how_it_shares_in_words() -> None:
 
 
 def test_a_daemons_policy_is_told_with_its_decisions_and_gpus_where_there_are_several() -> None:
-    gpu = {
+    gpu: dict[str, Any] = {
         "gpu": 0, "used_seconds": 1.0, "gpu_share": None, "waits": True, "only_copies": False, "has_work": True,
         "below_floor": False, "why": [], "memory_bytes": 0, "movable_bytes": 0, "sms_by_policy": 0.0, "sms_now": 0,
         "undetoured": 0, "detours": 0, "breakdown": {"text": ["a burst"]}, "device": {"in_words": "it is fast"},
