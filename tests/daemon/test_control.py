@@ -337,3 +337,31 @@ def test_a_daemon_that_was_killed_leaves_no_socket_in_the_way(path: Path, plain_
 def test_a_group_that_is_none_is_refused(cotenant: Run, path: Path, plain_env: dict[str, str]) -> None:
     done = cotenant("daemon", "--segment", path, "--admins", "no-such-group", env=plain_env)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: there is no group 'no-such-group'")
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ({"do": "policy", "name": 7}, "a policy's name is a text"),
+        ({"do": "policy", "name": "/" + "x" * 2000 + ".py"}, "characters at most"),
+        ({"do": "policy", "name": "gaurd"}, "unknown policy 'gaurd'"),
+        ({"do": "sing"}, "unknown message"),
+        ({"do": "ask", "slot": OWN, "pid": 4711, "started": 0, "wanted": {"colour": 1}}, "a request has "),
+        ({"do": "ask", "slot": OWN, "pid": 4711, "started": 0, "wanted": []}, "a request has "),
+        ({"do": "ask", "slot": OWN, "pid": 4711, "started": 9, "wanted": {}}, "that tenant has ended"),
+        ({"do": "ask", "slot": OWN + 1, "pid": 4711, "started": 0, "wanted": {}}, "that tenant has ended"),
+        ({"do": "ask", "slot": True, "pid": 1, "started": 0, "wanted": {}}, "a number is missing"),
+        ({"do": "ask", "slot": -1, "pid": 1, "started": 0, "wanted": {}}, "a number is missing"),
+    ],
+)
+def test_the_desk_says_why_it_does_not_obey(folder: Path, message: dict[str, Any], error: str) -> None:
+    own = Peer(os.getpid(), os.geteuid(), frozenset())
+    answer = json.loads(Desk(folder).answer(json.dumps(message).encode(), own))
+    assert error in answer["error"]
+
+
+def test_a_users_own_segment_is_not_the_desks(tmp_path: Path) -> None:
+    path = Written().to(tmp_path / "segment")
+    message = {"do": "ask", "slot": 0, "pid": 1, "started": 0, "wanted": {}}
+    peer = Peer(os.getpid(), os.geteuid(), frozenset())
+    assert "one user's" in json.loads(Desk(path).answer(json.dumps(message).encode(), peer))["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from cotenant.classes import TenantClass
 from cotenant.cli import main
 from cotenant.errors import Problem
-from cotenant.slurm.prolog import asked_of_slurm, changes
+from cotenant.launch import python_path
+from cotenant.slurm.prolog import asked_of_slurm, changes, tenant_environment
 from cotenant.slurm.rules import Rule, Rules, SlurmJob, read_rules, rule_for
 from tests.compiling import TREE
 
@@ -173,6 +175,56 @@ def test_what_cannot_be_shared_runs_without_and_says_why(
     assert (status, out) == (0, "") and "not yours to take: running without sharing" in err
     status, out, err = run_prolog(tmp_path, monkeypatch, capsys, wrong, "require = true\n")
     assert (status, out) == (2, "") and err.startswith("error: ")
+
+
+def test_all_tasks_of_a_job_are_one_run_with_what_its_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[object, ...]] = []
+
+    def of_command(inherited: Mapping[str, str], *given: object) -> dict[str, str]:
+        made.append(given)
+        return dict(inherited) | {"COTENANT_RUN_ID": "anew"}
+
+    monkeypatch.setattr("cotenant.launch.environment.of_command", of_command)
+    rule = Rule(TenantClass.opportunistic, weight="2", floor="5%", memory="20G")
+    inherited = {"SLURM_CLUSTER_NAME": "here", "COTENANT_MEMORY": "80G", "COTENANT_SLOWDOWN": "1%"}
+    job = SlurmJob("7", name="train")
+    found = tenant_environment(inherited, job, rule, "/dev/shm/team")
+    assert made == [("opportunistic", Path("/dev/shm/team"), "train.7")]
+    assert found | {"COTENANT_WEIGHT": "2", "COTENANT_FLOOR": "5%", "COTENANT_MEMORY": "20G"} == found
+    assert "COTENANT_SLOWDOWN" not in found  # of an outer run
+    assert str(python_path.FOLDER) in found["PYTHONPATH"]
+    assert len(found["COTENANT_RUN_ID"]) == 32
+    assert tenant_environment(inherited, job, rule, "")["COTENANT_RUN_ID"] == found["COTENANT_RUN_ID"]
+    for other in (SlurmJob("8"), replace(job, id="71")):
+        assert tenant_environment(inherited, other, rule, "")["COTENANT_RUN_ID"] != found["COTENANT_RUN_ID"]
+    elsewhere = inherited | {"SLURM_CLUSTER_NAME": "there"}
+    assert tenant_environment(elsewhere, job, rule, "")["COTENANT_RUN_ID"] != found["COTENANT_RUN_ID"]
+    serve = tenant_environment({}, SlurmJob("9"), Rule(TenantClass.production, slowdown="5%"), "")
+    assert (serve["COTENANT_SLOWDOWN"], "PYTHONPATH" in serve) == ("5%", False)
+    assert made[-1] == ("production", None, "job.9")
+
+
+@pytest.mark.parametrize(
+    ("inherited", "answer", "said"),
+    [
+        ({}, "normal|shared|N/A|x", "SLURM_JOB_ID is not set"),
+        ({"SLURM_JOB_ID": "7"}, "normal|shared|N/A", "squeue does not know job 7"),
+        ({"SLURM_JOB_ID": "7"}, None, "there is no no-such-squeue"),
+    ],
+)
+def test_slurm_that_says_nothing_is_named(
+    tmp_path: Path, inherited: dict[str, str], answer: str | None, said: str
+) -> None:
+    program = "no-such-squeue" if answer is None else str(squeue(tmp_path, answer))
+    with pytest.raises(Problem) as told:
+        asked_of_slurm(inherited, program)
+    assert said in told.value.message and told.value.hint
+
+
+def test_what_squeue_says_is_the_jobs(tmp_path: Path) -> None:
+    program = str(squeue(tmp_path, " high | gpu |gres:gpu:1| (null) "))
+    found = asked_of_slurm({"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "train"}, program)
+    assert found == SlurmJob("7", "train", "high", "gpu", "", 0)
 
 
 def test_a_job_without_a_rule_is_left_alone(
