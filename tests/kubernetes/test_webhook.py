@@ -9,6 +9,7 @@ import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ import yaml
 from cotenant.kubernetes import certificates, inventory
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.webhook import matching, server
-from cotenant.kubernetes.webhook.dialects import annotations_of, labels_of, limits_of
+from cotenant.kubernetes.webhook.dialects import annotations_of, gaiagpu, labels_of, limits_of, own
+from cotenant.kubernetes.webhook.gating import hold
 from cotenant.kubernetes.webhook.mutation import give_priority, mutate
 from cotenant.kubernetes.webhook.server import Webhook
-from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish
+from cotenant.kubernetes.webhook.wish import Refused, Understood, Wish, template
 from tests.kubernetes.fake_cluster import FakeCluster
 
 GIB = 1 << 30
@@ -301,3 +303,90 @@ def test_a_dry_run_creates_nothing_and_a_refusal_says_why(
     assert not response["allowed"]
     assert response["status"]["message"].startswith("Cotenant: gpu-fraction is 'half'")
     assert post(review({"metadata": {}, "spec": {"containers": []}})) == {"uid": "r1", "allowed": True}
+
+
+def gaia(**limits: Any) -> dict[str, Any]:
+    said = {f"tencent.com/vcuda-{name}": value for name, value in limits.items()}
+    containers = [{"name": "main", "resources": {"limits": said}}]
+    return {"metadata": {"name": "job", "annotations": {}}, "spec": {"containers": containers}}
+
+
+def test_gaiagpu_beyond_a_hundred_counts_whole_gpus() -> None:
+    for core, count in ((100, 1), (300, 3)):
+        found = gaiagpu.understand(gaia(core=core))
+        assert found and found.wishes == [Wish("main", count=count, share=100)]
+    found = gaiagpu.understand(gaia(core=99, memory=2))
+    assert found and found.wishes == [Wish("main", memory_bytes=512 << 20, share=99)]
+    with pytest.raises(Refused, match="a part of a GPU needs it"):
+        gaiagpu.understand(gaia(core=50))
+
+
+@pytest.mark.parametrize(
+    ("memory", "meant"),
+    [(None, (None, Fraction(1))), ("20Gi", (20 * GIB, Fraction(1))), (" 30% ", (None, Fraction(3, 10))),
+     ("1Mi", (1 << 20, Fraction(1)))],
+)  # fmt: skip
+def test_memory_in_the_short_form(memory: str | None, meant: tuple[int | None, Fraction]) -> None:
+    assert own.memory_of(memory) == meant
+
+
+def test_annotations_of_ours_that_ask_for_nothing_make_no_claim() -> None:
+    pod = {"metadata": {"annotations": {"cotenant.dev/on-eviction": "run"}}, "spec": {"containers": []}}
+    assert own.understand(pod) is None
+
+
+def test_a_part_of_gpus_of_many_sizes_cannot_be_said() -> None:
+    sizes = [(8 + number) * GIB for number in range(9)]
+    half = Wish("main", memory_part=Fraction(1, 2))
+    made = template(half, "team", lambda: sizes[:8])
+    first, *_, last = made["spec"]["spec"]["devices"]["requests"][0]["firstAvailable"]
+    assert (first["name"], last["name"]) == ("size-0", "size-7")
+    assert (first["capacity"]["requests"], last["capacity"]["requests"]) == (
+        {"memory": "7680Mi"},
+        {"memory": "4Gi"},
+    )
+    with pytest.raises(Refused, match="GPUs have 9 sizes"):
+        template(half, "team", lambda: sizes)
+    assert template(half, "team", lambda: [1])["spec"]["spec"]["devices"]["requests"][0]["exactly"][
+        "capacity"
+    ] == {"requests": {"memory": "1Mi"}}
+
+
+def test_a_pod_that_has_our_claim_already_is_refused() -> None:
+    pod = pod_of("cotenant")
+    pod["spec"]["resourceClaims"] = [{"name": "cotenant-main", "resourceClaimTemplateName": "x"}]
+    with pytest.raises(Refused, match="has a claim 'cotenant-main'"):
+        mutate(pod, "team", one_size)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_held"), [({"nodeName": "n"}, False), ({}, True), ({"resourceClaims": []}, False)]
+)
+def test_a_pod_that_is_placed_or_has_no_claim_is_not_gated(spec: dict[str, Any], is_held: bool) -> None:
+    request = {"exactly": {"deviceClassName": "standard.cotenant.dev"}}
+    ours = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    pod = {"metadata": {"name": "p"}, "spec": {"resourceClaims": claims, "containers": []} | spec}
+    assert hold(pod, [ours], {}, lambda name: None) is is_held
+    assert bool(pod["spec"].get("schedulingGates")) is is_held
+
+
+def test_requests_that_are_none_are_refused_over_http(tmp_path: Path) -> None:
+    serving = ThreadingHTTPServer(("127.0.0.1", 0), server.handler(Webhook(FakeCluster())))
+    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    try:
+        for method, path, body, status in (
+            ("GET", "/healthz", b"", 200),
+            ("GET", "/other", b"", 404),
+            ("POST", "/mutate", b"", 400),
+            ("POST", "/other", b"{}", 404),
+            ("POST", "/mutate", b"[]", 400),
+            ("POST", "/mutate", b'{"apiVersion": "v1"}', 400),
+        ):
+            connection = http.client.HTTPConnection(*serving.server_address[:2], timeout=30)  # type: ignore[arg-type]
+            connection.request(method, path, body)
+            assert connection.getresponse().status == status, (method, path, body)
+            connection.close()
+    finally:
+        serving.shutdown()
+        serving.server_close()
