@@ -57,6 +57,16 @@ def test_alibaba_2020_has_parts_of_gpus_for_each_instance(tmp_path: Path) -> Non
     ]
 
 
+def test_a_copy_of_alibabas_log_may_have_a_header_and_a_wrong_line_is_named(tmp_path: Path) -> None:
+    head = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
+    assert read(tmp_path, head + ALIBABA) == read(tmp_path, ALIBABA)
+    # Of an uneven part, as many GPUs as it needs, each with the same part.
+    uneven = "j5,worker,,Terminated,1000.0,1060.0,600.0,29.3,150.0,T4\n\n"
+    assert read(tmp_path, uneven) == [LoggedJob("j5/worker", 0.0, 60.0, 2, 0.75)]
+    with pytest.raises(Problem, match="line 1: could not convert"):
+        read(tmp_path, ALIBABA.replace("50.0,T4", "half,T4"))
+
+
 def test_openb_knows_what_is_production(tmp_path: Path) -> None:
     assert read(tmp_path, OPENB) == [
         LoggedJob("p0", 0.0, 390.0, 1, 0.46, True),
@@ -86,6 +96,8 @@ def test_a_made_up_log_of_each_schema_is_shipped() -> None:
         (HELIOS.replace(",duration,", ",length,"), "has no column 'duration'"),
         (HELIOS.replace(",120,0", ",120"), "line 2: 11 columns instead of 12"),
         (HELIOS.replace(",120,0", ",inf,0"), "line 2: 'inf' is no amount"),
+        (HELIOS.replace(",120,0", ",-1,0"), "line 2: '-1' is no amount"),
+        (OPENB.replace(",460,", ",half,"), "line 2: could not convert string to float: 'half'"),
         (OPENB.partition("\n")[0] + "\n", "has no job that ran on a GPU"),
         (PHILLY.replace('"submitted_time"', '"submitted"'), "job 1: KeyError: 'submitted_time'"),
         (PHILLY[:-1], "cannot be read"),
