@@ -13,6 +13,8 @@ PYTHON_VERSION = "3.13"  # of debian.SUITE
 PYTHON = Path(f"usr/bin/python{PYTHON_VERSION}")
 SITE = Path("usr/lib/python3/dist-packages")
 FORMATS = Path("/proc/sys/fs/binfmt_misc")
+# Debian's aarch64 programs sign their return addresses: with a formula of qemu's own they start eight times as fast.
+CPUS = {"aarch64": "max,pauth-impdef=on"}
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
@@ -50,11 +52,12 @@ def make_root(debian: Debian, root: Path) -> None:
     debian.unpack_all(["python3", "libstdc++6", "busybox-static"], root)
 
 
-def inside(root: Path) -> list[str]:
-    """What stands before a command so that it runs in that root, with this system's /proc, /dev and /tmp."""
+def inside(root: Path, machine: Architecture) -> list[str]:
+    """What stands before a command of that machine's so that it runs in that root, with this system's /proc, /dev and /tmp."""
     parts = ("proc", "dev", "tmp")
     for part in parts:
         (root / part).mkdir(exist_ok=True)
     binds = "; ".join(f'mount --rbind /{part} "$0/{part}"' for part in parts)
-    script = f'set -e; {binds}; exec chroot "$0" "$@"'
+    cpu = f'export QEMU_CPU="${{QEMU_CPU-{CPUS[machine.name]}}}"; ' if machine.name in CPUS else ""
+    script = f'set -e; {cpu}{binds}; exec chroot "$0" "$@"'
     return ["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(root)]

@@ -184,7 +184,7 @@ def test_elsewhere(wheel: Path, machine: Architecture) -> None:
         print(f"  not tested: {problem}", flush=True)
         return
     root = foreign.root_with(machine, [str(wheel)])
-    self_test(f"/{foreign.PYTHON}", foreign.inside(root))
+    self_test(f"/{foreign.PYTHON}", foreign.inside(root, machine))
 
 
 def main() -> int:

@@ -87,11 +87,12 @@ def compile_program(
     options += [f"-I{headers}", "-Wno-deprecated-declarations"] if headers else []
     sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
     if sanitize:
-        trial = [compiler, *sanitizer, "-x", "c++", "-", "-o", str(program)]
+        tried = folder / "tried"
+        trial = [compiler, *sanitizer, "-x", "c++", "-", "-o", str(tried)]
         source = "int main() { return 0; }"
         made = subprocess.run(trial, input=source, text=True, capture_output=True, check=False)
         # It may be there and not run: some kernels place programs where it wants to be.
-        if made.returncode or subprocess.run([program], capture_output=True, check=False).returncode:
+        if made.returncode or subprocess.run([tried], capture_output=True, check=False).returncode:
             pytest.skip(f"no {sanitize} sanitizer")
     static = ["-static"] if kept else []
     every = (*options, *sanitizer)

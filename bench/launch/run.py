@@ -56,11 +56,11 @@ def compile_driver(folder: Path) -> Path:
     # What is linked with it goes by its path: by the name libcuda.so.1 the loader would find the interposer.
     by_path, made = folder / "by_path.so", folder / "never_done.so"
     softgpu = native_files.softgpu() / driver.LIBRARY
-    options = ["-shared", "-fPIC", "-Wl,--no-as-needed"]
+    options = ["-O1", "-shared", "-fPIC", "-Wl,--no-as-needed"]
     subprocess.run(
         [compiler, *options, "-x", "c", os.devnull, f"-Wl,-soname,{softgpu}", "-o", by_path], check=True
     )
-    subprocess.run([compiler, *options, HERE / "never_done.c", by_path, "-o", made], check=True)
+    subprocess.run([compiler, *options, HERE / "never_done.c", by_path, "-ldl", "-o", made], check=True)
     return made
 
 

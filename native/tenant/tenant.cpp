@@ -209,10 +209,12 @@ void complete_end(const int (&numbers)[1 + Membership::kMostLanes]) {
 
 // Both sequentially consistent: either the watcher sees that an operation is under way, or we see that it has marked us
 // idle.
-__attribute__((always_inline)) inline void Work::enter() {
+__attribute__((always_inline)) inline void Work::enter(wire::OnGpu& here) {
     state_->entered.fetch_add(1);
-    if (__builtin_expect(!membership_->slot().gpus[state_->gpu].busy.load(), 0)) begin_burst();
+    if (__builtin_expect(!here.busy.load(), 0)) begin_burst();
 }
+
+void Work::enter() { enter(membership_->slot().gpus[state_->gpu]); }
 
 void Work::begin_burst() { membership_->become_busy(state_->gpu, !by_copy_gate()); }
 
@@ -237,7 +239,7 @@ Work::Work(What what, CUstream stream, bool per_thread_default) : membership_(Me
     if (__builtin_expect((aside_ | bus_bytes) != 0, 0))
         enter_aside(bus_bytes, tenant_class);
     else
-        enter();
+        enter(here);
     if (!passes_gates_) {
         bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
         if (membership_->is_start_untimed(state->gpu) && runs_on_sms) membership_->time_start(*state);

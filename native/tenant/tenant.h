@@ -75,6 +75,7 @@ class Work {
     void wait_for_pieces();
     bool others_are_calling(StreamKey key);
     void enter();
+    void enter(wire::OnGpu& here);
     void begin_burst();
     void be_ready();
     void enter_aside(size_t bus_bytes, uint32_t tenant_class);

@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "../require.h"
 
@@ -19,17 +21,17 @@ namespace {
 constexpr uint64_t kBlock = uint64_t{4} << 20;
 tenant::FreshBlocks fresh(kBlock);
 
+const uint64_t kPage = sysconf(_SC_PAGESIZE);
+
 bool is_mapped(const char* block) {
-    unsigned char pages[kBlock / 4096];
-    return mincore(const_cast<char*>(block), kBlock, pages) == 0;
+    std::vector<unsigned char> pages(kBlock / kPage);
+    return mincore(const_cast<char*>(block), kBlock, pages.data()) == 0;
 }
 
 bool is_there(const char* block) {
-    unsigned char pages[kBlock / 4096];
-    if (mincore(const_cast<char*>(block), kBlock, pages) != 0) return false;
-    for (unsigned char page : pages)
-        if (!(page & 1)) return false;
-    return true;
+    std::vector<unsigned char> pages(kBlock / kPage);
+    if (mincore(const_cast<char*>(block), kBlock, pages.data()) != 0) return false;
+    return std::all_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
 }
 
 // In blocks: nothing else is kept from children.
@@ -52,7 +54,7 @@ uint64_t mapped_bytes() {
     FILE* file = fopen("/proc/self/statm", "re");
     REQUIRE(file && fscanf(file, "%lu", &pages) == 1);
     fclose(file);
-    return pages * 4096;
+    return pages * kPage;
 }
 
 void taken() {
