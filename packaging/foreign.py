@@ -53,7 +53,7 @@ def make_root(debian: Debian, root: Path) -> None:
 
 
 def inside(root: Path, machine: Architecture) -> list[str]:
-    """What stands before a command of that machine's so that it runs in that root, with this system's /proc, /dev and /tmp."""
+    """What stands before that machine's command to run it in its root, with this system's /proc, /dev and /tmp."""
     parts = ("proc", "dev", "tmp")
     for part in parts:
         (root / part).mkdir(exist_ok=True)
