@@ -258,6 +258,40 @@ def test_gandiva_moves_a_job_away_from_a_promise_that_it_breaks() -> None:
     assert decide("gandiva", [], there, known).moved == {"gpt": (1,)}
 
 
+def test_gandiva_moves_one_of_two_and_the_other_has_the_gpu_to_itself() -> None:
+    known = table(fast_beside_slow=1.2, slow_beside_fast=1.6)
+    there = fleet([opportunistic("fast", share=0.5), opportunistic("slow", share=0.5)], [], [])
+    assert decide("gandiva", [], there, known).moved == {"slow": (1,)}
+    assert [len(residents) for residents in there.residents] == [2, 0, 0]  # decided, not carried out
+
+
+def test_gandiva_moves_at_most_sixteen_a_round_and_none_that_has_just_come() -> None:
+    pairs = [[opportunistic(f"{side}{number}", share=0.5, kind="a") for side in "lr"] for number in range(17)]
+    there = fleet(*pairs, *([] for _ in range(17)))
+    moved = decide("gandiva", [], there, table(a_beside_a=1.9)).moved
+    assert len(moved) == 16 and len(set(moved.values())) == 16
+    assert all(place >= 17 for (place,) in moved.values())
+
+
+def test_gandiva_moves_nobody_for_less_than_a_tenth_of_a_gpu() -> None:
+    def moved(slowdown: float) -> bool:
+        there = fleet([opportunistic("a", share=0.5), opportunistic("b", share=0.5)], [])
+        return bool(decide("gandiva", [], there, table(a_beside_b=1.0, b_beside_a=slowdown)).moved)
+
+    # Packed they do 1 + 1 / slowdown; apart 2.
+    assert not moved(1 / 0.91) and moved(1 / 0.89)
+
+
+def test_gandiva_moves_no_job_of_several_gpus_and_none_with_a_share_of_its_own() -> None:
+    known = table(unknown=2.0)
+    wide = fleet([], [], [])
+    wide.add(opportunistic("wide", share=0.5, gpus=2), (0, 1))
+    wide.add(opportunistic("wide2", share=0.5, gpus=2), (0, 1))
+    assert decide("gandiva", [], wide, known).moved == {}
+    reserved = fleet([production("p", share=0.5), production("q", share=0.5)], [])
+    assert decide("gandiva", [], reserved, known).moved == {}
+
+
 # ---- more than two on a GPU
 
 
