@@ -195,6 +195,7 @@ def test_slots_in_use_and_of_dead_owners_are_counted(tmp_path: Path) -> None:
     finding = shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
     assert finding.verdict == "ok"
     assert (finding.facts["in_use"], finding.facts["lost"]) == (1, 1)
+    assert finding.cause == f"{path}: 1 of {segment.SLOTS} slots in use, 1 of dead owners"
 
 
 def test_a_full_segment_is_a_failure(tmp_path: Path) -> None:

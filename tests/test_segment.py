@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
-from cotenant.segment import pids
+from cotenant.segment import pids, wire
 from cotenant.segment.snapshot import snapshot_of
 from cotenant.segment.wire import Busy
 from tests.segments import UUID, UUID_TEXT, Written
@@ -185,3 +185,17 @@ def test_whatever_a_guest_writes_into_its_slot_can_be_read(slot: bytes, header: 
     memory[at : at + len(header)] = header
     seen = snapshot_of(bytes(memory), Path("segment"))
     assert len(seen.tenants) + seen.lost <= 1
+
+
+def test_a_refusal_is_known_by_its_word_in_the_slot() -> None:
+    assert {one: segment.Refusal.of(one) for one in range(7)} == {
+        0: None,
+        wire.Refusal.in_capture: segment.Refusal.in_capture,
+        wire.Refusal.does_not_drain: segment.Refusal.does_not_drain,
+        wire.Refusal.host_budget: segment.Refusal.host_budget,
+        wire.Refusal.host_memory: segment.Refusal.host_memory,
+        wire.Refusal.driver_failed: segment.Refusal.driver_failed,
+        6: segment.Refusal.unknown,
+    }
+    for one in segment.Refusal:
+        assert one.text and one.remedy and one.text != one.remedy

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cotenant.classes import TenantClass
-from cotenant.simulator import perfetto, tables
+from cotenant.simulator import perfetto, pictures, tables
 from cotenant.simulator.figures import OF_OUTCOME, OF_TENANT
 from cotenant.simulator.machine import SimulatedGpu
 from cotenant.simulator.results import Alone, GpuOutcome, Outcome, Span, TenantOutcome, Times, edge_us
@@ -162,3 +162,54 @@ def test_copies_take_their_bytes_by_the_links_speed() -> None:
     gpu = SimulatedGpu("made-up", 8, 1 << 30, memory_gbps=1000.0, bus_gbps=50.0)
     assert gpu.copy_us(1_000_000, on_device=True) == 1.0
     assert gpu.copy_us(1_000_000, on_device=False) == 20.0
+
+
+def test_a_picture_shows_the_outcomes() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import pyplot
+
+    counts = Times(4, 0.0, 0.0, 1e9, ((100, 1), (300, 3)))
+    busy = replace(SERVE, gpu=0, latency=counts, timeline=(1.0, 2.0))
+    crowd = tuple(replace(TRAIN, name=f"train-{number}", timeline=(0.5, 0.25)) for number in range(7))
+    shown = replace(OUTCOME, tenants=(busy, *crowd), timeline_span_s=(10.0, 4.0))
+    figure = pictures.composed([shown, replace(shown, policy="none", tenants=(TRAIN,))])
+    latencies, harvest, first, second = figure.axes
+    assert figure.get_suptitle() == "pair on h200, 30 s simulated"
+    assert [line.get_label() for line in latencies.lines] == ["guard", "none", "alone"]
+    assert latencies.lines[0].get_xdata().tolist() == [edge_us(101) / 1000, edge_us(301) / 1000]
+    assert latencies.lines[0].get_ydata().tolist() == [0.25, 1.0]
+    assert latencies.lines[2].get_xdata().tolist() == [edge_us(401) / 1000]
+    assert (latencies.get_xscale(), latencies.get_xlabel()) == ("log", "latency of serve, ms")
+    (point,) = harvest.lines  # the other policy has no production to compare
+    slowdown = shown.tenants[0].slowdown_p99
+    assert (point.get_xdata()[0], point.get_ydata()[0]) == (pytest.approx(0.3), pytest.approx(slowdown))
+    assert harvest.get_yscale() == "log" and harvest.get_xlim() == pytest.approx((-0.03, 1.03))
+    low, high = harvest.get_ylim()
+    assert low <= 0.9 and high >= 2
+    labels = [text.get_text() for text in first.get_legend().get_texts()]
+    assert labels == ["serve", *(f"train-{number}" for number in range(5)), "2 more"]
+    tops = [float(layer.get_paths()[0].vertices[:, 1].max()) for layer in first.collections]
+    assert tops == pytest.approx([2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.5])
+    assert first.get_xlim() == (10.0, 14.0) and first.get_ylabel() == "SMs\nguard"
+    assert [text.get_text() for text in second.texts] == ["nothing ran here at that time"]
+    assert second.get_xlabel() == "seconds"
+    pyplot.close(figure)
+
+
+def test_a_picture_of_nothing_says_why() -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib import pyplot
+
+    nothing = Times(0, math.nan, math.nan, math.nan)
+    silent = replace(SERVE, latency=nothing)
+    figure = pictures.composed([replace(OUTCOME, tenants=(silent,), timeline_span_s=(0.0, 1.0))])
+    latencies, harvest, _ = figure.axes
+    assert [text.get_text() for text in latencies.texts] == ["serve answered no request in this time"]
+    assert harvest.texts[0].get_text().startswith("nothing to compare")
+    pyplot.close(figure)
+
+
+def test_no_two_policies_look_alike() -> None:
+    looks = [tuple(pictures.look(number).values()) for number in range(32)]
+    assert len(set(looks)) == 32 and pictures.look(32) == pictures.look(0)
+    assert pictures.look(8)["color"] == pictures.look(0)["color"]
