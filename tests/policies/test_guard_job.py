@@ -243,7 +243,7 @@ def test_gross_company_ends_only_on_trial_between_bursts_and_after_two() -> None
         job.level, job.is_on_trial = TOLERANT, is_on_trial
         part = job.meter.parts[TOLERANT]
         part.grown = replace(part.grown, operations=10, bursts=bursts, busy_us=busy_us)
-        job.end_gross_company(production(has_work=has_work))
+        job.end_gross_company(production(has_work=has_work), 0.0)
         return job.level
 
     assert after(True, False, 2, 1_110.0) == STRICT
@@ -257,7 +257,7 @@ def test_a_burst_of_a_trial_that_does_not_end_ends_the_trial() -> None:
     for busy_us, becomes in ((1_490.0, TOLERANT), (1_510.0, STRICT)):
         job = known_job()
         job.level, job.is_on_trial = TOLERANT, True
-        job.end_gross_company(production(has_work=True, operations=10, busy_us=busy_us))
+        job.end_gross_company(production(has_work=True, operations=10, busy_us=busy_us), 0.0)
         assert job.level == becomes
         assert job.proved == (Met(0.1) if becomes == STRICT else None)
 

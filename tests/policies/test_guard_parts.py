@@ -361,7 +361,7 @@ def test_two_gross_bursts_end_a_trial() -> None:
     for number, position in ((1, TOLERANT), (2, STRICT)):
         tenant = production(operations=10 * number, bursts=number, busy_us=2_000.0 * number)
         guarded.meter.look(tenant, number * TICK_US, TICK_US, tolerated)
-        guarded.end_gross_company(tenant)
+        guarded.end_gross_company(tenant, 0.0)
         assert guarded.position == position
     assert guarded.try_back_off.until_us == 121e6
 

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.classes import TenantClass
 from cotenant.policies.guard.policy import Guard
 from cotenant.policies.guard.position import STRICT, TOLERANT
 from cotenant.policies.guard.reserve import ALL, MORE, SHARES, Reserve, best_share, work
+from cotenant.policies.guard.spatial import GuardSpatial
 from cotenant.policies.interface import Knobs, Met, Pair, TenantKnobs, View
+from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, OpKind, Study, Workload
 from tests.policies.bench import NEIGHBOUR, PRODUCTION, TICK_US, Plant
 
 SERVE, TRAIN = "serve.py", "train.py"
@@ -237,6 +240,14 @@ def test_with_a_promise_a_share_is_in_force_before_it_is_tried() -> None:
         assert not (after.tolerant and before.sm_share != after.sm_share), run
 
 
+def test_with_a_promise_gross_harm_of_the_first_overlap_is_learned_from_two_bursts() -> None:
+    plant, guard = beside(2.0, 2.0, 2.0, promise=0.1), Guard()
+    plant.play(guard, 20)
+    first = next(i for i, one in enumerate(plant.seen) if one.tolerant)
+    begins = [one.tolerant for one in plant.seen[first : first + 100]]
+    assert sum(begins) * TICK_US <= 100_000  # 20 % of this second would be twice as much
+
+
 def test_with_a_promise_a_pair_begins_with_the_share_of_its_last_run() -> None:
     first, second = Guard(), Guard()
     busy(2.0, 0.5, 0.01, programs=(SERVE, TRAIN)).play(first, 20)
@@ -285,6 +296,25 @@ def test_where_turns_in_mps_do_gross_harm_the_neighbour_is_kept_off_within_a_win
     plant.play(guard, 40)
     assert guard.jobs[PRODUCTION].promise is None
     assert held(plant, guard, 5) == {(True, 1.0)}
+
+
+def test_long_kernels_in_simulated_mps_are_kept_off_and_turns_that_cut_them_are_not_needed() -> None:
+    """`small` beside `longk` of bench/pairs, whose kernels hold 80 % of the SMs for 10 ms."""
+    requests = Arrivals(ArrivalKind.poisson, rate=100)
+    graph, product = Op(kind=OpKind.graph, us=600, sms=0.7), Op(us=10_000, sms=0.8, repeat=4)
+    small = Job("small", TenantClass.production, ops=(graph,), arrivals=requests)
+    longk = Job("longk", TenantClass.opportunistic, ops=(product,), waits=False, trains=True, begins_s=2.0)
+    positions: dict[float, float] = {}
+
+    class Watched(GuardSpatial):
+        def tick(self, view: View) -> Knobs:
+            knobs = super().tick(view)
+            positions[view.now_us / 1e6] = min((job.position for job in self.jobs.values()), default=STRICT)
+            return knobs
+
+    Study(Workload("uncut", (small, longk)), seconds=8).run(Watched)
+    assert all(position == STRICT for at, position in positions.items() if at < 2)
+    assert all(position < 0.1 for at, position in positions.items() if at > 2.3)
 
 
 def test_gross_harm_of_turns_is_remembered_and_kept_off_from_the_beginning() -> None:

@@ -431,16 +431,21 @@ class Job:
             return True
         return is_clearly_over
 
-    def end_gross_company(self, tenant: Tenant) -> None:
+    def end_gross_company(self, tenant: Tenant, now_us: float) -> None:
         """Two bursts of a trial are enough where they were slowed down grossly, and one that does not end. Outside of a
-        trial only what is grosser."""
-        if self.level != TOLERANT or self.promise or self.alone is None:
+        trial only two that are grosser."""
+        if self.alone is None:
+            return
+        if self.promise:
+            self.count_gross_company(self.promise, self.alone, tenant, now_us)
+            return
+        if self.level != TOLERANT:
             return
         # Where turns cost as much, that much is not gross.
         excess = max(self.reserve.strict - self.harmless, 0.0)
         gross = (GROSS if self.is_on_trial else ENDLESS) + excess
         slowdown = ENDLESS + excess
-        if not self.meter.drags_on(tenant, slowdown):
+        if not (self.is_on_trial and self.meter.drags_on(tenant, slowdown)):
             window = self.meter.parts[TOLERANT].window(TOLERANT)
             if tenant.has_work or window is None or window.bursts < TRIAL_BURSTS:
                 return
@@ -452,6 +457,17 @@ class Job:
         tried += " was tried, and" if self.is_on_trial else " has"
         self.end_company(slowdown)
         self.say(f"{tried} slowed it down by over {gross:.0%}: {self.stand} now.")
+
+    def count_gross_company(self, promise: Promise, alone: Alone, tenant: Tenant, now_us: float) -> None:
+        """With a promise two such bursts are a window, where nothing is known of overlap in one MPS daemon yet."""
+        if not self.is_together or tenant.has_work or promise.extra.windows or promise.position <= STRICT:
+            return
+        window = self.meter.parts[TOLERANT].window(TOLERANT)
+        if window is None or window.bursts < TRIAL_BURSTS:
+            return
+        if alone.slowdown(self.meter.judged(window).cost) > GROSS + promise.limit:
+            self.meter.forget_parts(TOLERANT)
+            self.meet(window, now_us, STRICT)
 
     def go_on(self) -> None:
         """Overlap is harmless, or the lesser evil."""

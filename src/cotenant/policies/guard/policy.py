@@ -221,7 +221,7 @@ class Guard(Policy):
         window = job.meter.look(tenant, now_us, self.step_us, below, mhz)
         if window is not None:
             job.meet(window, now_us, TOLERANT if self.worth.may_be_tried(now_us) else STRICT)
-        job.end_gross_company(tenant)
+        job.end_gross_company(tenant, now_us)
 
     def weigh_company(self, below: Below, now_us: float) -> None:
         if not below.want or not any(job.is_at_work(now_us) for job in self.jobs.values()):

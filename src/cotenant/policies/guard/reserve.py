@@ -21,7 +21,8 @@ With a promise (promise.py) overlap costs its `extra` with each share, learned w
     p(share)     = the position with this extra
     work(share)  = share * (idle * min(p, 1) + busy * max(p - 1, 0))     idle, busy: shares of production's time
     in force     the share of the most work, among those that were seen;
-                 before that, all that could do clearly more were tried: p is at most that of any smaller share
+                 before that, all that could do clearly more were tried: p is at most that of any smaller share, and
+                 where STRICT alone breaks the promise, that of STRICT
 
 Where overlap has fewer SMs, or is the lesser evil, another round begins after a minute at work, later after two, up to
 ten, and once production's cost alone or its neighbours have changed.
@@ -62,12 +63,16 @@ def is_known(extra: Effect, spread: float, aim: float) -> bool:
 
 
 def best_share(
-    work: Callable[[float, float], float], known: Mapping[float, float], shares: Sequence[float] = SHARES
+    work: Callable[[float, float], float],
+    known: Mapping[float, float],
+    shares: Sequence[float] = SHARES,
+    highest: float = TOLERANT,
 ) -> float:
-    """`known`: positions by share. One of them, or another of `shares` that may bring more."""
+    """`known`: positions by share. One of them, or another of `shares` that may bring more; `highest`: the position
+    where overlap adds nothing."""
     best = max(known, key=lambda share: (work(share, known[share]), share))
     for share in shares:
-        most = min((known[one] for one in known if one < share), default=TOLERANT)
+        most = min((known[one] for one in known if one < share), default=highest)
         if share not in known and work(share, most) > MORE * work(best, known[best]):
             return share
     return best
@@ -162,7 +167,8 @@ class Reserve:
         # Also where overlap was harmless with the only share that is known, and is not any more.
         self.is_round |= [*known] == [self.share] and known[self.share] < TOLERANT
         untried = SHARES if self.is_round else ()
-        share = best_share(lambda one, position: work(one, position, busy), known, untried)
+        highest = promise.target(TOLERANT, with_extra=Effect())
+        share = best_share(lambda one, position: work(one, position, busy), known, untried, highest)
         if self.is_round and share in known:
             self.is_round = False
             self.rounds.begin(at_work_us)
