@@ -2,7 +2,7 @@
 // Every room that keeps state forgets it in the child, and initialises its locks again: another thread of the parent
 // may have held them.
 //
-// In the child nothing allocates and nothing waits.
+// In the child nothing allocates and nothing waits. A child of which no handler is told is noticed later (raw_child.h).
 #pragma once
 
 #include <cstdint>
@@ -51,5 +51,7 @@ LISTENERS(AtFork)
 
 // From the first call on. False: the system has no memory for it.
 bool mind_forks();
+// Whether this process, or the one it was forked from, began unnoticed, with a driver that may not have noticed either.
+bool is_raw_child();
 
 }  // namespace tenant

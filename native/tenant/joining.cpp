@@ -21,14 +21,13 @@
 
 namespace tenant {
 
-std::atomic<Membership*> Membership::joined_{nullptr};
-
 namespace {
 
 enum Phase : uint32_t { starting, holding, refused, left };
 
 Lock join_lock{Rank::joining};
 std::atomic<bool> given_up{false};
+std::atomic<bool> has_joined{false};  // this process, or one that it descends from
 // A forked child builds its own over it: the parent's, as inherited, belongs to nobody there. The first is the
 // process's own; those of lanes that nobody uses are never touched.
 alignas(Membership) char storage[1 + Membership::kMostLanes][sizeof(Membership)];
@@ -36,27 +35,35 @@ alignas(Membership) char storage[1 + Membership::kMostLanes][sizeof(Membership)]
 }  // namespace
 
 Membership* Membership::join() {
+    look_for_raw_child();
     leave_in_order::stand_aside_if_ending();
     if (given_up.load(std::memory_order_relaxed)) return nullptr;
+    // The driver may not have noticed either that its threads are gone: more than the program's own calls is too much.
+    if (is_raw_child() && has_joined.load()) {
+        given_up.store(true);
+        notice_once("this process is a child that was made by a bare clone()");
+        return nullptr;
+    }
     // A process without a context (a forked child of a CUDA program, say) has no work to share.
     if (!current_context()) return nullptr;
 
     static std::atomic<bool> registered{false};
     if (!registered.exchange(true)) atexit(leave_at_exit);
     Locked locked(join_lock);
-    if (!joined_.load() && !given_up.load()) {
+    if (!not_inherited.joined.load() && !given_up.load()) {
         auto* membership = new (storage[0]) Membership;
         std::string why;
         const char* path = segment_from_environment();
         if (!path) why = "COTENANT_SEGMENT is not set (start the program with 'cotenant run')";
         if (path && membership->start(path, &why)) {
-            joined_.store(membership, std::memory_order_release);
+            has_joined.store(true);
+            not_inherited.joined.store(membership, std::memory_order_release);
         } else {
             given_up.store(true);
             notice_once("%s", why.c_str());
         }
     }
-    return joined_.load();
+    return not_inherited.joined.load();
 }
 
 int Membership::add_lane(const LaneTerms& terms) {
@@ -97,7 +104,7 @@ bool Membership::start(const char* path, std::string* why) {
 }
 
 void Membership::forget_in_child() {
-    joined_.store(nullptr);
+    not_inherited.joined.store(nullptr);
     for (Lane& lane : lanes_) {
         lane.joined.store(nullptr);
         lane.refused.store(false);
@@ -118,11 +125,12 @@ LISTEN(AtFork, ForkStep::membership, Membership::forget_in_child)
 }  // namespace
 
 void Membership::leave_at_exit() {
+    look_for_raw_child();
     tell<AtExit>([](const AtExit& one) { one.act(); });
     // First: a thread that goes on launching passes through from here on, and must not join anew. What one of them has
     // still in its hands (this object, the segment's mapping) stays as long as the process.
     given_up.store(true);
-    if (Membership* membership = joined_.exchange(nullptr)) membership->leave();
+    if (Membership* membership = not_inherited.joined.exchange(nullptr)) membership->leave();
     for (Lane& lane : lanes_)
         if (Membership* membership = lane.joined.exchange(nullptr)) membership->leave();
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "tenant/lock_order.h"
+#include "tenant/raw_child.h"
 
 namespace tenant {
 
@@ -17,6 +18,7 @@ class Lock {
     Lock& operator=(const Lock&) = delete;
 
     void lock() {
+        look_for_raw_child();
         HeldLocks::waits_for(this, rank_, kind_ == Kind::recursive);
         pthread_mutex_lock(&mutex_);
         HeldLocks::has(this, rank_);

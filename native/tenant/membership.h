@@ -16,6 +16,7 @@
 #include "tenant/let_through.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
+#include "tenant/raw_child.h"
 #include "tenant/standing_places.h"
 #include "tenant/streams.h"
 #include "tenant/terms.h"
@@ -38,13 +39,13 @@ class Membership {
  public:
     // Null: not joined. The first work of a process with a context joins; what cannot join passes through for good.
     static Membership* current() {
-        Membership* joined = joined_.load(std::memory_order_acquire);
+        Membership* joined = not_inherited.joined.load(std::memory_order_acquire);
         return __builtin_expect(joined != nullptr, 1) ? joined : join();
     }
-    static Membership* current_if_joined() { return joined_.load(std::memory_order_acquire); }
+    static Membership* current_if_joined() { return not_inherited.joined.load(std::memory_order_acquire); }
     static void forget_in_child();
     // From now on every launch asks to join, and so comes by join(). Usable in a signal's handler.
-    static void turn_launches_to_join() { joined_.store(nullptr); }
+    static void turn_launches_to_join() { not_inherited.joined.store(nullptr); }
 
     // The lanes, numbered from 0. Their terms are never changed; each joins at its first work.
     static constexpr uint32_t kMostLanes = tenant::kMostLanes;
@@ -175,7 +176,6 @@ class Membership {
     bool start(const char* path, std::string* why);
     void introduce();
     CUdeviceptr map_gate_of(StreamState& state);
-    static std::atomic<Membership*> joined_;
     static inline Lane lanes_[kMostLanes];
     static inline std::atomic<uint32_t> lanes_open_{0};
     // Of all tenants of the process: what a capture forbids, it forbids to all watchers.

@@ -34,6 +34,17 @@ def test_it_runs_to_its_end(tenant: Start, compiled: Compile, harsh: str, tenant
     assert one.finish() == "ran\n"
 
 
+@pytest.mark.parametrize("tenant_class", ["production", "opportunistic"])
+def test_a_child_of_a_bare_clone_passes_through_and_says_so(
+    tenant: Start, compiled: Compile, tenant_class: str
+) -> None:
+    one = tenant(tenant_class, [str(compiled("harsh_guest", "-pthread")), "bare clone"])
+    assert one.process
+    out, errors = one.process.communicate(timeout=120 * PATIENCE)
+    assert (one.process.returncode, out) == (0, "ran\n"), errors
+    assert errors.count("cotenant: this process is a child that was made by a bare clone()") == 1
+
+
 @pytest.mark.parametrize("harsh", ["stderr that nobody reads", "full stderr"])
 def test_a_line_that_cannot_be_written_is_not(
     preloaded: dict[str, str], native: Path, compiled: Compile, harsh: str

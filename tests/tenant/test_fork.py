@@ -1,4 +1,5 @@
-"""Around a fork every room is told once, in the order that native/tenant/fork.h writes down."""
+"""Around a fork every room is told once, in the order that native/tenant/fork.h writes down; so it is in the child of a
+bare clone, for which the C library tells nobody."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 #include "tenant/memory/move_barrier.h"
 
 #include "tenant/fork.h"
+#include "tenant/raw_child.h"
 #include "wire/clock.h"
 #include "wire/sleep.h"
 
@@ -38,6 +39,7 @@ void go_inside() {
 }  // namespace
 
 void Still::enter() {
+    look_for_raw_child();
     entered_ = true;
     if (depth++ == 0) go_inside();
 }
