@@ -44,7 +44,11 @@ template <int index, bool per_thread, class Pointer, class Size>
 struct AllocateRows<index, per_thread, CUresult(Pointer*, Size*, Size, Size, unsigned int)> {
     static CUresult call(Pointer* out, Size* pitch, Size width, Size height, unsigned int element) {
         constexpr uint64_t kUsualPitch = 512;
-        tenant::Reservation reserved(tenant::in_pages(width, kUsualPitch) * height);
+        uint64_t bytes = 0;
+        // More than a number holds is not for us to refuse: the driver has its own words for it.
+        if (__builtin_mul_overflow(tenant::in_pages(width, kUsualPitch), uint64_t{height}, &bytes))
+            return call_real<index>(out, pitch, width, height, element);
+        tenant::Reservation reserved(bytes);
         return reserved.call([&] {
             CUresult result = call_real<index>(out, pitch, width, height, element);
             if (result == CUDA_SUCCESS) reserved.keep(*out, uint64_t{*pitch} * height, MemoryKind::pages);
@@ -103,7 +107,7 @@ struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstrea
     }
     static CUresult call(CUdeviceptr* out, size_t bytes, CUstream stream) {
         tenant::InContextOf there(stream);
-        if (tenant::pool_is_movable(stream, per_thread)) return from_movable(out, bytes, stream);
+        if (there.is_known() && tenant::pool_is_movable(stream, per_thread)) return from_movable(out, bytes, stream);
         tenant::PoolReservation reserved(bytes, nullptr, stream, per_thread);
         return reserved.call([&] {
             CUresult result = call_real<index>(out, bytes, stream);

@@ -22,10 +22,15 @@ class InContextOf {
  public:
     explicit InContextOf(CUstream stream) {
         if (reinterpret_cast<uintptr_t>(stream) <= 2) return;
-        if (CUcontext owner = owner_of(stream); owner && owner != owner_of(current_context())) there_.emplace(owner);
+        CUcontext owner = owner_of(stream);
+        is_known_ = owner != nullptr;
+        if (owner && owner != owner_of(current_context())) there_.emplace(owner);
     }
+    // False: the driver does not know such a stream, and is the one to say so.
+    bool is_known() const { return is_known_; }
 
  private:
+    bool is_known_ = true;
     std::optional<InContext> there_;
 };
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 
 #include "admission/moment.h"
@@ -108,10 +109,15 @@ Table* table_in(int file, const struct stat& profile) {
 
 const Table* load(CUdevice device) {
     const char* folder = getenv("COTENANT_KERNEL_PROFILES");
-    char model[kLongestModelName] = "", path[PATH_MAX];
+    char model[kLongestModelName] = "";
     if (!folder || *folder != '/' || !naming.cuDeviceGetName) return &nothing;
     if (naming.cuDeviceGetName(model, sizeof model - 1, device) != CUDA_SUCCESS) return &nothing;
-    if (!path_of(folder, model, path)) return &nothing;
+    struct Path {
+        char text[PATH_MAX];
+    };
+    std::unique_ptr<Path> named(new (std::nothrow) Path);  // not on the stack: a thread of the program may have little
+    if (!named || !path_of(folder, model, named->text)) return &nothing;
+    char* path = named->text;
     int saved = errno;
     struct stat profile{};
     Table* found = nullptr;

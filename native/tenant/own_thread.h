@@ -5,7 +5,11 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -26,6 +30,26 @@ inline bool start_own_thread(void* (*main)(void*), void* argument) {
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return started;
+}
+
+// Where a library is called that may need more of a stack than a thread of the program has: on a thread of our own,
+// for which the caller waits. False: no thread can be started.
+template <class Act>
+bool act_on_own_thread(Act&& act) {
+    struct Errand {
+        Act& act;
+        std::atomic<uint32_t> done{0};
+    } errand{act};
+    auto main = [](void* argument) -> void* {
+        auto& errand = *static_cast<Errand*>(argument);
+        errand.act();
+        errand.done.store(1);
+        wire::wake_here(errand.done);
+        return nullptr;
+    };
+    if (!start_own_thread(main, &errand)) return false;
+    while (!errand.done.load()) wire::wait_here(errand.done, 0, 100000000);
+    return true;
 }
 
 }  // namespace tenant

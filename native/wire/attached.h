@@ -29,6 +29,8 @@ struct Attached {
     Count members[kClasses][kSlotWords];  // as in Header
     uint64_t next_look_ns, next_round_ns;
     std::atomic<uint64_t> rung_ns;  // the bell, by this process
+    alignas(
+        Slot) char read[sizeof(Slot)];  // under the lock: a slot's file, for which a thread's stack may be too small
 };
 inline size_t mapped_bytes() {
     return segment_bytes() + (sizeof(Attached) + place_bytes() - 1) / place_bytes() * place_bytes();

@@ -120,13 +120,13 @@ Found read_slot(Segment& segment, int fd, char bytes[sizeof(Slot)]) {
     return Found::good;
 }
 
-// Other threads read the copy meanwhile.
-void put_copy(Slot& to, const char bytes[sizeof(Slot)]) {
+// Other threads read the copy meanwhile. Null: nothing but zeros.
+void put_copy(Slot& to, const char* bytes) {
     static_assert(sizeof(Slot) % sizeof(uint64_t) == 0);
     auto* words = reinterpret_cast<uint64_t*>(&to);
     for (size_t i = 0; i < sizeof(Slot) / sizeof(uint64_t); ++i) {
-        uint64_t word;
-        memcpy(&word, bytes + i * sizeof word, sizeof word);
+        uint64_t word = 0;
+        if (bytes) memcpy(&word, bytes + i * sizeof word, sizeof word);
         __atomic_store_n(words + i, word, __ATOMIC_RELAXED);
     }
 }
@@ -145,17 +145,15 @@ void keep_copy(Segment& segment, int index) {
 void forget(Segment& segment, int index) {
     Attached& here = attached(segment);
     if (!bit(here.present, index)) return;
-    alignas(Slot) char nothing[sizeof(Slot)] = {};
     clear_bit(here.present, index);
-    put_copy(segment.slot(index), nothing);
+    put_copy(segment.slot(index), nullptr);
     enter(here, index, kClasses);
 }
 
 void copy_slot(Segment& segment, int slots, int index) {
-    alignas(Slot) char bytes[sizeof(Slot)];
     Attached& here = attached(segment);
     File file(openat(slots, Name(index).text, kReadOnly));
-    Found found = read_slot(segment, file.fd, bytes);
+    Found found = read_slot(segment, file.fd, here.read);
     if (found == Found::unreadable) {
         keep_copy(segment, index);
         return;
@@ -166,7 +164,7 @@ void copy_slot(Segment& segment, int slots, int index) {
     }
     set_bit(here.present, index);
     here.read_ns[index] = now_ns();
-    put_copy(segment.slot(index), bytes);
+    put_copy(segment.slot(index), here.read);
     const Slot& seen = segment.slot(index);
     enter(here, index, is_live(seen) ? seen.tenant_class.load() : kClasses);
 }
@@ -185,7 +183,7 @@ bool has_changed(Attached& here, int slots) {
 
 // Only while no living process has it, and only the file that was looked at.
 bool remove_slot(Segment& segment, int slots, int index) {
-    alignas(Slot) char bytes[sizeof(Slot)];
+    char* bytes = attached(segment).read;
     struct stat opened, named;
     Name name(index);
     File file(openat(slots, name.text, kReadOnly));
@@ -334,6 +332,10 @@ Segment* open_shared_segment(const char* folder, std::string* why) {
     struct stat about, folder_about;
     Header header;
     char* raw = reinterpret_cast<char*>(&header);
+    if (above.fd >= 0 && fd < 0 && errno == ENOENT) {
+        *why = std::string(folder) + " is not a Cotenant segment";
+        return nullptr;
+    }
     if (fd < 0 || fstat(fd, &about) != 0 || fstat(above.fd, &folder_about) != 0) {
         *why = problem("cannot open", header_file.c_str());
         return nullptr;

@@ -45,6 +45,22 @@ def test_a_child_of_a_bare_clone_passes_through_and_says_so(
     assert errors.count("cotenant: this process is a child that was made by a bare clone()") == 1
 
 
+# As docs/support.md says.
+MOST_OF_A_STACK = 8192
+
+
+@pytest.mark.parametrize("tenant_class", ["production", "opportunistic"])
+def test_a_call_needs_little_of_the_callers_stack(
+    tenant: Start, softgpu_env: dict[str, str], compiled: Compile, tenant_class: str
+) -> None:
+    program = [str(compiled("harsh_guest", "-pthread")), "stack"]
+    alone = subprocess.run(
+        program, env=softgpu_env, capture_output=True, text=True, timeout=60 * PATIENCE, check=True
+    )
+    shared = tenant(tenant_class, program, COTENANT_MEMORY="256M", COTENANT_CAPACITY="512M").finish()
+    assert 0 < int(shared) <= int(alone.stdout) + MOST_OF_A_STACK
+
+
 @pytest.mark.parametrize("harsh", ["stderr that nobody reads", "full stderr"])
 def test_a_line_that_cannot_be_written_is_not(
     preloaded: dict[str, str], native: Path, compiled: Compile, harsh: str

@@ -46,6 +46,17 @@ for name, way in WAYS.items():
             assert "CUDA_ERROR_OUT_OF_MEMORY" in said, name
 
 
+def test_an_amount_that_no_number_holds_is_the_drivers_to_refuse(tenant: Start) -> None:
+    source = """
+from soft import Gpu, driver
+gpu = Gpu()
+for width, height in ((2**64 - 4, 3), (1 << 40, 1 << 40), (2**64 - 512, 1)):
+    print(driver.cuMemAllocPitch(width, height, 4)[0].name)
+"""
+    told = tenant("standard", source, COTENANT_MEMORY="100M").finish()
+    assert told == tenant("production", source).finish() and "CUDA_ERROR_INVALID_VALUE" in told
+
+
 @pytest.mark.parametrize(("limit", "mebibytes"), [("100M", 100), ("25%", 256), ("0.5G", 512), ("2T", 1024)])
 def test_the_limit_is_all_that_the_program_sees(tenant: Start, limit: str, mebibytes: int) -> None:
     one = tenant(

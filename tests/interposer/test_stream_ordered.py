@@ -259,3 +259,16 @@ def test_memory_in_a_streams_order_is_on_the_streams_gpu(tenant: Start, moves: s
         COTENANT_MEMORY="256M",
     )
     assert one.finish(120).split() == ["1", "True", "1", "40", "True", "1", "40", "0", "CUDA_SUCCESS"]
+
+
+def test_an_allocation_in_a_stream_that_is_gone_is_refused_as_the_driver_refuses_it(
+    outcome: Callable[..., str],
+) -> None:
+    said = outcome("""
+stream = gpu.stream(); free = check(driver.cuMemGetInfo())[0]
+check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(512, stream)), stream))
+check(driver.cuStreamDestroy(stream))
+print(driver.cuMemAllocAsync(512, stream)[0].name, driver.cuStreamSynchronize(stream)[0].name)
+print(check(driver.cuMemGetInfo())[0] == free)
+""")
+    assert said.split() == ["CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_INVALID_HANDLE", "True"]

@@ -13,6 +13,7 @@
 #include "tenant/memory/nvml.h"
 #include "tenant/memory/pools.h"
 #include "tenant/memory/quota.h"
+#include "tenant/own_thread.h"
 
 namespace tenant {
 
@@ -34,12 +35,20 @@ LISTEN(AtFork, ForkStep::driver_memory, forget_in_child)
 
 enum class When { now, if_quiet };
 
+// `now` is a thread of the program.
+bool ask_nvml(Membership& membership, int gpu, When when, uint64_t* bytes) {
+    bool found = false;
+    auto ask = [&] { found = nvml_bytes_of_this_process(membership.segment().header.gpus[gpu].uuid, bytes); };
+    if (when == When::if_quiet) ask();
+    return when == When::if_quiet ? found : act_on_own_thread(ask) && found;
+}
+
 // False: something was being allocated meanwhile, so that the two figures are not of one moment.
 bool measure(Membership& membership, int gpu, When when) {
     wire::Slot& slot = membership.slot();
     settle_pools(membership);
     uint64_t before = UnderWay::moment(), bytes = 0;
-    if (!nvml_bytes_of_this_process(membership.segment().header.gpus[gpu].uuid, &bytes)) return true;
+    if (!ask_nvml(membership, gpu, when, &bytes)) return true;
     uint64_t known = drivers_bytes[gpu];
     uint64_t counted = memory_of_process(slot, gpu, 0) - known - unseen_by_nvml(gpu);
     bool quiet = settle_pools(membership) == Change::none && before % 2 == 0 && UnderWay::moment() == before;

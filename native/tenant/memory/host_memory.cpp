@@ -10,12 +10,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 
 namespace tenant {
 
 namespace {
 
 enum class Read { done, not_there, failed };
+
+// Not on the stack: a thread of the program may have little.
+struct Texts {
+    char membership[4096], path[PATH_MAX];
+};
 
 template <size_t size>
 Read read_text(const char* path, char (&text)[size]) {
@@ -30,7 +37,7 @@ Read read_text(const char* path, char (&text)[size]) {
 
 class Groups {
  public:
-    Groups(const char* root, HostMemory& memory) : root_(root), memory_(memory) {}
+    Groups(const char* root, char (&path)[PATH_MAX], HostMemory& memory) : root_(root), path_(path), memory_(memory) {}
 
     // "0::/a/b": the second version of control groups has one tree, "5:cpu,memory:/a/b": the first a tree for memory.
     void look(char* line) {
@@ -57,15 +64,16 @@ class Groups {
     }
 
     void apply(const char* tree, const char* path, const char* name) {
-        char full[PATH_MAX], text[64];
-        int length = snprintf(full, sizeof full, "%s%s%s/%s", root_, tree, path, name);
-        Read found = length < PATH_MAX ? read_text(full, text) : Read::not_there;
+        char text[64];
+        int length = snprintf(path_, sizeof path_, "%s%s%s/%s", root_, tree, path, name);
+        Read found = length < PATH_MAX ? read_text(path_, text) : Read::not_there;
         if (found == Read::failed) memory_.is_known = false;
         if (found != Read::done || text[0] < '0' || text[0] > '9') return;  // "max"
         memory_.bytes = std::min<uint64_t>(memory_.bytes, strtoull(text, nullptr, 10));
     }
 
     const char* root_;
+    char (&path_)[PATH_MAX];
     HostMemory& memory_;
 };
 
@@ -75,12 +83,13 @@ HostMemory host_memory(const char* membership, const char* groups) {
     HostMemory memory;
     struct sysinfo about;
     if (sysinfo(&about) == 0) memory.bytes = uint64_t{about.totalram} * about.mem_unit;
-    char text[4096];
-    Read found = read_text(membership, text);
+    std::unique_ptr<Texts> texts(new (std::nothrow) Texts);
+    Read found = texts ? read_text(membership, texts->membership) : Read::failed;
     memory.is_known = found != Read::failed;
-    Groups around(groups, memory);
-    char* rest = found == Read::done ? text : nullptr;
-    while (char* line = rest ? strsep(&rest, "\n") : nullptr) around.look(line);
+    if (found != Read::done) return memory;
+    Groups around(groups, texts->path, memory);
+    char* rest = texts->membership;
+    while (char* line = strsep(&rest, "\n")) around.look(line);
     return memory;
 }
 

@@ -169,9 +169,9 @@ void Mover::see_crowds(See&& see) {
     wire::Segment& segment = membership_.segment();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         if (!slot_.memory[gpu].movable_bytes.load()) continue;
-        Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
-        const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
-        if (self) see(gpu, crowd, *self);
+        std::unique_ptr<Crowd> crowd = see_crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
+        const arbiter::Tenant* self = crowd ? crowd->find(number_of(segment, slot_)) : nullptr;
+        if (self) see(gpu, *crowd, *self);
     }
 }
 
@@ -338,7 +338,9 @@ bool Mover::may_restore() {
     MovableBytes bytes = movable_bytes();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         if (!bytes.absent[gpu]) continue;
-        Crowd crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
+        std::unique_ptr<Crowd> seen = see_crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
+        if (!seen) return false;
+        const Crowd& crowd = *seen;
         const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
         if (!self || !crowd.is_next(*self)) return false;
         above_[gpu] = has_turned_ ? UINT64_MAX : arbiter::taken_above(crowd.tenants, crowd.count, *self);

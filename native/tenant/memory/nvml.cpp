@@ -7,6 +7,8 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "tenant/identity_file.h"
 
@@ -32,10 +34,10 @@ struct Nvml {
 void* open_nvml() {
     const char* driver = setting("COTENANT_DRIVER");
     const char* slash = driver ? strrchr(driver, '/') : nullptr;
-    char beside[PATH_MAX];
-    if (slash && snprintf(beside, sizeof beside, "%.*s/libnvidia-ml.so.1", static_cast<int>(slash - driver), driver) <
-                     static_cast<int>(sizeof beside))
-        if (void* library = dlopen(beside, RTLD_LAZY | RTLD_LOCAL)) return library;
+    std::unique_ptr<char[]> beside(slash ? new (std::nothrow) char[PATH_MAX] : nullptr);
+    if (beside &&
+        snprintf(beside.get(), PATH_MAX, "%.*s/libnvidia-ml.so.1", static_cast<int>(slash - driver), driver) < PATH_MAX)
+        if (void* library = dlopen(beside.get(), RTLD_LAZY | RTLD_LOCAL)) return library;
     return dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
 }
 
@@ -76,9 +78,9 @@ bool nvml_bytes_of_this_process(const uint8_t uuid[16], uint64_t* bytes) {
         uuid_text(uuid, "MIG-", name);
         if (library->handle_by_uuid(name, &device) != kSuccess) return false;
     }
-    ProcessInfo found[256];
-    unsigned int count = sizeof found / sizeof *found;
-    if (library->processes(device, &count, found) != kSuccess) return false;
+    unsigned int count = 256;
+    std::unique_ptr<ProcessInfo[]> found(new (std::nothrow) ProcessInfo[count]);
+    if (!found || library->processes(device, &count, found.get()) != kSuccess) return false;
     for (unsigned int i = 0; i < count; ++i) {
         if (found[i].pid != static_cast<unsigned int>(getpid()) || found[i].bytes == kNotAvailable) continue;
         *bytes = found[i].bytes;

@@ -1,6 +1,7 @@
 #include "tenant/memory/space.h"
 
 #include <cstdlib>
+#include <new>
 
 #include "tenant/membership.h"
 #include "tenant/memory/quota.h"
@@ -104,6 +105,10 @@ Crowd::Crowd(wire::Segment& segment, int gpu_number, uint64_t total) {
     }
 }
 
+std::unique_ptr<Crowd> see_crowd(wire::Segment& segment, int gpu, uint64_t total) {
+    return std::unique_ptr<Crowd>(new (std::nothrow) Crowd(segment, gpu, total));
+}
+
 const arbiter::Tenant* Crowd::find(uint32_t number) const {
     for (uint32_t i = 0; i < count; ++i)
         if (tenants[i].number == number) return &tenants[i];
@@ -119,9 +124,9 @@ bool is_within_capacity(const Place& place) {
     // What the driver has is its own to say; a smaller capacity and the headroom are ours.
     bool limited = wire::capacity_of(place.membership->segment().header, place.gpu) != 0;
     if (!limited && !Still::memory_moves.load(std::memory_order_relaxed)) return true;
-    Crowd crowd(place.membership->segment(), place.gpu, place.total());
-    const arbiter::Tenant* self = crowd.find(number_of(place.membership->segment(), place.slot()));
-    return !self || crowd.gpu.capacity == 0 || crowd.taken() <= crowd.usable_by(*self);
+    std::unique_ptr<Crowd> crowd = see_crowd(place.membership->segment(), place.gpu, place.total());
+    const arbiter::Tenant* self = crowd ? crowd->find(number_of(place.membership->segment(), place.slot())) : nullptr;
+    return !self || crowd->gpu.capacity == 0 || crowd->taken() <= crowd->usable_by(*self);
 }
 
 void Crowd::wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const {
@@ -184,7 +189,9 @@ bool Need::goes_on(bool by_driver) {
         mine.wanted_hard.store(by_driver);
         if (!mine.waiting_since_ns.load()) mine.waiting_since_ns.store(began_ns_);
     }
-    Crowd crowd(segment, place_.gpu, place_.total());
+    std::unique_ptr<Crowd> seen = see_crowd(segment, place_.gpu, place_.total());
+    if (!seen) return false;
+    const Crowd& crowd = *seen;
     const arbiter::Tenant* self = crowd.find(number_of(segment, place_.slot()));
     if (!self || bytes_ > crowd.gpu.capacity) return false;
     // A try counts the bytes for a moment, and if it is stopped in that, for long.

@@ -2,6 +2,8 @@
 // (native/admission/arbiter.h decides who). It works on shared memory alone: no daemon is needed.
 #pragma once
 
+#include <memory>
+
 #include "admission/arbiter.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/move_barrier.h"
@@ -27,6 +29,8 @@ struct Crowd {
     // Wakes the tenants who have to make space for `who`: they need not wait for their next look.
     void wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const;
 };
+// Not on the stack: a thread of the program may have little. Null: there is no memory for it.
+std::unique_ptr<Crowd> see_crowd(wire::Segment& segment, int gpu, uint64_t total);
 
 uint32_t number_of(wire::Segment& segment, const wire::Slot& slot);
 

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 
 #include "tenant/amounts.h"
@@ -37,10 +39,11 @@ Lock start_lock{Rank::recorder_start};
 std::atomic<bool> given_up{false};
 
 void say_not_recorded(const char* path, const char* why) {
-    char line[4400];
-    int used = snprintf(line, sizeof line, "cotenant: recording into %s ends: %s; the job goes on\n", path, why);
-    used = std::min(used, static_cast<int>(sizeof line) - 1);
-    quiet_write(STDERR_FILENO, line, static_cast<size_t>(used));
+    constexpr int kLongest = PATH_MAX + 300;
+    std::unique_ptr<char[]> line(new (std::nothrow) char[kLongest]);
+    if (!line) return;
+    int used = snprintf(line.get(), kLongest, "cotenant: recording into %s ends: %s; the job goes on\n", path, why);
+    quiet_write(STDERR_FILENO, line.get(), static_cast<size_t>(std::min(used, kLongest - 1)));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A guest that lives under hard conditions, each named by the first argument; "ran" says that it came to its end.
+// A guest that lives under hard conditions, each named by the first argument; "ran" says that it came to its end. With
+// "stack" it says how much of its stack a thread has used, in bytes.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -45,6 +46,43 @@ static int in_a_bare_clone(void) {
     return function("cuCtxSynchronize")() || function("cuMemFree_v2")(memory) ? 14 : 0;
 }
 
+enum { kStack = 1 << 20, kPaint = 0x5a };
+static int failed_on_stack;
+static void* on_a_painted_stack(void* context) {
+    unsigned long long memory = 0, other = 0;
+    void* stream = 0;
+    int failed = function("cuCtxSetCurrent")(context) ? 1 : 0;
+    // The first of each in this process.
+    for (int i = 0; i < 3 && !failed; ++i) {
+        if (function("cuMemAlloc_v2")(&memory, (size_t)(1 << 20))) failed = 2;
+        if (function("cuMemsetD8Async")(memory, 0, (size_t)64, (void*)0)) failed = 3;
+        if (function("cuStreamCreate")(&stream, 1)) failed = 4;
+        if (function("cuMemAllocAsync")(&other, (size_t)4096, stream)) failed = 5;
+        if (function("cuMemsetD8Async")(other, 0, (size_t)64, stream)) failed = 6;
+        if (function("cuMemFreeAsync")(other, stream)) failed = 7;
+        if (function("cuStreamSynchronize")(stream) || function("cuStreamDestroy_v2")(stream)) failed = 8;
+        if (function("cuMemFree_v2")(memory)) failed = 9;
+        function("cuMemAlloc_v2")(&memory, (size_t)1 << 60);  // fails, when all has been tried
+    }
+    failed_on_stack = failed;
+    return 0;
+}
+static int stack_used(void) {
+    void* context = 0;
+    if (function("cuInit")(0) || function("cuDevicePrimaryCtxRetain")(&context, 0)) return 3;
+    unsigned char* stack = aligned_alloc(4096, kStack);
+    memset(stack, kPaint, kStack);
+    pthread_attr_t own;
+    pthread_t thread;
+    pthread_attr_init(&own);
+    if (pthread_attr_setstack(&own, stack, kStack)) return 4;
+    if (pthread_create(&thread, &own, on_a_painted_stack, context) || pthread_join(thread, 0)) return 5;
+    long unused = 0;
+    while (stack[unused] == kPaint) ++unused;
+    printf("%ld\n", kStack - unused);
+    return failed_on_stack;
+}
+
 // Nothing can be read from it any more, or written into it without waiting.
 static void put_a_pipe_at_stderr(int is_read) {
     int ends[2];
@@ -63,6 +101,7 @@ int main(int count, char** words) {
     const char* harsh = count > 1 ? words[1] : "";
     driver = dlopen("libcuda.so.1", RTLD_NOW);
     if (!driver) return 2;
+    if (!strcmp(harsh, "stack")) return stack_used();
     if (!strcmp(harsh, "no room in files")) {
         struct rlimit none = {0, 0};
         setrlimit(RLIMIT_FSIZE, &none);
