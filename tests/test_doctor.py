@@ -78,6 +78,9 @@ def test_the_segment_is_the_one_that_was_named(
     ):
         done = cotenant("doctor", *words, env=env | variable)
         assert f"{tmp_path / 'other'} is not a Cotenant segment" in done.stdout
+    done = cotenant("doctor", "--segment", str(tmp_path), env=env)
+    assert f"{tmp_path} is not a Cotenant segment" in done.stdout
+    assert "rm -r" not in done.stdout  # it is somebody's folder
 
 
 def test_the_table_has_a_fix_below_each_failure(cotenant: Run, plain_env: dict[str, str]) -> None:
@@ -136,7 +139,8 @@ def test_a_foreign_segment_is_a_failure(tmp_path: Path) -> None:
     path.write_bytes(b"somebody's file")
     finding = shared_memory.shared_memory(machine({"COTENANT_SEGMENT": str(path)}))
     assert finding.verdict == "fail"
-    assert str(path) in finding.fix
+    assert str(path) in finding.cause and "COTENANT_SEGMENT" in finding.fix
+    assert "rm -r" not in finding.fix  # it is somebody's file
 
 
 @pytest.mark.parametrize(

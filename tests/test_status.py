@@ -216,6 +216,33 @@ def test_a_segment_that_was_named_must_be_there(
         assert error == f"error: there is no segment {name}" and "--segment" in hint
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["top", "--once"],
+        ["events"],
+        ["metrics"],
+        ["explain", "1"],
+        ["pause", "1"],
+        ["ctl", "--policy", "guard"],
+        ["daemon"],
+        ["dashboard"],
+        ["run", "--require", "--", "true"],
+        ["timeline", "stop", "1"],
+    ],
+)
+def test_a_folder_that_is_no_segment_is_an_error(
+    cotenant: Run, softgpu_env: dict[str, str], tmp_path: Path, words: list[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = cotenant(*words, env=softgpu_env | {"COTENANT_SEGMENT": str(folder)})
+    assert (done.returncode, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert error == f"error: {folder} is not a Cotenant segment" and "--segment" in hint
+
+
 def test_a_program_name_is_only_text(cotenant: Run, plain_env: dict[str, str]) -> None:
     """It is the guest's: neither markup nor an escape sequence of it may reach the terminal."""
     written = Written()

@@ -28,6 +28,8 @@ def shared_memory(machine: Machine) -> Finding:
     try:
         seen = segment.read(path)
     except FileNotFoundError:
+        if segment.is_folder(path):
+            return no_segment(path, f"{path} is not a Cotenant segment", facts)
         if not os.access(folder, os.W_OK | os.X_OK):
             fix = "change its permissions, or name another file in COTENANT_SEGMENT"
             return Finding("shared-memory", "fail", f"{folder} is not writable", fix, facts)
@@ -36,7 +38,10 @@ def shared_memory(machine: Machine) -> Finding:
             return Finding("shared-memory", "fail", cause, "free some space (docker run --shm-size)", facts)
         return well(path, f"the first run creates {path}", facts)
     except segment.BadSegment as error:
-        if segment.version_of(path) not in (None, segment.VERSION):
+        version = segment.version_of(path)
+        if version is None:
+            return no_segment(path, str(error), facts)
+        if version != segment.VERSION:
             return Finding("shared-memory", "fail", str(error), segment.remedy(path), facts)
         fix = f"when no tenant runs: rm -r {path}; or name another file in COTENANT_SEGMENT"
         return Finding("shared-memory", "fail", str(error), fix, facts)
@@ -49,6 +54,14 @@ def shared_memory(machine: Machine) -> Finding:
     if used == segment.SLOTS:
         return Finding("shared-memory", "fail", cause, "end some tenants: a new tenant gets no slot", facts)
     return well(path, cause, facts)
+
+
+def no_segment(path: Path, cause: str, facts: dict[str, Any]) -> Finding:
+    """What somebody named may be anything of theirs; only what has a segment's own name may be told to go."""
+    fix = "name another file in --segment or COTENANT_SEGMENT"
+    if path == segment.path_for({}):
+        fix = f"when no tenant runs: rm -r {path}; or {fix}"
+    return Finding("shared-memory", "fail", cause, fix, facts)
 
 
 def well(path: Path, cause: str, facts: dict[str, Any]) -> Finding:

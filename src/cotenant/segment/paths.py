@@ -28,8 +28,12 @@ def path_to_read(named: Path | None) -> Path:
         return path_for({})
     path = named.absolute()
     try:
-        path.lstat()
+        if stat.S_ISDIR(path.lstat().st_mode):
+            (path / "header").lstat()
     except (FileNotFoundError, NotADirectoryError):
+        if is_folder(path):
+            hint = "check --segment and COTENANT_SEGMENT; `cotenant segment create` makes a segment that is a folder"
+            raise Problem(f"{path} is not a Cotenant segment", hint) from None
         hint = "check --segment and COTENANT_SEGMENT; the first `cotenant run` with this name creates it"
         raise Problem(f"there is no segment {path}", hint) from None
     except OSError:
