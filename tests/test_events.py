@@ -352,6 +352,8 @@ def test_the_daemon_writes_it_down(native: Path, tmp_path: Path) -> None:
         (Kind.joined, "train"),
         (Kind.policy_changed, ""),
     ]
+    own = [event for event in read(path) if not event.job]
+    assert {(event.pid, event.uid) for event in own} == {(os.getpid(), os.geteuid())}
 
 
 def test_the_page_has_every_kind() -> None:

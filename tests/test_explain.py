@@ -208,13 +208,13 @@ def test_a_decision_about_another_names_that_one(
 ) -> None:
     """As guard decides about the production job that all lower classes wait for."""
     scene.waiting()
-    scene.tenant(10, "serve", TenantClass.production, busy=1)
+    scene.tenant(10, "serve", TenantClass.production, busy=1).started = 110
     held = lock.acquire(scene.path)
     assert held is not None
     try:
         lines = [
-            report.Told("It is slowed down by 7%.", (10, 10)),
-            report.Told("Its promise is kept.", (10, 10)),
+            report.Told("It is slowed down by 7%.", (10, 110)),
+            report.Told("Its promise is kept.", (10, 110)),
             report.Told("It was there.", (99, 99)),
         ]
         report.Report(scene.path).show("guard", "", {(20, 20, 0): lines})

@@ -103,3 +103,31 @@ def test_man_prints_the_page_of_a_command_and_knows_the_nearest(
 def test_a_paragraph_that_keeps_its_lines_does() -> None:
     assert list(manual.paragraphs("One\ntwo.\n\n\b\na b\nc d\n")) == ["One two.", "    a b\n    c d"]
     assert manual.escaped(".SH x-y\\") == "\\&.SH x\\-y\\e"
+
+
+def test_a_page_as_man_reads_it() -> None:
+    option = manual.Option("-o, --output FILE", "The file.", "COTENANT_OUT")
+    flag = manual.Option("--now", "At once.", "")
+    page = manual.Page(
+        ("cotenant", "made-up"), "Do it", "cotenant made-up [OPTIONS]", ("Text.", "    a\n    b"), (option, flag),
+        ("cotenant made-up -o x",), (("below", "Do less"), ("above", "Do more")),
+    )  # fmt: skip
+    head, *lines = manual.roff(page).splitlines()
+    assert head.startswith('.TH "COTENANT-MADE-UP" 1 "" "cotenant ')
+    assert lines == [
+        ".SH NAME", "cotenant\\-made\\-up \\- Do it", ".SH SYNOPSIS", ".B cotenant made\\-up [OPTIONS]",
+        ".SH DESCRIPTION", ".PP", "Text.", ".PP", ".nf", "    a", "    b", ".fi",
+        ".SH OPTIONS", ".TP", ".B \\-o, \\-\\-output FILE", "The file.", "Variable: COTENANT_OUT.",
+        ".TP", ".B \\-\\-now", "At once.",
+        ".SH COMMANDS", ".TP", ".B cotenant\\-made\\-up\\-below(1)", "Do less",
+        ".TP", ".B cotenant\\-made\\-up\\-above(1)", "Do more",
+        ".SH EXAMPLES", ".nf", "cotenant made\\-up \\-o x", ".fi",
+    ]  # fmt: skip
+    assert manual.markdown(page).splitlines() == [
+        "# cotenant made-up", "", "Do it.", "", "    cotenant made-up [OPTIONS]", "", "Text.", "", "    a", "    b", "",
+        "| command | what it does |", "| --- | --- |", "| [below](cotenant-made-up-below.md) | Do less |",
+        "| [above](cotenant-made-up-above.md) | Do more |", "",
+        "| option | variable | meaning |", "| --- | --- | --- |",
+        "| `-o, --output FILE` | `COTENANT_OUT` | The file. |", "| `--now` |  | At once. |", "",
+        "## Examples", "", "    cotenant made-up -o x",
+    ]  # fmt: skip

@@ -14,7 +14,7 @@ from cotenant.classes import TenantClass
 from cotenant.segment import Where
 from cotenant.segment.wire import Rule
 from cotenant.tenants import waits
-from cotenant.top import frame
+from cotenant.top import frame, model
 from cotenant.top.model import SORTS, Model, Picture, Row, ordered, runs
 from tests.segments import UUID, Written
 
@@ -112,6 +112,29 @@ def test_equals_share_by_weight(two: Two) -> None:
     picture = two.look()
     shares = [(row.lately.share_got, row.lately.share_asked) for row in picture.rows]
     assert shares == [(0.5, 0.25), (0.5, 0.75), (None, None)]
+
+
+def test_equals_are_those_on_the_same_gpu(two: Two) -> None:
+    two.written.gpu(1, bytes([1] * 16))
+    slots = [two.tenant(pid, "job", TenantClass.standard) for pid in (1, 2, 3)]
+    for slot in slots[1:]:
+        slot.gpus[0].busy, slot.gpus[1].busy = 0, 1
+    two.look()
+    slots[1].gpus[1].used_ns += SECOND // 4
+    slots[2].gpus[1].used_ns += 3 * SECOND // 4
+    found = [(row.here.use.gpu, row.lately.share_asked, row.lately.share_got) for row in two.look().rows]
+    assert found == [(0, None, None), (1, 0.5, 0.25), (1, 0.5, 0.75)]
+
+
+def test_the_history_of_a_gpu_has_the_latest_looks_only(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "HISTORY_SAMPLES", 3)
+    slot = two.tenant(1, "job", TenantClass.standard)
+    for tenths in range(6):
+        slot.gpus[0].used_ns += tenths * SECOND // 10
+        picture = two.look()
+    (gpu,) = picture.gpus
+    assert gpu.history[TenantClass.standard] == pytest.approx((0.3, 0.4, 0.5))
+    assert gpu.history[TenantClass.production] == (0.0, 0.0, 0.0)
 
 
 def test_who_has_no_equal_at_work_shares_with_nobody(two: Two) -> None:

@@ -211,3 +211,16 @@ def test_at_60_percent_a_kernel_is_bound_and_of_equals_by_compute() -> None:
 def test_a_long_name_is_cut() -> None:
     assert short("void at::native::k(int, float)") == "k"
     assert short("x" * 72) == "x" * 72 and short("x" * 73) == "x" * 71 + "…"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        "St5arrayIPcLm3E", "std::array<char*, 3ul>", "std::array<char *, 3>", "detail5ArrayIPcLi3E",
+        "at::detail::Array<char*, 3>",
+    ],
+)  # fmt: skip
+def test_the_number_of_tensors_is_read_mangled_or_not(array: str) -> None:
+    name = f"void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, {array} >"
+    found = of_kernel(name, (10, 1, 1), (100, 1, 1), 100, 100, 10.0, 0).memory_gbps
+    assert found == pytest.approx(1000 * 4 * 4 * 3 / 10e-6 / 1e9)
