@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,6 +189,21 @@ def test_a_script_without_an_interpreter_line_runs_in_the_shell(
     script.write_text('echo "$1"\n')
     script.chmod(0o755)
     assert cotenant("run", "--", script, "argument", env=env).stdout == "argument\n"
+
+
+def test_a_static_program_runs_and_is_told_of(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:
+    compiler = shutil.which("gcc")
+    program = tmp_path / "program"
+    source = "int main(void) { return 5; }"
+    words = [str(compiler), "-static", "-x", "c", "-", "-o", str(program)]
+    if not compiler or subprocess.run(words, input=source, text=True, check=False).returncode:
+        pytest.skip("no compiler that links statically")
+    done = cotenant("run", "--", str(program), env=env)
+    assert (done.returncode, done.stdout) == (5, "")
+    told = f"cotenant: {program} is statically linked, so only programs that it starts are scheduled"
+    assert told in done.stderr.splitlines()
+    assert "statically" not in cotenant("run", "--quiet", "--", str(program), env=env).stderr
+    assert "statically" not in cotenant("run", "--", "true", env=env).stderr
 
 
 def test_a_missing_interpreter_is_127(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import signal
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,21 @@ def find_program(name: str, environment: Mapping[str, str]) -> str:
     if blocked:
         raise Problem(f"cannot run '{name}': {blocked}", "check that it is a program", NOT_EXECUTABLE)
     raise Problem(f"cannot run '{name}': no such program", "check its spelling and PATH", NOT_FOUND)
+
+
+def is_static(file: str) -> bool:
+    """Whether no loader starts the program (it has no PT_INTERP, and is no loader itself): nothing can be preloaded."""
+    try:
+        with open(file, "rb") as program:
+            head = program.read(4096)
+        if head[:6] != b"\x7fELF\x02\x01" or os.path.basename(file).startswith("ld"):
+            return False
+        (first,) = struct.unpack_from("<Q", head, 32)
+        size, count = struct.unpack_from("<HH", head, 54)
+        kinds = [struct.unpack_from("<I", head, first + size * i)[0] for i in range(count)]
+    except (OSError, struct.error):
+        return False
+    return 3 not in kinds
 
 
 def become(file: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
