@@ -1,4 +1,4 @@
-"""A watcher that cannot ask the streams, because the driver keeps a thread that holds their lock, takes none for empty."""
+"""A watcher that cannot ask the streams, as the driver keeps a thread that holds their lock, takes none for empty."""
 
 from __future__ import annotations
 
