@@ -99,6 +99,7 @@ for step in range(20):
     check(driver.cuMemcpyHtoDAsync(memory, address, 5000, stream))
     for _ in range(3): gpu.launch(empty, stream)
     check(driver.cuLaunchKernel(empty, 40, 2, 1, 256, 1, 1, 0, stream, 0, 0))
+    check(driver.cuLaunchKernel(empty, 2, 1, 1, 512, 2, 1, 0, stream, 0, 0))
     check(driver.cuMemsetD32Async(memory, 0, 1000, stream))
     check(driver.cuStreamSynchronize(stream))
 check(driver.cuMemcpyDtoH(address, memory, 100))
@@ -109,13 +110,13 @@ print('the end')
     assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")
     trace = read(tmp_path / "job.trace")
     assert (trace.complete, trace.damage, trace.lost) == (True, "", 0)
-    step = ["copy", "kernel", "kernel", "kernel", "kernel", "fill", "wait"]
+    step = ["copy", "kernel", "kernel", "kernel", "kernel", "kernel", "fill", "wait"]
     assert kinds(trace) == ["allocate", *step * 20, "copy", "free", "wait"]
 
     ops = trace.operations
     assert ops.bytes[0] == ops.bytes[-2] == 1 << 20
-    assert [int(b) for b in ops.bytes[1:8]] == [5000, 0, 0, 0, 0, 4000, 0]
-    assert np.flatnonzero(ops.ends_request).tolist() == [*range(7, 141, 7), 141]
+    assert [int(b) for b in ops.bytes[1:9]] == [5000, 0, 0, 0, 0, 0, 4000, 0]
+    assert np.flatnonzero(ops.ends_request).tolist() == [*range(8, 161, 8), 161]
     assert (np.diff(ops.time_us) >= 0).all()
     assert (ops.wait_us[ops.kind == Kind.wait] > 0).all()
 
@@ -124,6 +125,10 @@ print('the end')
     wide = shapes[Kind.kernel, (40, 2, 1), Direction.unknown]
     assert (wide.name, wide.block) == ("empty", (256, 1, 1))
     assert wide.sms == min(gpu.sms, -(-80 // wide.blocks_per_sm))
+    # Two blocks, of many threads each: at most two SMs.
+    few = shapes[Kind.kernel, (2, 1, 1), Direction.unknown]
+    assert (few.block, few.sms) == ((512, 2, 1), min(gpu.sms, -(-2 // few.blocks_per_sm)))
+    assert few.sms < gpu.sms
     narrow = shapes[Kind.kernel, (1, 1, 1), Direction.unknown]
     assert (narrow.name, narrow.sms) == ("empty", 1)
     assert shapes[Kind.copy, (0, 0, 0), Direction.to_device].bytes in range(4096, 5001)

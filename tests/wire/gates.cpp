@@ -2,6 +2,7 @@
 //   gates SEGMENT leave      a tenant that leaves behind a closed gate leaves it open
 //   gates SEGMENT stopped    a busy tenant without a heartbeat holds nobody back
 //   gates SEGMENT turns      equals take turns by weight
+//   gates SEGMENT emptied    the turn of one that has run empty goes on at once, and without a turn nothing changes
 //   gates SEGMENT steered    what a controller sets opens and closes gates
 //   gates SEGMENT copies     long copies wait for a higher class that copies, for no other, and for no turn
 //   gates SEGMENT copiers    one that copies has no part in turns
@@ -397,6 +398,20 @@ void leaving(wire::Segment& segment) {
     }
 }
 
+// Nobody looks at the gates but the one that has run empty.
+void emptied(wire::Segment& segment) {
+    int one = busy_tenant(segment, wire::opportunistic), other = busy_tenant(segment, wire::opportunistic);
+    int first = is_open(segment, one) ? one : other, second = one + other - first;
+    REQUIRE(is_open(segment, first) && !is_open(segment, second));
+    wire::go_empty(segment, second, 0, 0);
+    REQUIRE(is_open(segment, first) && !is_open(segment, second));
+    wire::go_ready(segment, second, 0);
+    REQUIRE(is_open(segment, first) && !is_open(segment, second));
+    wire::go_empty(segment, first, 0, 0);
+    REQUIRE(is_open(segment, second) && segment.slot(second).gpus[0].on.load());
+    REQUIRE(!segment.slot(first).gpus[0].on.load());
+}
+
 int waits_of(const wire::Slot& slot) {
     uint32_t sum = 0;
     for (const wire::Flag& count : slot.waiting[0].counts) sum += count.load();
@@ -450,6 +465,7 @@ int main(int argc, char** argv) {
                     {{"leave", leave},
                      {"stopped", stopped},
                      {"turns", turns},
+                     {"emptied", emptied},
                      {"steered", steered},
                      {"copies", copies},
                      {"copiers", copiers},

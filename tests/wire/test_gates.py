@@ -17,7 +17,19 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "case",
-    ["leave", "stopped", "turns", "steered", "copies", "copiers", "leaving", "waits", "launched", "race"],
+    [
+        "leave",
+        "stopped",
+        "turns",
+        "emptied",
+        "steered",
+        "copies",
+        "copiers",
+        "leaving",
+        "waits",
+        "launched",
+        "race",
+    ],
 )
 def test_gates(gates: Path, tmp_path: Path, case: str) -> None:
     command = [str(gates), str(tmp_path / "segment"), case]
