@@ -380,3 +380,19 @@ def test_the_daemons_report_has_its_verdicts_until_they_lapse(native: Path, tmp_
     shown = report.read(path)
     attachment.close()
     assert shown is not None and shown.promises == {}, "though no tenant is at work"
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"at": 2**40}, ValueError), ({"at": -1}, ValueError), ({"at": True}, TypeError), ({"pid": "7"}, TypeError),
+        ({"cause": 7}, TypeError), ({"gpu": "0"}, ValueError), ({"gpu": True}, ValueError),
+        ({"kind": "sang"}, ValueError),
+    ],
+)  # fmt: skip
+def test_what_is_no_event_is_none(changed: dict[str, object], error: type[Exception]) -> None:
+    event = Event(7.5, Kind.evicted, "why", "train", 1, 2, "ab", 3, gpu=0)
+    record = event.record()
+    assert Event.of(record) == event and Event.of(record | {"at": 2**40 - 1, "later": 1}).at == 2**40 - 1
+    with pytest.raises(error):
+        Event.of(record | changed)

@@ -186,6 +186,20 @@ def test_muxflow_does_not_break_a_promise_it_can_foresee() -> None:
     assert decide("muxflow", [opportunistic("gpt")], loose, known).placed == {"gpt": (0,)}
 
 
+def test_muxflow_leaves_out_pairs_that_are_impossible() -> None:
+    never = muxflow.IMPOSSIBLE
+    # Both can only have the first GPU; the second and third are for nobody, or for one of them.
+    assert muxflow.matching(np.array([[0.5, never], [0.75, never]])) == [(1, 0)]
+    assert muxflow.matching(np.array([[0.5, never, never], [0.75, never, never], [never, 0.1, never]])) == [
+        (1, 0),
+        (2, 1),
+    ]
+    crossed = np.array([[0.5, 0.4], [0.75, never]])
+    assert muxflow.matching(crossed) == [(0, 1), (1, 0)]
+    only = np.array([[0.5, never], [never, never]])
+    assert muxflow.matching(only) == [(0, 0)] and muxflow.matching(np.zeros((0, 2))) == []
+
+
 def test_muxflows_matching_is_the_best_of_all() -> None:
     draw = random.Random(7)
     for _ in range(20):

@@ -62,6 +62,8 @@ def test_with_production_goes_its_promise() -> None:
             {"memory": "20"},
             "cotenant.dev/memory: 20: no memory: '20'; the least is 1Mi; did you forget the unit?",
         ),
+        ({"memory": ""}, "cotenant.dev/memory: : no quantity: ''"),
+        ({"class": ""}, "cotenant.dev/class: : unknown class; known: production, standard, opportunistic"),
         ({"slowdown": "5%"}, "cotenant.dev/slowdown: 5%: a slowdown is promised to production"),
         ({"on-eviction": "stop"}, "cotenant.dev/on-eviction is pause or run"),
         (
