@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -263,6 +264,25 @@ def test_a_probe_that_fails_is_told_in_its_own_words(tmp_path: Path, monkeypatch
 
 def slices(refused: bool = False, granted_us: int = 100) -> dict[str, object]:
     return {"asked_us": 100, "granted_us": granted_us, "refused": refused}
+
+
+def test_time_slices_are_asked_for_in_the_highest_and_the_lowest_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def run_probe(variables: dict[str, str], *options: str) -> tuple[dict[str, object] | None, str]:
+        asked.append((variables["COTENANT_CLASS"], options))
+        return {"time_slice": {"refused": False, "granted_us": 2000}}, ""
+
+    monkeypatch.setattr(probing, "private_tenancy", lambda _: contextlib.nullcontext(({}, {})))
+    monkeypatch.setattr(probing, "run_probe", run_probe)
+    finding = probing.time_slices(machine(driver_file=Path("libcuda.so.1")))
+    assert asked == [("production", ("--batches", "1")), ("opportunistic", ("--batches", "1"))]
+    assert finding.verdict == "ok" and finding.facts.keys() == {"production", "opportunistic"}
+    monkeypatch.setattr(probing, "run_probe", lambda *_: (None, "it hangs"))
+    finding = probing.time_slices(machine(driver_file=Path("libcuda.so.1")))
+    assert (finding.verdict, finding.cause) == ("fail", "as production: it hangs")
 
 
 @pytest.mark.parametrize(

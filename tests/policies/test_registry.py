@@ -29,6 +29,17 @@ def test_a_built_in_policy_is_complete(name: str) -> None:
     assert found.__module__ == registry.BUILT_IN[name].partition(":")[0]
 
 
+# Those that steer within a burst look every 10 ms, as docs/published-policies.md says of their papers.
+OFTEN = {"guard", "guard-spatial", "orion", "gemini", "paella"} | {
+    f"salus-{way}" for way in ("pack", "fair", "srtf", "rr", "fifo")
+}
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN)
+def test_a_policy_ticks_every_10_or_100_ms(name: str) -> None:
+    assert registry.find(name).every_ms == (10 if name in OFTEN else 100)
+
+
 def test_the_default_runs_live() -> None:
     assert registry.about(registry.find_live(registry.DEFAULT)).runs_live
 

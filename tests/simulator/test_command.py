@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from cotenant.cli import main
+from cotenant.commands import simulate
+from cotenant.errors import Problem
 from cotenant.policies import registry
 from cotenant.simulator import Outcome, find_workload, pictures, shipped, workload_file
 from tests.compiling import TREE
@@ -340,3 +342,9 @@ def test_what_was_written_before_stays_when_a_policy_fails(cotenant: Run, pair: 
     assert "Traceback" not in done.stderr
     assert trace.read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.py", "out.json", "pair.toml"]
+
+
+def test_every_policy_is_looked_up_before_anything_is_simulated() -> None:
+    assert simulate.policy_names(" strict,guard,strict ,") == ["strict", "guard"]
+    with pytest.raises(Problem, match="unknown policy 'gaurd'"):
+        simulate.policy_names("strict,gaurd")
