@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment, units
+from cotenant.commands import segment as segment_command
 from cotenant.segment import FolderSegment, paths
 from cotenant.segment.folder import create_folder
 from cotenant.segment.grants import Grant, Subject, best_class, grants_in, write_grants
@@ -536,3 +537,11 @@ def test_a_segment_of_larger_pages_is_named(folder: Path, tmp_path: Path) -> Non
         for use in (segment.read, segment.ensure):
             with pytest.raises(segment.BadSegment, match=r"a slot has 65536 bytes, here it has \d+"):
                 use(path)
+
+
+def test_who_has_no_name_here_is_known_by_a_number() -> None:
+    assert (segment_command.user_name(0), segment_command.user_name(4_000_000_001)) == ("root", "4000000001")
+    assert (segment_command.group_name(0), segment_command.group_name(4_000_000_001)) == (
+        "root",
+        "4000000001",
+    )

@@ -169,6 +169,7 @@ def test_units_are_preferred_on_the_fullest_gpu_that_has_enough() -> None:
     assert of_one_gpu(available, [], 3) == ["a:0", "a:1", "a:2"]
     assert of_one_gpu(available, ["a:2"], 2) == ["a:2", "a:0"]
     assert of_one_gpu(available, [], 4) == []
+    assert of_one_gpu(available, ["b:7"], 3) == ["b:7"]  # what must be there is, though it is not enough
 
 
 @pytest.mark.parametrize(
