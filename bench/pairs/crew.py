@@ -89,6 +89,15 @@ def setting(python: Sequence[str], cotenant: Sequence[str], with_mps: bool) -> I
         yield Setting(python, cotenant, folder, environment, clients, reason)
 
 
+def waves(keys: Sequence[tuple[Job, str]]) -> list[list[tuple[Job, str]]]:
+    """Who starts at once. Of a job that compiles, one comes before the others. Opportunistic tenants of different
+    segments take no turns with each other: each comes alone, or they would cut each other's kernels for minutes."""
+    first = list({job: (job, start) for job, start in reversed(keys) if job.compiles}.values())
+    rest = [key for key in keys if key not in first]
+    apart = [key for key in rest if key[0].kind == "opportunistic" and key[1] in OWN_SEGMENTS]
+    return [first, [key for key in rest if key not in apart], *([key] for key in apart)]
+
+
 class Crew:
     """`apart`: each tenant has a segment of its own, and so meets nobody."""
 
@@ -119,8 +128,7 @@ class Crew:
             names = ", ".join(f"{job.name} ({start})" for job, start in missing)
             self._narrate(f"starting {names}")
         answers: dict[tuple[Job, str], Answer] = {}
-        first = {job: (job, start) for job, start in reversed(missing) if job.compiles}.values()
-        for keys in (first, [key for key in missing if key not in first]):
+        for keys in waves(missing):
             for job, start in keys:
                 self._workers[job, start] = self._started_worker(job, start, options)
             answers |= {key: self._workers[key].answer(START_SECONDS) for key in keys}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.pairs_bench.loading import BENCH, load
 
 catalogue = load("catalogue")
+crew = load("crew")
 rounds = load("rounds")
 worker = load("worker")
 Problem = load("cotenant.errors").Problem
@@ -67,6 +68,18 @@ def test_a_pair_has_one_worker_for_each_way_of_starting_a_job() -> None:
         ("gpt", "plain"),
     ]
     assert [start for _, start in pair.workers(["alone"])] == ["plain", "plain"]
+
+
+def test_opportunistic_tenants_of_different_segments_start_one_after_the_other() -> None:
+    (pair,) = catalogue.parse_pairs(["compiled+gpt"])
+    keys = pair.workers(["alone", "cotenant", "cotenant 2%", "cotenant 5%"])
+    started = crew.waves(keys)
+    assert sorted(key[1] for wave in started for key in wave) == sorted(key[1] for key in keys)
+    assert [(job.name, start) for job, start in started[0]] == [("compiled", "plain")]
+    assert [[(job.name, start) for job, start in wave] for wave in started[2:]] == [
+        [("gpt", "opportunistic, beside 2%")],
+        [("gpt", "opportunistic, beside 5%")],
+    ]
 
 
 def test_production_with_a_promise_never_shares_a_segment_with_production_that_has_another() -> None:
