@@ -324,3 +324,15 @@ def test_windows_alone_are_learned_from_and_a_change_forgets_slowdowns() -> None
     for _ in range(2):
         job.meet(window(150.0, SHUT), 6.0, TOLERANT)
     assert job.slowdowns == [] and job.alone.cost == 150.0
+
+
+def test_what_was_counted_against_an_eager_jobs_cost_is_forgotten_when_it_is_no_longer_eager() -> None:
+    job = known_job(promise=0.05)
+    assert job.promise is not None
+    job.meter.is_eager = True
+    job.meet(window(110.0), SECOND_US, STRICT)
+    assert job.position < STRICT and job.promise.strict.windows
+    # Its CPU takes nothing of it now: the cost alone is all of it, and no longer only what the GPU took.
+    job.meet(window(870.0, SHUT), 2 * SECOND_US, STRICT)
+    assert job.alone is not None and job.alone.cost == 870.0
+    assert job.position == STRICT and not job.promise.strict.windows

@@ -269,6 +269,26 @@ def test_odd_windows_count_once_the_cost_alone_was_seen_to_be_as_it_was() -> Non
     assert not promise.looked(known, changed=True) and not promise.aside
 
 
+@pytest.mark.parametrize(("cost", "is_aside"), [(199.0, False), (201.0, True), (1245.0, True)])
+def test_a_first_window_that_turns_make_twice_as_slow_waits_for_a_look(cost: float, is_aside: bool) -> None:
+    promise, known = Promise(0.05), alone(100.0)
+    promise.see(window(cost), known)
+    assert (len(promise.aside), promise.strict.windows) == ((1, 0) if is_aside else (0, 1))
+
+
+def test_harm_that_is_unheard_of_counts_where_nobody_can_look() -> None:
+    promise, known = Promise(0.05), alone(100.0)
+    for number in range(MOST_ASIDE):
+        assert promise.see(window(300.0), known) == (number == MOST_ASIDE - 1)
+    assert promise.strict.value == pytest.approx(2.0)
+
+
+def test_overlap_that_is_gross_from_the_first_counts_at_once() -> None:
+    promise, known = Promise(0.05), alone(100.0)
+    promise.see(window(102.0), known)
+    assert promise.see(window(300.0, TOLERANT), known) and promise.extra.value == pytest.approx(1.98)
+
+
 def test_nothing_rises_on_old_knowledge() -> None:
     promise, known = Promise(0.1, position=0.5), alone(100.0)
     promise.see(window(100.0), known)

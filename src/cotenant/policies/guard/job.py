@@ -202,13 +202,16 @@ class Job:
     def meet(self, window: Window, now_us: float, highest: float) -> None:
         """A window that has become whole; the lever goes to no more than `highest`."""
         if window.level < STRICT:
-            was_known = self.alone is not None
+            before = self.alone
             changed = self.meter.learn(window, now_us)
             assert self.alone is not None
             if changed:
                 self.slowdowns = []
-                if was_known:
+                if before is not None:
                     self.reserve.doubt()
+                    if before is not self.alone and self.promise:
+                        # It was eager and is not, or the other way round: its cost is another quantity.
+                        self.promise.forget()
             if self.promise and self.promise.looked(self.alone, changed):
                 self.follow(self.promise, self.alone, now_us, highest)
             return

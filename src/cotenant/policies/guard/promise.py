@@ -23,9 +23,10 @@ there in a few steps, and only while the cost alone was measured in the last 5 s
 was held, whichever job set it: where another job's promise is the binding one, this job still learns the truth.
 
 A window that is far from slowdown(p), or clearly negative, is odd: the job's own cost has changed, or the lower classes
-have. Odd windows are set aside until the cost alone is measured again. If it has changed, they say nothing; if it has
-not, they are all that is known. Where it cannot be measured, guard believes the windows that leave the lower classes
-less: an old cost alone is no reason to give them more.
+have. So is one in which turns, of which nothing is known yet, seem to make the job more than twice as slow: most likely
+its cost alone was that of its start. Odd windows are set aside until the cost alone is measured again. If it has
+changed, they say nothing; if it has not, they are all that is known. Where it cannot be measured, guard believes the
+windows that leave the lower classes less: an old cost alone is no reason to give them more.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ FEW, MANY = 6, 128  # windows that a mean remembers
 ENOUGH = 4  # windows of overlap that later runs may go by
 EXACT = 0.05  # part of itself that a mean is to be known to
 MOST_ASIDE, SUSPICIOUS = 4, 2
+UNHEARD_OF = 1.0  # slowdown by turns, before anything is known of them
 SMALLEST = 0.001  # share of the time that is not none
 ELSEWHERE = 1.4  # times a share that is another one
 DRIFT_WINDOWS = 8  # of the running mean that tells a drift
@@ -144,6 +146,11 @@ class Promise:
             self.strict.fade(1)
             self.position = min(self.position, STRICT)
 
+    def forget(self) -> None:
+        """All of it: the cost alone is another quantity now."""
+        self.begin_anew(come_anew=True)
+        self.believed, self.last_off, self.drift = None, None, 0.0
+
     def take_over(self, earlier: Promise) -> None:
         """At first the lower classes are taken to slow a job down as they did the last one."""
         self.strict, self.extra = replace(earlier.strict), replace(earlier.extra)
@@ -207,7 +214,7 @@ class Promise:
             return True
         expected = self.expected(window)
         if expected is None:
-            return False
+            return window.level == STRICT and alone.slowdown(window.cost) > UNHEARD_OF
         return abs(alone.slowdown(window.cost) - expected) > ODD * alone.doubt(1) + SLACK * abs(expected)
 
     def expected(self, window: Window) -> float | None:
