@@ -269,6 +269,16 @@ def test_odd_windows_count_once_the_cost_alone_was_seen_to_be_as_it_was() -> Non
     assert not promise.looked(known, changed=True) and not promise.aside
 
 
+@pytest.mark.parametrize(
+    ("later", "becomes"), [([871.0, 872.0], 871.5), ([990.0], 983.5), ([971.0, 865.0], 865.0)]
+)
+def test_of_the_first_windows_alone_the_cheapest_counts(later: list[float], becomes: float) -> None:
+    known = alone(977.0, windows=1, spread=0.05)
+    for cost in later:
+        known.learn(window(cost, SHUT), 1e6)
+    assert known.cost == pytest.approx(becomes, abs=0.5)
+
+
 @pytest.mark.parametrize(("cost", "is_aside"), [(199.0, False), (201.0, True), (1245.0, True)])
 def test_a_first_window_that_turns_make_twice_as_slow_waits_for_a_look(cost: float, is_aside: bool) -> None:
     promise, known = Promise(0.05), alone(100.0)

@@ -62,6 +62,7 @@ GROSSLY = 0.5  # slower
 MOST_AHEAD = (
     1000  # operations that a job may launch between two calls that wait; the driver holds a thread back then
 )
+FIRST_LEARNED = 3  # windows alone
 HOST_WINDOWS = 16  # in the running mean of what an operation waits for the CPU
 
 FEWEST_BURSTS, FEWEST_OPERATIONS = 3, 100  # that are enough at the end of a calibration
@@ -225,7 +226,9 @@ class Alone:
         self.saw_difference(self.slowdown(cost))
         most = min(max((self.spread / self.exact) ** 2, LEARNED), MOST_LEARNED)
         self.windows = min(self.windows + 1, round(most))
-        self.cost += (cost - self.cost) / self.windows
+        # Of the first ones the cheapest counts: what still ran, and a clock that had to rise, only make them dearer.
+        is_first = self.windows <= FIRST_LEARNED and cost < self.cost
+        self.cost = cost if is_first else self.cost + (cost - self.cost) / self.windows
 
 
 @dataclass(slots=True)
