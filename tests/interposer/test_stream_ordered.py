@@ -265,10 +265,10 @@ def test_an_allocation_in_a_stream_that_is_gone_is_refused_as_the_driver_refuses
     outcome: Callable[..., str],
 ) -> None:
     said = outcome("""
-stream = gpu.stream(); free = check(driver.cuMemGetInfo())[0]
+stream = gpu.stream()
 check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(512, stream)), stream))
-check(driver.cuStreamDestroy(stream))
+check(driver.cuStreamDestroy(stream)); free = check(driver.cuMemGetInfo())[0]
 print(driver.cuMemAllocAsync(512, stream)[0].name, driver.cuStreamSynchronize(stream)[0].name)
-print(check(driver.cuMemGetInfo())[0] == free)
+print(check(driver.cuMemGetInfo())[0] >= free)  # more, where what was freed has gone since
 """)
     assert said.split() == ["CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_INVALID_HANDLE", "True"]

@@ -60,7 +60,6 @@ CUdeviceptr allocate_and_free_in(CUstream stream) {
 namespace tenant {
 
 DriverCalls driver;
-std::atomic<Membership*> Membership::joined_{nullptr};
 Membership* Membership::join() { return nullptr; }
 std::atomic<bool> Still::memory_moves{true};
 Residence residence{Lock(Rank::residence, Lock::Kind::recursive), {},      {},
