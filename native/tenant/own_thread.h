@@ -8,7 +8,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <utility>
 
+#include "wire/clock.h"
 #include "wire/sleep.h"
 
 namespace tenant {
@@ -32,24 +35,42 @@ inline bool start_own_thread(void* (*main)(void*), void* argument) {
     return started;
 }
 
-// Where a library is called that may need more of a stack than a thread of the program has: on a thread of our own,
-// for which the caller waits. False: no thread can be started.
-template <class Act>
-bool act_on_own_thread(Act&& act) {
+// What `find` finds, on a thread of our own: for libraries that may need more of a stack than a thread of the program
+// has. The caller waits, but not for ever: the library may wait in turn for a lock that the caller holds, such as the
+// loader's while a library's constructor runs. Nothing: too late, or no thread can be started.
+constexpr uint64_t kLongestErrandNs = 1000000000;
+
+template <class Find>
+auto find_on_own_thread(Find find) -> decltype(find()) {
     struct Errand {
-        Act& act;
-        std::atomic<uint32_t> done{0};
-    } errand{act};
+        Find find;
+        decltype(find()) found;
+        std::atomic<uint32_t> done{0}, owners{2};
+        void leave() {
+            if (owners.fetch_sub(1) == 1) delete this;
+        }
+    };
     auto main = [](void* argument) -> void* {
-        auto& errand = *static_cast<Errand*>(argument);
-        errand.act();
-        errand.done.store(1);
-        wire::wake_here(errand.done);
+        auto* errand = static_cast<Errand*>(argument);
+        errand->found = errand->find();
+        errand->done.store(1);
+        wire::wake_here(errand->done);
+        errand->leave();
         return nullptr;
     };
-    if (!start_own_thread(main, &errand)) return false;
-    while (!errand.done.load()) wire::wait_here(errand.done, 0, 100000000);
-    return true;
+    auto* errand = new (std::nothrow) Errand{std::move(find), {}};
+    if (!errand) return {};
+    if (!start_own_thread(main, errand)) {
+        delete errand;
+        return {};
+    }
+    uint64_t end_ns = wire::now_ns() + kLongestErrandNs;
+    for (uint64_t now_ns = wire::now_ns(); !errand->done.load() && now_ns < end_ns; now_ns = wire::now_ns())
+        wire::wait_here(errand->done, 0, end_ns - now_ns);
+    decltype(find()) found{};
+    if (errand->done.load()) found = errand->found;
+    errand->leave();
+    return found;
 }
 
 }  // namespace tenant

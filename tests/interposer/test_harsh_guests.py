@@ -45,6 +45,13 @@ def test_a_child_of_a_bare_clone_passes_through_and_says_so(
     assert errors.count("cotenant: this process is a child that was made by a bare clone()") == 1
 
 
+def test_a_constructor_may_use_the_gpu_under_a_memory_limit(tenant: Start, compiled: Compile) -> None:
+    """Then NVML cannot be loaded by another thread: the constructor has the loader's lock."""
+    library = str(compiled("harsh_guest", "-shared", "-DAT_LOAD"))
+    program = [str(compiled("harsh_guest", "-pthread")), "constructor", library]
+    assert tenant("production", program, COTENANT_MEMORY="256M").finish() == "ran\n"
+
+
 # As docs/support.md says.
 MOST_OF_A_STACK = 8192
 

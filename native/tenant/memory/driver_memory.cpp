@@ -4,6 +4,9 @@
 // NVML reports what the process has on the GPU altogether, so the rest is the driver's. The process asks NVML when it
 // first uses a GPU, and then once a second, but only in a tenant with a limit. Where NVML does not know the process,
 // the driver's memory counts as nothing.
+#include <cstring>
+#include <optional>
+
 #include "tenant/fork.h"
 #include "tenant/identity_file.h"
 #include "tenant/locked.h"
@@ -36,24 +39,25 @@ LISTEN(AtFork, ForkStep::driver_memory, forget_in_child)
 enum class When { now, if_quiet };
 
 // `now` is a thread of the program.
-bool ask_nvml(Membership& membership, int gpu, When when, uint64_t* bytes) {
-    bool found = false;
-    auto ask = [&] { found = nvml_bytes_of_this_process(membership.segment().header.gpus[gpu].uuid, bytes); };
-    if (when == When::if_quiet) ask();
-    return when == When::if_quiet ? found : act_on_own_thread(ask) && found;
+std::optional<uint64_t> ask_nvml(Membership& membership, int gpu, When when) {
+    Uuid uuid;
+    memcpy(uuid.data(), membership.segment().header.gpus[gpu].uuid, uuid.size());
+    auto ask = [uuid] { return nvml_bytes_of_this_process(uuid); };
+    return when == When::now ? find_on_own_thread(ask) : ask();
 }
 
 // False: something was being allocated meanwhile, so that the two figures are not of one moment.
 bool measure(Membership& membership, int gpu, When when) {
     wire::Slot& slot = membership.slot();
     settle_pools(membership);
-    uint64_t before = UnderWay::moment(), bytes = 0;
-    if (!ask_nvml(membership, gpu, when, &bytes)) return true;
+    uint64_t before = UnderWay::moment();
+    std::optional<uint64_t> bytes = ask_nvml(membership, gpu, when);
+    if (!bytes) return true;
     uint64_t known = drivers_bytes[gpu];
     uint64_t counted = memory_of_process(slot, gpu, 0) - known - unseen_by_nvml(gpu);
     bool quiet = settle_pools(membership) == Change::none && before % 2 == 0 && UnderWay::moment() == before;
     if (when == When::if_quiet && !quiet) return false;
-    uint64_t rest = bytes > counted ? bytes - counted : 0;
+    uint64_t rest = *bytes > counted ? *bytes - counted : 0;
     drivers_bytes[gpu] = rest;
     slot.memory[gpu].driver_bytes.store(rest);
     correct({&membership, 0, gpu}, known, rest);

@@ -41,20 +41,29 @@ void* open_nvml() {
     return dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
 }
 
-// Null: none. Never closed: it is the process's as much as ours.
+Nvml find_nvml() {
+    void* library = open_nvml();
+    if (!library) return {};
+    return {reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2")),
+            reinterpret_cast<int (*)(const char*, void**)>(dlsym(library, "nvmlDeviceGetHandleByUUID")),
+            reinterpret_cast<int (*)(void*, unsigned int*, ProcessInfo*)>(
+                dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3"))};
+}
+
+// Null: none. Never closed: it is the process's as much as ours. Two threads may both find it, and no lock is held
+// meanwhile, which a child of the process would find taken.
 const Nvml* nvml() {
-    static Nvml found{};
-    static const bool usable = [] {
-        void* library = open_nvml();
-        if (!library) return false;
-        found.init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
-        found.handle_by_uuid =
-            reinterpret_cast<int (*)(const char*, void**)>(dlsym(library, "nvmlDeviceGetHandleByUUID"));
-        found.processes = reinterpret_cast<int (*)(void*, unsigned int*, ProcessInfo*)>(
-            dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3"));
-        return found.init && found.handle_by_uuid && found.processes;
-    }();
-    return usable ? &found : nullptr;
+    static std::atomic<const Nvml*> known{nullptr};
+    const Nvml* library = known.load();
+    if (!library) {
+        auto* found = new (std::nothrow) Nvml(find_nvml());
+        if (!found) return nullptr;
+        if (known.compare_exchange_strong(library, found))
+            library = found;
+        else
+            delete found;
+    }
+    return library->init && library->handle_by_uuid && library->processes ? library : nullptr;
 }
 
 bool is_started(const Nvml& library) {
@@ -68,25 +77,23 @@ bool is_started(const Nvml& library) {
 
 }  // namespace
 
-bool nvml_bytes_of_this_process(const uint8_t uuid[16], uint64_t* bytes) {
+std::optional<uint64_t> nvml_bytes_of_this_process(const Uuid& gpu) {
     const Nvml* library = nvml();
-    if (!library || !is_started(*library)) return false;
+    if (!library || !is_started(*library)) return {};
     void* device = nullptr;
     char name[48];
-    uuid_text(uuid, "GPU-", name);
+    uuid_text(gpu.data(), "GPU-", name);
     if (library->handle_by_uuid(name, &device) != kSuccess) {
-        uuid_text(uuid, "MIG-", name);
-        if (library->handle_by_uuid(name, &device) != kSuccess) return false;
+        uuid_text(gpu.data(), "MIG-", name);
+        if (library->handle_by_uuid(name, &device) != kSuccess) return {};
     }
     unsigned int count = 256;
     std::unique_ptr<ProcessInfo[]> found(new (std::nothrow) ProcessInfo[count]);
-    if (!found || library->processes(device, &count, found.get()) != kSuccess) return false;
-    for (unsigned int i = 0; i < count; ++i) {
-        if (found[i].pid != static_cast<unsigned int>(getpid()) || found[i].bytes == kNotAvailable) continue;
-        *bytes = found[i].bytes;
-        return true;
-    }
-    return false;
+    if (!found || library->processes(device, &count, found.get()) != kSuccess) return {};
+    for (unsigned int i = 0; i < count; ++i)
+        if (found[i].pid == static_cast<unsigned int>(getpid()) && found[i].bytes != kNotAvailable)
+            return found[i].bytes;
+    return {};
 }
 
 void uuid_text(const uint8_t u[16], const char* prefix, char out[48]) {

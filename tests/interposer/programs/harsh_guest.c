@@ -1,5 +1,6 @@
 // A guest that lives under hard conditions, each named by the first argument; "ran" says that it came to its end. With
-// "stack" it says how much of its stack a thread has used, in bytes.
+// "stack" it says how much of its stack a thread has used, in bytes. Compiled with AT_LOAD it is a library that works
+// in its constructor, while the loader's lock is held.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -28,6 +29,19 @@ static int work(void) {
         if (function("cuMemsetD8Async")(memory, 0, (size_t)64, (void*)0)) return 6;
     if (function("cuCtxSynchronize")()) return 7;
     return function("cuMemFree_v2")(memory) ? 8 : 0;
+}
+
+#ifdef AT_LOAD
+int failed_at_load;
+__attribute__((constructor)) static void work_at_load(void) {
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    failed_at_load = driver ? work() : 2;
+}
+#endif
+static int work_in_a_constructor(const char* library) {
+    void* loaded = dlopen(library, RTLD_NOW);
+    int* failed = loaded ? dlsym(loaded, "failed_at_load") : 0;
+    return failed ? *failed : 15;
 }
 
 // The driver's threads are not in the child, so it waits for nothing: what it launches is never done.
@@ -116,10 +130,10 @@ int main(int count, char** words) {
         put_a_pipe_at_stderr(0);
     } else if (!strcmp(harsh, "full stderr")) {
         put_a_pipe_at_stderr(1);
-    } else if (strcmp(harsh, "bare clone")) {
+    } else if (strcmp(harsh, "bare clone") && strcmp(harsh, "constructor")) {
         return 2;
     }
-    int failed = work();
+    int failed = count > 2 ? work_in_a_constructor(words[2]) : work();
     if (!failed && !strcmp(harsh, "bare clone")) failed = in_a_bare_clone();
     sigset_t pending;
     sigpending(&pending);
