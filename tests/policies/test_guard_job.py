@@ -10,9 +10,10 @@ import pytest
 
 from cotenant.classes import TenantClass
 from cotenant.policies.guard.cost import Alone, Window
-from cotenant.policies.guard.job import Job, first_try
+from cotenant.policies.guard.job import Job
 from cotenant.policies.guard.pairs import Company
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
+from cotenant.policies.guard.trials import first_try
 from cotenant.policies.interface import Met, Tenant
 
 SECOND_US = 1_000_000.0
@@ -118,16 +119,16 @@ def test_without_a_promise_nothing_is_learned_before_the_next_try() -> None:
     job = known_job()
     job.meter.alone = None
     assert not job.needs_calibration(1.0)
-    job.shared_us = 60 * SECOND_US
+    job.trials.shared_us = 60 * SECOND_US
     assert job.needs_calibration(1.0)
-    job.shared_us, job.level = 0.0, TOLERANT
+    job.trials.shared_us, job.trials.level = 0.0, TOLERANT
     assert job.needs_calibration(1.0)
 
 
 def test_in_one_mps_daemon_the_cost_alone_is_known_for_half_a_minute_from_two_windows_on() -> None:
     job = known_job()
     job.go_together(True)
-    job.shared_us = SECOND_US
+    job.trials.shared_us = SECOND_US
     assert not job.needs_calibration(1.0)
     job.active_us = 30 * SECOND_US
     assert not job.needs_calibration(30 * SECOND_US) and job.needs_calibration(30 * SECOND_US + 1)
@@ -160,12 +161,12 @@ def test_the_first_try_is_after_a_minute_and_after_a_second_in_one_mps_daemon() 
 
 def test_going_together_begins_anew_and_staying_does_not() -> None:
     job = known_job()
-    job.shared_us, job.level = 3.0, TOLERANT
+    job.trials.shared_us, job.trials.level = 3.0, TOLERANT
     job.go_together(False)
-    assert job.level == TOLERANT and job.try_back_off.until_us == 60 * SECOND_US
+    assert job.trials.level == TOLERANT and job.trials.back_off.until_us == 60 * SECOND_US
     job.go_together(True)
-    assert job.level == STRICT and job.try_back_off.until_us == SECOND_US + 3
-    assert (job.harmless, known_job().harmless) == (0.05, 0.02)
+    assert job.trials.level == STRICT and job.trials.back_off.until_us == SECOND_US + 3
+    assert (job.trials.harmless, known_job().trials.harmless) == (0.05, 0.02)
 
 
 # ---- trials ----
@@ -173,59 +174,63 @@ def test_going_together_begins_anew_and_staying_does_not() -> None:
 
 def test_a_trial_that_proves_harmless_is_one_no_more() -> None:
     job = known_job()
-    job.level, job.is_on_trial, job.slowdowns = TOLERANT, True, [0.0] * 3
+    job.trials.level, job.trials.is_on_trial, job.trials.slowdowns = TOLERANT, True, [0.0] * 3
     job.meet(window(100.5, TOLERANT), SECOND_US, TOLERANT)
-    assert (job.level, job.is_on_trial) == (TOLERANT, False)
-    assert job.proved is not None and job.proved.overlap == pytest.approx(0.005 / 4)
+    assert (job.trials.level, job.trials.is_on_trial) == (TOLERANT, False)
+    assert job.trials.proved is not None and job.trials.proved.overlap == pytest.approx(0.005 / 4)
 
 
 def test_a_trial_is_over_after_four_windows_and_a_company_that_was_proved_has_more() -> None:
     for is_on_trial, becomes in ((True, STRICT), (False, TOLERANT)):
         job = known_job(spread=0.02)
-        job.level, job.is_on_trial, job.shared_us = TOLERANT, is_on_trial, 5.0
+        job.trials.level, job.trials.is_on_trial, job.trials.shared_us = TOLERANT, is_on_trial, 5.0
         for number in range(1, 5):
-            assert job.level == TOLERANT
+            assert job.trials.level == TOLERANT
             job.meet(window(101.0, TOLERANT), number * SECOND_US, TOLERANT)
-        assert job.level == becomes
+        assert job.trials.level == becomes
         # It was under the limit: nothing was shown.
-        assert job.proved is None
-        assert job.try_back_off.until_us == (60 * SECOND_US + 5 if is_on_trial else 60 * SECOND_US)
+        assert job.trials.proved is None
+        assert job.trials.back_off.until_us == (60 * SECOND_US + 5 if is_on_trial else 60 * SECOND_US)
 
 
 def test_company_that_does_harm_is_ended_and_told() -> None:
     said: list[str] = []
     job = known_job(said)
-    job.level = TOLERANT
+    job.trials.level = TOLERANT
     job.meet(window(110.0, TOLERANT, began_us=SECOND_US), 3 * SECOND_US, TOLERANT)
-    assert job.level == STRICT and job.slowdowns == []
-    assert job.proved is not None and job.proved.overlap == pytest.approx(0.1)
+    assert job.trials.level == STRICT and job.trials.slowdowns == []
+    assert job.trials.proved is not None and job.trials.proved.overlap == pytest.approx(0.1)
     assert said[0].startswith("It was slowed down by 10.0% over the last 2.0 s, the limit is 2%: ")
 
 
 @pytest.mark.parametrize(("level", "share"), [(TOLERANT, 0.94), (STRICT, 1.0)])
 def test_a_window_of_another_level_or_of_a_part_is_not_judged(level: float, share: float) -> None:
     job = known_job()
-    job.level = TOLERANT
+    job.trials.level = TOLERANT
     job.meet(window(200.0, level, share=share), SECOND_US, TOLERANT)
-    assert job.level == TOLERANT and job.slowdowns == []
+    assert job.trials.level == TOLERANT and job.trials.slowdowns == []
 
 
 def test_a_job_that_is_faster_beside_others_than_alone_is_not_known() -> None:
     job = known_job()
-    job.level = TOLERANT
+    job.trials.level = TOLERANT
     job.meet(window(97.0, TOLERANT), SECOND_US, TOLERANT)
-    assert job.level == STRICT and job.meter.alone is None
+    assert job.trials.level == STRICT and job.meter.alone is None
 
 
 def test_too_noisy_a_job_is_not_tried_and_waits_for_the_next_time() -> None:
     job = known_job(spread=0.1, windows=64)
-    job.shared_us = 61 * SECOND_US
+    job.trials.shared_us = 61 * SECOND_US
     for number in range(16):
-        assert len(job.slowdowns) == number and not job.try_back_off.holds(job.shared_us)
+        assert len(job.trials.slowdowns) == number and not job.trials.back_off.holds(job.trials.shared_us)
         job.meet(window(100.0 + number % 2), number * SECOND_US, TOLERANT)
         assert job.meter.alone is not None
         job.meter.alone.spread = 0.1
-    assert job.level == STRICT and job.try_back_off.until_us == 121 * SECOND_US and job.slowdowns == []
+    assert (
+        job.trials.level == STRICT
+        and job.trials.back_off.until_us == 121 * SECOND_US
+        and job.trials.slowdowns == []
+    )
 
 
 def test_a_slowdown_over_five_percent_in_the_gaps_is_worth_a_word() -> None:
@@ -233,18 +238,18 @@ def test_a_slowdown_over_five_percent_in_the_gaps_is_worth_a_word() -> None:
         said: list[str] = []
         job = known_job(said)
         job.meet(window(cost), SECOND_US, TOLERANT)
-        assert len(said) == words and job.level == STRICT
+        assert len(said) == words and job.trials.level == STRICT
         assert not said or "over 5%" in said[0]
 
 
 def test_gross_company_ends_only_on_trial_between_bursts_and_after_two() -> None:
     def after(is_on_trial: bool, has_work: bool, bursts: int, busy_us: float) -> float:
         job = known_job()
-        job.level, job.is_on_trial = TOLERANT, is_on_trial
+        job.trials.level, job.trials.is_on_trial = TOLERANT, is_on_trial
         part = job.meter.parts[TOLERANT]
         part.grown = replace(part.grown, operations=10, bursts=bursts, busy_us=busy_us)
         job.end_gross_company(production(has_work=has_work), 0.0)
-        return job.level
+        return job.trials.level
 
     assert after(True, False, 2, 1_110.0) == STRICT
     assert after(True, False, 2, 1_090.0) == TOLERANT
@@ -256,10 +261,10 @@ def test_gross_company_ends_only_on_trial_between_bursts_and_after_two() -> None
 def test_a_burst_of_a_trial_that_does_not_end_ends_the_trial() -> None:
     for busy_us, becomes in ((1_490.0, TOLERANT), (1_510.0, STRICT)):
         job = known_job()
-        job.level, job.is_on_trial = TOLERANT, True
+        job.trials.level, job.trials.is_on_trial = TOLERANT, True
         job.end_gross_company(production(has_work=True, operations=10, busy_us=busy_us), 0.0)
-        assert job.level == becomes
-        assert job.proved == (Met(0.1) if becomes == STRICT else None)
+        assert job.trials.level == becomes
+        assert job.trials.proved == (Met(0.1) if becomes == STRICT else None)
 
 
 # ---- what earlier runs showed ----
@@ -269,19 +274,19 @@ def test_company_that_was_harmless_overlaps_at_once_on_trial() -> None:
     said: list[str] = []
     job = known_job(said)
     job.meet_company(BESIDE, Met(0.02), 7.0)
-    assert (job.level, job.is_on_trial, job.told) == (TOLERANT, True, TOLERANT)
+    assert (job.trials.level, job.trials.is_on_trial) == (TOLERANT, True)
     assert job.learn_from_us == 5 * SECOND_US + 7 and "from the beginning" in said[0]
 
 
 def test_company_that_was_harmful_is_tried_later_by_how_far_that_is_trusted() -> None:
     said: list[str] = []
     job = known_job(said)
-    job.shared_us = SECOND_US
+    job.trials.shared_us = SECOND_US
     job.meet_company(BESIDE, Met(0.021, trust=0.5), 7.0)
-    assert job.level == STRICT and job.learn_from_us == 0.0
-    assert job.try_back_off.until_us == 301 * SECOND_US and "after 300 s" in said[0]
+    assert job.trials.level == STRICT and job.learn_from_us == 0.0
+    assert job.trials.back_off.until_us == 301 * SECOND_US and "after 300 s" in said[0]
     job.meet_company(BESIDE, Met(0.021, trust=0.25), 7.0)
-    assert job.try_back_off.until_us == 301 * SECOND_US
+    assert job.trials.back_off.until_us == 301 * SECOND_US
 
 
 def test_with_a_promise_the_position_is_that_of_the_earlier_run() -> None:
@@ -293,15 +298,19 @@ def test_with_a_promise_the_position_is_that_of_the_earlier_run() -> None:
 
 def test_company_of_which_nothing_is_known_ends_an_overlap_that_others_proved() -> None:
     job = known_job()
-    job.level, job.shared_us = TOLERANT, 9.0
-    job.prove(0.01)
+    job.trials.level, job.trials.shared_us = TOLERANT, 9.0
+    job.trials.prove(0.01)
     job.meet_company(BESIDE, None, 0.0)
-    assert (job.level, job.proved, job.try_back_off.until_us) == (STRICT, None, 60 * SECOND_US + 9)
-    job.level = TOLERANT
+    assert (job.trials.level, job.trials.proved, job.trials.back_off.until_us) == (
+        STRICT,
+        None,
+        60 * SECOND_US + 9,
+    )
+    job.trials.level = TOLERANT
     job.meet_company(None, None, 0.0)
-    assert (job.level, job.company) == (TOLERANT, None)
+    assert (job.trials.level, job.company) == (TOLERANT, None)
     job.meet_company(Company("", frozenset({"train"}), False), None, 0.0)
-    assert job.level == TOLERANT
+    assert job.trials.level == TOLERANT
 
 
 def test_another_promise_begins_strict_with_what_the_last_has_learned() -> None:
@@ -313,17 +322,17 @@ def test_another_promise_begins_strict_with_what_the_last_has_learned() -> None:
     assert job.promise.limit == 0.2 and job.promise.strict.value == pytest.approx(0.05)
     assert job.position == STRICT and job.meter.exact == 0.01
     job.see(production(has_work=True), 2.0)
-    assert job.stated is None and job.standing.startswith("No slowdown was stated")
+    assert job.standing.startswith("No slowdown was stated")
 
 
 def test_windows_alone_are_learned_from_and_a_change_forgets_slowdowns() -> None:
     job = known_job()
-    job.slowdowns = [0.1]
+    job.trials.slowdowns = [0.1]
     job.meet(window(100.0, SHUT), 5.0, TOLERANT)
-    assert job.slowdowns == [0.1] and job.alone is not None and job.alone.learned_us == 5.0
+    assert job.trials.slowdowns == [0.1] and job.alone is not None and job.alone.learned_us == 5.0
     for _ in range(2):
         job.meet(window(150.0, SHUT), 6.0, TOLERANT)
-    assert job.slowdowns == [] and job.alone.cost == 150.0
+    assert job.trials.slowdowns == [] and job.alone.cost == 150.0
 
 
 def test_what_was_counted_against_an_eager_jobs_cost_is_forgotten_when_it_is_no_longer_eager() -> None:

@@ -366,8 +366,8 @@ def job(level: float, *slowdowns: float) -> Job:
     """Without a promise."""
     made = Job.of(production(has_work=True), 0.0, lambda _: None)
     made.meter.alone = alone(100.0)
-    made.level = level
-    made.slowdowns = list(slowdowns)
+    made.trials.level = level
+    made.trials.slowdowns = list(slowdowns)
     return made
 
 
@@ -379,21 +379,21 @@ def test_without_a_promise_company_is_tried_after_a_minute_if_it_may_be(
     shared_s: float, highest: float, becomes: float
 ) -> None:
     guarded = job(STRICT, *[0.0] * 3)
-    guarded.shared_us = shared_s * 1e6
+    guarded.trials.shared_us = shared_s * 1e6
     guarded.meet(window(100.0), 1e6, highest)
-    assert guarded.position == becomes and guarded.is_on_trial == (becomes == TOLERANT)
+    assert guarded.position == becomes and guarded.trials.is_on_trial == (becomes == TOLERANT)
 
 
 def test_two_gross_bursts_end_a_trial() -> None:
     guarded = job(TOLERANT)
-    guarded.is_on_trial, guarded.shared_us = True, 61e6
+    guarded.trials.is_on_trial, guarded.trials.shared_us = True, 61e6
     tolerated = replace(COMPANY, level=TOLERANT)
     for number, position in ((1, TOLERANT), (2, STRICT)):
         tenant = production(operations=10 * number, bursts=number, busy_us=2_000.0 * number)
         guarded.meter.look(tenant, number * TICK_US, TICK_US, tolerated)
         guarded.end_gross_company(tenant, 0.0)
         assert guarded.position == position
-    assert guarded.try_back_off.until_us == 121e6
+    assert guarded.trials.back_off.until_us == 121e6
 
 
 def test_a_pause_of_many_of_its_gaps_is_given_away() -> None:

@@ -80,8 +80,8 @@ def known_of(environment: Mapping[str, str], wanted: Wanted) -> Known | None:
     )
     if seen is None:
         return known
-    from cotenant.policies.guard.job import HARMLESS_TOGETHER
     from cotenant.policies.guard.pairs import LEAST_TRUST
+    from cotenant.policies.guard.trials import HARMLESS_TOGETHER
 
     met = seen.met(time.time())
     if met.trust < LEAST_TRUST:

@@ -19,7 +19,7 @@ or longer. With a stated promise (promise.py):
     position    = where slowdown(p) is 0.92 of the promise
 
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where a trial has shown
-that overlap is harmless (job.py): by 2 %, or by 5 % where all of them go through one MPS daemon. There the lower
+that overlap is harmless (trials.py): by 2 %, or by 5 % where all of them go through one MPS daemon. There the lower
 classes may have fewer SMs while they overlap, with a promise and without (reserve.py).
 
 Overlap must also be worth it (worth.py): where the lower classes get less than 5 % more done at TOLERANT than at
@@ -168,7 +168,7 @@ class Guard(Policy):
     def meet_jobs(self, production: Sequence[Tenant], now_us: float) -> None:
         there = {one.id for one in production}
         for number, job in self.jobs.items():
-            if number not in there and job.promise and job.stated:
+            if number not in there and job.promise:
                 if job.sm_share < ALL:
                     job.reserve.take(ALL, job.promise)
                 self.earlier.remember(job.promise)
@@ -201,13 +201,13 @@ class Guard(Policy):
         beside = frozenset(one.program for one in others)
         company = Company(tenant.program, beside, job.is_together) if others else None
         if company != job.company:
-            known = self.pairs.known(company, job.harmless) if company else None
+            known = self.pairs.known(company, job.trials.harmless) if company else None
             job.meet_company(company, known, now_us)
 
     def note_company(self, job: Job) -> None:
-        met, job.proved = job.proved or job.shown(), None
+        met = job.take_shown()
         if met is not None and job.company is not None:
-            self.pairs.note(job.company, met, job.harmless)
+            self.pairs.note(job.company, met, job.trials.harmless)
 
     def recall(self, pairs: Mapping[Pair, Met]) -> None:
         self.pairs.recall(pairs)
@@ -217,7 +217,7 @@ class Guard(Policy):
 
     def look(self, job: Job, tenant: Tenant, now_us: float, below: Below, mhz: float) -> None:
         if below.want and job.is_at_work(now_us):
-            job.shared_us += self.step_us
+            job.trials.shared_us += self.step_us
         window = job.meter.look(tenant, now_us, self.step_us, below, mhz)
         if window is not None:
             job.meet(window, now_us, TOLERANT if self.worth.may_be_tried(now_us) else STRICT)
