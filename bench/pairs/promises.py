@@ -69,6 +69,7 @@ def measure(
                 # A constant rate needs no time to be found: one window is enough.
                 window = dataclasses.replace(planned, seconds=min(seconds, SETTLING_SECONDS + WINDOW_SECONDS))
             observation = observe(crew, pair.production, pair.opportunistic, window)
+            narrate(f"{pair.name}: {planned.mode}: {in_passing(observation)}")
             if planned.mode in PROMISED:
                 explained = crew.explained(pair.production, MODES[planned.mode][0] or "")
                 observation = dataclasses.replace(observation, explained=explained)
@@ -107,6 +108,13 @@ def mean_services(seen: Observation, within: Sequence[tuple[float, float]]) -> l
         ]
         found.append(statistics.fmean(inside) if inside else None)
     return found
+
+
+def in_passing(seen: Observation) -> str:
+    """What a run that is cut short has shown by then."""
+    services = mean_services(seen, spans(seen.samples.seconds))
+    means = ", ".join("none" if one is None else f"{one:.3f}" for one in services)
+    return f"mean service {means} ms, other job {work_rate(seen):.1f} steps/s"
 
 
 def work_rate(seen: Observation) -> float:
