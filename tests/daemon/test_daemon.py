@@ -224,6 +224,8 @@ def test_a_report_that_cannot_be_written_is_no_reason_to_stop(attachment: Attach
         (["c", "b", "a"], [9, 2, 1]),
         (["d", "c", "b"], [9, 9, 2]),
         (["b", "b", "a"], [9, 2, 1]),
+        (["other figures", "a"], [9, 1]),
+        (["other figures", "c", "a"], [9, 9, 1]),
         (["x"], [9]),
         ([], []),
     ],

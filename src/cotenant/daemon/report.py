@@ -157,12 +157,14 @@ class Report:
 
 
 def stamped(said: Sequence[str], before: Sequence[Decision], now: float) -> list[Decision]:
-    """The newest are first: what follows the new ones is what was there."""
+    """The newest are first: what follows the new ones is what was there. A policy that begins with its present figures
+    says other ones each time: those that it said before are gone, and what followed them was there."""
     known = [one.text for one in before]
     for new in range(len(said) + 1):
         kept = len(said) - new
-        if list(said[new:]) == known[:kept]:
-            return [*(decided(now, text) for text in said[:new]), *before[:kept]]
+        for gone in range(len(known) - kept + 1):
+            if list(said[new:]) == known[gone : gone + kept]:
+                return [*(decided(now, text) for text in said[:new]), *before[gone : gone + kept]]
     raise AssertionError("nothing follows at the latest")
 
 
