@@ -313,12 +313,12 @@ void DeviceModel::run(Slot slot) {
     changed_ = true;
 }
 
+// Whoever calls it has the rest shared out again.
 void DeviceModel::stop(Slot slot) {
     const Op& op = ops_[slot];
     auto& list = runners(op);
     list.erase(std::find(list.begin(), list.end(), slot));
     if (op.kind == WorkKind::kernel && list.empty()) wanting_--;
-    changed_ = true;
 }
 
 void DeviceModel::finish(Slot slot) {

@@ -233,6 +233,17 @@ def test_slices_of_their_own_length(make: Make) -> None:
     assert gpu.ended[background] == near(0, 13_000)
 
 
+def test_a_new_slice_holds_for_the_present_turn(make: Make) -> None:
+    gpu = make(slice_us=1000)
+    present, waiting = gpu.context(), gpu.context()
+    gpu.kernel(gpu.queue(present), 5000)
+    other = gpu.kernel(gpu.queue(waiting), 100)
+    gpu.advance(100)
+    gpu.set_slice(present, 300)
+    gpu.run()
+    assert gpu.ended[other] == near(300, 400)
+
+
 def test_all_at_once_knows_no_turns_and_mixes_priorities(make: Make) -> None:
     gpu = make(all_at_once=True, slice_us=10, switch_us=1000)
     a = gpu.kernel(gpu.queue(gpu.context()), 100, sms=4)
@@ -316,6 +327,21 @@ def test_cancelling_a_context_drops_its_work_and_frees_the_device(make: Make) ->
     gpu.cancel(doomed)
     gpu.run()
     assert gpu.ended == {survivor: near(500, 700), orphan: near(700, 700)}
+
+
+def test_what_a_dropped_operation_came_after_releases_nobody_in_its_place(make: Make) -> None:
+    gpu = make()
+    doomed, context = gpu.context(), gpu.context()
+    one, other = (gpu.hold(gpu.queue(context)) for _ in range(2))
+    gpu.marker(gpu.queue(doomed), after=[one])
+    gpu.cancel(doomed)
+    waits = gpu.marker(gpu.queue(context), after=[other])
+    gpu.release(one)
+    gpu.advance(10)
+    assert waits not in gpu.ended
+    gpu.release(other)
+    gpu.run()
+    assert gpu.ended[waits] == near(10, 10)
 
 
 def test_a_closed_queue_still_completes(make: Make) -> None:
