@@ -42,8 +42,7 @@ struct Asker {
     uint32_t running = 0;             // operations of it that have started and not ended
     float in_flight_us = 0;           // of these, what is left to run
     float used_us = 0;                // GPU time it has had
-    float request_us = 0;             // how long its whole present request runs alone
-    float remaining_us = 0;           // of that, what is not done
+    float remaining_us = 0;           // of its present request, alone
     float sm_share = 1;               // of the GPU that the controller leaves it
     float rank = 0;                   // the controller's order: lower goes first
     bool lane_is_taken = false;       // another tenant of its lane (TenantKnobs.lane) is in the middle of a request
@@ -60,7 +59,6 @@ struct Side {
     float left_us = 0;             // until the last of its running operations would end alone
     float outstanding_us = 0;      // what its kernels and graphs had to do when they started, summed since nothing of
                                    // it ran: falls to 0 only when all of it has ended
-    float request_us = 0;          // typical length of a request alone, the mean so far; 0: none has ended
     Bound bound = Bound::unknown;  // of the kernel that started last
 };
 

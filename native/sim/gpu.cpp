@@ -130,8 +130,6 @@ void Gpu::end_request(Tenant& t) {
     t.figures.latency.add(now_ - t.arrived_us);
     t.figures.service.add(now_ - t.service_us);
     ++t.figures.requests;
-    ++requests_ended_[!t.is_production()];
-    ended_alone_us_[!t.is_production()] += t.source.request_us();
     t.in_request = false;
     begin_request(t);
 }

@@ -356,8 +356,6 @@ class Gpu {
     Bound production_bound_ = Bound::unknown;  // of the production kernel that started last
     // Production, below.
     float outstanding_us_[2] = {0, 0};
-    uint64_t requests_ended_[2] = {0, 0};
-    double ended_alone_us_[2] = {0, 0};
     uint32_t here_[4] = {};     // tenants of each class
     uint32_t floors_here_ = 0;  // tenants with a floor
 

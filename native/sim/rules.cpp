@@ -42,7 +42,6 @@ admission::Asker Gpu::asker_of(const Tenant& t) const {
     asker.running = runs ? 1 : 0;
     asker.in_flight_us = runs ? static_cast<float>(left_now_us(t)) : 0;
     asker.used_us = static_cast<float>(t.figures.work_us);
-    asker.request_us = static_cast<float>(t.source.request_us());
     asker.remaining_us = static_cast<float>(request_left_us(t));
     asker.sm_share = static_cast<float>(t.knobs.sm_share);
     asker.rank = static_cast<float>(t.knobs.rank);
@@ -94,8 +93,6 @@ admission::Gpu Gpu::seen_gpu() const {
     for (int below : {0, 1}) {
         admission::Side& side = below ? seen.below : seen.production;
         side.outstanding_us = side.running ? outstanding_us_[below] : 0;
-        if (requests_ended_[below])
-            side.request_us = static_cast<float>(ended_alone_us_[below] / static_cast<double>(requests_ended_[below]));
     }
     seen.free_sms = std::max(0.0f, seen.sms - seen.production.sms - seen.below.sms);
     return seen;
