@@ -138,6 +138,17 @@ void family(wire::Segment& segment) {
     REQUIRE(tenant::process_of(segment, a.run_id, &a) == &b && !tenant::process_of(segment, alone.run_id, &alone));
     b.memory_limit.store(5);
     REQUIRE(tenant::memory_limit(b, 100) == 5 && tenant::memory_limit(a, 100) == tenant::kNoLimit);
+    // A user's limit is for that user's processes, of whatever run, and for nobody else's.
+    wire::attached(segment).uid = a.uid;
+    for (wire::Slot* slot : {&a, &alone, &stranger}) tenant::count_memory(*slot, 2, 300);
+    REQUIRE(tenant::memory_used_by_user(segment, 2, 0) == 900);
+    for (uid_t other : {a.uid + 1, a.uid - 1}) {
+        stranger.uid = other;
+        REQUIRE(tenant::memory_used_by_user(segment, 2, 0) == 600);
+        REQUIRE(!tenant::take_memory(segment, a, 2, 401, tenant::kNoLimit, kLimit));
+        REQUIRE(tenant::take_memory(segment, a, 2, 400, tenant::kNoLimit, kLimit));
+        tenant::give_memory(a, 2, 400);
+    }
 }
 
 void garbage(wire::Segment& segment) {

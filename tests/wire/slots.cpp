@@ -6,6 +6,7 @@
 //   slots SEGMENT thread     a slot is lost with the thread that took it
 //   slots SEGMENT garbage    whatever is written into slots and header, nothing crashes, and the owner mends its own
 //   slots SEGMENT abandoned  what only looks live is reaped; what is alive is not
+//   slots SEGMENT leaving    a tenant that has left holds none of its streams at a gate
 //   slots SEGMENT hold       a tenant; prints a line, and ends with its input
 #include <signal.h>
 #include <sys/wait.h>
@@ -271,6 +272,26 @@ void abandoned(wire::Segment& segment) {
     reused.started += 1;  // another process has its number now
     pretend(reused, old);
     REQUIRE(wire::reap_slots(segment) == 1 && live(segment) == 1);
+    // One who is gone does not drive us out of our slot; one who may be alive does.
+    for (const wire::Identity& identity : {gone, elsewhere}) {
+        segment.slot(own).owner.store(12345);
+        wire::write_identity(segment.slot(own), identity);
+        REQUIRE(wire::keep_slot(segment, own) == (identity == gone));
+    }
+}
+
+void leaving(wire::Segment& segment) {
+    int slot = wire::take_slot(segment);
+    constexpr uint32_t kClosed = wire::kGateOpen + 2;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        segment.slot(slot).gpus[gpu].gate.store(kClosed);
+        segment.slot(slot).copy_gates[gpu].store(kClosed);
+    }
+    wire::leave_slot(segment, slot);
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        REQUIRE(segment.slot(slot).gpus[gpu].gate.load() == wire::kGateOpen);
+        REQUIRE(segment.slot(slot).copy_gates[gpu].load() == wire::kGateOpen);
+    }
 }
 
 void hold(wire::Segment& segment) {
@@ -292,5 +313,6 @@ int main(int argc, char** argv) {
                      {"thread", thread},
                      {"garbage", garbage},
                      {"abandoned", abandoned},
+                     {"leaving", leaving},
                      {"hold", hold}});
 }

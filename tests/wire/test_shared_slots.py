@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -66,6 +67,20 @@ def test_slots(shared_slots: Path, folder: Path, case: str) -> None:
 @pytest.mark.parametrize("case", ["users", "grants", "cut", "linked", "unreadable"])
 def test_slots_of_two_users(shared_slots: Path, folder: Path, case: str) -> None:
     run(shared_slots, folder, case)
+
+
+def test_a_segment_that_others_than_its_owner_can_change_is_not_trusted(
+    shared_slots: Path, folder: Path
+) -> None:
+    for place in (folder, folder / "header"):
+        mode = place.stat().st_mode
+        for writable in (stat.S_IWGRP, stat.S_IWOTH):
+            place.chmod(mode | writable)
+            command = [str(shared_slots), str(folder), "limits"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            refused = f"{folder} can be changed by others than its owner\n"
+            assert (done.returncode, done.stderr) == (1, refused), (place, oct(writable))
+        place.chmod(mode)
 
 
 def test_who_is_killed_before_its_slot_has_a_name_leaves_nothing_behind(

@@ -26,6 +26,7 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "thread",
         "garbage",
         "abandoned",
+        "leaving",
     ],
 )
 def test_slots(slots: Path, tmp_path: Path, case: str) -> None:
