@@ -20,10 +20,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cotenant.mps.last_runs import cache_in
-from cotenant.policies.interface import Met, Pair
+
+# `run` seldom has a pair to tell of, and to load what policies are made of is a tenth of its start.
+if TYPE_CHECKING:
+    from cotenant.policies.interface import Met, Pair
 
 VERSION = 1
 MOST_BYTES, MOST_PAIRS = 1 << 20, 1000
@@ -35,7 +38,7 @@ FORGOTTEN_SECONDS = 30 * 86400.0
 # What differs by less from what is written is not written again before an hour is over.
 NEWS, NEWS_SECONDS = 0.02, 3600.0
 
-Key = tuple[str, Pair]  # the GPU's UUID, and the two programs on it
+Key: TypeAlias = "tuple[str, Pair]"  # the GPU's UUID, and the two programs on it
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Seen:
     sm_share: float = 1.0
 
     def met(self, now: float) -> Met:
+        from cotenant.policies.interface import Met
+
         trust = 0.5 ** (max(now - self.at, 0.0) / HALF_LIFE_SECONDS)
         return Met(self.overlap, self.strict, trust, self.sm_share)
 
@@ -91,6 +96,8 @@ def entry(found: Any) -> tuple[Key, Seen]:
         or not 0 <= at < 2**40
     ):
         raise ValueError(found)
+    from cotenant.policies.interface import Pair
+
     pair = Pair(names[1], names[2], bool(found["together"]))
     return (names[0], pair), Seen(slowdowns[0], slowdowns[1], at, sm_share)
 
