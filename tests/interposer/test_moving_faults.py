@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 import signal
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +44,7 @@ WITH_POLLS = (*POLLS, "cuCtxSetCurrent")
 MEMORY = (f"add alloc {3 * MiB}", f"add ordered {2 * MiB + 5}", f"add mapped {4 * MiB}", "add alloc 700 20")
 LESS_MEMORY = (f"add alloc {3 * MiB}", "add ordered 700", f"add mapped {2 * MiB}")
 
-# Side by side they take less long.
+# On machines of their own, side by side: an idle tenant takes up to half a second to see a request.
 FAULT_PARTS = 4
 
 
@@ -51,11 +54,37 @@ def built(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture
-def machine(built: Built, softgpu_env: dict[str, str], tmp_path: Path) -> Iterator[Machine]:
-    one = Machine(built, softgpu_env, tmp_path)
-    one.set_memory_knobs(headroom=1, stay_ms=50)
-    yield one
-    one.end()
+def machines(
+    built: Built, softgpu_env: dict[str, str], softgpu_folders: list[Path], tmp_path: Path
+) -> Iterator[Callable[[], Machine]]:
+    """Makes machines that have nothing in common."""
+    made: list[Machine] = []
+
+    def make() -> Machine:
+        folder, gpu = tmp_path / f"machine-{len(made)}", Path(tempfile.mkdtemp(prefix="cotenant-test-"))
+        folder.mkdir()
+        softgpu_folders.append(gpu)
+        of_its_own = {"COTENANT_SEGMENT": str(folder / "segment"), "COTENANT_SOFTGPU_DIR": str(gpu)}
+        made.append(Machine(built, softgpu_env | of_its_own, folder))
+        made[-1].set_memory_knobs(headroom=1, stay_ms=50)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
+def machine(machines: Callable[[], Machine]) -> Machine:
+    return machines()
+
+
+def side_by_side(acts: Iterable[Callable[[], None]]) -> None:
+    """What one of them raises is raised here, when all have ended."""
+    acts = list(acts)
+    with ThreadPoolExecutor(len(acts)) as pool:
+        for done in [pool.submit(act) for act in acts]:
+            done.result()
 
 
 def attending_job(machine: Machine) -> Job:
@@ -149,8 +178,11 @@ def test_the_failing_driver_knows_all_that_moving_calls() -> None:
     assert called and called - of_pools <= set(FUNCTIONS)
 
 
-@pytest.mark.parametrize("part", range(FAULT_PARTS))
-def test_each_call_that_fails_leaves_the_job_whole(machine: Machine, part: int) -> None:
+def test_each_call_that_fails_leaves_the_job_whole(machines: Callable[[], Machine]) -> None:
+    side_by_side(partial(each_call_fails, machines(), part) for part in range(FAULT_PARTS))
+
+
+def each_call_fails(machine: Machine, part: int) -> None:
     one = attending_job(machine)
     learn(machine, one)
     streams, pinned = machine.faults.streams, machine.faults.pinned()
@@ -167,16 +199,20 @@ def test_each_call_that_fails_leaves_the_job_whole(machine: Machine, part: int) 
     one.tell("check", "whole")
 
 
-def test_a_function_that_goes_on_failing_leaves_the_job_whole(machine: Machine) -> None:
+def test_a_function_that_goes_on_failing_leaves_the_job_whole(machines: Callable[[], Machine]) -> None:
+    side_by_side(partial(functions_go_on_failing, machines(), part) for part in range(FAULT_PARTS))
+
+
+def functions_go_on_failing(machine: Machine, part: int) -> None:
     one = attending_job(machine)
     learn(machine, one)
     calls = numbered(learn(machine, one))
     last = dict(calls)
-    for function, occurrence in calls:
-        # From its first call on, and from its last: as eviction and restore call the same.
-        if occurrence in (1, last[function]):
-            machine.faults.arm(function, occurrence, lasting=True)
-            leave_and_return(machine, one)
+    # From its first call on, and from its last: as eviction and restore call the same.
+    ends = [(function, which) for function, which in calls if which in (1, last[function])]
+    for function, occurrence in ends[part::FAULT_PARTS]:
+        machine.faults.arm(function, occurrence, lasting=True)
+        leave_and_return(machine, one)
     one.tell("check", "whole")
 
 
@@ -250,25 +286,27 @@ def test_what_could_not_be_bound_moves(machine: Machine) -> None:
     assert pause(one) and bytes_on_gpu(one.seen()) == 0
 
 
-def test_what_goes_wrong_with_host_memory_is_counted_as_it_is(machine: Machine) -> None:
+def test_what_goes_wrong_with_host_memory_is_counted_as_it_is(machines: Callable[[], Machine]) -> None:
     """Blocks that are not needed any more are given back; one that the driver keeps stays counted."""
-    for manner in Manner.instead, Manner.after:
-        one = machine.start("opportunistic")
-        for _ in range(4):
-            one.tell(f"add alloc {32 * MiB}", "added")
-        assert pause(one) and pausing.resume(one.path, one.pid, 30).where == Where.resident
-        assert agrees(machine, one) and machine.faults.pinned() == 128 * MiB
-        machine.faults.arm("cuMemHostUnregister", 2, manner)
-        for _ in range(4):
-            one.tell("free", "freed")
-        wait_for(lambda: bool(machine.faults.fired) and machine.faults.pinned() == 0)
-        wait_for(lambda: agrees(machine, one))  # noqa: B023
-        one.tell(f"add alloc {40 * MiB}", "added")
-        assert pause(one) and pausing.resume(one.path, one.pid, 30).where == Where.resident
-        one.tell("check", "whole")
-        assert agrees(machine, one)
-        one.kill()
-        machine.bury(one)
+    either = (Manner.instead, Manner.after)
+    side_by_side(partial(host_memory_goes_wrong, machines(), manner) for manner in either)
+
+
+def host_memory_goes_wrong(machine: Machine, manner: Manner) -> None:
+    one = machine.start("opportunistic")
+    for _ in range(4):
+        one.tell(f"add alloc {32 * MiB}", "added")
+    assert pause(one) and pausing.resume(one.path, one.pid, 30).where == Where.resident
+    assert agrees(machine, one) and machine.faults.pinned() == 128 * MiB
+    machine.faults.arm("cuMemHostUnregister", 2, manner)
+    for _ in range(4):
+        one.tell("free", "freed")
+    wait_for(lambda: bool(machine.faults.fired) and machine.faults.pinned() == 0)
+    wait_for(lambda: agrees(machine, one))
+    one.tell(f"add alloc {40 * MiB}", "added")
+    assert pause(one) and pausing.resume(one.path, one.pid, 30).where == Where.resident
+    one.tell("check", "whole")
+    assert agrees(machine, one)
 
 
 def test_host_memory_that_is_not_to_be_had_is_not_asked_for_all_the_time(machine: Machine) -> None:
@@ -308,9 +346,7 @@ def test_production_gets_its_memory_though_a_leave_was_stopped_half_way(machine:
     below.tell("check", "whole")
 
 
-def test_what_a_pause_that_was_stopped_half_way_says(
-    machine: Machine, cotenant: Run, softgpu_env: dict[str, str]
-) -> None:
+def test_what_a_pause_that_was_stopped_half_way_says(machine: Machine, cotenant: Run) -> None:
     one = machine.start("opportunistic")
     for _ in range(6):
         one.tell(f"add alloc {32 * MiB}", "added")
@@ -319,7 +355,7 @@ def test_what_a_pause_that_was_stopped_half_way_says(
         (True, "128M on the host; 64M are not evicted yet: a driver call failed; the tenant tries again\n"),
     ):
         machine.faults.arm("cuMemcpyDtoHAsync_v2", 6, lasting=lasting)
-        done = cotenant("pause", str(one.pid), env=softgpu_env)
+        done = cotenant("pause", str(one.pid), env=machine.env)
         assert done.returncode == 0 and done.stderr.endswith(said), done.stderr
         assert machine.faults.fired
         machine.faults.armed = 0
