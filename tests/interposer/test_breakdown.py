@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 # burst in the stream that it is told of: one of its own, the legacy or the per-thread default stream.
 BURSTS = """
 import ctypes, select, sys, time
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('spin')
 streams = {'own': gpu.stream(), 'legacy': driver.CUstream(1), 'per-thread': driver.CUstream(2)}
 stream = streams[sys.argv[3]]
@@ -102,8 +101,7 @@ def test_a_gap_inside_a_burst_is_waiting_for_itself(
 
 WAITS = """
 import ctypes, sys, threading
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
 event = check(driver.cuEventCreate(0))
 pinned = check(driver.cuMemHostAlloc(64, 0)); memory = check(driver.cuMemAlloc(64))
@@ -160,8 +158,7 @@ def test_what_an_operation_takes_is_compared_with_when_it_was_alone(
 # Bursts of a copy, and of a copy and a kernel where it is told to.
 COPIES = """
 import ctypes, select, sys, time
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
 length = ctypes.c_uint64(100); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
 host = check(driver.cuMemHostAlloc(4096, 0)); there = check(driver.cuMemAlloc(4096))

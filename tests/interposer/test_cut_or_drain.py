@@ -25,8 +25,7 @@ DRIVERS_US, DRAIN_US, CUT_US = 2048, 1000, 30
 # ("graph 100"). Its driver has asked the kernel module for a time slice, as the real one does.
 STEADY = """
 import ctypes, select, struct, sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 slice_us = ctypes.c_uint64(2048)
 control = (ctypes.c_ubyte * 32)(*struct.pack('IIIIQII', 1, 2, 0xa06c0103, 0, ctypes.addressof(slice_us), 8, 0))
 assert ctypes.CDLL(None).ioctl(99, ctypes.c_ulong(0xc020462a), control) == 0

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 # Does as it is told, a line at a time: "work N" launches N kernels and waits, "begin" keeps the GPU busy until "end".
 OBEDIENT = """
 import ctypes, os, sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream()
 word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP))
 held = ctypes.c_uint32.from_address(int(word)); address = check(driver.cuMemHostGetDevicePointer(word, 0))
@@ -225,8 +224,7 @@ def test_an_opportunistic_job_that_ends_behind_a_closed_gate_does_end(tenant: St
 # Two contexts, whose gates are closed when the first ends.
 TWO_CONTEXTS = """
 import sys
-from cuda.bindings import driver
-from soft import MODULE, Gpu, check
+from soft import MODULE, Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream()
 second = check(driver.cuCtxCreate(None, 0, gpu.device))
 check(driver.cuCtxSetCurrent(second))
@@ -274,8 +272,7 @@ def test_the_gates_of_a_context_outlive_the_other_contexts(
 
 
 CAPTURE = """
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('empty'); stream, other = gpu.stream(), gpu.stream()
 gpu.launch(kernel, stream); gpu.launch(kernel, other); gpu.synchronize()
 check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
@@ -316,8 +313,7 @@ def test_a_call_that_ends_no_capture_leaves_the_open_one_alone(tenant: Start, en
 
 
 CAPTURE_THAT_ENDS = """
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('empty'); other = gpu.stream()
 gpu.launch(kernel, other); gpu.synchronize()
 def begin(stream):
@@ -378,8 +374,7 @@ def test_capturing_again_and_again_while_the_watcher_looks(tenant: Start) -> Non
     one = tenant(
         "production",
         """
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream()
 for _ in range(300):
     gpu.launch(kernel, stream)
@@ -455,8 +450,7 @@ def test_the_kernels_of_a_second_gpu_are_timed_too(tenant: Start, tenants_now: T
         "opportunistic",
         """
 import ctypes, select, sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 first, second = Gpu(0), Gpu(1)
 first.use(); stream = first.stream(); kernel = first.kernel('empty')
 word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_DEVICEMAP))
@@ -511,8 +505,7 @@ def test_streams_come_and_go(tenant: Start) -> None:
     one = tenant(
         "production",
         """
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('empty')
 for _ in range(3000):
     stream = gpu.stream(); gpu.launch(kernel, stream); check(driver.cuStreamDestroy(stream))

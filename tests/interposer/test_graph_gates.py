@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 # computes is printed after a launch, after new parameters for one node, and after an update from another graph.
 COMPUTING = """
 import ctypes, hashlib
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); n = 4096; stream, side = gpu.stream(), gpu.stream()
 u64, f32 = ctypes.c_uint64, ctypes.c_float
 a, b, c = (check(driver.cuMemAlloc(4 * n)) for _ in range(3))
@@ -86,8 +85,7 @@ def test_results_are_the_same_after_launch_new_parameters_and_update(
 # A graph of kernels of 20 ms each, launched once: long enough to be stopped in the middle.
 LONG = """
 import sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); stream = gpu.stream(); kernel = gpu.kernel('long')
 for _ in range(6): gpu.launch(kernel, stream)
 check(driver.cuStreamSynchronize(stream))

@@ -28,8 +28,7 @@ pytestmark = pytest.mark.skipif(REAL_GPU, reason="a software GPU with a slow bus
 
 PRELUDE = """
 import ctypes, itertools, select, sys, threading, time
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 MIB = 1 << 20
 gpu = Gpu()
 def told(): return select.select([sys.stdin], [], [], 0)[0]

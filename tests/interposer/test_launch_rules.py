@@ -37,8 +37,7 @@ EXPLAINED = {
 }
 LAUNCH = """
 import ctypes, os, time
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); spin = gpu.kernel('spin'); stream = gpu.stream()
 length = ctypes.c_uint64(); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
 def launch(us, blocks):

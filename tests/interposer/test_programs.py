@@ -79,8 +79,7 @@ def test_all_but_production_pass_gates(tenant: Start, tenant_class: str, gated: 
 
 RESULTS = """
 import ctypes, hashlib
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); n = 10000
 a, b, c = (check(driver.cuMemAlloc(4 * n)) for _ in range(3))
 def launch(name, values, types):
@@ -130,8 +129,7 @@ def test_a_child_forked_after_cuda_fails_as_ever_and_harms_nobody(tenant: Start)
         "production",
         """
 import os
-from cuda.bindings import driver
-from soft import Gpu
+from soft import Gpu, driver
 gpu = Gpu(); kernel = gpu.kernel('empty'); stream = gpu.stream(); gpu.launch(kernel, stream); gpu.synchronize()
 child = os.fork()
 if child == 0:
@@ -168,8 +166,7 @@ def test_several_contexts_and_several_gpus(tenant: Start, tenants_now: TenantsNo
     one = tenant(
         "opportunistic",
         """
-from cuda.bindings import driver
-from soft import Gpu, MODULE, check
+from soft import Gpu, MODULE, check, driver
 first, second = Gpu(0), Gpu(1)
 for gpu, count in ((first, 3), (second, 5)):
     gpu.use()

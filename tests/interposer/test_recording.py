@@ -29,8 +29,7 @@ COTENANT = [sys.executable, "-m", "cotenant"]
 
 BEGIN = """
 import ctypes, os, sys, threading
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); empty = gpu.kernel('empty'); stream = gpu.stream()
 host = ctypes.create_string_buffer(1 << 16); address = ctypes.addressof(host)
 """

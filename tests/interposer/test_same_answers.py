@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 ASKS = """
 import ctypes
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); stream, other = gpu.stream(), gpu.stream(); empty = gpu.kernel('empty')
 host = ctypes.create_string_buffer(4096); MODES = driver.CUstreamCaptureMode
 event = check(driver.cuEventCreate(0))

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 # Keeps the GPU busy with kernels of as many microseconds as it is told, a few ahead, until it hears something.
 BUSY = """
 import ctypes, select, sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
 length = ctypes.c_uint64(int(sys.argv[1]))
 parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))

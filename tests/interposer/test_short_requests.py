@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 # A request of several steps, one a line. Each waits for the one before it where it says so, as `.cpu()` does.
 SERVING = """
 import ctypes, sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('empty'); stream, aside = gpu.stream(), gpu.stream()
 n = 1 << 16
 host = check(driver.cuMemHostAlloc(n, 0)); device = check(driver.cuMemAlloc(n))

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 # it is told to, it waits for each and does something else for so many milliseconds.
 CLOCKED = """
 import ctypes, select, sys, time
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); kernel = gpu.kernel('clock'); stream = gpu.stream()
 microseconds, ahead, away_ms, most = (int(one) for one in sys.argv[1:5])
 host = check(driver.cuMemHostAlloc(16 * most, driver.CU_MEMHOSTALLOC_DEVICEMAP))

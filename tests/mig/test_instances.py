@@ -46,8 +46,7 @@ print(json.dumps({
 # Puts a kernel of twenty seconds on its instance, or a short one; says when it is there, and when it has ended.
 JOB = """
 import sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); check(driver.cuMemAlloc(1 << 20))
 gpu.launch(gpu.kernel("empty")); gpu.synchronize()
 if sys.argv[1] == "long":

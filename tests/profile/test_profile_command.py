@@ -25,8 +25,7 @@ HERE = Path(__file__).parent
 PRODUCT = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN"
 BEGIN = f"""
 import sys
-from cuda.bindings import driver
-from soft import Gpu, check
+from soft import Gpu, check, driver
 gpu = Gpu(); stream = gpu.stream()
 module = check(driver.cuModuleLoadData(b'''softgpu 1
 kernel {PRODUCT} time=200us sms=all

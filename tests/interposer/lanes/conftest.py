@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 IMPORTS = """
 import ctypes, os, sys, threading, warnings
 import cotenant
-from cuda.bindings import driver
-from soft import check
+from soft import check, driver
 from lanes import Production, finish, gpu, in_thread, is_done, kernel, launch, until
 warnings.simplefilter('error')
 """

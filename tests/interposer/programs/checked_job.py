@@ -12,8 +12,7 @@ import os
 import sys
 import time
 
-from cuda.bindings import driver
-from soft import Gpu, check  # type: ignore[import-not-found]
+from soft import Gpu, check, driver  # type: ignore[import-not-found]
 
 import cotenant
 

@@ -6,8 +6,7 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
-from cuda.bindings import driver
-from soft import Gpu, check  # type: ignore[import-not-found]
+from soft import Gpu, check, driver  # type: ignore[import-not-found]
 
 MODULE = b"""softgpu 1
 kernel clock function=clock

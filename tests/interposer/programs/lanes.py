@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cuda.bindings import driver
-from soft import Gpu, check  # type: ignore[import-not-found]
+from soft import Gpu, check, driver  # type: ignore[import-not-found]
 
 gpu = Gpu()
 kernel = gpu.kernel("empty")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pynvml
-from cuda.bindings import driver
-from soft import check  # type: ignore[import-not-found]
+from soft import check, driver  # type: ignore[import-not-found]
 
 from cotenant import segment
 
