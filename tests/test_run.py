@@ -206,6 +206,18 @@ def test_a_static_program_runs_and_is_told_of(cotenant: Run, env: dict[str, str]
     assert "statically" not in cotenant("run", "--", "true", env=env).stderr
 
 
+def test_a_program_of_another_c_library_is_told_of(
+    cotenant: Run, env: dict[str, str], tmp_path: Path
+) -> None:
+    compiler, program = shutil.which("gcc"), tmp_path / "program"
+    loader = "/lib/ld-musl-x86_64.so.1"
+    words = [str(compiler), f"-Wl,--dynamic-linker={loader}", "-x", "c", "-", "-o", str(program)]
+    if not compiler or subprocess.run(words, input="int main(void) {}", text=True, check=False).returncode:
+        pytest.skip("no compiler")
+    told = f"cotenant: {program} is linked with musl, so only programs that it starts are scheduled"
+    assert told in cotenant("run", "--", str(program), env=env).stderr.splitlines()
+
+
 def test_a_missing_interpreter_is_127(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n")

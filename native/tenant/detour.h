@@ -26,6 +26,7 @@
 
 #include "tenant/detour_places.h"
 #include "tenant/kernel_profile.h"
+#include "tenant/locked.h"
 
 namespace tenant {
 
@@ -50,6 +51,7 @@ class Departure {
     CUstream stand_in_ = nullptr;
     int place_ = -1;
     int gpu_ = -1;
+    NotCancelled with_the_lock_;
 };
 
 void bring_home();

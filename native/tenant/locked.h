@@ -51,6 +51,19 @@ class Lock {
     Kind kind_;
 };
 
+// While one exists, its thread is not cancelled (pthread_cancel) in a call of the system or of the driver: the locks
+// that it holds would stay locked for good.
+class NotCancelled {
+ public:
+    NotCancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~NotCancelled() { pthread_setcancelstate(before_, nullptr); }
+    NotCancelled(const NotCancelled&) = delete;
+    NotCancelled& operator=(const NotCancelled&) = delete;
+
+ private:
+    int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 class Locked {
  public:
     explicit Locked(Lock& lock) : lock_(lock) { lock_.lock(); }
@@ -59,6 +72,7 @@ class Locked {
     Locked& operator=(const Locked&) = delete;
 
  private:
+    NotCancelled meanwhile_;
     Lock& lock_;
 };
 

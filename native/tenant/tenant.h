@@ -8,6 +8,7 @@
 #include "tenant/durations.h"
 #include "tenant/lanes.h"
 #include "tenant/launch_rule.h"
+#include "tenant/locked.h"
 #include "tenant/memory/move_barrier.h"
 #include "tenant/streams.h"
 #include "wire/wire.h"
@@ -123,6 +124,7 @@ class OpeningCapture {
     StreamKey stream_ = kNoStream;
     CUcontext context_ = nullptr;
     CUstreamCaptureMode mode_;
+    NotCancelled with_the_lock_;
 };
 // Around the driver's call that ends one, whatever it answers: a stream that captures afterwards has ended nothing.
 class EndingCapture {
@@ -187,6 +189,7 @@ class ReleasingPrimary {
     Membership* membership_;
     CUdevice device_;
     CUcontext context_ = nullptr;
+    NotCancelled with_the_lock_;
 };
 
 }  // namespace tenant

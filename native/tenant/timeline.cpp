@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tenant/own_file.h"
 #include "wire/clock.h"
 
 namespace tenant::timeline {
@@ -24,6 +25,7 @@ constexpr int kHighDescriptor = 200;  // out of the way of programs that count o
 Ring* ring = nullptr;
 uint64_t capacity = 0;  // what the ring says of itself others may overwrite
 int descriptor = -1;
+OwnFile of_ring;  // the same
 
 // A watcher's: since when what it saw last has lasted; 0: it does not. The process's own watcher ends what those of its
 // lanes saw, when the recording ends.
@@ -76,6 +78,7 @@ bool make_ring(const wire::Slot& slot, uint64_t kib) {
     }
     ring = static_cast<Ring*>(memory);
     descriptor = file;
+    of_ring = OwnFile(file);
     capacity = (bytes - offsetof(Ring, entries)) / sizeof(Entry);
     memcpy(ring->magic, "cotline", sizeof ring->magic);
     ring->version = kVersion;
@@ -126,7 +129,7 @@ void show(wire::Slot& slot) {
 void forget_in_child() {
     on.store(nullptr);
     ring = nullptr;
-    if (descriptor >= 0) close(descriptor);
+    of_ring.close();
     descriptor = -1;
 }
 

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(REAL_GPU, reason="what the real driver needs the
         ("no room in files", "production"),
         ("small stacks", "opportunistic"),
         ("empty environment", "production"),
+        ("file at our number", "opportunistic"),
     ],
 )
 def test_it_runs_to_its_end(tenant: Start, compiled: Compile, harsh: str, tenant_class: str) -> None:
@@ -50,6 +51,16 @@ def test_a_constructor_may_use_the_gpu_under_a_memory_limit(tenant: Start, compi
     library = str(compiled("harsh_guest", "-shared", "-DAT_LOAD"))
     program = [str(compiled("harsh_guest", "-pthread")), "constructor", library]
     assert tenant("production", program, COTENANT_MEMORY="256M").finish() == "ran\n"
+
+
+def test_a_thread_that_is_cancelled_in_its_first_launch_takes_no_lock_with_it(
+    preloaded: dict[str, str], compiled: Compile
+) -> None:
+    # The software GPU ends a program whose thread is cancelled inside of it; this driver makes no call of the system.
+    preloaded["COTENANT_DRIVER"] = str(compiled("null_driver", "-shared"))
+    program = [str(compiled("harsh_guest", "-pthread")), "cancelled"]
+    done = subprocess.run(program, env=preloaded, timeout=60 * PATIENCE, check=False)
+    assert done.returncode == 0
 
 
 # As docs/support.md says.

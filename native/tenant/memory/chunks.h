@@ -7,6 +7,7 @@
 #include "tenant/driver_calls.h"
 #include "tenant/growing_array.h"
 #include "tenant/memory/slabs.h"
+#include "tenant/own_file.h"
 
 namespace tenant {
 
@@ -37,7 +38,7 @@ struct Chunk {
     uint64_t asked = 0;  // of a whole one: the size that the program wanted
     Slab* slab = nullptr;
     Physical* physical = nullptr;  // of a mapping (physical.h)
-    int export_file = -1;          // what other processes get it by (ipc_export.h)
+    OwnFile export_file;           // what other processes get it by (ipc_export.h)
 
     bool contains(CUdeviceptr pointer) const { return pointer - address < bytes; }
 };

@@ -10,6 +10,7 @@
 #include "tenant/locked.h"
 #include "tenant/memory/ipc_socket.h"
 #include "tenant/memory/table.h"
+#include "tenant/own_file.h"
 #include "tenant/own_thread.h"
 
 namespace tenant {
@@ -19,7 +20,7 @@ namespace {
 struct Export {
     uint64_t key;
     ExportedRange range;
-    int file;  // its chunk's
+    OwnFile file;  // its chunk's
 };
 
 // Held for a moment only: neither the driver nor a peer is waited for with it.
@@ -27,15 +28,14 @@ Lock lock{Rank::ipc_export};
 MemoryTable<Export> exports;  // by the address that the program knows
 std::atomic<uint64_t> export_count{0};
 uint8_t exporter[16];
-int listening = -1;
+OwnFile listening;
 
 // A child exports nothing of what it has inherited, nor keeps it alive. There is only this thread, so that nothing else
 // is closed where exports share a file.
 void forget_in_child() {
-    if (listening >= 0) close(listening);
-    listening = -1;
-    exports.remove_if([](uint64_t, const Export& exported) {
-        close(exported.file);
+    listening.close();
+    exports.remove_if([](uint64_t, Export& exported) {
+        exported.file.close();
         return true;
     });
     export_count.store(0);
@@ -52,7 +52,7 @@ int file_for(uint64_t key, ExportedRange* range) {
     exports.each([&](uint64_t, const Export& exported) {
         if (exported.key != key || file >= 0) return;
         *range = exported.range;
-        file = fcntl(exported.file, F_DUPFD_CLOEXEC, 0);
+        file = fcntl(exported.file.descriptor(), F_DUPFD_CLOEXEC, 0);
     });
     return file;
 }
@@ -61,7 +61,7 @@ void* exporter_main(void*) {
     pthread_setname_np(pthread_self(), "cotenant-export");
     for (;;) {
         uint64_t key = 0;
-        int importer = next_importer(listening, &key);
+        int importer = next_importer(listening.descriptor(), &key);
         if (importer < 0) continue;
         ExportedRange range{};
         int file = file_for(key, &range);
@@ -75,13 +75,12 @@ bool by_chance(void* out, size_t bytes) { return getrandom(out, bytes, GRND_NONB
 
 // With the lock.
 bool is_exporting() {
-    if (listening >= 0) return true;
+    if (listening.exists()) return true;
     if (!mind_forks() || !by_chance(exporter, sizeof exporter)) return false;
-    listening = listen_for_importers(exporter);
-    if (listening < 0) return false;
+    listening = OwnFile(listen_for_importers(exporter));
+    if (!listening.exists()) return false;
     if (start_own_thread(exporter_main, nullptr)) return true;
-    close(listening);
-    listening = -1;
+    listening.close();
     return false;
 }
 
@@ -97,14 +96,14 @@ const Export* export_of(const Chunk& chunk, CUdeviceptr base, uint64_t bytes) {
 }  // namespace
 
 bool export_chunk(Chunk& chunk) {
-    if (chunk.export_file >= 0) return true;
+    if (chunk.export_file.exists()) return true;
     if (!(chunk.properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) return false;
     int file = -1;
     if (driver.cuMemExportToShareableHandle(&file, chunk.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
         CUDA_SUCCESS)
         return false;
     fcntl(file, F_SETFD, FD_CLOEXEC);
-    chunk.export_file = file;
+    chunk.export_file = OwnFile(file);
     return true;
 }
 
@@ -129,17 +128,16 @@ void end_export(CUdeviceptr base) {
 }
 
 void end_exports_of(Chunk& chunk) {
-    if (chunk.export_file < 0) return;
+    if (!chunk.export_file.exists()) return;
     Locked locked(lock);
     exports.remove_if([&](uint64_t base, const Export&) { return chunk.contains(base); });
     export_count.store(exports.count());
-    close(chunk.export_file);
-    chunk.export_file = -1;
+    chunk.export_file.close();
 }
 
 bool is_own_export(const IpcHandle& handle) {
     Locked locked(lock);
-    return listening >= 0 && memcmp(handle.exporter, exporter, sizeof exporter) == 0;
+    return listening.exists() && memcmp(handle.exporter, exporter, sizeof exporter) == 0;
 }
 
 }  // namespace tenant

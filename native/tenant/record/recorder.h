@@ -167,6 +167,7 @@ class EndingContext {
  private:
     Recorder* recorder_;
     CUdevice device_ = -1;
+    NotCancelled with_the_lock_;
 };
 
 // Which way a copy between two addresses goes.

@@ -179,10 +179,8 @@ def command(
         show(before, after, words)
         return
     if "COTENANT_SEGMENT" in after:
-        if execute.is_static(program) and not quiet:
-            narrate(
-                f"cotenant: {words[0]} is statically linked, so only programs that it starts are scheduled"
-            )
+        if (why := execute.unreachable(program)) and not quiet:
+            narrate(f"cotenant: {words[0]} is {why}, so only programs that it starts are scheduled")
         path = Path(after["COTENANT_SEGMENT"])
         tell_granted_class(path, tenant_class)
         look_after(path, policy, no_daemon)

@@ -34,19 +34,23 @@ def find_program(name: str, environment: Mapping[str, str]) -> str:
     raise Problem(f"cannot run '{name}': no such program", "check its spelling and PATH", NOT_FOUND)
 
 
-def is_static(file: str) -> bool:
-    """Whether no loader starts the program (it has no PT_INTERP, and is no loader itself): nothing can be preloaded."""
+def unreachable(file: str) -> str:
+    """Why nothing can be preloaded into the program, or nothing: the loader that it names is the C library's own."""
     try:
         with open(file, "rb") as program:
             head = program.read(4096)
         if head[:6] != b"\x7fELF\x02\x01" or os.path.basename(file).startswith("ld"):
-            return False
+            return ""
         (first,) = struct.unpack_from("<Q", head, 32)
         size, count = struct.unpack_from("<HH", head, 54)
-        kinds = [struct.unpack_from("<I", head, first + size * i)[0] for i in range(count)]
+        parts = [struct.unpack_from("<IIQQQQ", head, first + size * i) for i in range(count)]
     except (OSError, struct.error):
-        return False
-    return 3 not in kinds
+        return ""
+    for kind, _, start, _, _, length in parts:
+        if kind == 3:  # PT_INTERP
+            is_musl = os.path.basename(head[start : start + length]).startswith(b"ld-musl")
+            return "linked with musl" if is_musl else ""
+    return "statically linked"
 
 
 def become(file: str, command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
