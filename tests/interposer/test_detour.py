@@ -163,6 +163,27 @@ say('in between')
     assert seen["in between"] == (detours + 2, undetoured + 2)
 
 
+def test_a_launch_whose_attributes_mean_something_else_elsewhere_stays_in_its_stream(
+    limited: Callable[..., Tenant], tenants_now: TenantsNow
+) -> None:
+    one = limited("""
+say('before')
+for attribute in ('IGNORE', 'PRIORITY', 'COOPERATIVE', 'PROGRAMMATIC_EVENT'):
+    probe.launch_with(getattr(driver.CUlaunchAttributeID, 'CU_LAUNCH_ATTRIBUTE_' + attribute), stream)
+    probe.read(); say(attribute)
+""")
+    seen = []
+    for _ in range(5):
+        one.hear()
+        use = tenants_now()[0].uses[0]
+        seen.append((use.detours, use.undetoured))
+        one.say("")
+    one.finish()
+    detours, undetoured = seen[0]
+    assert seen[1:3] == [(detours + 1, undetoured), (detours + 2, undetoured)]
+    assert seen[3:] == [(detours + 2, undetoured + 1), (detours + 2, undetoured + 2)]
+
+
 WAYS = """
 COUNT = 4096
 memory, elsewhere = (int(check(driver.cuMemAlloc(4 * COUNT))) for _ in range(2))

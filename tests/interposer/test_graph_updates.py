@@ -307,3 +307,42 @@ def test_a_child_that_is_forked_meanwhile_is_not_held_up(
     done = run_python(FORKING, preloaded | told)
     # A forked child cannot use the GPU: it gets errors, as without us. The parent goes on.
     assert done.stdout.splitlines() == ["0", "0", "False ()"], done.stderr
+
+
+# Gives every graph the exec of the first, as a driver may whose first exec has ended with its context; keeps which node
+# it was last asked for.
+ONE_EXEC = """
+void *exec, *asked;
+int cuGraphInstantiateWithFlags(void** out, void* graph, unsigned long long flags) {
+    int (*real)(void**, void*, unsigned long long) = dlsym(RTLD_NEXT, "cuGraphInstantiateWithFlags");
+    int result = exec ? 0 : real(&exec, graph, flags);
+    *out = exec;
+    return result;
+}
+int cuGraphExecKernelNodeSetParams_v2(void* in, void* node, void* parameters) {
+    (void)in, (void)parameters;
+    asked = node;
+    return 0;
+}
+"""
+TWO_GRAPHS = """
+import ctypes, os
+from graphs import Chains, nodes_of
+chains = Chains(); long, short = chains.chain(0.5), chains.chain(0.5, steps=0); node = int(nodes_of(long)[0])
+interposer = ctypes.CDLL('libcuda.so.1')  # the bindings would find the software GPU's own
+asked = ctypes.c_void_p.in_dll(ctypes.CDLL(os.environ['COTENANT_DRIVER']), 'asked'); made = ctypes.c_void_p()
+for graph in (ctypes.c_void_p(int(one)) for one in (long, short)):
+    assert interposer.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0)) == 0
+    interposer.cuGraphExecKernelNodeSetParams_v2(made, ctypes.c_void_p(node), None)
+    print('its own' if asked.value == node else 'with gates')
+"""
+
+
+@pytest.mark.skipif(REAL_GPU, reason="a driver of the test's own")
+def test_an_exec_is_not_taken_for_an_earlier_one_with_its_handle(
+    path: Path, preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    steer(path, gate_every_us=15)
+    told = {"COTENANT_DRIVER": str(driver_with(ONE_EXEC)), "COTENANT_CLASS": "opportunistic"}
+    done = run_python(TWO_GRAPHS, preloaded | told)
+    assert done.stdout.splitlines() == ["with gates", "its own"], done.stderr

@@ -238,6 +238,32 @@ def test_a_copy_stays_whole_where_no_higher_class_copies(tenant: Start, beside: 
     assert below.total("gates") <= 2 * below.total("copies") == 40
 
 
+# Copies, and when it is told to, and nobody else is there any more, launches a kernel behind that; says how many gates
+# came before each.
+COPIES_AMID_COMPANY = """
+stream, other = gpu.stream(), gpu.stream(); host, there = pinned(4 * MIB), check(driver.cuMemAlloc(4 * MIB))
+def gates_of(launch): before = gates(); launch(); gpu.synchronize(); return gates() - before
+print(gates_of(lambda: check(driver.cuMemcpyHtoDAsync(there, host, 4 * MIB, stream))), flush=True); sys.stdin.readline()
+empty = gpu.kernel("empty")
+def launch(blocks, into): check(driver.cuLaunchKernel(empty, blocks, 1, 1, 1, 1, 1, 0, into, 0, 0))
+# Amid company every kernel that was never timed has a gate.
+next(blocks for blocks in itertools.count(1) if not gates_of(lambda: launch(blocks, other)))
+print(gates_of(lambda: launch(1, stream)))
+"""
+
+
+def test_a_kernel_behind_copies_has_a_gate_though_nobody_else_is_there(
+    tenant: Start, company: Tenant
+) -> None:
+    """Before it are gates for copies, which say nothing of kernels: somebody may come."""
+    one = tenant("opportunistic", PRELUDE + COPIES_AMID_COMPANY)
+    assert one.hear() == "1"
+    company.say("")
+    company.finish()
+    one.say("")
+    assert one.finish() == "1\n"
+
+
 # A kernel of so long that nobody waits for its end.
 ENDLESS = """
 length = ctypes.c_uint64(60_000_000); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))

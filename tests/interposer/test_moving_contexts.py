@@ -67,7 +67,9 @@ memory = by_mapping(PAGE); access = driver.CUmemAccessDesc(); access.location = 
 access.location.id = 1; access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 check(driver.cuMemSetAccess(memory, PAGE, [access], 1)); check(driver.cuMemsetD8(memory, 1, 100))
 print('ready', flush=True); input()
-other = Gpu(1); stream = other.stream(); hold(stream); check(driver.cuMemsetD8Async(memory, 7, 100, stream))
+other = Gpu(1); stream = other.stream(); check(driver.cuMemsetD8Async(memory, 2, 100, stream)); other.synchronize()
+gpu.use(); print('used', flush=True); input()
+other.use(); hold(stream); check(driver.cuMemsetD8Async(memory, 7, 100, stream))
 gpu.use(); print('held', flush=True); input()
 value.value = 1; other.use(); check(driver.cuStreamSynchronize(stream)); gpu.use(); print('done', flush=True); input()
 print(set(contents(memory, 100)))
@@ -77,6 +79,11 @@ print(set(contents(memory, 100)))
     )
     assert one.hear() == "ready"
     forget_other_gpus(Path(softgpu_env["COTENANT_SEGMENT"]))
+    one.say("")
+    assert one.hear() == "used"
+    # What was queued before an eviction is no reason to take for done what is queued after it.
+    pause(cotenant, one)
+    resume(cotenant, one)
     one.say("")
     assert one.hear() == "held"
     refused(cotenant, one)

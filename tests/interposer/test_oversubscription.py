@@ -294,6 +294,27 @@ def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(
     tell(other, "check", "whole")
 
 
+def test_one_that_has_to_leave_while_it_waits_for_more_stands_in_line_with_what_it_had(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
+) -> None:
+    knobs("--stay", "1000s")
+    equal, one, above = job("opportunistic"), job("opportunistic"), job("production")
+    tell(equal, f"add alloc {40 * MiB}", "added")
+    tell(one, f"add alloc {16 * MiB}", "added")
+    one.say(f"add alloc {30 * MiB}")  # when the equal's stay is over
+    wait_for(lambda: of(one, tenants_now()).wanted_bytes == 30 * MiB)
+    tell(above, f"add alloc {50 * MiB}", "added")
+    # Beside that there is no hope for more.
+    wait_for(lambda: of(one, tenants_now()).wanted_bytes == 16 * MiB)
+    tell(above, "check", "whole")
+    assert of(one, tenants_now()).where == Where.evicted
+    assert of(one, tenants_now()).waiting_since_ns > 0
+    tell(above, "free", "freed")
+    tell(equal, "free", "freed")
+    assert one.hear() == "added"
+    tell(one, "check", "whole")
+
+
 CONTEXTS = """
 from moving import *
 Gpu()

@@ -111,6 +111,32 @@ print(free(ctypes.c_uint64(int(piece)))); release(); gpu.synchronize()
     assert done.stdout.split() == ["1"], done.stderr
 
 
+def test_a_stream_with_the_handle_of_one_that_is_gone_has_nothing_of_what_that_freed(
+    run_python: RunPython, preloaded: dict[str, str], driver_with: Callable[[str], Path]
+) -> None:
+    """The earlier one's work may still use it."""
+    again = driver_with("""
+static void* gone;
+int cuStreamDestroy_v2(void* stream) { gone = stream; return 0; }
+int cuStreamCreate(void** out, unsigned int flags) { (void)flags; *out = gone; return 0; }
+""")
+    source = """
+stream = gpu.stream(); piece = int(check(driver.cuMemAllocAsync(4 << 20, stream))); hold(stream)
+check(driver.cuMemFreeAsync(piece, stream))
+interposer, new = ctypes.CDLL('libcuda.so.1'), ctypes.c_void_p()  # the bindings would find the software GPU's own
+interposer.cuStreamDestroy_v2(ctypes.c_void_p(int(stream))); interposer.cuStreamCreate(ctypes.byref(new), 1)
+print(new.value == int(stream), int(check(driver.cuMemAllocAsync(4 << 20, stream))) == piece)
+release(); gpu.synchronize()
+"""
+    env = preloaded | {
+        "COTENANT_DRIVER": os.fspath(again),
+        "COTENANT_CLASS": "opportunistic",
+        "COTENANT_OVERSUBSCRIBE": "1",
+    }
+    done = run_python(PRELUDE + source, env)
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
 def test_what_has_been_freed_can_be_had_in_another_size(outcome: Callable[..., str]) -> None:
     said = outcome(
         """

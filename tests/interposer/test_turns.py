@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cotenant import segment
 from tests.interposer.conftest import set_stale_ms
 from tests.interposer.test_gates import OBEDIENT, order, ready, use
+from tests.interposer.test_host_copies import slot_of
 from tests.interposer.test_sharing import busy, goes_on, set_knob
 from tests.waiting import wait_for
 
@@ -119,6 +120,23 @@ def test_one_that_does_not_drain_is_passed(tenant: Start) -> None:
     assert order(held, "begin") == "did begin"  # its stream waits for what the program does next
     assert order(other, "work 20") == "did work"
     assert order(held, "end") == "did end"
+
+
+def test_one_that_a_higher_class_cuts_is_not_late(tenant: Start, tenants_now: TenantsNow) -> None:
+    """What it has on the GPU cannot end meanwhile: its equals wait for it from when it can."""
+    low, high = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("production", OBEDIENT))
+    assert order(low, "begin") == "did begin"
+    wait_for(lambda: use(tenants_now(), low).holds_turn)
+    assert order(high, "begin") == "did begin"
+
+    def stopped_ns() -> int:
+        return int(slot_of(low).gpus[0].stop_ns)
+
+    wait_for(lambda: stopped_ns() > 0)
+    before = stopped_ns()
+    wait_for(lambda: stopped_ns() > before)
+    for one in (high, low):
+        assert order(one, "end") == "did end"
 
 
 def test_one_that_was_stopped_is_passed(tenant: Start, tenants_now: TenantsNow) -> None:
