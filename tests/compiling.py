@@ -7,13 +7,14 @@ folder that keeps them, and COTENANT_TEST_CXX another compiler: they are made he
 
 from __future__ import annotations
 
-import atexit
+import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from pathlib import Path
 import pytest
 
 TREE = Path(__file__).parents[1]
+INCLUDED = (".h", ".inc", ".cpp")  # a test may include what it tests
+UNUSED_SECONDS = 86400.0
 
 # The room of that name, without what Python calls.
 WIRE = tuple(
@@ -58,9 +61,10 @@ def compile_program(
 ) -> Path:
     """The program in `folder`, from sources named relative to the project; `define` is a macro, NAME=VALUE.
 
-    Not optimised unless asked for: compiling mostly takes longer than running. A source that several programs have is
-    compiled once a session, and those of one program side by side. With `sanitize` the compiler's sanitizer of that
-    name is in it; the test is skipped where there is none.
+    Not optimised unless asked for: compiling mostly takes longer than running. What was compiled is kept in build/test
+    until a source or a header changes, so that tests side by side make it once; the sources of one program are compiled
+    side by side. With `sanitize` the compiler's sanitizer of that name is in it; the test is skipped where there is
+    none.
     """
     kept = os.environ.get("COTENANT_TEST_PROGRAMS")
     sanitize = sanitize or os.environ.get("COTENANT_TEST_SANITIZE")
@@ -97,8 +101,11 @@ def compile_program(
     static = ["-static"] if kept else []
     every = (*options, *sanitizer)
     objects = compiled_all(compiler, sources, every)
-    subprocess.run([compiler, "-pthread", *static, *sanitizer, *objects, "-o", str(program)], check=True)
-    return program
+    link = (compiler, "-pthread", *static, *sanitizer, *objects)
+    if kept:
+        subprocess.run([*link, "-o", str(program)], check=True)
+        return program
+    return made_once(link, Path(sources[0]).stem)
 
 
 def compiled_all(compiler: str, sources: tuple[str, ...], options: tuple[str, ...]) -> list[str]:
@@ -106,16 +113,55 @@ def compiled_all(compiler: str, sources: tuple[str, ...], options: tuple[str, ..
         return [str(made) for made in pool.map(lambda source: compiled(compiler, source, options), sources)]
 
 
-@cache
 def compiled(compiler: str, source: str, options: tuple[str, ...]) -> Path:
-    handle, name = tempfile.mkstemp(suffix=".o", dir=objects_folder())
-    os.close(handle)
-    subprocess.run([compiler, *options, "-c", str(TREE / source), "-o", name], check=True)
-    return Path(name)
+    return made_once((compiler, *options, "-c", str(TREE / source)), f"{Path(source).stem}.o", TREE / source)
+
+
+def made_once(command: tuple[str, ...], name: str, source: Path | None = None) -> Path:
+    """What the command writes to the file after `-o`. Whoever wants it meanwhile waits for it."""
+    of_cuda = [
+        (place / "cuda.h").stat().st_mtime_ns for place in folders_of(command) if (place / "cuda.h").exists()
+    ]
+    digest = hashlib.sha256(repr((command, all_headers(), of_cuda, version(command[0]))).encode())
+    digest.update(source.read_bytes() if source else b"")
+    folder = TREE / "build" / "test"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / f"{digest.hexdigest()[:16]}-{name}"
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            forget_unused(folder)
+            unfinished = made.with_suffix(".unfinished")
+            subprocess.run([*command, "-o", str(unfinished)], check=True)
+            unfinished.replace(made)
+        os.utime(made)
+    return made
+
+
+def folders_of(command: tuple[str, ...]) -> list[Path]:
+    return [Path(word.removeprefix("-I")) for word in command if word.startswith("-I")]
 
 
 @cache
-def objects_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="cotenant-test-objects-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def all_headers() -> str:
+    """Of everything that a source may include."""
+    files = [
+        one
+        for folder in ("native", "tests")
+        for one in (TREE / folder).rglob("*.*")
+        if one.suffix in INCLUDED
+    ]
+    return hashlib.sha256(b"".join(one.read_bytes() for one in sorted(files))).hexdigest()
+
+
+@cache
+def version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+@cache
+def forget_unused(folder: Path) -> None:
+    for one in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - one.stat().st_mtime > UNUSED_SECONDS:
+                one.unlink()
