@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cotenant import segment
+from cotenant.commands import ctl
 from tests.segments import Written
 
 if TYPE_CHECKING:
@@ -46,6 +48,15 @@ def test_a_foreign_segment_is_left_alone(cotenant: Run, plain_env: dict[str, str
 def test_a_tenant_that_does_not_answer(cotenant: Run, env: dict[str, str]) -> None:
     done = cotenant("ctl", "4711", "--class", "production", env=env)
     assert done.returncode == 1 and "does not answer" in done.stderr
+
+
+def test_a_request_is_taken_when_the_tenant_has_cleared_it(env: dict[str, str]) -> None:
+    path, wanted = Path(env["COTENANT_SEGMENT"]), {"time_slice_us": 2000}  # which no figure shows at once
+    assert segment.ask(path, 4711, wanted)
+    (waiting,) = segment.read(path).tenants
+    taken = replace(waiting, asked=())
+    assert not ctl.has_taken(waiting, wanted) and ctl.has_taken(taken, wanted)
+    assert not ctl.has_taken(taken, {"weight": 2000}) and ctl.has_taken(taken, {"weight": taken.weight})
 
 
 JOB = """

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -520,6 +521,9 @@ def test_of_several_that_claim_a_process_the_true_one_is_asked(folder: Path) -> 
         for found in FolderSegment(folder).slot_files(FolderSegment(folder).read_header())
     ]
     assert asked == [0, 2001, 0]
+    true = FolderSegment(folder).slot_file(2)
+    # Another user's slot may say the same: whose it is, its file says.
+    assert true and is_process(true) and not is_process(replace(true, uid=STRANGER))
     (folder / "slots" / "2").unlink()
     with pytest.raises(segment.BadSegment, match="several tenants claim"):
         segment.ask(folder, os.getpid(), {"weight": 2000})

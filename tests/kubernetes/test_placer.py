@@ -283,6 +283,15 @@ def test_a_pod_that_the_scheduler_cannot_bind_gets_its_claim_without_a_gpu(scene
     scene.now = NOON + PATIENCE_SECONDS - 1
     assert scene.placer.round() == 0
     scene.now = NOON + PATIENCE_SECONDS + 1
+    # A claim that the scheduler has allocated meanwhile is not deleted.
+    claim = scene.claim_of("job")
+    assert claim
+    claim["status"] = {"allocation": {"devices": {}}}
+    scene.cluster.put(claim)
+    assert scene.placer.round() == 0
+    assert scene.gpu_of("job") == "one/gpu-0"
+    del claim["status"]
+    scene.cluster.put(claim)
     assert scene.placer.round() == 1
     assert scene.gpu_of("job") == ""
     assert scene.placer.round() == 0

@@ -235,6 +235,19 @@ def test_the_timeline_runs_each_stream_in_order() -> None:
     assert one.busy_share == pytest.approx(300 / 1390)
 
 
+def test_what_runs_under_a_longer_operation_makes_the_gpu_no_busier() -> None:
+    shapes = [shape(name="long", us=100.0), shape(name="short", us=20.0)]
+    ops = [
+        (Kind.kernel, 0, 0.0, 0.0, 0),
+        (Kind.kernel, 1, 10.0, 0.0, 0),
+        (Kind.kernel, 1, 40.0, 0.0, 0),
+        (Kind.kernel, 0, 150.0, 0.0, 0),
+    ]
+    one = trace(shapes, ops, streams=[0, 1, 1, 0])
+    assert one.timeline[1].tolist() == [100, 30, 70, 300]
+    assert one.busy_share == pytest.approx(200 / 300)
+
+
 def test_a_part_begins_with_the_memory_of_its_time(folder: Path) -> None:
     one = requests(count=4)
     ops = one.operations
