@@ -2,12 +2,21 @@
 shown that overlap is harmless.
 
 guard tries TOLERANT when the job's slowdown at STRICT is under HARMLESS, and not before a minute at work beside others.
+The trial has a few windows to show that overlap is harmless; two bursts that are slowed down grossly end it; the next
+trial is twice as far away. A job so noisy that a few windows could prove nothing is not tried at all. The job is never
+between the two: a mean that looks harmless may hide a few requests that are not.
+
 Where the job and all lower classes go through one MPS daemon, overlap is what they are there for: their kernels are on
-the GPU at once, so guard tries it after a second, and 5 % is harmless. The trial has a few windows to show that overlap
-is harmless; two bursts that are slowed down grossly end it; the next trial is twice as far away. A job so noisy that a
-few windows could prove nothing is not tried at all. The job is never between the two: a mean that looks harmless may
-hide a few requests that are not. In one MPS daemon guard then tries overlap with fewer SMs for the lower classes
-(reserve.py), also where STRICT itself is not harmless.
+the GPU at once. So there
+
+- guard tries it after a second at work, also where STRICT itself is not harmless, and 5 % is harmless;
+- a trial lasts until it is clear, since overlap goes on meanwhile: mean - 1.5 doubt > limit ends it, mean + 2 doubt <=
+  limit proves it, and after MOST_WINDOWS_TOGETHER it is taken for harmless unless mean - doubt > limit;
+- bursts that are slowed down grossly end it where that is over NOISE spreads;
+- turns tell what the job costs, without shutting anybody: nobody is faster in turns than alone, so two windows at
+  STRICT that are clearly cheaper than the cost alone replace it (a job that warms up), and where windows are so noisy
+  that four of them could prove nothing, those at STRICT that fit the cost alone count as alone;
+- the next trials give the lower classes fewer SMs (reserve.py).
 
 MPS cuts no kernel, so there production may find kernels of many milliseconds in its bursts at STRICT, too. Where that
 slows the job down by over a half, guard keeps the lower classes off for a while, and then sees what STRICT does:
@@ -29,13 +38,15 @@ from cotenant.policies.guard.reserve import ALL, Reserve, is_clearly_less
 from cotenant.policies.interface import Met, Tenant
 
 TRUSTED_WINDOWS = 2  # alone, before overlap is tried in an MPS daemon
-MOST_WINDOWS = 16  # slowdowns until their mean is taken for what it is
+MOST_WINDOWS, MOST_WINDOWS_TOGETHER = 16, 64  # slowdowns until their mean is taken for what it is
 
 HARMLESS, HARMLESS_TOGETHER = 0.02, 0.05
 REMARKABLE = 0.05  # a slowdown that is worth a word where nothing was promised
 TRIAL_WINDOWS, TRIAL_BURSTS = 4, 2
 GROSS, ENDLESS = 0.1, 0.5
-GROSS_TURNS = 0.5  # slowdown at STRICT, in one MPS daemon
+NOISE = 4  # spreads of a window, in one MPS daemon
+GROSS_TURNS = ((1, 1.5), (2, 1.0), (3, 0.5))  # windows at STRICT in one MPS daemon, and their slowdowns
+LEAST_GROSS_TURNS = GROSS_TURNS[-1][1]
 WHOLE = 0.95  # share of a window at a level that is taken for all of it
 FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US = 60_000_000, 600_000_000
 FIRST_TRY_TOGETHER_US, LONGEST_TOGETHER_BACK_OFF_US = 1_000_000, 60_000_000
@@ -67,10 +78,15 @@ class Trials:
     is_on_trial: bool = False
     reserve: Reserve = field(default_factory=Reserve)
     proved: Met | None = None  # what a trial has just shown
+    has_asked_turns: bool = False  # whether the cost alone is still what it was
 
     @property
     def harmless(self) -> float:
         return HARMLESS_TOGETHER if self.is_together else HARMLESS
+
+    @property
+    def most_windows(self) -> int:
+        return MOST_WINDOWS_TOGETHER if self.is_together else MOST_WINDOWS
 
     @property
     def sm_share(self) -> float:
@@ -84,6 +100,8 @@ class Trials:
     @property
     def waits(self) -> bool:
         """For the next try: nothing is judged before."""
+        if self.is_together and (self.meter.alone is None or not self.trusts(self.meter.alone)):
+            return False
         if self.level < STRICT:
             return self.keeps_off.holds(self.shared_us)
         return self.level == STRICT and self.back_off.holds(self.shared_us)
@@ -104,7 +122,7 @@ class Trials:
         """What is remembered of the lower classes beside the job, and in words. Returns whether they may overlap."""
         # Turns did it more harm.
         is_lesser_evil = self.is_together and is_clearly_less(known.overlap, known.strict)
-        if self.is_together and known.strict > GROSS_TURNS and not is_lesser_evil:
+        if self.is_together and known.strict > LEAST_GROSS_TURNS and not is_lesser_evil:
             self.keep_off(known.strict)
             seen += f", and turns by {known.strict:.1%}"
         elif known.overlap <= self.harmless or is_lesser_evil:
@@ -143,20 +161,23 @@ class Trials:
 
     def meet(self, window: Window, alone: Alone, now_us: float, highest: float) -> None:
         """A window beside others."""
-        if self.level < STRICT and not self.waits:
+        if self.level < STRICT and not self.keeps_off.holds(self.shared_us):
             self.return_to_strict()
         elif window.level == self.level and window.share >= WHOLE:
             self.judge(window, alone, now_us, highest)
 
     def judge(self, window: Window, alone: Alone, now_us: float, highest: float) -> None:
         """With another slowdown: moves, or waits for more of them."""
-        slowdown = alone.slowdown(window.cost)
-        if is_stale(window, alone):
-            # That it is harmless beside others proves nothing: what it costs alone is not known.
-            self.meter.alone = None
-            self.return_to_strict()
+        if is_stale(window, alone) and self.is_news(window, alone):
             return
-        if self.is_together and self.level == STRICT and slowdown > GROSS_TURNS and self.trusts(alone):
+        slowdown = alone.slowdown(window.cost)
+        if self.slowdowns:
+            # Both are off by as much.
+            alone.saw_difference((slowdown - self.slowdowns[-1]) / math.sqrt(2))
+        else:
+            self.since_us = window.began_us
+        self.slowdowns.append(slowdown)
+        if self.is_gross_in_turns(alone):
             self.keep_off(slowdown)
             self.proved = Met(slowdown, slowdown)
             self.say(
@@ -164,16 +185,16 @@ class Trials:
                 f"kernel (--share turns does): {self.stand} now."
             )
             return
-        if self.slowdowns:
-            # Both are off by as much.
-            alone.saw_difference((slowdown - self.slowdowns[-1]) / math.sqrt(2))
-        else:
-            self.since_us = window.began_us
-        self.slowdowns.append(slowdown)
         slowdowns, before, stood = self.slowdowns, self.level, self.stand
-        is_last = len(slowdowns) >= MOST_WINDOWS
+        is_last = len(slowdowns) >= self.most_windows
         mean = sum(slowdowns) / len(slowdowns)
-        doubt = 0.0 if is_last else alone.doubt(len(slowdowns))
+        doubt = alone.doubt(len(slowdowns))
+        if self.is_together:
+            if self.level == STRICT and self.learn_from_turns(window, alone, mean, doubt):
+                return
+            doubt *= 0.5 if is_last else 1.0
+        elif is_last:
+            doubt = 0.0
         if not self.decide(alone, mean, doubt, highest) and not is_last:
             return
         if self.level != before:
@@ -193,6 +214,48 @@ class Trials:
             )
         self.slowdowns = []
 
+    def is_gross_in_turns(self, alone: Alone) -> bool:
+        """Three windows in a row, or fewer that are grosser."""
+        if not self.is_together or self.level != STRICT or not self.trusts(alone):
+            return False
+        return any(
+            min(self.slowdowns[-windows:]) - alone.doubt(windows) > limit
+            for windows, limit in GROSS_TURNS
+            if len(self.slowdowns) >= windows
+        )
+
+    def is_news(self, window: Window, alone: Alone) -> bool:
+        """A window is clearly faster than alone: that it is harmless beside others proves nothing, since what it costs
+        alone is not known. In one MPS daemon turns tell."""
+        if not self.is_together:
+            self.meter.alone = None
+            self.return_to_strict()
+        elif self.level == STRICT or self.has_asked_turns:
+            return False
+        else:
+            self.has_asked_turns = True
+            self.return_to_strict()
+            self.back_off.until_us = self.shared_us
+        return True
+
+    def learn_from_turns(self, window: Window, alone: Alone, mean: float, doubt: float) -> bool:
+        """Nobody is faster in turns than alone, so turns tell the most that the job can cost alone. Returns whether it
+        costs less than was known."""
+        windows = len(self.slowdowns)
+        lately = sum(self.slowdowns[-2:]) / 2
+        if (windows > 1 and lately < -2 * alone.doubt(2)) or (windows >= TRIAL_WINDOWS and mean < -doubt):
+            lately = min(lately, mean)
+            alone.assume(alone.cost * alone.ratio(lately))
+            alone.part = self.meter.part
+            self.slowdowns, self.has_asked_turns = [], False
+            return True
+        is_noisy = 2 * alone.doubt(TRIAL_WINDOWS) > self.harmless and mean <= 2 * doubt
+        is_due = not self.trusts(alone) and not self.back_off.holds(self.shared_us)
+        if is_noisy or is_due:
+            alone.include(window.cost)
+            alone.part = self.meter.part
+        return False
+
     def decide(self, alone: Alone, mean: float, doubt: float, highest: float) -> bool:
         """Whether the windows so far were clear enough to move, or to stay."""
         windows = len(self.slowdowns)
@@ -202,8 +265,8 @@ class Trials:
                 self.prove(mean)
                 self.go_on()
                 return True
-            is_over = self.is_on_trial and windows >= TRIAL_WINDOWS
-            if mean - 2 * doubt <= limit and not is_over:
+            is_over = self.is_on_trial and windows >= TRIAL_WINDOWS and not self.is_together
+            if mean - (1.5 if self.is_on_trial and self.is_together else 2) * doubt <= limit and not is_over:
                 return False
             if mean > limit:
                 self.prove(mean)
@@ -211,27 +274,31 @@ class Trials:
             return True
         if self.back_off.holds(self.shared_us) or highest < TOLERANT:
             return mean - doubt > self.harmless
+        if self.is_together and (mean < -doubt or self.slowdowns[-1] > LEAST_GROSS_TURNS):
+            # Another window tells whether the cost alone has changed, or turns do gross harm.
+            return False
         if self.reserve.failed:
             # The next of a round: what STRICT does is known.
             if self.reserve.prepare(mean):
                 self.tolerate(is_trial=True)
             return True
-        if 2 * alone.doubt(TRIAL_WINDOWS) >= (
-            max(self.harmless, mean) if self.is_together else self.harmless
-        ):
+        if self.is_together:
+            is_clear = abs(mean - self.harmless) > doubt
+            if not self.trusts(alone) or not (is_clear or windows >= TRIAL_WINDOWS):
+                return False
+            if self.reserve.prepare(mean):
+                self.tolerate(is_trial=True)
+            return True
+        if 2 * alone.doubt(TRIAL_WINDOWS) >= self.harmless:
             # Too noisy, unless that has just not been learned yet.
             if windows < MOST_WINDOWS:
                 return False
             self.back_off.begin(self.shared_us)
             return True
-        is_clearly_over = mean - doubt > self.harmless
-        if self.is_together and not self.trusts(alone):
-            return False
-        if mean + doubt < self.harmless or (self.is_together and is_clearly_over):
-            if not self.is_together or self.reserve.prepare(mean):
-                self.tolerate(is_trial=True)
+        if mean + doubt < self.harmless:
+            self.tolerate(is_trial=True)
             return True
-        return is_clearly_over
+        return mean - doubt > self.harmless
 
     def end_gross_company(self, alone: Alone, tenant: Tenant) -> None:
         """Two bursts of a trial are enough where they were slowed down grossly, and one that does not end. Outside of a
@@ -240,8 +307,9 @@ class Trials:
             return
         # Where turns cost as much, that much is not gross.
         excess = max(self.reserve.strict - self.harmless, 0.0)
-        gross = (GROSS if self.is_on_trial else ENDLESS) + excess
-        slowdown = ENDLESS + excess
+        noise = NOISE * alone.spread if self.is_together else 0.0
+        gross = max(GROSS if self.is_on_trial else ENDLESS, noise) + excess
+        slowdown = max(ENDLESS, noise) + excess
         if not (self.is_on_trial and self.meter.drags_on(tenant, slowdown)):
             window = self.meter.parts[TOLERANT].window(TOLERANT)
             if tenant.has_work or window is None or window.bursts < TRIAL_BURSTS:
