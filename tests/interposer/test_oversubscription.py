@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import signal
@@ -62,6 +63,16 @@ def tell(one: Tenant, line: str, answer: str) -> None:
 def of(one: Tenant, tenants: tuple[segment.Tenant, ...]) -> segment.Tenant:
     assert one.process
     return next(t for t in tenants if t.pid == one.process.pid)
+
+
+def mapped_slot(one: Tenant) -> segment.Slot:
+    """As it is at any time."""
+    assert one.process
+    with Path(one.env["COTENANT_SEGMENT"]).open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    places = range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE)
+    slots = (segment.Slot.from_buffer(memory, at) for at in places)
+    return next(slot for slot in slots if segment.is_live(slot) and slot.pid == one.process.pid)
 
 
 @pytest.mark.parametrize("way", ["alloc", "ordered", "mapped"])
@@ -303,6 +314,9 @@ def test_one_that_has_to_leave_while_it_waits_for_more_stands_in_line_with_what_
     tell(one, f"add alloc {16 * MiB}", "added")
     one.say(f"add alloc {30 * MiB}")  # when the equal's stay is over
     wait_for(lambda: of(one, tenants_now()).wanted_bytes == 30 * MiB)
+    # Meanwhile it does not try: what it counts for that, even for a moment, would keep others out.
+    there = mapped_slot(one).gpus[0]
+    assert all(there.memory_bytes < 30 * MiB for _ in range(100_000))
     tell(above, f"add alloc {50 * MiB}", "added")
     # Beside that there is no hope for more.
     wait_for(lambda: of(one, tenants_now()).wanted_bytes == 16 * MiB)
