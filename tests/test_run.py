@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from cotenant.launch import driver, environment, native_files, python_path
+from cotenant.launch import driver, environment, execute, native_files, python_path
 
 if TYPE_CHECKING:
     from tests.conftest import Run, RunPython
@@ -216,6 +216,17 @@ def test_a_program_of_another_c_library_is_told_of(
         pytest.skip("no compiler")
     told = f"cotenant: {program} is linked with musl, so only programs that it starts are scheduled"
     assert told in cotenant("run", "--", str(program), env=env).stderr.splitlines()
+
+
+def test_a_program_that_changes_its_user_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    program.chmod(0o4755)
+    assert execute.unreachable(str(program)) == ""  # one's own changes nothing
+    monkeypatch.setattr(os, "getuid", lambda: program.stat().st_uid + 1)
+    assert "setuid" in execute.unreachable(str(program))
+    program.chmod(0o755)
+    assert execute.unreachable(str(program)) == ""
 
 
 def test_a_missing_interpreter_is_127(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def command(
         return
     if "COTENANT_SEGMENT" in after:
         if (why := execute.unreachable(program)) and not quiet:
-            narrate(f"cotenant: {words[0]} is {why}, so only programs that it starts are scheduled")
+            narrate(f"cotenant: {words[0]} {why}")
         path = Path(after["COTENANT_SEGMENT"])
         tell_granted_class(path, tenant_class)
         look_after(path, policy, no_daemon)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import signal
+import stat
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,26 @@ def find_program(name: str, environment: Mapping[str, str]) -> str:
 
 
 def unreachable(file: str) -> str:
-    """Why nothing can be preloaded into the program, or nothing: the loader that it names is the C library's own."""
+    """Why nothing can be preloaded into the program, and what follows; or nothing."""
+    if takes_other_rights(file):
+        return "is setuid: neither it nor what it starts is scheduled; hint: put `cotenant run` behind it"
+    kind = linked(file)
+    return f"is {kind}, so only programs that it starts are scheduled" if kind else ""
+
+
+def takes_other_rights(file: str) -> bool:
+    """Then the loader drops LD_PRELOAD, from the environment too."""
+    try:
+        about = os.stat(file)
+    except OSError:
+        return False
+    of_user = about.st_mode & stat.S_ISUID and about.st_uid != os.getuid()
+    of_group = about.st_mode & stat.S_ISGID and about.st_gid != os.getgid()
+    return bool(of_user or of_group)
+
+
+def linked(file: str) -> str:
+    """How, where that is not with the C library's own loader."""
     try:
         with open(file, "rb") as program:
             head = program.read(4096)
