@@ -227,6 +227,16 @@ def test_what_squeue_says_is_the_jobs(tmp_path: Path) -> None:
     assert found == SlurmJob("7", "train", "high", "gpu", "", 0)
 
 
+def test_squeue_is_not_looked_for_where_the_user_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who answers for it chooses the class."""
+    own = squeue(tmp_path, "production|shared|N/A|x").rename(tmp_path / "squeue-of-mine")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Problem, match="there is no squeue-of-mine"):
+        asked_of_slurm({"SLURM_JOB_ID": "7", "PATH": str(tmp_path)}, own.name)
+
+
 def test_a_job_without_a_rule_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
-import os
 import shlex
 import sys
 import threading
@@ -158,7 +157,7 @@ class _Entered:
 class _Local(threading.local):
     def __init__(self) -> None:
         self.stack: list[_Entered] = []
-        self.streams: dict[tuple[int, int, int], _Stream] = {}
+        self.streams: dict[tuple[int, int], _Stream] = {}
 
 
 _local = _Local()
@@ -256,10 +255,10 @@ def _warn_of_escapes(entered: _Entered) -> None:
 class _Stream:
     """A stream that one thread uses at a time: given back when the thread ends, never destroyed."""
 
-    _unused: dict[tuple[int, int, int], list[int]] = {}  # noqa: RUF012
+    _unused: dict[tuple[int, int], list[int]] = {}  # noqa: RUF012
     _lock = threading.Lock()
 
-    def __init__(self, key: tuple[int, int, int], make: Callable[[], int]) -> None:
+    def __init__(self, key: tuple[int, int], make: Callable[[], int]) -> None:
         with self._lock:
             unused = self._unused.setdefault(key, [])
             found = unused.pop() if unused else None
@@ -286,7 +285,7 @@ def _stream_of(lane: Lane) -> int:
     # A handle may be used again for another context; a number never is.
     if _native().cuCtxGetId(context, ctypes.byref(identity)) != 0:
         identity.value = context.value
-    key = (os.getpid(), number, identity.value)
+    key = (number, identity.value)
     if key not in _local.streams:
         _local.streams[key] = _Stream(key, lambda: _new_stream(TenantClass[lane.tenant_class]))
     return _local.streams[key].handle
