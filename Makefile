@@ -18,7 +18,7 @@ BUNDLE_MACHINE ?= $(shell uname -m)
 BUNDLE_PYTHONS ?= 3.11 3.12 3.13
 
 # Most tests wait more than they compute. Neighbours stay together: many share a program that the first of them compiles.
-TESTS_AT_ONCE ?= $(shell expr $$(nproc) + 1)
+TESTS_AT_ONCE ?= $(shell expr $$(nproc) + 2)
 PYTEST := $(PYTHON_IN_VENV) -m pytest --quiet --numprocesses $(TESTS_AT_ONCE) --dist worksteal
 
 # Programs whose threads or processes meet in memory; the others only compute.
