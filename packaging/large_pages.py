@@ -42,6 +42,7 @@ TESTS = [
     "tests/test_segment.py",
     "tests/test_shared_segment.py",
     "tests/wire",
+    "tests/tenant/test_fork.py",
     "tests/tenant/test_fresh_blocks.py",
     "tests/tenant/test_memory_quota.py",
     "tests/tenant/test_host_memory.py",

@@ -6,10 +6,17 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.compiling import compile_program
+from tests.waiting import PATIENCE
 
 
-def test_rooms_are_told_of_a_fork_in_order(tmp_path: Path) -> None:
-    program = compile_program(tmp_path, "tests/tenant/fork.cpp", "native/tenant/fork.cpp")
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    return compile_program(tmp_path, "tests/tenant/fork.cpp", "native/tenant/fork.cpp")
+
+
+def test_rooms_are_told_of_a_fork_in_order(program: Path) -> None:
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60 * PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")
