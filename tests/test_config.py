@@ -137,6 +137,14 @@ def test_a_file_that_others_can_write_is_not_used(written: Files) -> None:
         files.read(files.File("user", written.user))
 
 
+def test_a_file_of_another_editor_is_read_and_a_deep_one_is_refused(written: Files) -> None:
+    written.says("\ufeff[run]\r\nweight = 2\r\n")
+    assert files.read(files.File("user", written.user)) == [("run.weight", "2")]
+    written.says("a = " + "[" * 5000)
+    with pytest.raises(Problem, match="is no TOML"):
+        files.read(files.File("user", written.user))
+
+
 def test_a_pipe_is_checked_like_a_file(cotenant: Run, plain_env: dict[str, str], tmp_path: Path) -> None:
     done = cotenant("config", "check", "/dev/stdin", env=plain_env, input="[run]\nweight = 2\n")
     assert (done.returncode, done.stderr) == (0, "/dev/stdin: 1 setting, all right\n")

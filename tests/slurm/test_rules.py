@@ -88,6 +88,7 @@ def test_a_comment_may_not_ask_for_more_or_for_nonsense(
         ("shards = true", "'shards' is a whole number, not True"),
         ("shards = -1", "shards is -1"),
         ("default = ", "is no TOML"),
+        pytest.param("default = " + "[" * 5000, "is no TOML", id="deep"),
     ],
 )
 def test_wrong_rules_are_one_line(tmp_path: Path, text: str, said: str) -> None:

@@ -116,7 +116,7 @@ def read(file: File, deep: bool = False) -> list[tuple[str, Any]]:
     try:
         with open(file.path, "rb") as opened:
             check_owner(file.path, os.fstat(opened.fileno()))
-            found = tomllib.loads(opened.read(MOST_BYTES).decode())
+            found = tomllib.loads(opened.read(MOST_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -124,7 +124,7 @@ def read(file: File, deep: bool = False) -> list[tuple[str, Any]]:
         raise Problem(
             f"{file.path} cannot be read: {why}", "mend its permissions, or remove it", USAGE
         ) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise Problem(
             f"{file.path} is no TOML: {error}",
             'a line is a [table], or key = value with text in "quotes"',

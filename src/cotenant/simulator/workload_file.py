@@ -78,13 +78,13 @@ def trace_job(path: Path, name: str, tenant_class: TenantClass) -> Job:
 
 def read_workload(path: Path) -> Workload:
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         known = ", ".join(shipped())
         raise Problem(f"there is no workload file {path}", f"shipped workloads: {known}", USAGE) from None
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read: {error}", "give a TOML file", USAGE) from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise Problem(f"{path} is no TOML: {error}", "docs/simulator.md has an example", USAGE) from None
     table = Table(content, str(path))
     workload = Workload(

@@ -146,12 +146,12 @@ def read_rule(content: Mapping[str, Any], where: str) -> Rule:
 
 def read_rules(path: Path) -> Rules:
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise Problem(
             f"{path} cannot be read: {error.strerror}", "docs/slurm.md has an example", USAGE
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(f"{path} is no TOML: {error}", "docs/slurm.md has an example", USAGE) from None
     known = [one.name for one in fields(Rules)]
     found: dict[str, Any] = {}

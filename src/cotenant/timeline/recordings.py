@@ -101,7 +101,7 @@ def read(file: int) -> Recording | None:
     try:
         told = json.loads(os.pread(file, 1 << 20, 0))
         return Recording(int(told["pid"]), told["segment"], told["output"], tuple(told["runs"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

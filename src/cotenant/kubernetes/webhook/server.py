@@ -98,7 +98,7 @@ def handler(webhook: Webhook) -> type[BaseHTTPRequestHandler]:
             try:
                 review = json.loads(self.rfile.read(length))
                 answer = json.dumps(webhook.review(review)).encode()
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 self.answer(400, f"no AdmissionReview: {error}\n".encode())
                 return
             self.answer(200, answer)
