@@ -97,7 +97,7 @@ def chain(kernels):
 # More graphs have come and gone than can tell at a time that they stand at a gate.
 short = chain(2)
 for _ in range(1100): check(driver.cuGraphExecDestroy(check(driver.cuGraphInstantiate(short, 0))))
-executable = check(driver.cuGraphInstantiate(chain(100), 0))
+executable = check(driver.cuGraphInstantiate(chain(150), 0))
 check(driver.cuGraphLaunch(executable, stream))
 print('launched')
 for line in sys.stdin:
@@ -114,7 +114,7 @@ def test_a_graph_stops_in_the_middle_and_goes_on(tenant: Start, tenants_now: Ten
     assert low.hear() == "launched"
     before = use(tenants_now(), low).used_ns
     wait_for(lambda: use(tenants_now(), low).used_ns > before)
-    # WHEN production comes while the graph (2 s of it) runs
+    # WHEN production comes while the graph (3 s of it) runs
     order(high, "begin")
     assert use(tenants_now(), low).gated
     # THEN production's own work gets through, and the graph is not done for as long as production is busy

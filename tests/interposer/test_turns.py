@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cotenant import segment
 from tests.interposer.conftest import set_stale_ms
-from tests.interposer.test_gates import OBEDIENT, order, ready, use
+from tests.interposer.test_gates import OBEDIENT, order, ready, rested, use
 from tests.interposer.test_host_copies import slot_of
 from tests.interposer.test_sharing import busy, goes_on, set_knob
 from tests.waiting import wait_for
@@ -124,7 +124,12 @@ def test_one_that_does_not_drain_is_passed(tenant: Start) -> None:
 
 def test_one_that_a_higher_class_cuts_is_not_late(tenant: Start, tenants_now: TenantsNow) -> None:
     """What it has on the GPU cannot end meanwhile: its equals wait for it from when it can."""
-    low, high = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("production", OBEDIENT))
+    # Its stream has passed its gate before it waits for the program.
+    past_its_gate = OBEDIENT.replace(
+        "check(driver.cuStreamWaitValue32",
+        "check(driver.cuStreamSynchronize(stream)); check(driver.cuStreamWaitValue32",
+    )
+    low, high = ready(tenant("opportunistic", past_its_gate)), rested(tenant("production", OBEDIENT))
     assert order(low, "begin") == "did begin"
     wait_for(lambda: use(tenants_now(), low).holds_turn)
     assert order(high, "begin") == "did begin"
