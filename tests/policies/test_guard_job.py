@@ -130,10 +130,15 @@ def test_in_one_mps_daemon_the_cost_alone_is_known_for_half_a_minute_from_two_wi
     job.go_together(True)
     job.trials.shared_us = SECOND_US
     assert not job.needs_calibration(1.0)
-    job.active_us = 30 * SECOND_US
-    assert not job.needs_calibration(30 * SECOND_US) and job.needs_calibration(30 * SECOND_US + 1)
+    job.meet(window(100.0, SHUT), 1.0, STRICT)
+    # At work beside others: what it does in an hour alone does not count.
+    job.active_us = 3600 * SECOND_US
+    job.trials.shared_us = 31 * SECOND_US
+    assert not job.needs_calibration(3600 * SECOND_US)
+    job.trials.shared_us += 1
+    assert job.needs_calibration(3600 * SECOND_US)
+    job.trials.shared_us, job.active_us = SECOND_US, 0.0
     job.meter.alone = Alone(100.0, 0.0, windows=1)
-    job.active_us = 0.0
     assert job.needs_calibration(1.0)
     job.meter.alone.part = 0.05  # no error in it can hide more
     assert not job.needs_calibration(1.0)

@@ -28,7 +28,7 @@ BUSY_US, LEAST_BUSY = 500_000, 0.05
 
 KNOWN_FOR_US, BARELY_KNOWN_FOR_US = 10_000_000, 5_000_000
 FREE, FREELY_KNOWN_FOR_US = 0.85, 4_000_000  # up to this position, learning is given back
-KNOWN_TOGETHER_FOR_US = 30_000_000
+KNOWN_TOGETHER_FOR_US = 30_000_000  # at work beside others
 HARDLY_KNOWN_FOR_US = 1_500_000  # from fewer windows than FIRST_WINDOWS, as after it has changed
 RETRY_US = 4_000_000
 FIRST_WINDOWS, LOOKS = 3, 1  # that end a calibration: the first, and another
@@ -152,7 +152,7 @@ class Job:
         if self.promise and self.position <= FREE:
             return now_us - alone.learned_us > FREELY_KNOWN_FOR_US
         if self.is_together and not self.promise:
-            return now_us - alone.learned_us > KNOWN_TOGETHER_FOR_US
+            return self.trials.shared_us - self.trials.looked_us > KNOWN_TOGETHER_FOR_US
         is_sure = alone.doubt(MOST_WINDOWS) < (self.promise.limit if self.promise else REMARKABLE) / 2
         return now_us - alone.learned_us > (KNOWN_FOR_US if is_sure else BARELY_KNOWN_FOR_US)
 
@@ -170,6 +170,7 @@ class Job:
         if window.level < STRICT:
             before = self.alone
             changed = self.meter.learn(window, now_us)
+            self.trials.looked_us = self.trials.shared_us
             assert self.alone is not None
             if changed:
                 self.trials.slowdowns = []

@@ -72,6 +72,7 @@ class Trials:
     slowdowns: list[float] = field(default_factory=list)  # since the last move
     since_us: float = 0.0  # when the first of them began
     shared_us: float = 0.0  # at work while lower classes wanted to run: the clock of trials
+    looked_us: float = 0.0  # when the cost alone was last learned, by that clock
     is_together: bool = False  # with all lower classes, in one MPS daemon
     back_off: BackOff = field(default_factory=lambda: first_try(False))
     keeps_off: BackOff = field(default_factory=first_keep_off)  # where STRICT does gross harm
