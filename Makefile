@@ -48,6 +48,7 @@ $(WIRE_LAYOUT): native/codegen/wire_layout.py $(WIRE_HEADERS) | $(TOOLS)
 
 $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	@echo "building and installing the package"
+	unset MAKEFLAGS  # ninja looks for make's jobserver in it, which is not for commands like this
 	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --no-build-isolation \
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
@@ -102,7 +103,9 @@ sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, wit
 	COTENANT_TEST_SANITIZE=address,undefined UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=0 \
 	    $(PYTEST) $(SANITIZED)
 
-lint: lint-python lint-cpp lint-warnings  ## formats, types and compiler warnings
+# Side by side: types are checked on one core only, while the compiler has the others.
+lint:  ## formats, types and compiler warnings
+	@$(MAKE) --jobs 2 lint-python lint-cpp lint-warnings
 
 lint-python: $(PACKAGE)
 	@echo "lint: ruff"
@@ -125,6 +128,7 @@ lint-cpp: $(TOOLS)
 # With the check of the lock order, so that tests/interposer/test_lock_order.py need not build another.
 lint-warnings: $(TOOLS)
 	@echo "lint: C++ warnings as errors"
+	unset MAKEFLAGS  # as above
 	$(VENV)/bin/cmake -S . -B build/lint -G Ninja --log-level=WARNING -DCOTENANT_WERROR=ON -DCOTENANT_CHECK_LOCKS=ON \
 	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython3_EXECUTABLE=$(PYTHON_IN_VENV) >/dev/null
 	$(VENV)/bin/cmake --build build/lint -- --quiet
