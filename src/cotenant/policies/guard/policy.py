@@ -228,15 +228,21 @@ class Guard(Policy):
             return
         if self.mixer.level == STRICT and self.sm_share < ALL:
             return
-        is_lesser_evil = any(job.reserve.is_lesser_evil for job in self.jobs.values())
-        needed = 0.0 if is_lesser_evil else GAIN
-        gain = self.worth.weigh(self.mixer.level, below.done, self.step_us, now_us, needed)
+        gain = self.worth.weigh(self.mixer.level, below.done, self.step_us, now_us, self.needed_gain)
         if gain is None:
             return
         for job in self.jobs.values():
             if job.position > STRICT:
                 job.return_to_strict()
                 job.say(f"Overlap brought the lower classes {gain:+.1%}: {in_words(job.position)} now.")
+
+    @property
+    def needed_gain(self) -> float:
+        """Of overlap, so that it stays."""
+        jobs = self.jobs.values()
+        if self.sm_share == ALL and all(job.is_together for job in jobs):
+            return -GAIN
+        return 0.0 if any(job.reserve.is_lesser_evil for job in jobs) else GAIN
 
     def calibrate(self, below: Below, now_us: float) -> None:
         since_us = self.calibrating_since_us

@@ -164,8 +164,14 @@ class Trials:
         """A window beside others."""
         if self.level < STRICT and not self.keeps_off.holds(self.shared_us):
             self.return_to_strict()
-        elif window.level == self.level and window.share >= WHOLE:
+        elif window.level == self.level and (window.share >= WHOLE or self.is_in_turns_together):
             self.judge(window, alone, now_us, highest)
+
+    @property
+    def is_in_turns_together(self) -> bool:
+        """Beside a job without pauses turns are nobody's: whoever waits for its gaps waits for ever, and overlap is all
+        that the lower classes can get."""
+        return self.is_together and self.level == STRICT
 
     def judge(self, window: Window, alone: Alone, now_us: float, highest: float) -> None:
         """With another slowdown: moves, or waits for more of them."""
