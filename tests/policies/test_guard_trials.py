@@ -124,10 +124,11 @@ def test_beside_a_job_without_pauses_overlap_is_tried_too(every_us: float, overl
     assert harmed.play(guard, 10).slowdown < 0.08
 
 
-@pytest.mark.parametrize(("overlap", "stays"), [(0.05, True), (-0.5, False)])
-def test_overlap_that_is_harmless_stays_unless_the_neighbour_does_less(overlap: float, stays: bool) -> None:
-    plant, guard = dense(overlap=overlap), Guard()
-    plant.play(guard, 30)
+@pytest.mark.parametrize(("mps_daemon", "stays"), [(7, True), (0, False)])
+def test_overlap_that_is_harmless_stays_whatever_it_brings(mps_daemon: int, stays: bool) -> None:
+    plant, guard = dense(overlap=0.05, mps_daemon=mps_daemon), Guard()
+    plant.play(guard, 70)  # elsewhere the first try comes after a minute
+    assert any(plant.tolerated)
     plant.tolerated = []
     plant.play(guard, 10)
     assert (plant.overlapped > 0.9) is stays

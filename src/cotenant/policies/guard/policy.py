@@ -226,23 +226,18 @@ class Guard(Policy):
     def weigh_company(self, below: Below, now_us: float) -> None:
         if not below.want or not any(job.is_at_work(now_us) for job in self.jobs.values()):
             return
-        if self.mixer.level == STRICT and self.sm_share < ALL:
+        level, has_all_sms, jobs = self.mixer.level, self.sm_share == ALL, self.jobs.values()
+        is_meant = has_all_sms and all(job.is_together for job in jobs)
+        if (level == STRICT and not has_all_sms) or (level == TOLERANT and is_meant):
             return
-        gain = self.worth.weigh(self.mixer.level, below.done, self.step_us, now_us, self.needed_gain)
+        needed = 0.0 if any(job.reserve.is_lesser_evil for job in jobs) else GAIN
+        gain = self.worth.weigh(level, below.done, self.step_us, now_us, needed)
         if gain is None:
             return
-        for job in self.jobs.values():
+        for job in jobs:
             if job.position > STRICT:
                 job.return_to_strict()
                 job.say(f"Overlap brought the lower classes {gain:+.1%}: {in_words(job.position)} now.")
-
-    @property
-    def needed_gain(self) -> float:
-        """Of overlap, so that it stays."""
-        jobs = self.jobs.values()
-        if self.sm_share == ALL and all(job.is_together for job in jobs):
-            return -GAIN
-        return 0.0 if any(job.reserve.is_lesser_evil for job in jobs) else GAIN
 
     def calibrate(self, below: Below, now_us: float) -> None:
         since_us = self.calibrating_since_us

@@ -5,8 +5,7 @@ only.
 
 Both rates are recent: what is HALF_LIFE_US old counts half. Where the gain is under GAIN (under 0 where overlap slows
 production down less than turns do, reserve.py), overlap is not worth it for a minute, and for twice as long each time
-that this proves so again. In one MPS daemon overlap with all SMs is what the jobs are there for: it ends where it is
-clearly a loss, under -GAIN.
+that this proves so again. In one MPS daemon overlap with all SMs is what the jobs are there for: nobody asks.
 """
 
 from __future__ import annotations
