@@ -99,7 +99,7 @@ def test_a_pair_that_fails_or_is_skipped_does_not_stop_the_others(bench: Bench) 
     done = bench.run(
         "--pairs",
         "toy-service+toy-missing,toy-service+toy-dying,toy-service+toy-work",
-        *("--modes", "mps-priority,cotenant", "--seconds", "0.4", "--markdown", str(bench.page)),
+        *("--modes", "mps-priority,cotenant", "--seconds", "1.2", "--markdown", str(bench.page)),
     )
     assert done.returncode == 1, done.stderr
     missing, dying, work = bench.section("pairs")["pairs"]
