@@ -151,6 +151,15 @@ def test_overlap_that_harms_a_noisy_job_is_ended_within_half_a_second(make: Any,
     assert plant.play(guard, 5).slowdown < 0.03
 
 
+@pytest.mark.parametrize("strict", [1.0, 2.0])
+def test_turns_that_make_a_noisy_job_several_times_as_slow_keep_the_neighbour_off(strict: float) -> None:
+    """They are not taken for what it costs alone."""
+    for seed in range(1, 4):
+        plant, guard = dense(2.0, strict_slowdown=strict, swing=0.3, seed=seed), Guard()
+        plant.play(guard, 10)
+        assert plant.play(guard, 10).slowdown < 0.2
+
+
 def together(**about: Any) -> Any:
     job = known_job(**about)
     job.go_together(True)

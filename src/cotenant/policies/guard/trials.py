@@ -15,7 +15,7 @@ the GPU at once. So there
 - bursts that are slowed down grossly end it where that is over NOISE spreads;
 - turns tell what the job costs, without shutting anybody: nobody is faster in turns than alone, so two windows at
   STRICT that are clearly cheaper than the cost alone replace it (a job that warms up), and where windows are so noisy
-  that four of them could prove nothing, those at STRICT that fit the cost alone count as alone;
+  that four of them could prove nothing, those at STRICT that are slower by a quarter at most count as alone;
 - the next trials give the lower classes fewer SMs (reserve.py).
 
 MPS cuts no kernel, so there production may find kernels of many milliseconds in its bursts at STRICT, too. Where that
@@ -47,6 +47,8 @@ GROSS, ENDLESS = 0.1, 0.5
 NOISE = 4  # spreads of a window, in one MPS daemon
 GROSS_TURNS = ((1, 1.5), (2, 1.0), (3, 0.5))  # windows at STRICT in one MPS daemon, and their slowdowns
 LEAST_GROSS_TURNS = GROSS_TURNS[-1][1]
+MOST_FOR_ALONE = 0.25  # slowdown of windows at STRICT that may still be the cost alone
+MOSTLY, OF_TURNS = 5, 6  # of the last windows at STRICT that are gross, however much they vary
 WHOLE = 0.95  # share of a window at a level that is taken for all of it
 FIRST_TRY_US, LONGEST_TRY_BACK_OFF_US = 60_000_000, 600_000_000
 FIRST_TRY_TOGETHER_US, LONGEST_TOGETHER_BACK_OFF_US = 1_000_000, 60_000_000
@@ -80,6 +82,7 @@ class Trials:
     reserve: Reserve = field(default_factory=Reserve)
     proved: Met | None = None  # what a trial has just shown
     has_asked_turns: bool = False  # whether the cost alone is still what it was
+    turns: list[float] = field(default_factory=list)  # the last slowdowns at STRICT, in one MPS daemon
 
     @property
     def harmless(self) -> float:
@@ -115,6 +118,7 @@ class Trials:
     def begin(self) -> None:
         """As if none had been made."""
         self.return_to_strict()
+        self.turns = []
         self.back_off = first_try(self.is_together, self.shared_us)
         self.keeps_off = first_keep_off()
         self.reserve = Reserve(can_limit=self.reserve.can_limit)
@@ -142,7 +146,7 @@ class Trials:
     def keep_off(self, slowdown: float) -> None:
         """At STRICT."""
         self.return_to_strict()
-        self.level = KEPT_OFF / slowdown
+        self.level, self.turns = KEPT_OFF / slowdown, []
         self.keeps_off.begin(self.shared_us)
 
     def prove(self, slowdown: float) -> None:
@@ -222,9 +226,12 @@ class Trials:
         self.slowdowns = []
 
     def is_gross_in_turns(self, alone: Alone) -> bool:
-        """Three windows in a row, or fewer that are grosser."""
+        """Three windows in a row, or fewer that are grosser, or nearly all of the last ones."""
         if not self.is_together or self.level != STRICT or not self.trusts(alone):
             return False
+        self.turns = [*self.turns, self.slowdowns[-1]][-OF_TURNS:]
+        if sum(one > LEAST_GROSS_TURNS for one in self.turns) >= MOSTLY:
+            return True
         return any(
             min(self.slowdowns[-windows:]) - alone.doubt(windows) > limit
             for windows, limit in GROSS_TURNS
@@ -258,7 +265,7 @@ class Trials:
             return True
         is_noisy = 2 * alone.doubt(TRIAL_WINDOWS) > self.harmless and mean <= 2 * doubt
         is_due = not self.trusts(alone) and not self.back_off.holds(self.shared_us)
-        if is_noisy or is_due:
+        if (is_noisy or is_due) and mean <= MOST_FOR_ALONE:
             alone.include(window.cost)
             alone.part = self.meter.part
         return False
