@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from click import ClickException
@@ -22,7 +23,13 @@ from cotenant.errors import Problem
 from cotenant.launch import execute
 from tests.waiting import PATIENCE
 
+if TYPE_CHECKING:
+    from tests.conftest import Run
+
 PROGRAMS = Path(__file__).parent / "programs"
+MiB = 1 << 20
+OUT_OF_MEMORY = "<CUresult.CUDA_ERROR_OUT_OF_MEMORY: 2>"
+MOVING_JOB = [sys.executable, "-u", str(PROGRAMS / "moving.py")]
 
 
 class Compile(Protocol):
@@ -134,6 +141,26 @@ class Tenant:
         return sum(int(line[figure]) for line in self.figures())
 
 
+def tell(one: Tenant, line: str, answer: str) -> None:
+    one.say(line)
+    assert one.hear() == answer
+
+
+def of(one: Tenant, tenants: tuple[segment.Tenant, ...]) -> segment.Tenant:
+    assert one.process
+    return next(t for t in tenants if t.pid == one.process.pid)
+
+
+def mapped_slot(one: Tenant) -> segment.Slot:
+    """As it is at any time."""
+    assert one.process
+    with Path(one.env["COTENANT_SEGMENT"]).open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    places = range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE)
+    slots = (segment.Slot.from_buffer(memory, at) for at in places)
+    return next(slot for slot in slots if segment.is_live(slot) and slot.pid == one.process.pid)
+
+
 def set_stale_ms(path: Path, milliseconds: int) -> None:
     with (path / "header" if path.is_dir() else path).open("r+b") as file:
         file.seek(segment.Header.knobs.offset + segment.Knobs.stale_ms.offset)
@@ -167,6 +194,30 @@ def tenant(softgpu_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[...
 @pytest.fixture
 def tenants_now(softgpu_env: dict[str, str]) -> Callable[[], tuple[segment.Tenant, ...]]:
     return lambda: segment.read(Path(softgpu_env["COTENANT_SEGMENT"])).tenants
+
+
+@pytest.fixture
+def job(tenant: Callable[..., Tenant]) -> Callable[..., Tenant]:
+    """`job("opportunistic")`: one that does what it is told, on a GPU of which all share 64 MiB, without headroom."""
+
+    def start(tenant_class: str, **extra: str) -> Tenant:
+        one = tenant(tenant_class, MOVING_JOB, **{"COTENANT_CAPACITY": "64M"} | extra)
+        assert one.hear() == "ready"
+        return one
+
+    return start
+
+
+@pytest.fixture
+def knobs(softgpu_env: dict[str, str], tenant: Callable[..., Tenant], cotenant: Run) -> Callable[..., None]:
+    """Knobs of memory that moves. Where nothing else is said: no headroom, and short stays."""
+
+    def change(*options: str) -> None:
+        done = cotenant("ctl", *options, env=softgpu_env)
+        assert done.returncode == 0, done.stderr
+
+    change("--headroom", "0", "--stay", "50ms")
+    return change
 
 
 COMPANY = """

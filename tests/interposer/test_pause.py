@@ -19,6 +19,7 @@ from cotenant import segment
 from cotenant.daemon.attachment import Attachment
 from cotenant.segment import Where
 from tests.compiling import cuda_headers
+from tests.interposer.conftest import MOVING_JOB, tell
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
 
 MiB = 1 << 20
-JOB = [sys.executable, "-u", str(Path(__file__).parent / "programs" / "moving.py")]
 
 
 @pytest.fixture
@@ -45,14 +45,9 @@ def tenant(tenant: Start) -> Start:
 
 @pytest.fixture
 def job(tenant: Start) -> Tenant:
-    one = tenant("opportunistic", JOB)
+    one = tenant("opportunistic", MOVING_JOB)
     assert one.hear() == "ready"
     return one
-
-
-def tell(one: Tenant, line: str, answer: str) -> None:
-    one.say(line)
-    assert one.hear() == answer
 
 
 def pid_of(one: Tenant) -> str:
@@ -113,7 +108,7 @@ def test_its_memory_is_free_for_others_meanwhile(job: Tenant, tenant: Start, cot
     tell(job, "check(driver.cuMemAlloc(550 << 20)); say(1)", "1")
     tell(job, f"add alloc {50 * MiB}", "added")
     pause(cotenant, job)
-    other = tenant("standard", JOB)
+    other = tenant("standard", MOVING_JOB)
     assert other.hear() == "ready"
     tell(other, "info", f"{1024 * MiB} {1024 * MiB}")
     tell(other, "memory.pieces.append((int(check(driver.cuMemAlloc(900 << 20))), b'')); say(1)", "1")
@@ -203,7 +198,7 @@ def test_what_a_graph_will_take_is_asked_for_when_its_tenant_is_back(
     one = tenant("opportunistic", ALLOCATING_GRAPH, COTENANT_CAPACITY="128M")
     assert one.hear() == "captured"
     pause(cotenant, one)
-    other = tenant("standard", JOB)
+    other = tenant("standard", MOVING_JOB)
     assert other.hear() == "ready"
     tell(other, f"add alloc {92 * MiB}", "added")
     one.say("")
@@ -305,7 +300,7 @@ print('went on', flush=True); input()
 
 
 def test_who_cannot_be_paused(tenant: Start, cotenant: Run, tenants_now: TenantsNow) -> None:
-    one = tenant("standard", JOB)
+    one = tenant("standard", MOVING_JOB)
     assert one.hear() == "ready"
     tell(one, f"add alloc {MiB}", "added")
     # Whether memory can move is settled at the start: the change of class says that it cannot, `pause` what to do.
@@ -318,7 +313,7 @@ def test_who_cannot_be_paused(tenant: Start, cotenant: Run, tenants_now: Tenants
     for command in ("pause", "resume"):
         done = cotenant(command, "1", env=one.env)
         assert (done.returncode, "no job has the name, id or PID '1'" in done.stderr) == (1, True)
-    with_option = tenant("standard", JOB, COTENANT_OVERSUBSCRIBE="1")
+    with_option = tenant("standard", MOVING_JOB, COTENANT_OVERSUBSCRIBE="1")
     assert with_option.hear() == "ready"
     tell(with_option, f"add alloc {MiB}", "added")
     pause(cotenant, with_option)
@@ -343,7 +338,7 @@ def test_what_a_killed_one_had_is_charged_to_nobody(
     assert job.process
     job.process.kill()
     job.process.wait()
-    other = tenant("opportunistic", JOB)
+    other = tenant("opportunistic", MOVING_JOB)
     assert other.hear() == "ready"
     tell(other, "check(driver.cuMemAlloc(1 << 30)); say(1)", "1")
     wait_for(lambda: len(tenants_now()) == 1)
@@ -364,7 +359,7 @@ def test_status_and_explain_say_so(job: Tenant, cotenant: Run) -> None:
 def test_host_memory_is_pinned_ahead_only_where_the_gpu_is_crowded(
     tenant: Start, tenants_now: TenantsNow
 ) -> None:
-    one, other = tenant("opportunistic", JOB, COTENANT_CAPACITY="64M"), tenant("standard", JOB)
+    one, other = tenant("opportunistic", MOVING_JOB, COTENANT_CAPACITY="64M"), tenant("standard", MOVING_JOB)
     for job in (one, other):
         assert job.hear() == "ready"
         tell(job, f"add alloc {8 * MiB}", "added")
@@ -379,7 +374,7 @@ def test_one_too_large_for_the_budget_leaves_it_to_those_for_whom_it_is_enough(
     tenant: Start, tenants_now: TenantsNow
 ) -> None:
     limits = {"COTENANT_CAPACITY": "150M", "COTENANT_HOST_MEMORY": "64M"}
-    large, small = (tenant("opportunistic", JOB, **limits) for _ in range(2))
+    large, small = (tenant("opportunistic", MOVING_JOB, **limits) for _ in range(2))
     for job, size in ((large, 100 * MiB), (small, 40 * MiB)):
         assert job.hear() == "ready"
         tell(job, f"add alloc {size}", "added")
@@ -444,7 +439,7 @@ def test_ctrl_c_ends_a_paused_python_job_and_its_terminal_tells_of_the_pause(
     softgpu_env: dict[str, str], cotenant: Run, options: tuple[str, ...], on_terminal: bool, lines: list[str]
 ) -> None:
     ours, theirs = os.openpty() if on_terminal else os.pipe()
-    env = softgpu_env | {"PYTHONPATH": f"{Path(JOB[-1]).parent}:{softgpu_env['PYTHONPATH']}"}
+    env = softgpu_env | {"PYTHONPATH": f"{Path(MOVING_JOB[-1]).parent}:{softgpu_env['PYTHONPATH']}"}
     command = [
         sys.executable,
         "-m",
@@ -454,7 +449,7 @@ def test_ctrl_c_ends_a_paused_python_job_and_its_terminal_tells_of_the_pause(
         "--class",
         "opportunistic",
         *options,
-        *JOB,
+        *MOVING_JOB,
     ]
     with subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, text=True

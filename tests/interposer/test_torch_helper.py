@@ -18,7 +18,7 @@ from cotenant import segment
 from cotenant.launch import python_path
 from cotenant.segment import Where
 from cotenant.tenants import pausing
-from tests.interposer.conftest import PROGRAMS
+from tests.interposer.conftest import PROGRAMS, tell
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -68,11 +68,6 @@ def listening(one: Tenant) -> None:
 def whereabouts(one: Tenant) -> tuple[Path, int]:
     assert one.process
     return Path(one.env["COTENANT_SEGMENT"]), one.process.pid
-
-
-def tell(one: Tenant, line: str, answer: str) -> None:
-    one.say(line)
-    assert one.hear() == answer
 
 
 @contextmanager

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-# The claims of another file, here with the segment of several users.
+# The claims of other files, here with the segment of several users.
 from tests.interposer.test_oversubscription import (  # noqa: F401
-    job,
     test_a_lower_limit_sends_an_opportunistic_job_away,
     test_as_few_leave_as_are_needed_and_the_least_valuable_first,
     test_headroom_is_kept_for_the_classes_above,
     test_jobs_that_do_not_fit_together_take_turns,
-    test_one_that_was_stopped_while_it_waits_lets_the_others_pass,
     test_production_gets_what_an_opportunistic_job_has,
     test_production_grows_while_others_come_and_go,
     test_whoever_is_killed_on_the_way_leaves_nothing_behind,
     test_without_room_on_the_host_nobody_leaves,
 )
 from tests.interposer.test_two_users import softgpu_env  # noqa: F401
+from tests.interposer.test_waiting_for_memory import (  # noqa: F401
+    test_one_that_was_stopped_while_it_waits_lets_the_others_pass,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import Run
