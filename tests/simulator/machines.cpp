@@ -13,6 +13,7 @@
 namespace {
 
 constexpr double kUntilUs = 5e5;
+constexpr uint64_t kDrawn = 400;
 
 class Digest {
  public:
@@ -28,6 +29,30 @@ class Digest {
         add(times.least());
         add(times.most());
         for (uint64_t count : times.counts()) add(count);
+    }
+    void add(const sim::Gpu& gpu) {
+        for (uint32_t i = 0; i < gpu.tenant_count(); ++i) {
+            const sim::Figures& f = gpu.figures(i);
+            add(f.latency);
+            add(f.service);
+            for (uint64_t count : {f.operations, f.requests, f.unanswered, f.bursts, f.gates, f.preemptions})
+                add(count);
+            for (double us : {f.work_us, f.wasted_us, f.sm_us, f.used_us, f.busy_us, f.held_us, f.executed_us,
+                              f.longest_wait_us, f.begun_us, f.ended_us})
+                add(us);
+            for (float sms : gpu.timeline(i)) add(sms);
+        }
+        const sim::GpuFigures& f = gpu.gpu_figures();
+        for (double us : {gpu.now(), f.busy_us, f.sm_us, f.switch_us}) add(us);
+        for (uint64_t count : {f.switches, gpu.spans_left_out()}) add(count);
+        for (const sim::Span& span : gpu.spans()) {
+            for (double us : {span.start_us, span.end_us}) add(us);
+            for (uint64_t number : {uint64_t{span.tenant}, uint64_t{span.kind}, span.request}) add(number);
+        }
+    }
+    void add(const sim::Gpu::Standing& s) {
+        for (bool is : {s.is_here, s.has_work, s.is_held, s.in_request}) add(is);
+        for (double us : {s.in_flight_us, s.remaining_us, s.alone_us}) add(us);
     }
     unsigned long long value() const { return hash_; }
 
@@ -111,24 +136,126 @@ unsigned long long digest(uint32_t rule, bool together) {
         return true;
     });
     Digest found;
-    for (uint32_t i = 0; i < gpu.tenant_count(); ++i) {
-        const sim::Figures& f = gpu.figures(i);
-        found.add(f.latency);
-        found.add(f.service);
-        for (uint64_t count : {f.operations, f.requests, f.unanswered, f.bursts, f.gates, f.preemptions})
-            found.add(count);
-        for (double us : {f.work_us, f.wasted_us, f.sm_us, f.used_us, f.busy_us, f.held_us, f.begun_us, f.ended_us})
-            found.add(us);
-        for (float sms : gpu.timeline(i)) found.add(sms);
-    }
-    const sim::GpuFigures& f = gpu.gpu_figures();
-    for (double us : {gpu.now(), f.busy_us, f.sm_us, f.switch_us}) found.add(us);
-    for (const sim::Span& span : gpu.spans()) {
-        found.add(span.start_us);
-        found.add(span.end_us);
-    }
+    found.add(gpu);
     return found.value();
 }
+
+// Machines, jobs and knobs that are drawn: what nobody thought of together. No two numbers are drawn in one call, whose
+// arguments each compiler evaluates in an order of its own; between braces the order is that in which they stand.
+class Drawn {
+ public:
+    explicit Drawn(uint64_t seed)
+        : random_(seed),
+          gpu_{machine(), one_of({0u, 7u}), one_of({0.0, 9000.0}), 30000,
+               one_of({size_t{0}, size_t{50}, size_t{5000}})} {
+        uint32_t programs = 1 + below(3), tenants = 1 + below(5);
+        for (uint32_t i = 0; i < programs; ++i) gpu_.add_program(program());
+        for (uint32_t i = 0; i < tenants; ++i) gpu_.add_tenant(job(programs), {0, 0, 2500, 9000.3, 40000});
+        gpu_.knobs.rule = below(8);
+    }
+
+    unsigned long long digest() {
+        Digest found;
+        gpu_.run(kDrawnUs, one_of({0, 2500, 4000}), [&] {
+            for (uint32_t i = 0; i < gpu_.tenant_count(); ++i) found.add(gpu_.standing(i));
+            set_knobs();
+            return !chance(0.01);
+        });
+        found.add(gpu_);
+        return found.value();
+    }
+
+ private:
+    static constexpr double kDrawnUs = 50000;
+
+    bool chance(double part) { return random_.uniform() <= part; }
+    uint32_t below(uint32_t most) { return static_cast<uint32_t>(random_.next() % most); }
+    template <class T>
+    T one_of(std::initializer_list<T> values) {
+        return values.begin()[below(static_cast<uint32_t>(values.size()))];
+    }
+
+    sim::Machine machine() {
+        sim::Machine made;
+        made.sms = one_of({20, 132});
+        made.together = chance(0.5);
+        made.priorities = chance(0.5);
+        made.holds_memory = chance(0.7);
+        made.memory_bytes = 10;
+        made.memory_gbps = one_of({300, 4800});
+        made.slice_us = one_of({500, 2048});
+        made.interference.keep_us = one_of({0, 16});
+        made.interference.cold_us = one_of({0.0, 2.5});
+        made.interference.contention = one_of({0.0, 0.1});
+        made.interference.together_tax = one_of({0.0, 0.05});
+        return made;
+    }
+
+    sim::Program program() {
+        sim::Program made;
+        for (uint32_t requests = 1 + below(3); requests > 0; --requests) {
+            for (uint32_t ops = 1 + below(6); ops > 0; --ops) {
+                sim::Op one{};
+                one.us = one_of({7.3f, 60.f, 700.f, 5000.f});
+                one.sms = one_of({1.f, 15.f, 132.f});
+                one.gbps = one_of({0.f, 200.f, 900.f});
+                one.gap_us = one_of({0.f, 3.f, 90.f, 700.f});
+                one.block_us = std::min(one.us, 300.f);
+                one.kind = static_cast<uint8_t>(below(5));
+                one.sync = chance(0.2);
+                one.bound = static_cast<uint8_t>(below(4));
+                made.ops.push_back(one);
+            }
+            made.request_ends.push_back(static_cast<uint32_t>(made.ops.size()));
+        }
+        return made;
+    }
+
+    sim::Job job(uint32_t programs) {
+        sim::Job made;
+        made.program = below(programs);
+        made.tenant_class = made.priority = below(3);
+        made.arrivals = static_cast<sim::Arrivals>(below(5));
+        made.waits_for_request = chance(0.5);
+        made.is_recorded = chance(0.3);
+        made.requests = one_of({0, 0, 4, 30});
+        made.every_us = one_of({800.5, 6000.1});
+        made.burst_us = 5000;
+        made.pause_us = 7000;
+        made.think_most_us = one_of({0, 0, 400});
+        made.spread = one_of({0.0, 0.4});
+        made.request_spread = one_of({0.0, 0.5});
+        made.begins_us = one_of({0, 0, 0, 8000});
+        made.run_ahead_us = one_of({0, 2000, 10000});
+        made.weight = one_of({0.5, 1.0, 3.0});
+        made.floor = one_of({0.0, 0.0, 0.2});
+        made.clock = one_of({1.0, 1.0, 1.0, 0.8});
+        made.persistent_bytes = one_of({1, 4});
+        made.ephemeral_bytes = one_of({0, 3});
+        made.seed = random_.next();
+        return made;
+    }
+
+    void set_knobs() {
+        if (chance(0.1)) gpu_.knobs.rule = below(8);
+        gpu_.knobs.turn_us = one_of({0, 0, 900});
+        gpu_.knobs.gate_every_us = one_of({20, 100});
+        gpu_.knobs.in_flight_us = one_of({100, 50000});
+        for (float& parameter : gpu_.knobs.parameters) parameter = one_of({1.f, 40.f, 1000.f});
+        for (uint32_t i = 0; i < gpu_.tenant_count(); ++i)
+            if (chance(0.3))
+                gpu_.knobs_of(i) = {chance(0.1),
+                                    chance(0.2),
+                                    one_of({0.0, 0.0, 0.3}),
+                                    one_of({1.0, 1.0, 0.4}),
+                                    one_of({0.0, 0.0, 300.0}),
+                                    one_of({-1.0, 0.0, 2.0}),
+                                    below(2)};
+    }
+
+    sim::Random random_;
+    sim::Gpu gpu_;
+};
 
 double units_off(double found, double expected) {
     return std::abs(found - expected) / (std::nextafter(std::abs(expected), HUGE_VAL) - std::abs(expected));
@@ -157,5 +284,7 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::string(argv[1]) == "accuracy") return print_accuracy();
     for (uint32_t rule = admission::none; rule <= admission::chimera; ++rule)
         for (bool together : {false, true}) std::printf("%u %d %016llx\n", rule, together, digest(rule, together));
+    for (uint64_t seed = 0; seed < kDrawn; ++seed)
+        std::printf("drawn %u %016llx\n", static_cast<unsigned>(seed), Drawn(seed).digest());
     return 0;
 }
