@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import REAL_GPU
 from tests.interposer.conftest import PROGRAMS
+from tests.softgpu.test_null_arguments import exported
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,16 +101,15 @@ def plain(run_python: RunPython, env: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        ["run", "--class", "production"],
-        ["run", "--class", "opportunistic"],
-        ["run", "--class", "standard", "--memory", "900M"],
-        ["record", "-o", "job.trace"],
-    ],
-    ids=lambda how: " ".join(how[:3]),
+WAYS = (
+    ["run", "--class", "production"],
+    ["run", "--class", "opportunistic"],
+    ["run", "--class", "standard", "--memory", "900M"],
+    ["record", "-o", "job.trace"],
 )
+
+
+@pytest.mark.parametrize("how", WAYS, ids=lambda how: " ".join(how[:3]))
 def test_every_way_to_run_gives_the_answers_of_the_driver_alone(
     cotenant: Run, env: dict[str, str], plain: str, tmp_path: Path, how: list[str]
 ) -> None:
@@ -116,3 +117,34 @@ def test_every_way_to_run_gives_the_answers_of_the_driver_alone(
     done = cotenant(*words, "--", sys.executable, "-c", ASKS, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == plain.splitlines()
+
+
+# Every function that the driver exports, with zeros only; in a process that is a tenant from the first of them on.
+WITH_NOTHING = """
+import ctypes, sys
+library = ctypes.CDLL('libcuda.so.1'); context = ctypes.c_void_p(); nothing = [ctypes.c_void_p(None)] * 13
+assert library.cuInit(0) == 0
+for name in sys.argv[1].split(','):
+    assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and library.cuCtxSetCurrent(context) == 0
+    library.cuMemsetD8_v2(None, 0, None)
+    print(name, getattr(library, name)(*nothing), flush=True)
+"""
+
+
+@pytest.mark.skipif(REAL_GPU, reason="NVIDIA's driver does not survive some of them")
+def test_a_call_with_nothing_is_refused_as_the_driver_refuses_it(
+    cotenant: Run, run_python: RunPython, env: dict[str, str], native: Path, tmp_path: Path
+) -> None:
+    # A capture would stay open for the calls behind it, and what a stream is asked depends on how far the device is.
+    without = ("cuStreamBeginCapture_v2", "cuStreamQuery")
+    names = [
+        name for name in exported(native / "softgpu" / "libcuda.so.1", "cu") if not name.startswith(without)
+    ]
+    asked = ",".join(names)
+    plain = run_python(WITH_NOTHING, env, asked)
+    assert plain.returncode == 0 and len(plain.stdout.splitlines()) == len(names) > 600, plain.stderr
+    for how in (WAYS[0], WAYS[-1], ["run", "--class", "opportunistic", "--memory", "900M"]):
+        words = [str(tmp_path / word) if word == "job.trace" else word for word in how]
+        done = cotenant(*words, "--", sys.executable, "-c", WITH_NOTHING, asked, env=env)
+        assert done.stdout.splitlines() == plain.stdout.splitlines(), (how, done.stderr)
+        assert done.returncode == 0, (how, done.stderr)
