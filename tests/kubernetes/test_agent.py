@@ -24,7 +24,7 @@ from cotenant.kubernetes.node import container, gpus, host, protocol
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.preparing import Claims
 from cotenant.kubernetes.node.services import caller
-from tests.kubernetes.fake_cluster import FakeCluster, allocated_claim
+from tests.kubernetes.fake_cluster import FakeCluster, allocated_claim, running_pod
 
 UID = "8f8c1b2e-3f3a-4c57-9c3c-1d6a4fb0a111"
 DEVICES = [Device("gpu-0", "GPU-0", "small", 1 << 30), Device("gpu-1", "GPU-1", "small", 1 << 30)]
@@ -114,6 +114,25 @@ def test_a_prepared_claim_has_a_cdi_device_that_its_file_declares(node: Node, se
     assert "COTENANT_CLASS=standard\n" in identity and f"COTENANT_MEMORY={64 << 20}\n" in identity
     writable = [path for path, mount in mounts.items() if "ro" not in mount["options"]]
     assert writable == ["/dev/shm/cotenant.shared/slots", "/tmp/cotenant-softgpu-0"]
+
+
+def test_of_alternatives_kubelet_is_told_the_request_that_they_are_of(node: Node, serving: Agent) -> None:
+    made = allocated_claim()
+    made["status"]["allocation"]["devices"]["results"][0]["request"] = "gpu/size-1"
+    node.cluster.put(made)
+    [device] = prepare(serving, claim())[UID].devices
+    assert list(device.request_names) == ["gpu"]
+
+
+def test_what_claims_have_taken_of_a_device_adds_up(node: Node) -> None:
+    claims = node.claims()
+    for number in (1, 2):
+        uid = f"{number}1111111-2222-4333-8444-555555555555"
+        node.cluster.put(
+            allocated_claim(f"c{number}", uid, memory=f"{number}Mi", share=f"{10 * number}", pods=())
+        )
+        claims.prepare(node.cluster, "team", f"c{number}", uid)
+    assert claims.taken() == {"gpu-0": Taken(30, 3 << 20, 2)}
 
 
 def test_preparing_twice_is_preparing_once_and_needs_no_api_server(node: Node, serving: Agent) -> None:
@@ -265,6 +284,38 @@ def test_a_restarted_node_has_the_cdi_files_of_its_claims_again(node: Node) -> N
     node.claims().restore()
     assert file.read_text() == text
     assert node.files() - before == {"cdi/nvidia.yaml"}
+
+
+def test_what_was_left_half_made_is_removed_and_in_nobodys_way(node: Node) -> None:
+    node.cluster.put(allocated_claim())
+    claims, cdi = node.folder / "state" / "claims", node.folder / "cdi"
+    # As a full disk leaves it: no agent has restarted since.
+    (claims / f".new-{UID}" / "terms.json").mkdir(parents=True)
+    node.claims().prepare(node.cluster, "team", "claim", UID)
+    before = node.files()
+    for left in (claims / f".new-{UID}", claims / f".old-{UID}", claims / ".old-dead"):
+        left.mkdir()
+        (left / "identity").write_text("half")
+    (cdi / f".new-{container.file_name(UID)}").write_text("{")
+    (cdi / f".new-{container.file_name('dead')}").write_text("{")
+    assert node.files() > before
+    node.claims().restore()
+    assert node.files() == before
+
+
+def test_a_claim_of_another_namespace_is_no_second_claim_of_a_container(node: Node) -> None:
+    """Pods and claims may have the same names there; and a container may use claims of other drivers."""
+    theirs = allocated_claim("network", "11111111-2222-4333-8444-555555555555")
+    theirs["metadata"]["namespace"] = "theirs"
+    node.cluster.put(theirs)
+    node.claims().prepare(node.cluster, "theirs", "network", theirs["metadata"]["uid"])
+    node.cluster.put(allocated_claim())
+    pod = running_pod()
+    pod["spec"]["resourceClaims"].append({"name": "nic", "resourceClaimName": "network"})
+    pod["spec"]["containers"][0]["resources"]["claims"].append({"name": "nic"})
+    node.cluster.put(pod)
+    [prepared] = node.claims().prepare(node.cluster, "team", "claim", UID)
+    assert prepared.device == "gpu-0"
 
 
 def test_sockets_that_a_restarted_kubelet_removed_come_again(serving: Agent) -> None:

@@ -15,6 +15,7 @@ from cotenant.cluster.placement import registry
 from cotenant.errors import Problem
 from cotenant.kubernetes import cluster
 from cotenant.kubernetes.cluster import ApiServer, Unreachable, reason_of
+from cotenant.kubernetes.mirror import Mirror
 from cotenant.kubernetes.placer import placer
 from cotenant.kubernetes.placer.placer import Placer
 from cotenant.kubernetes.placer.sight import Sight
@@ -237,3 +238,13 @@ def test_sight_waits_until_all_are_known() -> None:
         assert sight.changed.wait(30)
     finally:
         until.set()
+
+
+def test_what_was_deleted_while_the_api_server_was_away_is_gone() -> None:
+    def node(name: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "uid": f"uid-of-{name}"}}
+
+    mirror = Mirror(FakeCluster(), "v1", "Node")
+    for change, named in (("ALL", "ab"), ("ADDED", "c"), ("DELETED", "b"), ("ERROR", "x"), ("ALL", "cd")):
+        mirror.take(change, [node(name) for name in named])
+    assert sorted(one["metadata"]["name"] for one in mirror.all()) == ["c", "d"]

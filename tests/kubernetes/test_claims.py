@@ -66,6 +66,19 @@ def test_wrong_parameters_are_refused_with_the_remedy(
     assert hint in refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("memory", "overflow", "is_enough"), [("0", "0", False), ("1Mi", "0", True), ("0", "1Mi", True)]
+)
+def test_a_claim_without_memory_is_refused(memory: str, overflow: str, is_enough: bool) -> None:
+    """Its limit would be 0, which is no limit."""
+    claim = allocated_claim(memory=memory, overflow=overflow)
+    if is_enough:
+        assert terms_of(claim, "node").memory_limit == 1 << 20
+        return
+    with pytest.raises(Problem, match="asks for no memory"):
+        terms_of(claim, "node")
+
+
 def test_a_promise_is_for_production() -> None:
     with pytest.raises(Problem, match="promise is for production"):
         terms_of(allocated_claim(tenant_class="standard", parameters={"promise": "5%"}), "node")

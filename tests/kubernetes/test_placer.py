@@ -18,6 +18,7 @@ from cotenant.kubernetes.placer import gate, nodes
 from cotenant.kubernetes.placer.placer import PATIENCE_SECONDS, Placer
 from cotenant.kubernetes.placer.release import release_all
 from cotenant.kubernetes.placer.slowdowns import Known, known
+from cotenant.kubernetes.removal import remove
 from cotenant.kubernetes.webhook.server import Webhook
 from tests.kubernetes.fake_cluster import FakeCluster
 
@@ -290,8 +291,18 @@ def test_a_pod_that_the_scheduler_cannot_bind_gets_its_claim_without_a_gpu(scene
     scene.cluster.put(claim)
     assert scene.placer.round() == 0
     assert scene.gpu_of("job") == "one/gpu-0"
+    # Nor one of which the placer does not know the newest state.
     del claim["status"]
+    seen = [claim | {"metadata": claim["metadata"] | {"resourceVersion": "1"}}]
+    claim["metadata"]["resourceVersion"] = "2"
     scene.cluster.put(claim)
+    look, scene.placer.look = (
+        scene.placer.look,
+        lambda version, kind: seen if kind == "ResourceClaim" else scene.cluster.all_of(version, kind),
+    )
+    assert scene.placer.round() == 0
+    assert scene.gpu_of("job") == "one/gpu-0"
+    scene.placer.look = look
     assert scene.placer.round() == 1
     assert scene.gpu_of("job") == ""
     assert scene.placer.round() == 0
@@ -331,6 +342,16 @@ def test_a_pod_that_takes_another_s_name_meanwhile_is_released_in_its_own_round(
     assert stale.round() == 0 and scene.gpu_of("job") is None
     assert scene.placer.round() == 1
     assert pod["spec"]["schedulingGates"] == [{"name": "other/gate"}]  # which is not the placer's
+
+
+def test_a_pod_that_is_being_deleted_takes_no_gpu_from_the_next(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("large", "standard", memory="100Gi")
+    scene.pod("gone", "large")["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    scene.pod("next", "large")
+    assert scene.placer.round() == 1
+    assert (scene.gpu_of("gone"), scene.gpu_of("next")) == (None, "one/gpu-0")
+    assert scene.claim_of("gone") is None
 
 
 def test_a_pod_whose_status_changed_meanwhile_is_released_at_once(scene: Scene) -> None:
@@ -422,6 +443,13 @@ def test_when_the_placer_goes_away_all_pods_go_to_the_scheduler(scene: Scene) ->
     scene.placer.round()
     assert scene.events_of("job") == ["no node offers a GPU"]
     release_all(scene.cluster)
+    assert scene.gpu_of("job") == ""
+
+
+def test_who_removes_an_installation_lets_go_of_the_pods_that_wait(scene: Scene) -> None:
+    scene.template("small", "standard", memory="1Gi")
+    scene.pod("job", "small")
+    list(remove(scene.cluster, names.NAMESPACE))
     assert scene.gpu_of("job") == ""
 
 

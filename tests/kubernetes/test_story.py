@@ -38,6 +38,22 @@ def test_a_pod_that_has_much_to_tell_floods_nobody_and_hides_no_other() -> None:
     assert cluster.events()[-1][:2] == ("pod", "Paused")
 
 
+def test_what_was_one_too_many_forgets_no_count_and_a_later_pod_of_the_name_has_its_own() -> None:
+    cluster = FakeCluster()
+    story = Story(cluster, "node")
+    told = (POD, "Paused", "why", NORMAL)
+    for _ in range(stories.BURST + 1):
+        story.put(told, 100.0)
+    story.put(told, 100.0 + stories.REFILL_SECONDS)
+    assert cluster.events() == [("pod", "Paused", "why", stories.BURST + 1)]
+    [event] = cluster.all_of("v1", "Event")
+    assert event["firstTimestamp"] == "1970-01-01T00:01:40Z"
+    later = running_pod()
+    later["metadata"]["uid"] = "uid-of-a-later-one"
+    story.put((About.of(later), *told[1:]), 200.0)
+    assert sorted(count for *_, count in cluster.events()) == [1, stories.BURST + 1]
+
+
 def test_what_cannot_be_written_is_left_out_and_the_rest_is_told(capsys: object) -> None:
     cluster = FakeCluster()
     cluster.is_away = True

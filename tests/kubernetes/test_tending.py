@@ -18,7 +18,13 @@ from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.pods import Finder, Pods
 from cotenant.kubernetes.node.preparing import Claims
 from cotenant.kubernetes.node.story import Story
-from cotenant.kubernetes.node.tending import KNOWN_SECONDS, OUTSIDERS_SECONDS, TAINTED_SECONDS, Tending
+from cotenant.kubernetes.node.tending import (
+    KNOWN_SECONDS,
+    OBSERVE_SECONDS,
+    OUTSIDERS_SECONDS,
+    TAINTED_SECONDS,
+    Tending,
+)
 from cotenant.metrics import containers
 from cotenant.segment import Where
 from cotenant.tenants.verdicts import SURE
@@ -81,8 +87,8 @@ class Scene:
     def slot(self, pid: int) -> segment.Slot:
         return next(slot for slot in self.written.slots.values() if slot.pid == pid)
 
-    def look(self) -> None:
-        self.now += 1
+    def look(self, later: float = 1) -> None:
+        self.now += later
         ended = threading.Event()
         ended.set()
         self.written.to(self.path)
@@ -136,6 +142,15 @@ def test_a_tenant_that_is_there_before_the_api_server_tells_of_its_container_is_
     pod["status"]["containerStatuses"] = statuses
     scene.look()
     assert [reason for _, reason, _ in scene.told()] == ["Joined"]
+
+
+def test_who_leaves_between_two_observations_is_told_to_have_left(scene: Scene) -> None:
+    scene.pod("train", FIRST)
+    scene.look()
+    scene.written.slots.clear()
+    scene.look(OBSERVE_SECONDS / 4)  # something was heard of a pod
+    scene.look()
+    assert [reason for _, reason, _ in scene.told()] == ["Joined", "Left"]
 
 
 def test_tenants_that_are_in_no_pod_are_no_event(scene: Scene) -> None:
@@ -211,6 +226,27 @@ def test_a_fault_is_told_to_the_pods_that_have_the_device(scene: Scene) -> None:
     assert scene.taints() == [[], []]
 
 
+def test_faults_that_come_one_after_the_other_are_each_told_once(scene: Scene) -> None:
+    scene.pod("train", FIRST)
+    scene.pod("elsewhere", SECOND, device="gpu-1")
+    scene.look()
+    scene.agent.note({"gpu-0": "GPU is lost", "gpu-1": ""})
+    scene.agent.note({"gpu-0": "GPU is lost", "gpu-1": "it is too hot"})
+    scene.look()
+    scene.agent.note({"gpu-0": "GPU is lost", "gpu-1": "it is lost"})
+    scene.look()
+    told = [
+        (name, message.partition(";")[0], count)
+        for name, reason, message, count in scene.cluster.events()
+        if reason == "DeviceFault"
+    ]
+    assert told == [
+        ("train", "gpu-0: GPU is lost", 1),
+        ("elsewhere", "gpu-1: it is too hot", 1),
+        ("elsewhere", "gpu-1: it is lost", 1),
+    ]
+
+
 def movable(slot: segment.Slot) -> segment.Slot:
     slot.residence.where = Where.resident
     return slot
@@ -238,6 +274,16 @@ def test_an_opportunistic_pod_is_paused_before_it_is_evicted(scene: Scene) -> No
     pods[0]["status"]["conditions"] = [PREEMPTED | {"status": "False"}]
     scene.look()
     assert scene.asked(FIRST) == ("pause",) and scene.tending.paused == {}
+
+
+def test_what_was_paused_by_hand_before_an_eviction_stays_paused_after_it(scene: Scene) -> None:
+    pod = scene.pod("train", FIRST, "opportunistic")
+    slot = movable(scene.slot(FIRST))
+    slot.residence.where, slot.residence.paused = Where.evicted, 1
+    for status in ("True", "False"):  # it is announced, and called off
+        pod["status"]["conditions"] = [PREEMPTED | {"status": status}]
+        scene.look()
+        assert scene.asked(FIRST) == ()
 
 
 @pytest.mark.parametrize(
@@ -296,6 +342,42 @@ def test_a_change_is_asked_until_the_tenant_has_it_and_then_told(scene: Scene) -
     scene.slot(FIRST).memory_limit = 1 << 29
     scene.look()
     assert scene.asked(FIRST) == ()
+
+
+def test_a_second_change_is_told_by_itself_and_when_all_of_it_is_taken(scene: Scene) -> None:
+    pod, slot = scene.pod("train", FIRST, "standard"), scene.slot(FIRST)
+    pod["metadata"]["annotations"] = {"cotenant.dev/class": "opportunistic"}
+    scene.look()
+    slot.tenant_class, slot.asked_memory = TenantClass.opportunistic, 1 + (1 << 30)  # not taken yet
+    scene.look()
+    assert scene.told("Changed") == []
+    slot.asked_memory = 0
+    scene.look()
+    pod["metadata"]["annotations"]["cotenant.dev/memory"] = "512Mi"
+    scene.look()
+    slot.memory_limit = 512 << 20
+    scene.look()
+    assert [message for _, _, message in scene.told("Changed")] == [
+        "container main: class opportunistic, as annotated",
+        "container main: memory up to 512Mi, as annotated",
+    ]
+
+
+def test_a_lane_follows_its_process_and_who_has_ended_is_forgotten(scene: Scene) -> None:
+    pod = scene.pod("train", FIRST, "opportunistic")
+    movable(scene.slot(FIRST))
+    scene.slot(FIRST).lane = 1
+    pod["metadata"]["annotations"] = {"cotenant.dev/memory": "512Mi"}
+    scene.look()
+    assert scene.asked(FIRST) == () and not scene.tending.asked
+    scene.slot(FIRST).lane = 0
+    pod["status"]["conditions"] = [PREEMPTED]
+    scene.look()
+    tending = scene.tending
+    assert tending.asked and tending.paused and tending.homes
+    scene.written.slots.clear()
+    scene.look()
+    assert not (tending.asked or tending.paused or tending.homes or tending.untold)
 
 
 def test_an_annotation_that_went_while_no_agent_ran_is_taken_back(scene: Scene) -> None:

@@ -99,9 +99,9 @@ class Story:
     def put(self, told: Told, now: float) -> None:
         about, _, _, _ = told
         name = name_of(told)
-        count, first = self._known.pop(name, (0, stamp(now)))
         if not self._may(about, now):
             return
+        count, first = self._known.pop(name, (0, stamp(now)))
         self._known[name] = (count + 1, first)
         while len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]

@@ -116,11 +116,11 @@ class Tending:
                 self.names = found
 
     def forget(self, there: set[Process]) -> None:
-        waiting = {(event.pid, event.started) for _, event in self.untold}
         for known in (self.asked, self.paused):
             for process in known.keys() - there:
                 del known[process]
-        for process in self.homes.keys() - there - waiting:
+        # That it has left is yet to be told.
+        for process in self.homes.keys() - there - self.observer.there.keys():
             del self.homes[process]
         uids = {pod["metadata"]["uid"] for pod in self.pods.all()}
         self.warned = {one for one in self.warned if one[0] in uids}
