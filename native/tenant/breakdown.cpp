@@ -46,7 +46,6 @@ void Breakdown::look_at_start(wire::Slot& slot, uint64_t now_ns) {
         wire::note_wait(slot.waiting[gpu_], waited_ns);
         timeline::note(timeline::Event::gpu_wait, gpu_, begun_ns_, begun_ns_ + waited_ns);
     }
-    looked_ns_ = 0;
     start_.free();
 }
 

@@ -43,7 +43,7 @@ class Breakdown {
     // Of the start that is on its way.
     int gpu_ = 0;
     uint64_t begun_ns_ = 0;
-    uint64_t looked_ns_ = 0;  // the watcher's: it had not begun then; 0: no look yet
+    uint64_t looked_ns_ = 0;  // the watcher's: it had not begun then, or this was before it was launched
 
     struct {
         uint64_t looked_ns = 0;

@@ -126,6 +126,7 @@ struct Crossing {
     Membership* before = nullptr;
     StreamState* moved = nullptr;
     GoingThrough stream, graph;
+    StreamKey key = kNoStream;  // of the stream, which another lane may take over before the operation is in it
 };
 thread_local Crossing crossing;
 
@@ -298,7 +299,7 @@ void Work::choose_lane(CUstream handle, bool per_thread_default) {
     if (may_not_come_between(stream.key)) nap_until_copied(stream.key, wire::now_ns());
     Launcher launcher = launcher_into(*membership_, stream.key, stream.handle);
     membership_ = launcher.membership;
-    crossing = {launcher.escaped, launcher.before, launcher.moved, {}, {}};
+    crossing = {launcher.escaped, launcher.before, launcher.moved, {}, {}, stream.key};
     if (launcher.escaped || launcher.before) aside_ |= kCrosses;
 }
 
@@ -430,7 +431,7 @@ bool Work::pieces_are_waited_for() const { return Membership::waiting_for_pieces
 // soon as somebody waits; only a synchronous copy takes as long as it takes. Without a lock, and no longer than
 // kPiecesNs: the copy may wait for what this very thread does next.
 void Work::wait_for_pieces() {
-    StreamKey key = state_->key.load(std::memory_order_relaxed);
+    StreamKey key = aside_ & kHasLanes ? crossing.key : state_->key.load(std::memory_order_relaxed);
     for (uint64_t began = wire::now_ns(); may_not_come_between(key) && !membership_->is_leaving(); enter()) {
         state_->entered.fetch_sub(1);
         nap_until_copied(key, began);

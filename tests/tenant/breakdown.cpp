@@ -69,6 +69,24 @@ void starts() {
     // The thread is in another context than the stream's: an event of this one cannot be recorded there.
     current = reinterpret_cast<CUcontext>(0x1100);
     REQUIRE(!breakdown.begin(state, now + 2000 * kMs) && !breakdown.is_timing());
+    // The next is timed from its own beginning, on its own GPU, also after a context has ended that was being timed.
+    state.context = current;
+    state.gpu = 5;
+    breakdown.forget_context(kContext);
+    now += 3000 * kMs;
+    REQUIRE(breakdown.begin(state, now) && !breakdown.begin(state, now + 20 * kMs));
+    breakdown.forget_context(kContext);
+    REQUIRE(breakdown.is_timing());
+    breakdown.look_at_start(slot, now + 2 * kMs);
+    breakdown.forget_context(current);
+    REQUIRE(!breakdown.is_timing());
+    reached = true;
+    breakdown.look_at_start(slot, now + 3 * kMs);
+    now += 40 * kMs;
+    REQUIRE(breakdown.begin(state, now));
+    breakdown.look_at_start(slot, now + 4 * kMs);
+    REQUIRE(slot.gpus[5].waits.load() == 1 && slot.gpus[5].waited_ns.load() == 2 * kMs);
+    REQUIRE(here.waits.load() == 3 && here.waited_ns.load() == 6 * kMs);
 }
 
 void gaps() {
@@ -94,6 +112,13 @@ void gaps() {
     // Only since the burst began.
     look(200, true, true, 198);
     REQUIRE(here.gap_ns.load() == 7 * kMs);
+    // What another GPU's streams do is another burst's.
+    breakdown.saw_streams(slot.gpus[2], 2, true, false, 195 * kMs, 205 * kMs);
+    look(206, false, true, 198);
+    REQUIRE(here.gap_ns.load() == 7 * kMs);
+    breakdown.saw_idle(1);
+    breakdown.saw_streams(slot.gpus[2], 2, false, true, 195 * kMs, 210 * kMs);
+    REQUIRE(slot.gpus[2].gap_ns.load() == 10 * kMs && here.gap_ns.load() == 7 * kMs);
 }
 
 void pace() {

@@ -102,13 +102,39 @@ void threads() {
     for (std::thread& thread : running) thread.join();
 }
 
+// An exec with the handle of one that is gone is another graph; and what was noted is taken once.
+void graphs() {
+    static Durations durations;
+    Shape shape = tenant::graph_shape(&durations);
+    REQUIRE(durations.piece_of_graph(shape) == 1);
+    durations.begin_graph(shape, 0.25F);
+    for (int i = 0; i < 5; ++i) durations.wants_sample(shape);
+    durations.learn(shape, 500);
+    REQUIRE(durations.estimate(shape) == 500 && durations.piece_of_graph(shape) == 0.25F);
+    durations.begin_graph(shape, 0.5F);
+    REQUIRE(durations.estimate(shape) < 0 && durations.piece_of_graph(shape) == 0.5F);
+    for (int i = 0; i < 4; ++i) REQUIRE(durations.wants_sample(shape));
+    // One that was never timed is tried again and again.
+    int wanted = 0;
+    for (int i = 4; i < 104; ++i) wanted += durations.wants_sample(shape);
+    REQUIRE(wanted == 25);
+    durations.note_pieces(100, 50);
+    durations.note_pieces(20, 20);
+    Durations::Noted noted = durations.take_noted();
+    REQUIRE(noted.us == 120 && noted.squares == 100 * 50 + 20 * 20);
+    noted = durations.take_noted();
+    REQUIRE(noted.us == 0 && noted.squares == 0);
+}
+
 // A driver of events, each of the context that was current when it was made. A stream's handle is its context's.
 struct Event {
     CUcontext context;
 };
 thread_local CUcontext current;
 std::atomic<int> events_alive{0};
+int creates_left = 1 << 30;  // until the driver would not any more
 CUresult create(CUevent* out, unsigned int) {
+    if (creates_left-- <= 0) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = reinterpret_cast<CUevent>(new Event{current});
     ++events_alive;
     return CUDA_SUCCESS;
@@ -128,14 +154,68 @@ CUresult elapsed(float* ms, CUevent, CUevent) {
     return CUDA_SUCCESS;
 }
 
-// As many contexts as there are pairs, one after the other and all at once, while a watcher reads what has ended: every
-// one of them is timed, with events of its own.
-void pairs() {
+void make_driver() {
     tenant::driver.cuEventCreate = create;
     tenant::driver.cuEventDestroy_v2 = destroy;
     tenant::driver.cuEventRecord = record;
     tenant::driver.cuEventQuery = query;
     tenant::driver.cuEventElapsedTime = elapsed;
+}
+
+// Whatever the driver refuses leaves a pair as it was, for the next who takes it.
+void refused() {
+    make_driver();
+    static Durations durations;
+    Shape shape = alike(1);
+    durations.wants_sample(shape);
+    auto *context = reinterpret_cast<CUcontext>(uintptr_t{64}), *other = reinterpret_cast<CUcontext>(uintptr_t{128});
+    auto *stream = reinterpret_cast<CUstream>(uintptr_t{64}), *others = reinterpret_cast<CUstream>(uintptr_t{128});
+    current = context;
+    {
+        tenant::Samples samples;
+        for (int can_make : {0, 1}) {
+            creates_left = can_make;
+            REQUIRE(!samples.begin(shape, context, stream) && events_alive == 0);
+        }
+        creates_left = 1 << 30;
+        // Into another context's stream.
+        REQUIRE(!samples.begin(shape, context, others) && !samples.any_on_its_way());
+        // The launch failed, or its end could not be recorded: there is nothing to read.
+        tenant::Samples::end(samples.begin(shape, context, stream), stream, false);
+        tenant::Samples::end(samples.begin(shape, context, stream), others, true);
+        REQUIRE(!samples.any_on_its_way() && events_alive == 2);
+        for (int i = 0; i < 100; ++i) {
+            auto* sample = samples.begin(shape, context, stream, 3);
+            REQUIRE(sample && !samples.any_on_its_way());
+            tenant::Samples::end(sample, stream, true);
+            REQUIRE(samples.any_on_its_way());
+            samples.collect(durations);
+            REQUIRE(!samples.any_on_its_way() && durations.estimate(shape) == 15);
+        }
+        REQUIRE(events_alive == 2);
+        samples.forget_context(other);
+        REQUIRE(samples.begin(shape, context, stream)->is_of(context) && events_alive == 2);
+    }
+    // A context gets no more than another has; one that is in use is not lent.
+    tenant::Samples samples;
+    std::vector<tenant::Samples::Sample*> all;
+    while (auto* sample = samples.begin(shape, context, stream)) all.push_back(sample);
+    samples.lend_to(other);
+    current = other;
+    REQUIRE(!samples.begin(shape, other, others));
+    for (auto* sample : all) sample->free();
+    for (int i = 0; i < 100; ++i) {
+        if (!samples.begin(shape, other, others)) samples.lend_to(other);
+    }
+    int of_other = 0;
+    for (auto* sample : all) of_other += sample->is_of(other);
+    REQUIRE(of_other == 8);
+}
+
+// As many contexts as there are pairs, one after the other and all at once, while a watcher reads what has ended: every
+// one of them is timed, with events of its own.
+void pairs() {
+    make_driver();
     static tenant::Samples samples;
     static Durations durations;
     static std::mutex lock;
@@ -202,6 +282,10 @@ int main(int argc, char** argv) {
         threads();
     else if (!strcmp(name, "pairs"))
         pairs();
+    else if (!strcmp(name, "graphs"))
+        graphs();
+    else if (!strcmp(name, "refused"))
+        refused();
     else
         return 2;
     return 0;

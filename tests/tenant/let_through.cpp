@@ -21,8 +21,27 @@ int main() {
     uint32_t cancelled = through.begin(progress, 2 * kSecond);
     through.cancel(progress, cancelled);
     REQUIRE(!through.is_waited_for(progress, 2 * kSecond));
+    // Of several, each is cancelled by itself.
+    uint32_t one = through.begin(progress, 2 * kSecond), other = through.begin(progress, 2 * kSecond);
+    through.cancel(progress, one);
+    REQUIRE(through.is_waited_for(progress, 2 * kSecond));
+    through.cancel(progress, other);
+    REQUIRE(!through.is_waited_for(progress, 2 * kSecond));
     int most = 0;
     while (through.begin(progress, 3 * kSecond)) ++most;
     REQUIRE(most == 16 && !through.is_waited_for(progress, 5 * kSecond) && through.begin(progress, 5 * kSecond));
+    // However many have waited, or found no place, their words are free again.
+    REQUIRE(!through.is_waited_for(progress, 7 * kSecond));
+    for (uint64_t i = 0; i < 3000; ++i) {
+        uint64_t now = (10 + 2 * i) * kSecond;
+        uint32_t first = through.begin(progress, now), second = through.begin(progress, now);
+        REQUIRE(first && second);
+        through.cancel(progress, first);
+        static_cast<std::atomic<uint32_t>*>(progress.words())[second].store(0);
+        REQUIRE(!through.is_waited_for(progress, now));
+    }
+    for (most = 0; through.begin(progress, 10000 * kSecond);) ++most;
+    for (int i = 0; i < 3000; ++i) REQUIRE(!through.begin(progress, 10000 * kSecond));
+    REQUIRE(most == 16 && progress.take_graph_word());
     return 0;
 }

@@ -1,4 +1,5 @@
-// What is known of a stream from the marks that the GPU writes: `progress behind`, `empty`, `operations` or `copies`.
+// What is known of a stream from the marks that the GPU writes: `progress behind`, `empty`, `operations`, `copies`,
+// `words` or `none`.
 // Status 0, or the line that does not hold.
 #include "tenant/progress.h"
 
@@ -144,10 +145,52 @@ void copies() {
     REQUIRE(!uses_bus());
 }
 
+// The words of graphs: each is one graph's at a time, and begins as of one that does not stand.
+void words() {
+    Stream one;
+    Progress& progress = one.progress;
+    auto* all = static_cast<std::atomic<uint32_t>*>(progress.words());
+    uint32_t first = progress.take_graph_word(), second = progress.take_graph_word();
+    REQUIRE(first && second && first != second && !progress.graph_stands(first));
+    all[first].store(1);  // the GPU's part
+    REQUIRE(progress.graph_stands(first) && !progress.graph_stands(second));
+    // Its exec is destroyed meanwhile.
+    progress.free_graph_word(first);
+    progress.free_graph_word(0);
+    REQUIRE(progress.take_graph_word() == first && !progress.graph_stands(first));
+    uint32_t taken = 2, last = 0;
+    while (uint32_t word = progress.take_graph_word()) REQUIRE(++taken < 4096 && (last = word) < 4096);
+    REQUIRE(taken > 1000 && last > tenant::StreamTable::kMostStreams);
+    progress.free_graph_word(second);
+    REQUIRE(progress.take_graph_word() == second && !progress.take_graph_word());
+    // Nor does a stream stand that has the word of one that did.
+    one.issue(3, 70);
+    one.write(Progress::standing(Progress::mark_of(one.state), true));
+    REQUIRE(progress.stands_at_gate(one.state) && progress.is_among_copies(one.state));
+    one.issue(1, 30);
+    progress.begin(one.state);
+    REQUIRE(!progress.stands_at_gate(one.state) && !progress.is_among_copies(one.state));
+    REQUIRE(progress.in_flight_us(one.state) == 0);
+}
+
+// A stream whose word the driver would not map: nothing is known of it, and nothing waits.
+void none() {
+    Stream one;
+    one.write(Progress::standing(0, true));
+    one.state.progress_word = 0;
+    one.issue(10000, 100);
+    one.put_gate();
+    REQUIRE(!one.progress.stands_at_gate(one.state) && !one.progress.is_among_copies(one.state));
+    REQUIRE(one.progress.in_flight_us(one.state) == 0 && one.progress.operations_in_flight(one.state) == 0);
+    REQUIRE(!one.progress.gate_is_ahead(one.state));
+}
+
 int main(int, char** argv) {
     if (!strcmp(argv[1], "behind")) behind();
     if (!strcmp(argv[1], "empty")) empty();
     if (!strcmp(argv[1], "operations")) operations();
     if (!strcmp(argv[1], "copies")) copies();
+    if (!strcmp(argv[1], "words")) words();
+    if (!strcmp(argv[1], "none")) none();
     return 0;
 }

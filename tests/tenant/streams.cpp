@@ -191,21 +191,43 @@ void recycled() {
     REQUIRE(seen > 0);
 }
 
-// A state that serves another stream has nothing of the one before: not its gate, which is another GPU's or context's.
+// A state that serves another stream has nothing of the one before: not its gate, which is another GPU's or context's,
+// nor what of its work had ended. Only what the GPU's word goes on from stays.
 void renewed() {
     static StreamTable table;
     StreamState* state = enter(table, key_of(0));
+    uint32_t number = state->number;
     state->gate = 1 << 20;
     state->progress_word = 2 << 20;
+    state->entered.store(6);
     state->issued.store(5);
     state->finished = 3;
     state->since_gate_us.store(70);
+    state->queued_ns.store(9000);
+    state->done.store(4);
+    state->among_copies.store(true);
+    state->bus_issued.store(5);
+    state->bus_mark.store(8);
+    state->bus_done = 5;
+    state->was.store(state);
+    state->entered_before = 6;
+    for (auto& place : state->issued_at) place.count.store(5);
+    state->launched.operations.store(1);
+    state->launched.sms.store(2);
+    state->launched.us.store(3);
     state->last_work.store(reinterpret_cast<CUevent>(64));
     table.remove(key_of(0));
-    REQUIRE(enter(table, key_of(1)) == state);
+    REQUIRE(enter(table, key_of(1)) == state && state->number == number);
     REQUIRE(state->gate == 0 && state->progress_word == 0);
-    REQUIRE(state->issued.load() == 0 && state->finished == 0);
-    REQUIRE(state->since_gate_us.load() == 0 && !state->last_work.load());
+    REQUIRE(state->issued.load() == 0 && state->finished == 0 && !state->is_being_called());
+    REQUIRE(state->since_gate_us.load() == 0 && !state->last_work.load() && state->queued_ns.load() == 9000);
+    REQUIRE(state->done.load() == 0 && !state->among_copies.load() && !state->was.load());
+    REQUIRE(state->bus_issued.load() == 0 && state->bus_mark.load() == 0 && state->bus_done == 0);
+    REQUIRE(state->entered_before == 0);
+    for (auto& place : state->issued_at) REQUIRE(place.count.load() == 0);
+    REQUIRE(!state->launched.operations.load() && !state->launched.sms.load() && !state->launched.us.load());
+    // Two at once have words of their own.
+    REQUIRE(enter(table, key_of(2))->number != number);
 }
 
 }  // namespace

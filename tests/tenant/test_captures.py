@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.compiling import compile_program, cuda_headers
 
 
-def test_a_stream_has_one_capture_at_a_time(tmp_path: Path) -> None:
+def test_a_stream_has_one_capture_at_a_time_which_forbids_what_cuda_says(tmp_path: Path) -> None:
     program = compile_program(
         tmp_path, "tests/tenant/captures.cpp", "native/tenant/captures.cpp", headers=cuda_headers()
     )
