@@ -24,7 +24,7 @@ def deferred_free(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["again", "in_order", "same_handle"])
+@pytest.mark.parametrize("case", ["again", "in_order", "same_handle", "many", "walk"])
 def test_frees(deferred_free: Path, case: str) -> None:
     done = subprocess.run(
         [str(deferred_free), case], capture_output=True, text=True, timeout=120, check=False

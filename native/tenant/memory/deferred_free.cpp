@@ -264,10 +264,13 @@ void forget_context(CUcontext context) {
         for (DeferredFree *one = order->oldest, *newer = nullptr; one; one = newer) {
             newer = one->newer;
             MovableRange range{};
-            bool goes = order->context == context || !movable_range(one->pointer, &range) || range.context == context;
-            if (!goes) continue;
+            CUdeviceptr pointer = one->pointer;
+            bool is_another = movable_range(pointer, &range) && range.context != context;
+            if (order->context != context && is_another) continue;
             if (order->context == context) one->reached = nullptr;  // it has gone with its context
             remove(one);
+            // Nothing is queued before it any more.
+            if (is_another) give_back(pointer);
         }
         drop_if_empty(order);
     }
