@@ -34,7 +34,7 @@ bool exchange(Flag& word, uint32_t seen, uint32_t wanted) { return word.compare_
 bool register_list(Hold& hold, Flag& word, pid_t thread) {
     // In a forked child the thread that had it is not there.
     pid_t nobody = hold.thread.load();
-    if (nobody == thread || (nobody && syscall(SYS_tgkill, getpid(), nobody, 0) == 0)) return false;
+    if (nobody && syscall(SYS_tgkill, getpid(), nobody, 0) == 0) return false;
     if (!hold.thread.compare_exchange_strong(nobody, thread)) return false;
     hold.head.list.next = &hold.head.list;
     hold.head.futex_offset = reinterpret_cast<char*>(&word) - reinterpret_cast<char*>(&hold.entry);

@@ -23,7 +23,7 @@
 
 #include "../require.h"
 #include "admission/admission.h"
-#include "admission/turns.h"
+#include "admission/turn_keys.h"
 #include "cases.h"
 #include "tenants.h"
 #include "wire/launched.h"
@@ -152,6 +152,10 @@ void turns(wire::Segment& segment) {
     segment.slot(first).gpus[0].holds_turn.store(0);
     wire::refresh_gates(segment, wire::opportunistic, 0);
     REQUIRE(!is_open(segment, first) && !is_open(segment, second));
+    uint64_t since = wire::now_ns();
+    segment.slot(first).gpus[0].stop_ns.store(since);
+    bool is_passed = wire::refresh_gate(segment, second, 0);
+    REQUIRE(!is_passed || wire::now_ns() - since >= admission::kDrainNs);
     segment.slot(first).gpus[0].stop_ns.store(wire::now_ns() - admission::kDrainNs - 1);
     wire::refresh_gate(segment, second, 0);
     REQUIRE(is_open(segment, second) && !is_open(segment, first));
@@ -250,6 +254,11 @@ void leave(wire::Segment& segment) {
     int next = wire::take_slot(segment);
     wire::join_class(segment, next, wire::standard);
     REQUIRE(segment.slot(next).gpus[3].gate.load() != wire::kGateOpen);
+    // Whoever is closed out by one that leaves is let in, on each of its GPUs.
+    wire::go_busy(segment, high, 0);
+    REQUIRE(!is_open(segment, next));
+    wire::leave_slot(segment, high);
+    REQUIRE(segment.slot(next).gpus[3].gate.load() == wire::kGateOpen && is_open(segment, next));
 }
 
 bool may_copy(wire::Segment& segment, int slot) { return segment.slot(slot).copy_gates[0].load() == wire::kGateOpen; }
@@ -271,6 +280,12 @@ void copies(wire::Segment& segment) {
     REQUIRE(!may_copy(segment, late));
     wire::go_busy(segment, high, 0);
     REQUIRE(!may_copy(segment, low) && high_on.busy.load() == wire::copying);
+    // One that was stopped for long lets copies pass until it goes on.
+    segment.slot(high).heartbeat_ns.store(wire::now_ns() - 100ull * 1000000000);
+    wire::refresh_gate(segment, low, 0);
+    REQUIRE(may_copy(segment, low));
+    wire::go_busy(segment, high, 0);
+    REQUIRE(!may_copy(segment, low) && !may_copy(segment, equal));
     wire::end_copying(segment, high, 0);
     REQUIRE(may_copy(segment, low) && may_copy(segment, late) && !is_open(segment, low));
     REQUIRE(high_on.busy.load() == wire::busy);
@@ -372,6 +387,18 @@ void launched(wire::Segment& segment) {
     wire::Sides sides = wire::sides_of(segment, below, 0, now);
     REQUIRE(sides.production.running == 2 && sides.production.sms == 3 && sides.production.left_us == 5000);
     REQUIRE(sides.production.with_work == 1 && sides.below.with_work == 1 && sides.below.sms == 4);
+    // The kernel that production launched last, whichever of its jobs did, and whatever lower classes launch.
+    int also = busy_tenant(segment, wire::production);
+    there.bound.store(1);
+    there.launched_ns.store(now - 1000);
+    for (uint64_t launched_ns : {now - 2000, now - 500}) {
+        segment.slot(also).launched[0].bound.store(2);
+        segment.slot(also).launched[0].launched_ns.store(launched_ns);
+        segment.slot(below).launched[0].launched_ns.store(now);
+        auto bound = launched_ns > now - 1000 ? admission::Bound::memory : admission::Bound::compute;
+        REQUIRE(wire::sides_of(segment, below, 0, now).production.bound == bound);
+    }
+    wire::leave_slot(segment, also);
     // Its own counts also without work, that of another does not.
     wire::go_idle(segment, above, 0);
     wire::go_idle(segment, below, 0);
@@ -400,16 +427,102 @@ void leaving(wire::Segment& segment) {
 
 // Nobody looks at the gates but the one that has run empty.
 void emptied(wire::Segment& segment) {
-    int one = busy_tenant(segment, wire::opportunistic), other = busy_tenant(segment, wire::opportunistic);
+    int one = busy_tenant(segment, wire::opportunistic);
+    wire::go_idle(segment, one, 0);
+    REQUIRE(!segment.slot(one).gpus[0].holds_turn.load());
+    wire::go_busy(segment, one, 0);
+    int other = busy_tenant(segment, wire::opportunistic);
     int first = is_open(segment, one) ? one : other, second = one + other - first;
     REQUIRE(is_open(segment, first) && !is_open(segment, second));
     wire::go_empty(segment, second, 0, 0);
     REQUIRE(is_open(segment, first) && !is_open(segment, second));
     wire::go_ready(segment, second, 0);
     REQUIRE(is_open(segment, first) && !is_open(segment, second));
-    wire::go_empty(segment, first, 0, 0);
-    REQUIRE(is_open(segment, second) && segment.slot(second).gpus[0].on.load());
-    REQUIRE(!segment.slot(first).gpus[0].on.load());
+    // When the next one's turn begins is known from the one before, and stays when gates are looked at again.
+    wire::OnGpu &was = segment.slot(first).gpus[0], &is = segment.slot(second).gpus[0];
+    was.stop_ns.store(1);
+    wire::go_empty(segment, first, 0, 777);
+    REQUIRE(is_open(segment, second) && is.on.load() && is.holds_turn.load() && is.switch_ns.load() == 777);
+    wire::refresh_gate(segment, second, 0, 888);
+    REQUIRE(is.switch_ns.load() == 777);
+    REQUIRE(!was.on.load() && !was.ready.load() && !was.holds_turn.load() && !was.stop_ns.load());
+    wire::go_ready(segment, first, 0);
+    is.stop_ns.store(1);
+    wire::go_idle(segment, second, 0);
+    REQUIRE(is_open(segment, first) && was.switch_ns.load() == 0);
+    REQUIRE(!is.on.load() && !is.ready.load() && !is.holds_turn.load() && !is.stop_ns.load());
+
+    // One that has found its streams standing at a gate which was opened meanwhile is on all the same.
+    wire::go_busy(segment, second, 0);
+    never_stale(segment, second);
+    was.holds_turn.store(0);
+    was.turn_key.store(is.turn_key.load() + 1000000000);
+    wire::refresh_gate(segment, first, 0);
+    REQUIRE(!is_open(segment, first) && was.on.load());
+    wire::leave_gpu(segment, first, 0, was.gate.load() - 2, 0);
+    REQUIRE(was.on.load() && !is_open(segment, second));
+    wire::leave_gpu(segment, first, 0, was.gate.load(), 555);
+    REQUIRE(!was.on.load() && is_open(segment, second) && is.switch_ns.load() == 555);
+
+    // Nobody waits for one that runs because it is below its floor.
+    is.below_floor.store(1);
+    is.holds_turn.store(0);
+    is.turn_key.store(was.turn_key.load() + 1000000000);
+    REQUIRE(is.on.load() && wire::refresh_gate(segment, first, 0));
+}
+
+// What counts of the others: those that live, use this GPU, and are of the class in question.
+void bystanders(wire::Segment& segment) {
+    int self = busy_tenant(segment, wire::opportunistic), equal = busy_tenant(segment, wire::opportunistic);
+    int above = busy_tenant(segment, wire::standard), top = busy_tenant(segment, wire::production);
+    for (int slot : {self, equal, above, top}) {
+        wire::go_idle(segment, slot, 0);
+        wire::OnGpu& here = segment.slot(slot).gpus[0];
+        here.figures.copies.store(5);
+        here.waits.store(3);
+        here.waited_ns.store(7);
+        segment.slot(slot).floor.store(100);
+        here.on.store(1);
+    }
+    auto above_are = [&](uint64_t tenants) {
+        wire::Waits waits = wire::waits_above(segment, self, 0);
+        bool is_so = waits.count == 3 * tenants && waits.ns == 7 * tenants;
+        return is_so && wire::copies_above(segment, self, 0) == 5 * tenants;
+    };
+    REQUIRE(above_are(0) && !wire::any_floor(segment, 0));
+    for (int slot : {self, equal, above, top}) segment.slot(slot).gpus[0].figures.bursts.store(1);
+    REQUIRE(above_are(2) && wire::any_floor(segment, 0));
+    REQUIRE(!wire::any_floor(segment, 1) && wire::copies_above(segment, self, 1) == 0);
+    REQUIRE(wire::copies_above(segment, above, 0) == 5 && wire::copies_above(segment, top, 0) == 0);
+    REQUIRE(wire::is_equal_on(segment, self, 0) && !wire::is_equal_on(segment, above, 0));
+    for (int slot : {top, equal}) segment.slot(slot).owner.fetch_or(wire::kOwnerDied);
+    REQUIRE(above_are(1) && !wire::is_equal_on(segment, self, 0));
+    for (int slot : {top, equal}) segment.slot(slot).owner.fetch_and(~wire::kOwnerDied);
+
+    // Who is without work has no say in when another is next, nor who does not use this GPU in how far behind it may
+    // be.
+    wire::Count &key = segment.slot(self).gpus[0].turn_key, &idle = segment.slot(equal).gpus[0].turn_key;
+    int works = busy_tenant(segment, wire::opportunistic);
+    segment.slot(works).gpus[0].figures.bursts.store(1);
+    segment.slot(works).gpus[0].turn_key.store(2000000000);
+    idle.store(5);
+    key.store(1000000000);
+    wire::catch_up(segment, self, 0);
+    REQUIRE(key.load() == 2000000000);
+    idle.store(9000000000);
+    segment.slot(equal).gpus[0].figures.bursts.store(0);
+    wire::go_ready(segment, self, 0);
+    REQUIRE(key.load() == 2000000000);
+    segment.slot(equal).gpus[0].figures.bursts.store(1);
+    wire::go_ready(segment, self, 0);
+    REQUIRE(key.load() == 9000000000 - admission::kLargestClaimNs);
+
+    // A turn's key is charged to those that take turns; GPU time to everybody.
+    wire::charge(segment, top, 0, 1000, 1000);
+    wire::charge(segment, works, 0, 1000, 500);
+    wire::OnGpu &free = segment.slot(top).gpus[0], &gated = segment.slot(works).gpus[0];
+    REQUIRE(free.used_ns.load() == 1000 && free.turn_key.load() == 0);
+    REQUIRE(gated.used_ns.load() == 1000 && gated.turn_key.load() == 2000000500);
 }
 
 int waits_of(const wire::Slot& slot) {
@@ -437,8 +550,17 @@ void waits(wire::Segment& segment) {
     REQUIRE(waiting.preemptions.load() == 1 && !waiting.since_ns.load());
     wire::go_ready(segment, low, 0);
     REQUIRE(waiting.since_ns.load());
+    waiting.since_ns.store(1000);  // it goes on waiting
+    wire::refresh_gate(segment, low, 0);
+    REQUIRE(waiting.since_ns.load() == 1000);
     wire::go_idle(segment, high, 0);
     REQUIRE(waits_of(slot) == 2 && waiting.preemptions.load() == 1);
+    // Nor is one without work preempted by a controller.
+    wire::go_empty(segment, low, 0, 0);
+    slot.gpus[0].shut_until_ns.store(wire::now_ns() + 50ull * 1000000000);
+    REQUIRE(!wire::refresh_gate(segment, low, 0) && waiting.preemptions.load() == 1 && !waiting.since_ns.load());
+    slot.gpus[0].shut_until_ns.store(0);
+    wire::go_ready(segment, low, 0);
     // One that gives up has not waited.
     wire::go_busy(segment, high, 0);
     wire::go_empty(segment, low, 0, 0);
@@ -466,6 +588,7 @@ int main(int argc, char** argv) {
                      {"stopped", stopped},
                      {"turns", turns},
                      {"emptied", emptied},
+                     {"bystanders", bystanders},
                      {"steered", steered},
                      {"copies", copies},
                      {"copiers", copiers},

@@ -461,13 +461,13 @@ void grants() {
                            (tenant = new Tenant(wire::production))->work();
                            REQUIRE(tenant->slot.tenant_class.load() == wire::opportunistic);
                        },
-                       [&] { tenant->slot.tenant_class.store(wire::production); }});
+                       [&] { tenant->slot.tenant_class.store(wire::production), tenant->slot.uid = kAlice; }});
     Process alice(kAlice, {[&] { (tenant = new Tenant(wire::standard))->work(); },
                            [&] {
                                wire::look_around(tenant->segment);
                                REQUIRE(tenant->is_let_through());
-                               int theirs = 1 - tenant->index;
-                               REQUIRE(tenant->segment.slot(theirs).tenant_class.load() == wire::opportunistic);
+                               wire::Slot& theirs = tenant->segment.slot(1 - tenant->index);
+                               REQUIRE(theirs.tenant_class.load() == wire::opportunistic && theirs.uid == kBob);
                            },
                            [&] { wire::join_class(tenant->segment, tenant->index, wire::production); }});
     bob.go();
@@ -515,7 +515,15 @@ void linked() {
     wire::Segment& segment = opened();
     REQUIRE(live(segment) == 1 && wire::steer_shared_slot(segment, 0, 0));
     REQUIRE(link(file_of(0).c_str(), file_of(300).c_str()) == 0);
-    REQUIRE(!wire::steer_shared_slot(segment, 0, 0));
+    REQUIRE(!wire::steer_shared_slot(segment, 0, 0) && unlink(file_of(300).c_str()) == 0);
+    REQUIRE(wire::steer_shared_slot(segment, 0, 0) && chown(file_of(0).c_str(), kBob, kBob) == 0);
+    REQUIRE(!wire::steer_shared_slot(segment, 0, 0));  // nor one that is another user's by now
+    // Who leaves does not take with it what has its slot's name by now.
+    Tenant gone(wire::standard);
+    REQUIRE(rename(file_of(gone.index).c_str(), file_of(301).c_str()) == 0 &&
+            close(creat(file_of(gone.index).c_str(), 0644)) == 0);
+    wire::leave_slot(gone.segment, gone.index);
+    REQUIRE(access(file_of(gone.index).c_str(), F_OK) == 0);
 }
 
 void unreadable() {
@@ -535,6 +543,10 @@ void unreadable() {
                            wire::attached(tenant->segment).read_ns[theirs] -= 2ull * 1000000000;
                            tenant->is_let_through();
                            REQUIRE(heartbeat.load() == kept);
+                           // One that had been stopped already is not fresh.
+                           wire::attached(tenant->segment).read_ns[theirs] = wire::now_ns();
+                           heartbeat.store(1);
+                           REQUIRE(tenant->is_let_through() && heartbeat.load() == 1);
                        }});
     alice.go();
     bob.go();

@@ -153,6 +153,11 @@ void stops(wire::Segment& segment) {
 void crowd(wire::Segment& segment) {
     for (int i = 0; i < wire::kSlots; ++i) REQUIRE(wire::take_slot(segment) == i);
     REQUIRE(live(segment) == wire::kSlots);
+    wire::join_class(segment, 70, wire::opportunistic);
+    wire::join_class(segment, 200, wire::production);
+    uint64_t words[wire::kSlotWords];
+    wire::members(segment, words);
+    REQUIRE(words[0] == 0 && words[1] == 1 << 6 && words[2] == 0 && words[3] == 1 << 8);
     pid_t child = fork();
     if (child == 0) _exit(wire::take_slot(segment) == -1 ? 0 : 1);
     int status = 1;
@@ -168,6 +173,14 @@ void thread(wire::Segment& segment) {
     int slot = -1;
     std::thread([&] { slot = wire::take_slot(segment); }).join();
     REQUIRE(slot == 0 && live(segment) == 0 && segment.slot(slot).owner.load() == wire::kOwnerDied);
+    robust_list_head *before = nullptr, *after = nullptr;
+    size_t size = 0;
+    REQUIRE(syscall(SYS_get_robust_list, 0, &before, &size) == 0 && wire::reap_slots(segment) == 1);
+    REQUIRE(syscall(SYS_get_robust_list, 0, &after, &size) == 0 && after == before);
+    // Of two slots of one thread the first is marked, whatever comes of the second.
+    std::thread([&] { REQUIRE(wire::take_slot(segment) == 0 && wire::take_slot(segment) == 1); }).join();
+    REQUIRE(segment.slot(0).owner.load() == wire::kOwnerDied && wire::is_live(segment.slot(1)));
+    segment.slot(1).owner.store(0);
     REQUIRE(wire::take_slot(segment) == 0 && live(segment) == 1);
     wire::leave_slot(segment, 0);
     robust_list_head* list = nullptr;
@@ -179,7 +192,7 @@ void fill(void* where, uint8_t with) { memset(where, with, wire::kSmallestPlace)
 
 void garbage(wire::Segment& segment) {
     int high = busy_tenant(segment, wire::production), low = busy_tenant(segment, wire::opportunistic);
-    uint8_t uuid[16] = {7};
+    uint8_t uuid[16] = {7}, another[16] = {8};
     for (uint8_t with : {0x00, 0x01, 0x3f, 0x7f, 0x80, 0xff}) {
         for (int i = 0; i < wire::kSlots; ++i) fill(&segment.slot(i), with);
         fill(&segment.header, with);
@@ -191,12 +204,15 @@ void garbage(wire::Segment& segment) {
             wire::reap_slots(segment);
             wire::go_idle(segment, slot, 0);
         }
-        REQUIRE(wire::gpu_number(segment, uuid) < wire::kGpus);
+        REQUIRE(wire::gpu_number(segment, uuid) == 0 && wire::gpu_number(segment, another) == 1);
+        REQUIRE(wire::gpu_number(segment, uuid) == 0);
         // The header is the user's again; each watcher mends its slot.
         fill(&segment.header, 0);
         wire::begin_header(segment.header);
         for (int slot : {high, low}) {
+            wire::Identity there;
             REQUIRE(wire::keep_slot(segment, slot) && wire::is_live(segment.slot(slot)));
+            REQUIRE(wire::read_identity(segment.slot(slot), &there) && there == wire::own_identity());
             wire::join_class(segment, slot, slot == high ? wire::production : wire::opportunistic);
             segment.slot(slot).gpus[0].busy.store(0);
         }

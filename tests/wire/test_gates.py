@@ -22,6 +22,7 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "stopped",
         "turns",
         "emptied",
+        "bystanders",
         "steered",
         "copies",
         "copiers",
