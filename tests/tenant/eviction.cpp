@@ -42,6 +42,9 @@ uint64_t capacity = UINT64_MAX;
 long calls = 0, copies = 0, fail_from = -1, fail_until = -1;
 std::map<CUstream, std::vector<CUdeviceptr>> on_their_way;  // copies that nobody has waited for
 uint64_t last_stream = 7;
+CUcontext current = nullptr;
+std::map<CUstream, CUcontext> streams;     // and which context each is of
+std::map<uint64_t, CUcontext> context_of;  // by address: that it is copied in
 
 bool fails() {
     long now = calls++;
@@ -90,10 +93,15 @@ CUresult unmap(CUdeviceptr at, size_t bytes) {
 }
 CUresult set_access(CUdeviceptr at, size_t, const CUmemAccessDesc*, size_t count) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
+    if (!count) return CUDA_ERROR_INVALID_VALUE;
     mappings.at(at).accesses = count;
     return CUDA_SUCCESS;
 }
+void is_in_its_context(CUdeviceptr address, CUstream stream) {
+    REQUIRE(current && streams.at(stream) == current && (--context_of.upper_bound(address))->second == current);
+}
 CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    is_in_its_context(from, stream);
     if (fails()) return CUDA_ERROR_UNKNOWN;
     char* there = behind(from, bytes);
     if (!there) return CUDA_ERROR_INVALID_VALUE;
@@ -103,6 +111,7 @@ CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return CUDA_SUCCESS;
 }
 CUresult to_gpu(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+    is_in_its_context(to, stream);
     if (fails()) return CUDA_ERROR_UNKNOWN;
     char* there = behind(to, bytes);
     if (!there) return CUDA_ERROR_INVALID_VALUE;
@@ -111,13 +120,18 @@ CUresult to_gpu(CUdeviceptr to, const void* from, size_t bytes, CUstream stream)
     ++copies;
     return CUDA_SUCCESS;
 }
-CUresult set_current(CUcontext) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+CUresult set_current(CUcontext context) {
+    if (fails()) return CUDA_ERROR_UNKNOWN;
+    current = context;
+    return CUDA_SUCCESS;
+}
 CUresult create_stream(CUstream* out, unsigned int) {
     if (fails()) return CUDA_ERROR_UNKNOWN;
-    *out = reinterpret_cast<CUstream>(++last_stream);
+    streams[*out = reinterpret_cast<CUstream>(++last_stream)] = current;
     return CUDA_SUCCESS;
 }
 CUresult synchronize(CUstream stream) {
+    REQUIRE(streams.at(stream) == current);
     if (fails()) return CUDA_ERROR_UNKNOWN;
     on_their_way[stream].clear();
     return CUDA_SUCCESS;
@@ -166,13 +180,14 @@ struct Job {
             chunk->address = address;
             // The largest does not fit into one block of the pool.
             chunk->bytes = i == 3 ? tenant::HostPool::kBlock + 8192 : 4096 * (1 + random() % 8);
-            chunk->context = reinterpret_cast<CUcontext>(i % 2 + 1);
+            chunk->context = context_of[address] = reinterpret_cast<CUcontext>(i % 2 + 1);
             chunk->gpu = 0;
             chunk->access_count = 1 + i % 3;  // of these, the other GPUs that the program let in
             chunk->pinned = i == 5;
             create(&chunk->handle, chunk->bytes, &chunk->properties, 0);
             map(address, chunk->bytes, 0, chunk->handle, 0);
             set_access(address, chunk->bytes, chunk->access, chunk->access_count);
+            if (chunk->pinned) chunk->access_count = 0;  // its rights are the program's own
             chunk->mapped = true;
             std::vector<char>& contents = truth[address];
             contents.resize(chunk->bytes);
@@ -197,7 +212,7 @@ struct Job {
     void is_whole_on_gpu(bool without_unused = false) {
         REQUIRE(!eviction.is_evicted() && physical_bytes() == bytes);
         for (uint32_t i = 0; i < chunks.count(); ++i)
-            REQUIRE(mappings.at(chunks[i].address).accesses == chunks[i].access_count);
+            REQUIRE(chunks[i].pinned || mappings.at(chunks[i].address).accesses == chunks[i].access_count);
         for (auto& [address, contents] : truth) {
             char* there = behind(address, contents.size());
             REQUIRE(there != nullptr);
@@ -377,6 +392,51 @@ void budget(wire::Segment& segment) {
     REQUIRE(pinned.load() == 0);
 }
 
+// Of a range that lies over two allocations each drops its own part.
+void wide_ranges(wire::Segment& segment) {
+    Job job(segment, 8);
+    tenant::Chunk &first = job.chunks[1], &second = job.chunks[2];
+    uint64_t end = second.address + 2048;
+    tenant::UnusedRanges::Range wide{first.address + 1024, end - first.address - 1024};
+    REQUIRE(job.eviction.evict({&wide, 1}, nobody));
+    REQUIRE(job.eviction.dropped_bytes() == first.bytes - 1024 + 2048);
+    REQUIRE(job.eviction.saved_bytes() == job.bytes - job.pinned - job.eviction.dropped_bytes());
+    REQUIRE(job.eviction.restore(nobody));
+    job.unused = {{wide.address, first.bytes - 1024}, {second.address, 2048}};
+    job.is_whole_on_gpu(true);
+}
+
+// A context takes along the stream that copies in it; another may have its handle next.
+void context_ends(wire::Segment& segment) {
+    Job job(segment, 9);
+    for (int again = 0; again < 2; ++again) {
+        REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
+        job.is_whole_on_gpu();
+        CUcontext gone = job.chunks[again].context;
+        for (auto at = streams.begin(); at != streams.end();) at = at->second == gone ? streams.erase(at) : ++at;
+        job.eviction.forget_context(gone);
+    }
+    REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
+    job.is_whole_on_gpu();
+}
+
+void shrinking(wire::Segment& segment) {
+    Job job(segment, 10);
+    constexpr uint64_t kBlock = tenant::HostPool::kBlock;
+    wire::Count& counted = segment.slot(0).residence.host_pinned_bytes;
+    REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
+    REQUIRE(job.pool.bytes() == 2 * kBlock);
+    for (uint64_t keep : {kBlock + 1, kBlock, uint64_t{1}, uint64_t{0}}) {
+        job.pool.shrink_to(keep);
+        REQUIRE(job.pool.bytes() == (keep + kBlock - 1) / kBlock * kBlock && counted.load() == job.pool.bytes());
+    }
+    // What was touched ahead goes too, and is not used any more.
+    job.pool.touch_block();
+    job.pool.shrink_to(0);
+    REQUIRE(job.pool.prepare(1) && job.pool.bytes() == kBlock);
+    memset(job.pool.at(0), 1, kBlock);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -399,5 +459,8 @@ int main(int argc, char** argv) {
     if (which == "turning") turning(*segment);
     if (which == "host memory") host_memory(*segment);
     if (which == "budget") budget(*segment);
+    if (which == "wide ranges") wide_ranges(*segment);
+    if (which == "a context ends") context_ends(*segment);
+    if (which == "shrinking") shrinking(*segment);
     return 0;
 }

@@ -37,6 +37,9 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "turning",
         "host memory",
         "budget",
+        "wide ranges",
+        "a context ends",
+        "shrinking",
     ],
 )
 def test_moving(eviction: Path, tmp_path: Path, case: str) -> None:

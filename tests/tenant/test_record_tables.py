@@ -9,6 +9,13 @@ from tests.compiling import compile_program, cuda_headers
 
 
 def test_they_keep_what_they_are_given(tmp_path: Path) -> None:
-    program = compile_program(tmp_path, "tests/tenant/record_tables.cpp", headers=cuda_headers())
+    program = compile_program(
+        tmp_path,
+        "tests/tenant/record_tables.cpp",
+        "native/tenant/record/op_timer.cpp",
+        "native/tenant/event_pair.cpp",
+        "native/wire/clock.cpp",
+        headers=cuda_headers(),
+    )
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -88,32 +88,6 @@ Shape graph_key(const void* exec) { return mix(2, reinterpret_cast<uintptr_t>(ex
 
 }  // namespace
 
-void AllocationSizes::enter(uint64_t address, uint64_t bytes) {
-    if (!address || used_ > kPlaces / 4 * 3) return;
-    uint32_t at = home(address);
-    while (places_[at].address && places_[at].address != address) at = (at + 1) % kPlaces;
-    used_ += places_[at].address == 0;
-    places_[at] = {address, bytes};
-}
-
-uint64_t AllocationSizes::take(uint64_t address) {
-    uint32_t at = home(address);
-    while (places_[at].address && places_[at].address != address) at = (at + 1) % kPlaces;
-    if (!address || !places_[at].address) return 0;
-    uint64_t bytes = places_[at].bytes;
-    // What comes behind moves up, unless it is at home or between there and the gap.
-    uint32_t gap = at;
-    for (uint32_t next = (at + 1) % kPlaces; places_[next].address; next = (next + 1) % kPlaces) {
-        uint32_t from_home = (next - home(places_[next].address)) % kPlaces;
-        if (from_home < (next - gap) % kPlaces) continue;
-        places_[gap] = places_[next];
-        gap = next;
-    }
-    places_[gap] = {};
-    --used_;
-    return bytes;
-}
-
 RecordedStream* Recorder::stream_of(CUstream* stream, bool per_thread_default, CUcontext context) {
     uint64_t key = 0;
     if (reinterpret_cast<uintptr_t>(*stream) > 2) {

@@ -138,8 +138,29 @@ struct RecordedOperation {
 // How much each address holds, so that a free can say what it gives back. Under its owner's lock.
 class AllocationSizes {
  public:
-    void enter(uint64_t address, uint64_t bytes);
-    uint64_t take(uint64_t address);  // 0: not known
+    // What has no place is not known.
+    void enter(uint64_t address, uint64_t bytes) {
+        if (!address || used_ > kPlaces / 4 * 3) return;
+        uint32_t at = place_of(address);
+        used_ += places_[at].address == 0;
+        places_[at] = {address, bytes};
+    }
+    uint64_t take(uint64_t address) {  // 0: not known
+        uint32_t at = place_of(address);
+        if (!address || !places_[at].address) return 0;
+        uint64_t bytes = places_[at].bytes;
+        // What comes behind moves up, unless it is at home or between there and the gap.
+        uint32_t gap = at;
+        for (uint32_t next = (at + 1) % kPlaces; places_[next].address; next = (next + 1) % kPlaces) {
+            uint32_t from_home = (next - home(places_[next].address)) % kPlaces;
+            if (from_home < (next - gap) % kPlaces) continue;
+            places_[gap] = places_[next];
+            gap = next;
+        }
+        places_[gap] = {};
+        --used_;
+        return bytes;
+    }
 
  private:
     static constexpr uint32_t kPlaces = 1 << 16;
@@ -148,6 +169,12 @@ class AllocationSizes {
     };
     static uint32_t home(uint64_t address) {
         return static_cast<uint32_t>(address * 0x9e3779b97f4a7c15u >> 40) % kPlaces;
+    }
+    // Where it is, or where it would be.
+    uint32_t place_of(uint64_t address) const {
+        uint32_t at = home(address);
+        while (places_[at].address && places_[at].address != address) at = (at + 1) % kPlaces;
+        return at;
     }
     Place places_[kPlaces];
     uint32_t used_ = 0;
