@@ -36,6 +36,9 @@ def lasts(number=0, in_stream=stream, **how):
     probe.launch(number, in_stream, **how)
     begin, end = probe.read()[number]
     return end - begin
+def configured():
+    probe.launch_with(driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_IGNORE, stream)
+    return -float.__sub__(*probe.read()[0])
 def until_limited(*streams):
     while min(lasts(i, one) for i, one in enumerate(streams or (stream, blocking, 0))) < 1.5 * probe.us: pass
 for one in (stream, blocking, 0): lasts(0, one)
@@ -401,9 +404,12 @@ def refused(blocks, threads, shared):
     return driver.cuLaunchKernel(clock, blocks, 1, 1, threads, 1, 1, shared, stream, parameters, 0)[0]
 invalid = driver.CUresult.CUDA_ERROR_INVALID_VALUE
 assert [refused(0, 32, 0), refused(1, 4096, 0), refused(MANY, 32, 1 << 30)] == [invalid] * 3
+library, config = ctypes.CDLL('libcuda.so.1'), (ctypes.c_uint64 * 8)()
+config[:] = [1 << 32 | 1, 1 << 32 | 1, 1 << 32 | 1, 0, int(stream), 0, 1, 0]  # one attribute, at no address
+for about in (config, None): print(library.cuLaunchKernelEx(about, ctypes.c_void_p(int(clock)), None, None))
 until_limited()
 """)
-    one.finish()
+    assert one.finish().split() == ["1", "1"]
 
 
 @pytest.fixture
@@ -413,7 +419,10 @@ def in_memory() -> Iterator[Path]:
         yield Path(folder) / "segment"
 
 
-@pytest.mark.parametrize("what", ["no contexts", "no launches"])
+@pytest.mark.parametrize(
+    ("what", "lasts"),
+    [("no contexts", "lasts()"), ("no launches", "lasts()"), ("no launches", "configured()")],
+)
 def test_a_driver_that_refuses_costs_the_program_nothing(
     start: Start,
     told: Callable[..., str],
@@ -421,10 +430,11 @@ def test_a_driver_that_refuses_costs_the_program_nothing(
     tmp_path: Path,
     in_memory: Path,
     what: str,
+    lasts: str,
 ) -> None:
     library = linked_with_softgpu(Path(__file__).parent / "programs" / "green_driver.c", native, tmp_path)
     one = start(
-        "while True: say(round(lasts()))",
+        f"while True: say(round({lasts}))",
         COTENANT_DRIVER=os.fspath(library),
         COTENANT_TEST_GREEN=what,
         COTENANT_TEST_DRIVER=os.fspath(tmp_path / "software_gpu.so"),

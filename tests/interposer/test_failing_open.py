@@ -129,6 +129,29 @@ def test_a_driver_that_cannot_be_opened_is_no_device(
     assert str(tmp_path) in line
 
 
+def test_a_driver_that_is_named_by_nothing_is_looked_for(env: dict[str, str], run_python: RunPython) -> None:
+    env["COTENANT_DRIVER"] = ""
+    done = run_python("import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))", env)
+    assert (
+        done.returncode == 0 and done.stdout != "801\n"
+    )  # the program itself would be a driver without functions
+
+
+def test_a_driver_may_call_itself_while_it_is_opened(
+    env: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    """By its exported names, which are ours: there is no device yet."""
+    early = """
+#include <stdio.h>
+__attribute__((constructor)) static void early(void) {
+    int (*init)(unsigned) = dlsym(RTLD_DEFAULT, "cuInit");
+    printf("%d\\n", init(0)), fflush(stdout);
+}
+"""
+    done = run_python(PROGRAM, env | {"COTENANT_DRIVER": str(driver_with(early))})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "100\nran\n", "")
+
+
 def test_a_stderr_that_is_closed(env: dict[str, str], run_python: RunPython) -> None:
     Path(env["COTENANT_SEGMENT"]).unlink()
     done = run_python("import os; os.close(2)\n" + PROGRAM, env)

@@ -111,6 +111,7 @@ def test_an_update_from_a_graph_whose_nodes_were_added_in_another_order(tenant: 
 
 # Which of the program's nodes an update failed at.
 FAILING = """
+import ctypes
 from graphs import Chains, check, driver, f32, failing_update, nodes_of, u64
 chains = Chains()
 def number(graph, node): return [int(n) for n in nodes_of(graph)].index(node) if node else None
@@ -145,6 +146,10 @@ child = check(driver.cuGraphChildGraphNodeGetGraph(nodes_of(other)[1]))
 check(driver.cuGraphDestroyNode(nodes_of(child)[-1]))
 check(driver.cuGraphAddEmptyNode(child, [nodes_of(child)[-1]], 1))
 show(nested, other, child)
+# There is no place for the answer; and what cannot be instantiated.
+library = ctypes.CDLL('libcuda.so.1'); made, graph = (ctypes.c_void_p(int(one)) for one in (nested, other))
+print(library.cuGraphExecUpdate_v2(made, graph, None), library.cuGraphExecUpdate(made, graph, None, None))
+print(driver.cuGraphInstantiate(chains.chain(0.5), 1 << 20)[0].name)
 """
 
 
@@ -159,7 +164,8 @@ def test_a_failed_update_names_the_nodes_of_the_programs_graph(
     alone = run_python(FAILING, one.env)
     assert alone.returncode == 0, alone.stderr
     assert gated == alone.stdout.splitlines()
-    kinds = [line.split() for line in gated]
+    kinds = [line.split() for line in gated[:-2]]
+    assert gated[-2:] == ["1 1", "CUDA_ERROR_INVALID_VALUE"]
     assert len(kinds) == 4 and all(words[1] != "None" and words[1] == words[4] for words in kinds)
     assert kinds[1][2] != "None"
 
@@ -177,6 +183,13 @@ check(driver.cuGraphExecKernelNodeSetParams(executable, node, wanted))
 changed = chains.result(executable)
 check(driver.cuGraphKernelNodeSetParams(node, wanted))
 print(changed == chains.expected(graph))
+wanted = chains.parameters(chains.scale, (chains.b, chains.a, 5.0, N), (u64, u64, f32, u64))
+in_general = driver.CUgraphNodeParams(); in_general.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+for name in ('func', 'gridDimX', 'gridDimY', 'gridDimZ', 'blockDimX', 'blockDimY', 'blockDimZ', 'kernelParams'):
+    setattr(in_general.kernel, name, getattr(wanted, name))
+check(driver.cuGraphExecNodeSetParams(executable, node, in_general)); changed = chains.result(executable)
+check(driver.cuGraphKernelNodeSetParams(node, wanted))
+print(changed == chains.expected(graph))
 print(chains.updated(executable, chains.with_child(0.125)))
 check(driver.cuGraphNodeSetEnabled(executable, nodes_of(graph)[0], 0))
 print(check(driver.cuGraphNodeGetEnabled(executable, nodes_of(graph)[0])))
@@ -187,7 +200,7 @@ print(check(driver.cuGraphNodeGetEnabled(executable, nodes_of(graph)[0])))
 def test_nodes_of_child_graphs_keep_their_names(tenant: Start, path: Path) -> None:
     steer(path, gate_every_us=15)
     one = tenant("opportunistic", CHILD)
-    assert one.finish().split() == ["True", "True", "same", "0"]
+    assert one.finish().split() == ["True", "True", "True", "same", "0"]
     assert one.total("gates") > 20
 
 

@@ -267,6 +267,62 @@ print(allocate(), driver.cuMemPoolDestroy(pool)[0].name, counted() == taken(), a
     assert one.finish().split() == ["True", "CUDA_ERROR_INVALID_VALUE", "True", "True"]
 
 
+def test_memory_counts_on_the_gpu_where_it_is_whichever_is_current(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    """The second GPU's, with the first one current; the host's counts nowhere."""
+    one = tenant(
+        "standard",
+        """
+from soft import Gpu, check, driver
+from memory_ways import location, physical_properties, pool_properties
+def wait(): print('next', flush=True); input()
+a, b = Gpu(0), Gpu(1); b.use(); theirs = b.stream(); a.use()
+check(driver.cuMemAlloc(2 << 20)); properties = physical_properties(), pool_properties()
+def places(kind, number):
+    for one in properties: place = location(kind); place.id = number; one.location = place
+places('DEVICE', 1); handle = check(driver.cuMemCreate(6 << 20, properties[0], 0)); wait()
+pool = check(driver.cuMemPoolCreate(properties[1]))
+pooled = check(driver.cuMemAllocFromPoolAsync(40 << 20, pool, 0)); wait()
+check(driver.cuMemAllocAsync(8 << 20, theirs)); wait()
+for place in ('HOST', 'HOST_NUMA'):
+    places(place, 0); print(driver.cuMemCreate(6 << 20, properties[0], 0)[0].value, end=' ')
+wait(); check(driver.cuMemRelease(handle)); check(driver.cuMemFreeAsync(pooled, 0)); check(driver.cuCtxSynchronize())
+check(driver.cuMemPoolDestroy(pool)); wait()
+""",
+        COTENANT_SOFTGPU="small,small",
+        COTENANT_MEMORY="200M",
+    )
+
+    def counted() -> list[int]:
+        one.hear()
+        found = [use.memory_bytes // MiB for t in tenants_now() for use in t.uses]
+        one.say("")
+        return found
+
+    assert [counted() for _ in range(5)] == [[2, 6], [2, 46], [2, 78], [2, 78], [2, 32]]
+    one.finish()
+
+
+def test_what_is_not_given_back_by_a_failed_end_of_its_context_stays_counted(tenant: Start) -> None:
+    """A primary context is not destroyed; and what a pool has let go of counts no more, though nobody asks."""
+    one = tenant(
+        "standard",
+        """
+from soft import Gpu, check, driver
+from memory_ways import counted, kept_in_pool, plain, taken
+gpu = Gpu(); stream = gpu.stream(); give_back = plain(30 << 20); trim = kept_in_pool(40 << 20)
+print(driver.cuCtxDestroy(gpu.context)[0].name, counted(False) == taken(), taken() >> 20)
+gpu.use(); gpu.launch(gpu.kernel('empty'), stream); check(driver.cuStreamSynchronize(stream))
+trim(); print(counted(False) == taken() == 30 << 20)
+give_back(); print(counted(False), taken())
+""",
+        COTENANT_MEMORY="1G",
+    )
+    assert one.finish().splitlines() == ["CUDA_ERROR_INVALID_CONTEXT True 70", "True", "0 0"]
+    assert one.total("kernels") == 1
+
+
 def test_each_gpu_has_its_own_account(tenant: Start, tenants_now: TenantsNow) -> None:
     one = tenant(
         "standard",

@@ -33,6 +33,21 @@ int cuLaunchKernel(P function, U gx, U gy, U gz, U bx, U by, U bz, U shared, P s
         function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
 }
 
+// Only the stream of the configuration is of interest: its dimensions and its shared memory are before it.
+struct Config {
+    U before[7];
+    P stream;
+};
+int cuLaunchKernelEx(const struct Config* config, P function, P* parameters, P* extra) {
+    P context = 0, green = 0;
+    if (says("no launches") && config && (unsigned long)config->stream > 2) {
+        ((int (*)(P, P*, P*))dlsym(driver, "cuStreamGetCtx_v2"))(config->stream, &context, &green);
+        if (green) return 912;
+    }
+    return ((int (*)(const struct Config*, P, P*, P*))dlsym(driver, "cuLaunchKernelEx"))(config, function, parameters,
+                                                                                         extra);
+}
+
 int cuGetProcAddress(const char* name, P* function, int version, unsigned long flags);
 int cuGetProcAddress_v2(const char* name, P* function, int version, unsigned long flags, P status);
 
@@ -42,9 +57,10 @@ static int swap(int result, P* function) {
         P ours;
     } swapped[] = {{"cuGreenCtxCreate", (P)cuGreenCtxCreate},
                    {"cuLaunchKernel", (P)cuLaunchKernel},
+                   {"cuLaunchKernelEx", (P)cuLaunchKernelEx},
                    {"cuGetProcAddress", (P)cuGetProcAddress},
                    {"cuGetProcAddress_v2", (P)cuGetProcAddress_v2}};
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 5; ++i)
         if (result == 0 && *function == dlsym(driver, swapped[i].name)) *function = swapped[i].ours;
     return result;
 }
