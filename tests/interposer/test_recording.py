@@ -118,6 +118,8 @@ print('the end')
     assert np.flatnonzero(ops.ends_request).tolist() == [*range(8, 161, 8), 161]
     assert (np.diff(ops.time_us) >= 0).all()
     assert (ops.wait_us[ops.kind == Kind.wait] > 0).all()
+    *in_stream, last = ops.wait_us[ops.kind == Kind.copy].tolist()
+    assert min(in_stream) == 0 < last
 
     (gpu,) = trace.gpus
     shapes = {(s.kind, s.grid, s.direction): s for s in trace.shapes}
@@ -173,6 +175,46 @@ for _ in range(30): check(driver.cuMemsetD8(memory, 0, 10)); check(driver.cuMems
     operations = read(tmp_path / "job.trace").operations
     fills = operations.kind == Kind.fill
     assert fills.sum() == 60 and (operations.wait_us[fills] > 0).all()
+
+
+# Copies that the software GPU does not have; these do nothing, and succeed.
+BOXES = """
+int cuMemcpy2D_v2(void* box) { return 0; }
+int cuMemcpy2DAsync_v2(void* box, void* stream) { return 0; }
+int cuMemcpy3D_v2(void* box) { return 0; }
+int cuMemcpy3DAsync_v2(void* box, void* stream) { return 0; }
+"""
+
+
+def test_a_box_goes_where_its_ends_are_and_is_as_large_as_its_sides_say(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = """
+import ctypes
+from soft import Gpu, driver
+gpu = Gpu(); stream = ctypes.c_void_p(int(gpu.stream())); library = ctypes.CDLL('libcuda.so.1')
+def box(to, source, height, depth=0, *stream):
+    made = driver.CUDA_MEMCPY3D() if depth else driver.CUDA_MEMCPY2D()
+    made.WidthInBytes, made.Height = 10, height
+    if depth: made.Depth = depth
+    for side, kind in (('dst', to), ('src', source)):
+        setattr(made, side + 'MemoryType', getattr(driver.CUmemorytype, 'CU_MEMORYTYPE_' + kind))
+    name = f"cuMemcpy{3 if depth else 2}D{'Async' if stream else ''}_v2"
+    assert getattr(library, name)(ctypes.c_void_p(int(made.getPtr())), *stream) == 0
+box('DEVICE', 'HOST', 2); box('HOST', 'DEVICE', 3); box('DEVICE', 'DEVICE', 4, 5); box('HOST', 'HOST', 6)
+box('UNIFIED', 'HOST', 7); box('HOST', 'UNIFIED', 8); box('DEVICE', 'HOST', 9, 0, stream)
+box('HOST', 'DEVICE', 3, 4, stream); gpu.synchronize()
+"""
+    told = {"COTENANT_DRIVER": str(driver_with(BOXES)), "COTENANT_RECORD": str(tmp_path / "job.trace")}
+    done = run_python(source, preloaded | told)
+    assert done.returncode == 0, done.stderr
+    trace = read(tmp_path / "job.trace")
+    copies = trace.operations.kind == Kind.copy
+    went = [trace.shapes[shape].direction.name for shape in trace.operations.shape[copies]]
+    assert list(zip(went, trace.operations.bytes[copies].tolist(), strict=True)) == [
+        ("to_device", 20), ("to_host", 30), ("on_device", 200), ("on_host", 60), ("unknown", 70), ("unknown", 80),
+        ("to_device", 90), ("to_host", 120),
+    ]  # fmt: skip
 
 
 def test_rows_take_what_lies_between_them(record: Record, tmp_path: Path) -> None:
