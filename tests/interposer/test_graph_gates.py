@@ -96,7 +96,11 @@ def chain(kernels):
     return check(driver.cuStreamEndCapture(stream))
 # More graphs have come and gone than can tell at a time that they stand at a gate.
 short = chain(2)
-for _ in range(1100): check(driver.cuGraphExecDestroy(check(driver.cuGraphInstantiate(short, 0))))
+hidden = chain(2); said = driver.CUkernelNodeAttrValue(); said.deviceUpdatableKernelNode.deviceUpdatable = 1
+updatable = driver.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
+check(driver.cuGraphKernelNodeSetAttribute(check(driver.cuGraphGetNodes(hidden, 2))[0][0], updatable, said))
+for one in (short, hidden):  # the latter cannot have gates
+    for _ in range(1100): check(driver.cuGraphExecDestroy(check(driver.cuGraphInstantiate(one, 0))))
 executable = check(driver.cuGraphInstantiate(chain(150), 0))
 check(driver.cuGraphLaunch(executable, stream))
 print('launched')

@@ -64,6 +64,23 @@ gpu.synchronize()
     assert one.total("escaped") == 0
 
 
+def test_threads_come_and_go(tenant: Start) -> None:
+    """More of them than have a number at a time, each with a default stream of its own."""
+    one = tenant(
+        "production",
+        """
+import threading
+from soft import Gpu, check, driver
+gpu = Gpu(); kernel = gpu.kernel('empty')
+def launch(): gpu.use(); gpu.launch(kernel, driver.CUstream(driver.CU_STREAM_PER_THREAD))
+for _ in range(1100): thread = threading.Thread(target=launch); thread.start(); thread.join()
+gpu.synchronize()
+""",
+    )
+    one.finish()
+    assert (one.total("kernels"), one.total("escaped")) == (1100, 0)
+
+
 @pytest.mark.parametrize(
     ("tenant_class", "gated"), [("production", False), ("standard", True), ("opportunistic", True)]
 )

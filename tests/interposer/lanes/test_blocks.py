@@ -51,6 +51,16 @@ print('ready', flush=True); input()
     assert sorted(line["kernels"] for line in one.figures()) == [3, 9, 11]
 
 
+def test_a_lanes_streams_come_and_go(starts: Start) -> None:
+    """More of them than a tenant can watch at a time."""
+    one = starts("""
+with cotenant.tenant('opportunistic'):
+    for _ in range(3200): stream = gpu.stream(); launch(stream); check(driver.cuStreamDestroy(stream))
+""")
+    one.finish()
+    assert (one.total("kernels"), one.total("escaped")) == (3200, 0)
+
+
 def test_blocks_nest_and_are_left_by_exceptions(starts: Start, tenants_now: TenantsNow) -> None:
     one = starts(
         """
