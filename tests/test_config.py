@@ -302,6 +302,26 @@ def test_a_flag_of_the_daemon_counts_before_the_files(daemons: Daemons) -> None:
     assert (found.wanted["headroom"].source, found.wanted["stay"].source) == (FLAG, DEFAULT)
 
 
+def test_what_a_daemon_sets_later_and_leaves_is_known_to_the_next(daemons: Daemons) -> None:
+    """The capacity of a GPU that comes only then. A daemon that has set nothing leaves no file."""
+    Written().to(daemons.path)
+    daemons.written.says("", '[daemon]\ncapacity = "70G"')
+    looks = daemons.starts()
+    looks()
+    made = Written()
+    made.gpu(0, UUID)
+    made.to(daemons.path)
+    looks().end()
+    assert live.read(daemons.path).applied == {"capacity": 70 * GiB}
+    daemons.written.says("", '[daemon]\ncapacity = "60G"')
+    daemons.starts()()
+    assert daemons.knobs()["capacity"] == (60 * GiB,)
+    daemons.written.says("", "")
+    looks = daemons.starts()
+    looks().end()
+    assert daemons.knobs()["capacity"] == (0,) and not live.file_for(daemons.path).exists()
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"problem": 1, "applied": 2}', b"\xff"])
 def test_a_damaged_record_of_settings_is_none(daemons: Daemons, content: bytes) -> None:
     live.file_for(daemons.path).write_bytes(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from cotenant.events import Event, Kind, kinds, log, read
 from cotenant.events.observer import ESCAPES_SECONDS, Observer
 from cotenant.events.watching import Watching
 from cotenant.segment import Where
-from cotenant.tenants.verdicts import SURE, UNMEASURED_NS, Verdict
+from cotenant.tenants.verdicts import SURE, UNMEASURED_NS, Verdict, Verdicts
 from tests.compiling import TREE
 from tests.segments import UUID, Written
 
@@ -121,6 +122,55 @@ def test_changes_and_refusals(scene: Scene) -> None:
     (event,) = scene.look()
     assert (event.kind, event.gpu) == (Kind.allocation_refused, 0)
     assert event.cause == "the memory limit 1G: 2 allocations refused"
+
+
+def test_allocations_are_counted_for_each_gpu_by_itself(scene: Scene) -> None:
+    scene.written.gpu(1, bytes(16))
+    slot = scene.tenant(20, "train")
+    slot.gpus[1].figures.bursts, slot.memory_limit = 1, 1 << 30
+    slot.memory[0].refused, slot.memory[1].refused = 1, 5
+    scene.look()
+    slot.memory[1].refused = 6
+    (event,) = scene.look()
+    assert (event.gpu, event.cause) == (1, "the memory limit 1G: 1 allocation refused")
+
+
+def test_who_has_left_is_not_told_to_have_left_by_the_next_daemon(scene: Scene) -> None:
+    scene.tenant(10, "serve")
+    told = scene.look()
+    scene.written.slots.clear()
+    told += scene.look()
+    scene.observer = Observer(told)
+    assert scene.look() == []
+
+
+def test_a_pause_that_was_over_before_the_next_look_is_one_all_the_same(scene: Scene) -> None:
+    slot = scene.tenant(20, "train")
+    slot.residence.where, slot.residence.paused = Where.evicted, 1
+    scene.look()
+    # It was resumed, and paused again.
+    slot.residence.evictions = 1
+    assert scene.look() == []
+    slot.residence.where, slot.residence.paused, slot.residence.evictions = Where.resident, 0, 2
+    slot.residence.saved_bytes = 1 << 20
+    assert [kind for kind, *_ in scene.told()] == [Kind.paused, Kind.resumed]
+
+
+def test_a_verdict_needs_looks_in_a_row_and_is_on_one_promise(scene: Scene) -> None:
+    scene.tenant(20, "notebook").floor = 100
+    (tenant,) = segment.read(scene.written.to(scene.path)).tenants
+    place, verdicts = (20, 20, 0), Verdicts()
+    assert SURE == 3
+    for at, says in enumerate((False, False, True, False, False)):
+        assert verdicts.look(place, tenant, says, at) == (None, None)
+    broken = Verdict(False, 3)
+    assert verdicts.look(place, tenant, False, 5) == (None, broken)
+    # Nothing is measured for a while: it stands, from the last measurement on.
+    assert verdicts.look(place, tenant, False, 100 + UNMEASURED_NS) == (broken, broken)
+    assert verdicts.look(place, tenant, None, 200 + UNMEASURED_NS) == (broken, broken)
+    # Another promise is another case.
+    assert verdicts.look(place, replace(tenant, floor=200), False, 300 + UNMEASURED_NS) == (broken, None)
+    assert verdicts.now() == {}
 
 
 def test_a_promise_that_is_broken_and_kept_again_is_told_once_each(scene: Scene) -> None:

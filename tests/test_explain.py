@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -531,3 +532,14 @@ def test_a_daemons_policy_is_told_with_its_decisions_and_gpus_where_there_are_se
         "train (20) has not used a GPU yet",
         "policy guard: no daemon runs; the rules go on under the last knobs",
     ]
+
+
+def test_a_decision_about_another_finds_it_by_its_number_in_its_container(scene: Scene) -> None:
+    """The daemon's report has the numbers of their own namespaces; here those may be others'."""
+    scene.tenant(7, "asked", TenantClass.standard)
+    (asked,) = segment.read(scene.written.to(scene.path)).tenants
+    inside = replace(asked, pid=5000, own_pid=7, job="inside", started=9)
+    beside = replace(asked, pid=7, own_pid=70, job="beside", started=9)
+    seen = segment.Snapshot({}, (beside, inside, asked), 0)
+    told = explain.decision(report.Decision(1.0, "It waits.", (7, 9)), 0, seen, asked)
+    assert (told["text"], told["subject"]["pid"]) == ("inside (5000) waits.", 5000)

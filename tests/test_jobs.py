@@ -133,6 +133,21 @@ def test_tenants_without_a_run_are_a_job_each(tmp_path: Path) -> None:
     assert machine.problem("0").message == "no job has the name, id or PID '0'"
 
 
+def test_where_one_process_is_not_ones_own_none_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, dict[str, int]]] = []
+
+    def ask(path: Path, pid: int, wanted: dict[str, int]) -> bool:
+        asked.append((pid, dict(wanted)))
+        if pid == FIRST + 1:
+            raise segment.BadSegment("not writable")
+        return True
+
+    monkeypatch.setattr(segment, "ask", ask)
+    with pytest.raises(Problem, match="not writable"):
+        jobs.ask(Path("segment"), {FIRST: {"pause": 1}, FIRST + 1: {"pause": 1}})
+    assert not any(wanted for _, wanted in asked)
+
+
 @pytest.fixture
 def launcher() -> Iterator[tuple[int, list[int]]]:
     """A shell and two processes that it has started."""

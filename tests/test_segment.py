@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
-from cotenant.segment import pids, wire
+from cotenant.segment import pids, snapshot, wire
 from cotenant.segment.snapshot import snapshot_of
 from cotenant.segment.wire import Busy
 from tests.segments import UUID, UUID_TEXT, Written
@@ -82,6 +82,9 @@ def test_a_process_in_another_namespace_is_known_by_its_number_there_and_its_sta
     assert pids.seen(5, there, 111).pid == 70
     assert pids.seen(5, there, 333) == pids.Seen(5, False, None)
     assert not pids.seen(5, there + 1, 222).is_here
+    # What was found once is looked at again: the process has ended, and its number is another's.
+    (tmp_path / "71" / "stat").write_text(f"71 (job) {' '.join(['S', *['0'] * 18])} 444 0\n")
+    assert pids.seen(5, there, 222) == pids.Seen(5, False, None)
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,33 @@ def test_of_several_that_claim_a_process_the_one_that_it_belongs_to_is_meant() -
         with pytest.raises(segment.BadSegment, match="several tenants claim"):
             segment.with_pid(pid, [liar, liar])
     assert segment.with_pid(pid, [Claim(pid + 1, uid, started)]) is None
+
+
+def test_who_has_died_is_asked_nothing(tmp_path: Path) -> None:
+    written = Written()
+    written.tenant(0, 4711, owner=4711 | segment.OWNER_DIED)
+    written.tenant(1, 4712)
+    path = written.to(tmp_path / "segment")
+    assert not segment.ask(path, 4711, {"weight": 2000})
+    assert segment.ask(path, 4712, {"weight": 2000})
+    asked = [
+        segment.Slot.from_buffer_copy(path.read_bytes(), segment.PLACE * place).asked.weight
+        for place in (1, 2)
+    ]
+    assert asked == [0, 2001]
+
+
+def test_in_a_container_the_user_is_that_of_the_process_or_of_the_slots_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A user namespace has numbers of its own; the file of a slot has the machine's."""
+    written = Written()
+    slot = written.tenant(0, 4711)
+    slot.residence.wanted_bytes = 1 << 20  # of a wait that is over
+    monkeypatch.setattr(snapshot, "seen", lambda *_: pids.Seen(5000, True, 1234))
+    for is_shared, uid in ((False, 1234), (True, 1000)):
+        (tenant,) = snapshot_of(written.bytes(), Path("segment"), is_shared).tenants
+        assert (tenant.pid, tenant.uid, tenant.wanted_bytes) == (5000, uid, 0)
 
 
 def test_a_tenant_is_shown_on_the_gpus_it_has_used(tmp_path: Path) -> None:

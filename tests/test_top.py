@@ -302,6 +302,14 @@ def test_the_processes_of_a_run_are_together(two: Two) -> None:
     assert ["  train.py" in line for line in lines[at + 1 : at + 3]] == [True, True]
 
 
+def test_a_run_is_of_one_user_whatever_another_writes_into_a_slot(two: Two) -> None:
+    """A key of `top` ends all processes of a run."""
+    for pid, uid in ((100, 1000), (101, 1000), (102, 1001)):
+        two.tenant(pid, "train.py", TenantClass.standard, run=7).uid = uid
+    together = runs(two.look().rows)
+    assert [[row.tenant.pid for row in run] for run in together] == [[100, 101], [102]]
+
+
 def test_lanes_stand_under_their_process(two: Two) -> None:
     own = two.tenant(100, "serve.py", TenantClass.production, run=7)
     lane = two.tenant(101, "serve.py", TenantClass.opportunistic, run=9)

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
-from cotenant.daemon import control, lock, report
+from cotenant.daemon import control, files, lock, report
 from cotenant.daemon.control import Control, Desk, Peer
 from cotenant.errors import Problem
 from cotenant.segment.folder import create_folder
@@ -215,6 +215,39 @@ def test_peers_that_say_nothing_keep_nobody_out(served: Path, monkeypatch: pytes
     wait_for(is_served)
     for one in silent:
         one.close()
+
+
+@pytest.mark.parametrize(
+    ("uid", "most"), [(ALICE, control.MOST_PEERS_OF_ONE), (os.geteuid(), control.MOST_PEERS)]
+)
+def test_one_user_takes_only_a_part_of_the_connections(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, uid: int, most: int
+) -> None:
+    made = Control(folder, ADMINS)
+    monkeypatch.setattr(Peer, "of", staticmethod(lambda connection: peer(uid)))
+    with contextlib.ExitStack() as stack, control.in_its_folder(made.file) as name:
+        waiting = stack.enter_context(selectors.DefaultSelector())
+        for _ in range(most + 2):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            one.connect(name)
+            made.accept(waiting)
+        assert len(made.deadlines) == most
+        # Another user has a place all the same, and one that leaves makes room.
+        if most < control.MOST_PEERS:
+            monkeypatch.setattr(Peer, "of", staticmethod(lambda connection: peer(BOB)))
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            one.connect(name)
+            made.accept(waiting)
+            assert len(made.deadlines) == most + 1
+        made.close_all(waiting)
+        assert not made.deadlines
+    made.end()
+
+
+def test_a_strangers_socket_is_not_believed(served: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "trusted", lambda path: {ALICE})
+    with pytest.raises(Problem, match="belongs to another user"):
+        control.send(served, {"do": "hello"})
 
 
 def test_who_goes_on_talking_is_never_late(folder: Path) -> None:

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import segment
+from cotenant import events, segment
 from cotenant.classes import TenantClass
+from cotenant.config import live
 from cotenant.daemon import lock, report
 from cotenant.daemon.attachment import DEFAULTS, Attachment
 from cotenant.daemon.loop import somebody_under
 from cotenant.daemon.report import Decision, Report, stamped
 from cotenant.daemon.start import environment_for_daemon
 from cotenant.policies.interface import Knobs, Rule, TenantKnobs
-from tests.daemon.made import BROKEN, COTENANT, FIRM, daemon, ids, policy_file
+from tests.daemon.made import BROKEN, COTENANT, FIRM, add, daemon, ids, policy_file
+from tests.segments import Written
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -163,6 +165,24 @@ def test_a_new_rule_counts_at_once(attachment: Attachment) -> None:
     assert below.gate != segment.GATE_OPEN
     attachment.turn_all([Knobs(rule=Rule.none)])
     assert below.gate == segment.GATE_OPEN
+
+
+def test_a_new_rule_counts_on_every_gpu(native: Path, tmp_path: Path) -> None:
+    written = Written()
+    for gpu in (0, 1):
+        written.gpu(gpu, bytes([gpu] * 16))
+    written.header.knobs = segment.Knobs(rule=1, stale_ms=60_000, **DEFAULTS)
+    for index, tenant_class in enumerate((TenantClass.production, TenantClass.opportunistic)):
+        slot = add(written, index, 100 + index, tenant_class)
+        slot.gpus[1].busy, slot.gpus[1].figures.bursts = 1, 1
+    attached = Attachment(written.to(tmp_path / "segment"))
+    gpus = attached.slots[1].gpus
+    for gpu in (0, 1):
+        attached.refresh_gates(gpu)
+    assert segment.GATE_OPEN not in (gpus[0].gate, gpus[1].gate)
+    attached.turn_all([Knobs(rule=Rule.none)])
+    assert gpus[0].gate == gpus[1].gate == segment.GATE_OPEN
+    attached.close()
 
 
 def test_without_anybody_below_production_it_is_calm(attachment: Attachment, tmp_path: Path) -> None:
@@ -361,7 +381,7 @@ def test_a_replaced_segment_gets_a_daemon_of_its_own(
         assert not lock.is_held(path)
         segment.ensure(path)
         assert not lock.is_held(path)
-        command = [*COTENANT, "daemon", "--linger", "1000"]
+        command = [*COTENANT, "daemon", "--linger", "1000", "--headroom", "1G"]
         with subprocess.Popen(command, env=plain_env) as second:
             # THEN that has a daemon, and the first goes on for the tenants that it has
             wait_for(lambda: shown_by(second.pid))
@@ -370,6 +390,9 @@ def test_a_replaced_segment_gets_a_daemon_of_its_own(
             # AND when the first ends, it takes nothing of the second's away
             first.terminate()
             assert first.wait(60) == 0 and shown_by(second.pid)
+            assert live.read(path).applied == {"headroom": 1 + (1 << 30)}
+            ends = (one for one in events.read(path) if one.kind is events.Kind.daemon_ended)
+            assert first.pid not in [one.pid for one in ends]
             second.terminate()
             assert second.wait(60) == 0
     assert not lock.file_for(path).exists() and not report.file_for(path).exists()

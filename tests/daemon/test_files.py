@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant.daemon import files, lock, report
+from cotenant.daemon.clocks import Reading
 from cotenant.errors import Problem
 
 if TYPE_CHECKING:
@@ -111,6 +112,24 @@ def test_a_lock_that_was_removed_while_it_was_taken_is_taken_again(
     assert held is not None and removed
     assert os.path.samestat(os.fstat(held), lock.file_for(path).stat())
     lock.release(path, held)
+
+
+def test_what_a_killed_daemon_has_left_in_the_lock_is_nobodys(path: Path) -> None:
+    """Else the lock would seem to be another segment's, and the segment would get a second daemon."""
+    lock.file_for(path).write_bytes(
+        lock.identity(path).strip() + b"00000 of a segment with a longer number\n"
+    )
+    held = lock.acquire(path)
+    assert held is not None and lock.is_held(path) and lock.acquire(path) is None
+    lock.release(path, held)
+
+
+def test_each_gpu_is_reported_with_those_who_work_on_it(path: Path) -> None:
+    clocks = {(100, 7, 0): 1980.0, (200, 7, 1): 1500.0}
+    readings = {0: Reading(), 1: Reading(problem="lost")}
+    report.Report(path).show("guard", "", {}, readings, clocks)
+    shown = report.read(path)
+    assert shown is not None and (shown.clocks, shown.gpus) == (clocks, readings)
 
 
 def test_run_says_that_a_planted_lock_keeps_the_daemon_away(cotenant: Run, env: dict[str, str]) -> None:

@@ -3,6 +3,7 @@ core. What it holds outlasts the next tick, and not the daemon."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -294,6 +295,9 @@ def test_it_leaves_a_segment_that_nobody_finds_any_more(
     if how == "replaced":
         segment.ensure(attachment.path)
     assert not attachment.is_current() and not one.is_needed()
+    # The report under that name is another daemon's now.
+    one.tick()
+    assert not report.file_for(attachment.path).exists()
 
 
 def test_it_lingers_and_looks_for_jobs_only_then(
@@ -325,6 +329,17 @@ def test_a_job_that_was_found_is_looked_at_alone(
     assert one.is_needed() and one.is_needed() and len(scans) == 1
     living.clear()
     assert not one.is_needed() and len(scans) == 2
+
+
+def test_only_who_was_started_by_run_is_a_job(tmp_path: Path) -> None:
+    """Not a shell in which somebody has exported the segment's name: the daemon would never end."""
+    path = tmp_path / "segment"
+    for more, is_job in (({}, False), ({"COTENANT_RUN_ID": "1"}, True)):
+        env = {"PATH": os.environ["PATH"], "COTENANT_SEGMENT": str(path), **more}
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=env) as process:
+            assert loop.is_under(path, process.pid) is is_job
+            assert not loop.is_under(tmp_path / "another", process.pid)
+            process.communicate()
 
 
 def test_tenants_keep_it(attachment: Attachment) -> None:

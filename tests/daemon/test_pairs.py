@@ -13,7 +13,8 @@ from cotenant.daemon.loop import Daemon
 from cotenant.mps import pairs
 from cotenant.mps.sharing import Wanted, known_of
 from cotenant.policies.interface import Met, Pair
-from tests.daemon.made import policy_file
+from tests.daemon.made import add, policy_file
+from tests.segments import Written
 
 GPU, NOW, DAY = "GPU-1", 2_000_000_000.0, 86400.0
 PAIR = Pair("serve.py", "train.py", True)
@@ -138,9 +139,25 @@ def test_the_daemon_keeps_what_a_policy_learns_and_tells_the_next_one(
     one = Daemon(attachment, policy_file(tmp_path, STUDENT), 10, pairs_file=file)
     one.tick()
     assert pairs.read(file)[uuid, Pair("serve.py", "train.py", False)].overlap == 0.01
+    assert one.learned == {0: {}}  # what is kept does not come again as new
     two = Daemon(attachment, policy_file(tmp_path, STUDENT), 10, pairs_file=file)
     two.tick()
     assert two.explained(0, attachment.look().views[0].tenants[0].id) == ["train.py: 0.01"]
+
+
+def test_what_was_learned_on_one_gpu_is_recalled_on_that(native: Path, tmp_path: Path, file: Path) -> None:
+    written = Written()
+    for gpu in (0, 1):
+        written.gpu(gpu, bytes([gpu] * 16))
+    slot = add(written, 0, 100, TenantClass.production)
+    slot.gpus[1].busy, slot.gpus[1].figures.bursts = 1, 1
+    attached = Attachment(written.to(tmp_path / "segment"))
+    pairs.keep(file, attached.uuids()[1], {PAIR: Met(0.5)})
+    one = Daemon(attached, policy_file(tmp_path, STUDENT), 10, pairs_file=file)
+    one.tick()
+    (tenant,) = attached.look().views[0].tenants
+    assert [one.explained(gpu, tenant.id) for gpu in (0, 1)] == [[], ["train.py: 0.5"]]
+    attached.close()
 
 
 def test_a_policy_that_learns_nonsense_goes_on_and_nothing_is_kept(

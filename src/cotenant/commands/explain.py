@@ -120,7 +120,7 @@ def policy_about(seen: segment.Snapshot, tenant: segment.Tenant, path: Path) -> 
 
 def decision(one: report.Decision, gpu: int, seen: segment.Snapshot, asked: segment.Tenant) -> dict[str, Any]:
     """With the tenant that it is about: under some policies what holds a job back is decided about another."""
-    subject = next((other for other in seen.tenants if (other.pid, other.started) == one.about), None)
+    subject = next((other for other in seen.tenants if (other.own_pid, other.started) == one.about), None)
     if one.about is None:
         subject = asked
     who = jobs.named(subject) if subject else f"a tenant that has ended ({one.about[0] if one.about else 0})"

@@ -167,13 +167,15 @@ def matches(row: Row, wanted: str) -> bool:
 
 
 def runs(rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows of each run together, in the order of the first of each; who belongs to no run is alone. A lane, which
-    has an id of its own, is with its process, behind the processes."""
+    """The rows of each run together, in the order of the first of each; who belongs to no run is alone. A tenant writes
+    its own slot: only those of one user can be of one run. A lane, which has an id of its own, is with its process,
+    behind the processes."""
     rows = list(rows)
     own = {row.tenant.pid: row.tenant for row in rows if not row.tenant.lane}
-    found: dict[object, list[Row]] = {}
+    found: dict[tuple[int, str], list[Row]] = {}
     for row in rows:
         process = own.get(row.tenant.process, row.tenant)
         is_of_a_run = process.run_id not in ("", NO_RUN)
-        found.setdefault(process.run_id if is_of_a_run else (process.pid, process.started), []).append(row)
+        own_id = process.run_id if is_of_a_run else f"process {process.pid} {process.started}"
+        found.setdefault((process.uid, own_id), []).append(row)
     return [sorted(run, key=lambda row: row.tenant.lane != 0) for run in found.values()]
