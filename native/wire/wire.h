@@ -42,7 +42,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 8;
+constexpr uint32_t kVersion = 9;
 constexpr size_t kSmallestPlace = 8192;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -225,9 +225,8 @@ struct Slot {
         Count transfer_ns;       // its last eviction and restore together
         Count eviction_ns;       // and of that the eviction
         Count waiting_since_ns;  // for space, to be restored or to grow; 0: it does not wait
-        Count wanted_bytes;      // that it waits for
-        Flag wanted_gpu;
-        Flag evictions;
+        Count wanted_bytes;      // that it waits for, on all GPUs together
+        Count evictions;
         Count host_pinned_bytes;  // host memory that it has pinned, in use or not
         Count saved_bytes;        // copied to the host, ever
         Count dropped_bytes;      // and not copied, as the program had no use for them
@@ -258,6 +257,7 @@ struct Slot {
         Count driver_bytes;   // of memory_bytes: contexts, modules and what else the driver took by itself
         Count refused;        // allocations that the limit did not allow
         Count movable_bytes;  // of memory_bytes: can be evicted
+        Count wanted_bytes;   // more that it waits for (Residence::waiting_since_ns)
     } memory[kGpus];
     // GPU time that an operation takes, of a tenant that passes no gates; 0: not known.
     struct Pace {

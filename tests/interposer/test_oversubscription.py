@@ -239,6 +239,46 @@ def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(
     tell(other, "check", "whole")
 
 
+# With no work on the first of them.
+ON_BOTH = "check(driver.cuMemAlloc(40 << 20)); type(gpu)(1); memory.add('alloc', 40 << 20); say(1)"
+
+
+def test_one_that_was_evicted_from_two_gpus_is_waited_for_on_both(
+    job: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    settings = {"COTENANT_SOFTGPU": "small,small"}
+    both, first, second = (job("opportunistic", **settings) for _ in range(3))
+    tell(both, ON_BOTH, "1")
+    assert both.process
+    assert cotenant("pause", str(both.process.pid), env=both.env).returncode == 0
+    tell(first, f"add alloc {40 * MiB}", "added")
+    tell(second, "type(gpu)(1); memory.add('alloc', 40 << 20); say(1)", "1")
+    segment.ask(Path(both.env["COTENANT_SEGMENT"]), both.process.pid, {"pause": 0})
+    # Each of the others makes space on its GPU, and has its own again later.
+    for one in (both, first, second, both):
+        tell(one, "check", "whole")
+
+
+def test_one_that_cannot_be_served_on_one_of_its_gpus_lets_others_pass_on_the_other(
+    job: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    settings = {"COTENANT_SOFTGPU": "small,small"}
+    both, equal, late = (job("opportunistic", **settings) for _ in range(3))
+    above = job("production", **settings)
+    tell(both, ON_BOTH, "1")
+    assert both.process
+    assert cotenant("pause", str(both.process.pid), env=both.env).returncode == 0
+    tell(above, "type(gpu)(1); memory.add('alloc', 40 << 20); say(1)", "1")
+    tell(equal, f"add alloc {40 * MiB}", "added")
+    segment.ask(Path(both.env["COTENANT_SEGMENT"]), both.process.pid, {"pause": 0})
+    wait_for(lambda: of(both, tenants_now()).wanted_bytes == 80 * MiB)
+    for one in (late, equal, late):
+        tell(one, "memory.pieces or memory.add('alloc', 40 << 20); say(memory.is_whole())", "True")
+    assert of(both, tenants_now()).where == Where.evicted
+    tell(above, "free", "freed")
+    tell(both, "check", "whole")
+
+
 CONTEXTS = """
 from moving import *
 Gpu()

@@ -96,6 +96,7 @@ class Mover : private Others {
     MovableBytes before_evicting_;
     uint64_t claimed_[wire::kGpus] = {};
     uint64_t above_[wire::kGpus] = {};  // while it restores: what the higher classes had when it began
+    uint32_t hopeless_ = 0;             // by GPU: while it is evicted, there cannot be space for it
     bool has_turned_ = false;           // it abandoned its last restore: only tenants that wait make it do so again
 };
 
@@ -336,19 +337,27 @@ bool Mover::may_restore() {
     if (is_paused_ || is_over_limit()) return false;
     wire::Segment& segment = membership_.segment();
     MovableBytes bytes = movable_bytes();
+    uint32_t hopeless = 0;
+    bool may = true;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         if (!bytes.absent[gpu]) continue;
-        std::unique_ptr<Crowd> seen = see_crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
-        if (!seen) return false;
-        const Crowd& crowd = *seen;
-        const arbiter::Tenant* self = crowd.find(number_of(segment, slot_));
-        if (!self || !crowd.is_next(*self)) return false;
-        above_[gpu] = has_turned_ ? UINT64_MAX : arbiter::taken_above(crowd.tenants, crowd.count, *self);
-        if (crowd.gpu.capacity == 0 || crowd.missing(*self) == 0) continue;
-        crowd.wake_chosen(segment, *self);
-        return false;
+        std::unique_ptr<Crowd> crowd = see_crowd(segment, gpu, Place{&membership_, device_of_gpu(gpu), gpu}.total());
+        const arbiter::Tenant* shown = crowd ? crowd->find(number_of(segment, slot_)) : nullptr;
+        if (!shown) {
+            may = false;
+            continue;
+        }
+        arbiter::Tenant self = *shown;
+        self.wanted = bytes.absent[gpu] + needed_bytes(gpu);
+        above_[gpu] = has_turned_ ? UINT64_MAX : arbiter::taken_above(crowd->tenants, crowd->count, self);
+        bool is_next = crowd->is_next(self), is_known = crowd->gpu.capacity != 0;
+        if (is_known && !crowd->has_hope(self)) hopeless |= 1u << gpu;
+        bool is_short = is_known && crowd->missing(self) != 0;
+        if (is_next && is_short) crowd->wake_chosen(segment, self);
+        may &= is_next && !is_short;
     }
-    return true;
+    hopeless_ = hopeless;
+    return may;
 }
 
 // All of it or nothing, on every GPU.
@@ -399,6 +408,7 @@ void Mover::restore() {
     mine_.transfer_ns.store(evicting_ns_ + (wire::now_ns() - began));
     mine_.since_ns.store(wire::now_ns());
     mine_.waiting_since_ns.store(0);
+    for (auto& on_one : slot_.memory) on_one.wanted_bytes.store(0);
     set_where(wire::resident);
     show();
     step_boundary::begin_step();
@@ -416,9 +426,11 @@ void Mover::show() {
     uint64_t wanted = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
-        if (!bytes.absent[gpu] || !will_restore) continue;
-        mine_.wanted_gpu.store(static_cast<uint32_t>(gpu));
-        wanted = bytes.absent[gpu] + needed_bytes(gpu);
+        if (!is_evicted) continue;
+        uint64_t here = will_restore && bytes.absent[gpu] ? bytes.absent[gpu] + needed_bytes(gpu) : 0;
+        wanted += here;
+        // One that cannot be served on one of its GPUs lets the others pass on all of them.
+        slot_.memory[gpu].wanted_bytes.store(!hopeless_ || hopeless_ >> gpu & 1 ? here : 0);
     }
     if (!is_evicted) return;
     // Also where it has nothing on the host: what it wanted before must not keep others out.

@@ -44,9 +44,8 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
     bool can_be_evicted = where == wire::evicting ||
                           ((where == wire::resident || is_partly_evicted) && !refuses_for(slot, now, kBriefNs));
     // A tenant that is restoring has counted by now what it waited for. A stopped one lets the others pass.
-    bool waits_here = where != wire::restoring && residence.waiting_since_ns.load() &&
-                      residence.wanted_gpu.load() == static_cast<uint32_t>(gpu) &&
-                      !wire::is_stale(segment, slot.heartbeat_ns.load());
+    bool waits = where != wire::restoring && residence.waiting_since_ns.load() &&
+                 !wire::is_stale(segment, slot.heartbeat_ns.load());
     uint64_t later = here && !refuses_for(slot, now, 0) ? std::min(movable, bytes) : 0;
     movable = can_be_evicted ? std::min(movable, bytes) : 0;
     return {number,
@@ -55,7 +54,7 @@ arbiter::Tenant describe(wire::Segment& segment, uint32_t number, int gpu, uint6
             bytes,
             movable,
             later,
-            waits_here ? credible(residence.wanted_bytes.load(), total) : 0,
+            waits ? credible(slot.memory[gpu].wanted_bytes.load(), total) : 0,
             residence.wanted_hard.load() != 0,
             residence.waiting_since_ns.load(),
             residence.since_ns.load(),
@@ -145,13 +144,25 @@ void Crowd::wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) cons
 
 uint64_t needed_bytes(int gpu) { return needed[gpu].load(); }
 
+namespace {
+
+uint64_t needed_on_all() {
+    uint64_t sum = 0;
+    for (const auto& bytes : needed) sum += bytes.load();
+    return sum;
+}
+
+}  // namespace
+
 void Need::withdraw() {
     if (!began_ns_) return;
     began_ns_ = 0;
     if (needed[place_.gpu].fetch_sub(bytes_) != bytes_) return;
     // While its memory is evicted, the mover says what it waits for.
     wire::Slot::Residence& residence = place_.slot().residence;
-    if (residence.where.load() != wire::evicted) residence.waiting_since_ns.store(0);
+    if (residence.where.load() == wire::evicted) return;
+    place_.slot().memory[place_.gpu].wanted_bytes.store(0);
+    if (!needed_on_all()) residence.waiting_since_ns.store(0);
 }
 
 bool Need::wait(bool by_driver) {
@@ -184,8 +195,8 @@ bool Need::goes_on(bool by_driver) {
         needed[place_.gpu].fetch_add(bytes_);
     }
     if (mine.where.load() != wire::evicted) {
-        mine.wanted_gpu.store(static_cast<uint32_t>(place_.gpu));
-        mine.wanted_bytes.store(needed[place_.gpu].load());
+        place_.slot().memory[place_.gpu].wanted_bytes.store(needed[place_.gpu].load());
+        mine.wanted_bytes.store(needed_on_all());
         mine.wanted_hard.store(by_driver);
         if (!mine.waiting_since_ns.load()) mine.waiting_since_ns.store(began_ns_);
     }
