@@ -48,6 +48,25 @@ void rate() {
         waited += 1000;
     }
     REQUIRE(waited <= (Share::kMostDebtUs + feasted.turn_us()) / 0.1f + 2000);
+    // A new rate begins with its part of a turn, once; the same one goes on where it was; after none it is new again.
+    admission::Budgets budgets;
+    for (int again = 0; again < 2; ++again) {
+        budgets.pass(0.5f, 0, 0, 0, 0);
+        REQUIRE(!budgets.over_rate() && budgets.of_rate().credit_us() == 0.5f * budgets.of_rate().turn_us());
+        for (int ms = 0; ms < 30; ++ms) budgets.pass(0.5f, 0, 1000, 1000, 1000);
+        REQUIRE(budgets.over_rate() && !budgets.below_floor());
+        budgets.pass(0, 0, 1000, 1000, 1000);
+        REQUIRE(!budgets.over_rate());
+    }
+    // A floor is had when it is due, and not any more when it is not promised.
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 0, 0);
+    REQUIRE(budgets.below_floor());
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 0, 1000);
+    REQUIRE(!budgets.below_floor());
+    for (int ms = 0; ms < 5000; ++ms) budgets.pass(0, 0.1f, 1000, 1000, 0);
+    REQUIRE(budgets.below_floor());
+    budgets.pass(0, 0, 1000, 0, 0);
+    REQUIRE(!budgets.below_floor());
 }
 
 void slices() {
@@ -104,6 +123,14 @@ void cut() {
     REQUIRE(recent.rest_us() > 499 && recent.rest_us() < 501);
     run(50, 3);
     REQUIRE(recent.rest_us() < 60);
+    // From look to look: what was seen before the last one fades once.
+    admission::Cutting cutting;
+    for (int look = 1; look <= 100; ++look) cutting.look(look * 1e4, 1e4, 1e4 * 400, kCutCostUs);
+    REQUIRE(cutting.cuts() && std::abs(cutting.rest_us() - 200) < 1);
+    cutting.look(101e4, 1e4, 1e4 * 10, kCutCostUs);
+    REQUIRE(cutting.cuts() && cutting.rest_us() > 190);
+    for (int look = 102; look <= 600; ++look) cutting.look(look * 1e4, 1e4, 1e4 * 10, kCutCostUs);
+    REQUIRE(!cutting.cuts());
 }
 
 // How long production waits on a GPU where a change of contexts and a cut take so long, and one burst in 20 waits for

@@ -75,6 +75,11 @@ void ends() {
     REQUIRE(admission::is_over(turn));
     turn = {admission::kWorthSwitches * 200000, 10000000, 200000, true, 0};
     REQUIRE(admission::is_over(turn));
+    // One that has gone on to copy leaves at once; one that still runs does not.
+    turn = {0, 10000000, 200000, true, 0, true};
+    REQUIRE(admission::is_over(turn));
+    turn.is_empty = false;
+    REQUIRE(!admission::is_over(turn));
     turn = {10000000, 10000000, 200000, false, 0};
     REQUIRE(admission::is_over(turn));
 }
