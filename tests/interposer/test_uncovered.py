@@ -245,6 +245,9 @@ print(attributes(2, 5, of=address[2]), movable())
 # Copies of it shall be synchronous (attribute 6), or shall not; or something else is said of it.
 for attribute, value in ((6, 0), (7, 1), (6, 1)):
     print(library.cuPointerSetAttribute(ctypes.byref(ctypes.c_uint(value)), attribute, address[3]), movable())
+base, size = ctypes.c_uint64(), ctypes.c_size_t(); either = (ctypes.byref(base), None), (None, ctypes.byref(size))
+print([library.cuMemGetAddressRange_v2(*places, address[4]) for places in either])
+print(base.value == pieces[4], size.value == 8 * MiB)
 """
 
 
@@ -255,4 +258,5 @@ def test_memory_that_a_network_card_may_know_does_not_move(
     done = run_python(REGISTERING, preloaded | told | {"COTENANT_OVERSUBSCRIBE": "1"})
     of_one = ["40", "0 32", "0 32", "0 24", "0 24"]
     of_several, copies = ["0 24", "0 16"], ["0 16", "0 16", "0 8"]
-    assert done.stdout.splitlines() == of_one + of_several + copies, done.stdout + done.stderr
+    wanted = of_one + of_several + copies + ["[0, 0]", "True True"]
+    assert done.stdout.splitlines() == wanted, done.stdout + done.stderr
