@@ -74,9 +74,7 @@ void DeviceModel::leave_lane(size_t lane) {
     lanes_[lane].company = 0;
     free_lanes_.push_back(lane);
     // The lane may soon be another context's, which must not inherit the turn.
-    if (resident_ != lane) return;
-    resident_ = rated_ = SIZE_MAX;
-    turn_end_us_ = never;
+    if (resident_ == lane) resident_ = rated_ = SIZE_MAX;
 }
 
 void DeviceModel::set_slice(ContextId context, double us) {

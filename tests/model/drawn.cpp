@@ -55,6 +55,10 @@ class Drawn {
         if (contexts_.empty() || (contexts_.size() < 6 && chance(0.06))) return open_context();
         Context& context = contexts_[below(contexts_.size())];
         if (chance(0.02)) return cancel(context);
+        if (chance(0.01)) {
+            while (!contexts_.empty()) cancel(contexts_.front());
+            return;
+        }
         if (chance(0.04)) device_.set_slice(context.id, one_of({0.0, 100.0, 700.0}));
         if (context.queues.empty() || chance(0.08))
             context.queues.push_back(device_.open_queue(context.id, one_of({-1, 0, 0, 3})));
@@ -76,7 +80,7 @@ class Drawn {
 
     void open_context() {
         auto company = one_of({uint64_t{0}, uint64_t{0}, uint64_t{7}, uint64_t{9}});
-        double share = one_of({1.0, 1.0, 0.5, 0.2, 0.0});
+        double share = one_of({1.0, 1.0, 0.5, 0.2, 0.0, 2.0});
         contexts_.push_back({device_.open_context(company, share), {}});
         add(contexts_.back().id);
     }
