@@ -110,6 +110,16 @@ threading.Timer(0.2, release).start(); print(driver.cuMemFree(piece)[0].name)
     assert said.split() == ["CUDA_ERROR_INVALID_VALUE"] * 2
 
 
+def test_a_graph_frees_only_what_a_graph_has_allocated(outcome: Callable[..., str]) -> None:
+    said = outcome("""
+stream = gpu.stream(); pieces = check(driver.cuMemAllocAsync(4 << 20, stream)), check(driver.cuMemAlloc(512))
+def free(): print(*(driver.cuMemFreeAsync(piece, stream)[0].name for piece in pieces))
+check(driver.cuStreamBeginCapture(stream, MODES.CU_STREAM_CAPTURE_MODE_RELAXED)); free()
+driver.cuStreamEndCapture(stream); free()
+""")
+    assert said.split() == ["CUDA_ERROR_INVALID_VALUE"] * 2 + ["CUDA_SUCCESS"] * 2
+
+
 def test_the_driver_is_not_asked_about_what_was_freed_before(
     run_python: RunPython, preloaded: dict[str, str], driver_with: Callable[[str], Path]
 ) -> None:
