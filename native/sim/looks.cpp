@@ -83,7 +83,7 @@ void Gpu::look(Tenant& t) {
 void Gpu::look_due() {
     for (uint32_t i : with_work_) {
         Tenant& t = tenants_[i];
-        if (t.seen_on && is_gated(t) && !is_on(t)) expect_looks(t);  // it has gone on to copy
+        if (t.seen_on && is_gated(t) && !is_on(t)) expect_looks(t);
         if (t.look_us <= now_) look(t);
         if (t.leaves_us <= now_) t.leaves_us = never;
         if (t.comes_us <= now_) {

@@ -194,7 +194,6 @@ double Gpu::turn_edge_us(const Tenant& t) const {
 void Gpu::note_turn(Tenant& t) {
     if (!is_contended_ || !t.busy || !is_gated(t)) return;
     bool on = is_on(t);
-    if (!on && t.seen_on) expect_looks(t);
     if (t.state == State::held && t.after_copy && !t.seen_ready && t.comes_us == never) t.comes_us = copying_look_us(t);
     edge_us_ = std::min(edge_us_, look_edge_us(t));
     bool ready = is_ready(t);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -96,3 +97,58 @@ def test_the_shipped_report_is_the_lists(tmp_path: Path) -> None:
             assert fresh == shipped, "run 'make interposition-report'"
             return
     pytest.skip("docs/interposition.md was made from another version of cuda.h")
+
+
+def generated(include: Path, folder: Path, name: str, macro: str) -> dict[str, tuple[str, str]]:
+    """By function: its handler, and whether its default stream is the thread's."""
+    if not folder.exists():
+        assert check(include, LIST, "--output", str(folder)).returncode == 0
+    lines = re.findall(rf"^{macro}\((\w+), (\w+), (\w+)\)$", (folder / name).read_text(), re.M)
+    assert lines
+    return {function: (handler, per_thread) for handler, function, per_thread in lines}
+
+
+# By the handler of its hook, or by name.
+DETOURS = {
+    **dict.fromkeys(
+        ("Kernel", "KernelOnSeveral", "Graph", "HostCopy", "Copy", "Fill", "StreamOp"), "InOrder"
+    ),
+    **dict.fromkeys(
+        ("HostCall", "RecordEvent", "WaitForEvent", "BeginCapture", "EndCapture", "Passed"), "InOrder"
+    ),
+    **dict.fromkeys(("AllocateInOrder", "FreeInOrder", "cuGraphUpload"), "InOrder"),
+    **dict.fromkeys(("cuLaunchKernel", "cuLaunchKernelEx"), "Launch"),
+    **dict.fromkeys(("cuStreamSynchronize", "cuStreamQuery"), "Asks"),
+    **dict.fromkeys(("DestroyStream", "ResetPrimary"), "Ends"),
+}
+RECORDS = {
+    **{name: name for name in ("Kernel", "Graph", "Fill", "Wait", "Instantiate", "Allocate", "Free")},
+    **dict.fromkeys(("AllocateRows", "AllocateManaged", "AllocateInOrder", "CreatePhysical"), "Allocate"),
+    **dict.fromkeys(("FreeInOrder", "ReleasePhysical"), "Free"),
+    **dict.fromkeys(("DestroyContext", "ResetPrimary"), "EndContext"),
+    "KernelOnSeveral": "Kernel",
+}
+ENDS = {"HD": "CopyToDevice", "HA": "CopyToDevice", "DH": "CopyToHost", "AH": "CopyToHost"}
+
+
+def test_what_a_function_does_to_detours_and_traces_follows_from_what_it_is(
+    include: Path, tmp_path: Path
+) -> None:
+    """By another way than the list's: with a mistake there work would overtake a stream that is away, or be missing in
+    a trace, and nobody would be told."""
+    made = tmp_path / "made"
+    hooks = generated(include, made, "hooks.inc", "HOOK")
+    detours = generated(include, made, "detour.inc", "DETOUR")
+    records = generated(include, made, "record.inc", "RECORD")
+    for function, (_, per_thread) in [*hooks.items(), *detours.items(), *records.items()]:
+        assert per_thread == str(function.endswith(("_ptsz", "_ptds"))).lower(), function
+    for function, (handler, _) in hooks.items():
+        base = re.sub(r"(_v\d+)?(_ptsz|_ptds)?$", "", function)
+        assert detours.get(function, (None,))[0] == DETOURS.get(base, DETOURS.get(handler)), function
+        recorded = records.get(function, (None,))[0]
+        if handler not in ("HostCopy", "Copy"):
+            assert recorded == RECORDS.get(handler), function
+        elif way := re.match("cuMemcpy([HDA])to([HDA])", function):
+            assert recorded == ENDS.get(way[1] + way[2], "CopyOnDevice"), function
+        else:
+            assert recorded and recorded.startswith("Copy"), function
