@@ -103,6 +103,13 @@ def test_without_a_cache_or_where_it_cannot_be_written_nothing_fails(tmp_path: P
     assert not pairs.keep(tmp_path / "file" / "pairs.json", GPU, {PAIR: Met(0.03)}, NOW)
 
 
+def test_while_another_daemon_writes_it_is_kept_for_later(file: Path) -> None:
+    with pairs.held(file):
+        assert not pairs.keep(file, GPU, {PAIR: Met(0.5)})
+    assert not file.exists()
+    assert pairs.keep(file, GPU, {PAIR: Met(0.5)}) and pairs.read(file)[GPU, PAIR].overlap == 0.5
+
+
 def test_what_was_seen_outside_of_mps_says_nothing_of_overlap_there(file: Path) -> None:
     pairs.keep(file, GPU, {PAIR: Met(0.01)}, NOW)
     pairs.keep(file, GPU, {Pair(PAIR.production, "other.py", False): Met(0.5)}, NOW + 10)

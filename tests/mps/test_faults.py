@@ -149,7 +149,13 @@ def test_a_process_that_has_ended_unreaped_has_gone() -> None:
 
 @pytest.mark.parametrize(
     ("differs", "is_company"),
-    [({}, True), ({"mps_fault": 806}, False), ({"mps_daemon": 0}, False), ({"tenant_class": 1}, False)],
+    [
+        ({}, True),
+        ({"mps_fault": 806}, False),
+        ({"mps_daemon": 0}, False),
+        ({"tenant_class": 1}, False),
+        ({"uid": os.getuid() + 1}, False),
+    ],
 )
 def test_only_production_that_works_in_mps_is_company_for_the_next_job(
     mps: Mps, tmp_path: Path, differs: dict[str, int], is_company: bool
