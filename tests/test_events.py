@@ -338,9 +338,12 @@ def test_whoever_follows_sees_what_comes_also_over_a_change_of_files(tmp_path: P
     following = log.follow(path, from_start=True)
     assert next(following).pid == 1
     log.append(path, some(2)[1:])
+    with log.file_for(path).open("ab") as file:
+        file.write(b'{"half of')  # the disk was full
+    assert next(following).pid == 2
     log.file_for(path).replace(log.old(log.file_for(path)))
-    log.append(path, some(3)[2:])
-    assert [next(following).pid, next(following).pid] == [2, 3]
+    log.append(path, some(4)[2:])
+    assert [next(following).pid, next(following).pid] == [3, 4]
 
 
 @pytest.fixture

@@ -13,7 +13,11 @@ import pytest
 
 from cotenant import figures, figures_page, segment
 from cotenant.api import write_types
+from cotenant.daemon import report
+from cotenant.daemon.clocks import Reading
 from cotenant.figures import FIGURES, Figure, Kind, Of, Width
+from cotenant.gpus import states
+from cotenant.policies.interface import GpuState
 from cotenant.simulator.figures import OF_OUTCOME, OF_TENANT
 from cotenant.tenants import waits as waits_us
 from cotenant.tenants.lately import Lately
@@ -277,3 +281,14 @@ def test_rows_go_by_gpu_class_and_pid_and_who_used_none_comes_last() -> None:
     seen = segment.Snapshot({}, (one(5, 0), one(4, 2, 1, 0), one(3, 0, 1), one(9, 0, 0), one(2, 0, 0)), 0)
     wanted = [figure for figure in FIGURES if figure.name in ("gpu", "pid")]
     assert list(figures.rows(seen, {}, {}, wanted)) == [[0, 2], [0, 9], [0, 4], [1, 3], [1, 4], [None, 5]]
+
+
+def test_of_a_tenant_in_a_container_nvml_knows_the_machines_number_and_the_daemon_its_own() -> None:
+    tenant, use = a_tenant(pid=5000, own_pid=7), a_use()
+    nvml = {("GPU-1", 5000): 9, ("GPU-1", 7): 1, ("GPU-0", 5000): 2}
+    assert figures.place(tenant, use, nvml, {}).nvml_bytes == 9
+    state = Reading(GpuState(0.0, 1000.0, 2000.0))
+    clocks = {(7, 3, 1): 500.0, (5000, 3, 1): 1000.0, (7, 3, 0): 2000.0}
+    shown = report.Shown(1, "guard", "", (), {0: state, 1: state}, clocks, {})
+    told = states.at_work(shown, tenant, 1)
+    assert told is not None and (told["clock_mhz"], told["slower"]) == (500.0, 3.0)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant import segment
+from cotenant import events, segment
 from cotenant.daemon.attachment import Attachment
+from cotenant.events import log
 from cotenant.segment import FolderSegment
 from cotenant.segment.folder import create_folder
 from cotenant.segment.grants import Grant, Subject, best_class, smaller_limit, write_grants
@@ -108,3 +109,13 @@ def test_a_segment_that_cannot_be_made_leaves_nothing(path: Path, monkeypatch: p
     with pytest.raises(PermissionError):
         create_folder(beside, 7, [], [UUID])
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_other_users_may_read_the_events_whatever_the_umask(path: Path) -> None:
+    event = events.Event(1.0, events.Kind.daemon_started, "policy guard", pid=1)
+    before = os.umask(0o077)
+    try:
+        log.append(path, [event])
+    finally:
+        os.umask(before)
+    assert log.file_for(path).stat().st_mode & 0o777 == 0o644

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -11,8 +12,10 @@ import pytest
 from cotenant.doctor import devices
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.errors import Problem
+from cotenant.gpus import nvml, process_memory
 from cotenant.gpus.naming import visible_devices
 from cotenant.gpus.nvml import Gpu, describe
+from cotenant.launch import driver
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -198,3 +201,23 @@ def test_a_gpu_of_a_driver_that_knows_no_mig_is_a_whole_one() -> None:
     assert describe(OldNvml(), 3) == Gpu(
         3, "GPU-3", "00000000:01:00.0", "An old one", memory_bytes=8 << 30, mig=False
     )
+
+
+def test_a_gpu_that_is_lost_hides_no_process_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = {OTHER.uuid: [(7, 5), (8, None)], "MIG-dddd": [(9, 6)]}
+
+    class Ml:
+        NVMLError = LookupError
+        nvmlDeviceGetCount = staticmethod(lambda: 3)
+        nvmlDeviceGetHandleByUUID = staticmethod(lambda uuid: running[uuid])
+        nvmlDeviceGetComputeRunningProcesses = staticmethod(
+            lambda found: [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in found]
+        )
+
+    lost = Gpu(0, "", "", "", problem="GPU is lost")
+    monkeypatch.setattr(driver, "find", lambda environment: tmp_path)
+    monkeypatch.setattr(nvml, "session", lambda file: nullcontext(Ml))
+    monkeypatch.setattr(nvml, "describe", lambda ml, index: [lost, OTHER, DIVIDED][index])
+    assert process_memory.by_process({}) == {(OTHER.uuid, 7): 5, ("GPU-dddd", 9): 6}

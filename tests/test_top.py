@@ -310,6 +310,30 @@ def test_a_run_is_of_one_user_whatever_another_writes_into_a_slot(two: Two) -> N
     assert [[row.tenant.pid for row in run] for run in together] == [[100, 101], [102]]
 
 
+def test_a_process_on_two_gpus_counts_on_each_and_once_in_its_run(two: Two) -> None:
+    two.written.gpu(1, bytes(16))
+    slot = two.tenant(100, "train.py", TenantClass.standard, run=7)
+    slot.gpus[1].busy = 1
+    slot.host_bytes, slot.residence.evictions = 1 << 30, 3
+    two.look()
+    slot.gpus[0].used_ns += SECOND // 4
+    slot.gpus[1].used_ns += SECOND // 2
+    picture = two.look()
+    shares = [gpu.share(TenantClass.standard) for gpu in picture.gpus]
+    assert shares == pytest.approx([0.25, 0.5])
+    line, *_ = frame.lines_of(picture, tree=True)
+    cells = dict(zip((column.heading for column in frame.COLUMNS), line.cells, strict=True))
+    assert (cells["PID"], cells["GPU%"], cells["HOST"], cells["EVI"]) == ("1 of", "75%", "1G", "3")
+
+
+def test_nothing_is_kept_of_who_has_ended(two: Two) -> None:
+    two.tenant(100, "train.py", TenantClass.standard)
+    two.look()
+    two.written.slots.clear()
+    two.look()
+    assert not two.model.delays and not two.model.looks.uses
+
+
 def test_lanes_stand_under_their_process(two: Two) -> None:
     own = two.tenant(100, "serve.py", TenantClass.production, run=7)
     lane = two.tenant(101, "serve.py", TenantClass.opportunistic, run=9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -154,6 +155,19 @@ def test_a_number_that_another_process_has_now_ends_nobody(job: subprocess.Popen
     with pytest.raises(Problem, match="is not the tenant"):
         actions.end(path, later, signal.SIGKILL)
     assert job.poll() is None
+
+
+def test_a_key_asks_for_what_it_says_and_for_nothing_that_a_variable_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nenv >&2\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    for name in ("COTENANT_CTL_MEMORY", "COTENANT_RESUME_WAIT", "COTENANT_DRIVER"):
+        monkeypatch.setenv(name, "1G")
+    told = asyncio.run(actions.command(tmp_path / "segment", "ctl", "1", "--class", "standard"))
+    assert "COTENANT_DRIVER=1G" in told and "COTENANT_CTL" not in told and "COTENANT_RESUME" not in told
 
 
 def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
+from cotenant import segment
 from cotenant.dashboard.access import Access
 from cotenant.dashboard.app import Dashboard
-from cotenant.dashboard.feed import Feed
+from cotenant.dashboard.feed import MOST_WATCHERS, Feed
 from cotenant.top import actions
 from tests.dashboard.serving import HOST, Pairs, ask, scene, served, session
 
@@ -111,6 +113,49 @@ def test_who_watches_no_more_makes_room_for_others(tmp_path: Path) -> None:
         return during, feed.watchers
 
     assert asyncio.run(watch()) == (1, 0)
+
+
+def test_so_many_may_watch_at_once(tmp_path: Path) -> None:
+    feed = Feed(tmp_path / "segment", 1.0)
+    access = Access(Dashboard(feed, False).app(), 8765)
+    feed.watchers = MOST_WATCHERS
+    assert ask(access, "/api/stream", headers=session(access)).status == 503
+
+
+def test_a_segment_that_is_there_again_is_shown_again(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"no segment")
+    feed = Feed(path, 1.0)
+    asyncio.run(feed.look())
+    assert "problem" in feed.frame()
+    scene().to(path)
+    asyncio.run(feed.look())
+    assert "problem" not in feed.frame() and feed.frame()["jobs"]
+
+
+def test_two_dashboards_of_a_machine_have_cookies_of_their_own(app: Access) -> None:
+    """Cookies do not know ports: the second would log the first one's user out."""
+    assert Access(app.app, 8766).cookie != app.cookie
+
+
+def test_only_the_process_that_was_confirmed_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+
+    def end(path: Path, one: segment.Tenant, number: signal.Signals) -> str:
+        ended.append(one.pid)
+        return "done"
+
+    monkeypatch.setattr(actions, "end", end)
+    app = made(tmp_path)
+
+    def kill(*processes: list[int]) -> int:
+        body = json.dumps(KILL | {"processes": processes}).encode()
+        return ask(app, f"{JOB}/kill", "POST", session(app), body).status
+
+    assert kill([4101, 7]) == 409 and ended == []  # another process has the number now
+    assert kill([4101, 0]) == 200 and ended == [4101]
 
 
 def test_a_request_has_one_host(app: Access) -> None:

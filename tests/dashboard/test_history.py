@@ -16,6 +16,8 @@ def test_a_bucket_is_the_mean_of_its_looks() -> None:
         "series": {"a": [0.4, 1.0]},
     }
     assert history.newest_as_json() == {"number": 51, "values": {"a": 1.0}}
+    history.add(103.0, {"a": 0.0})  # the second look of its own bucket
+    assert history.newest_as_json() == {"number": 51, "values": {"a": 0.5}}
 
 
 def test_only_the_last_hour_is_kept() -> None:

@@ -84,7 +84,8 @@ def test_an_old_daemon_ends_without_its_jobs_and_leaves_the_new_one(place: Place
     lock = place.become_keeper()
     assert lock is not None and not keeper.is_over(lock) and place.has_keeper()
     keeper.end(keeper.kept[new])
-    assert place.current is None and keeper.is_over(lock) and not place.has_keeper()
+    assert keeper.is_over(lock) and not place.has_keeper()
+    assert not (place.folder / "current").exists()
 
 
 def test_a_server_whose_number_is_another_processs_has_ended(place: Place) -> None:

@@ -51,6 +51,8 @@ def test_a_comment_may_ask_for_less(rules: Rules) -> None:
     assert rule_for(job, rules) == Rule(TenantClass.opportunistic, memory="10%")
     lower = SlurmJob("1", qos="gold", comment="cotenant class=standard")
     assert rule_for(lower, rules) == Rule(TenantClass.standard)
+    same = SlurmJob("1", qos="gold", comment="cotenant class=production")
+    assert rule_for(same, rules) == rules.qos["gold"]
     assert rule_for(SlurmJob("1", comment="nightly run of class=production"), rules) == Rule()
     assert rule_for(SlurmJob("1", comment="cotenant class=opportunistic"), Rules(comments=False)) == Rule()
 
@@ -102,7 +104,8 @@ def test_wrong_rules_are_one_line(tmp_path: Path, text: str, said: str) -> None:
 def test_shards_are_a_part_of_the_gpu_s_memory(rules: Rules) -> None:
     sharded = replace(rules, shards=3)
     assert rule_for(SlurmJob("1", shards=1), sharded) == Rule(memory="33.3333%")
-    assert rule_for(SlurmJob("1", shards=3), sharded) == Rule(memory="100%")
+    for shards in (3, 4):  # on two GPUs, of each no more than all
+        assert rule_for(SlurmJob("1", shards=shards), sharded) == Rule(memory="100%")
     assert rule_for(SlurmJob("1", shards=1), rules) == Rule()
     assert rule_for(SlurmJob("1"), sharded) == Rule()
     # An administrator's own word goes before, and a comment may ask for less.

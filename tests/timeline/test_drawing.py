@@ -186,3 +186,21 @@ def test_what_a_lane_noted_is_apart_from_its_process(collection: collecting.Coll
         ("known", [2, 4], 0),
         ("train/lane 3", [3], 0),
     ]
+
+
+def test_a_tenant_is_drawn_as_it_was_last_seen_and_the_dead_are_forgotten_first(
+    collection: collecting.Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[int] = []
+
+    def ring(one: segment.Tenant) -> SimpleNamespace:
+        return SimpleNamespace(tenant=one, close=lambda: closed.append(one.pid))
+
+    monkeypatch.setattr(collecting, "Ring", ring)
+    monkeypatch.setattr(collecting, "MOST_RINGS", 2)
+    living, dead = tenant(1, 0, timeline=7), tenant(2, 0, timeline=7)
+    looked(collection, living, dead, meant=1)
+    changed = tenant(1, 0, timeline=7, tenant_class=0)
+    looked(collection, changed, tenant(3, 0, timeline=7), meant=1)
+    assert (closed, [pid for pid, _ in collection.rings], collection.forgotten) == ([2], [1, 3], 1)
+    assert collection.rings[1, 5].tenant.tenant_class == 0
