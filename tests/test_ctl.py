@@ -3,6 +3,7 @@ tests/interposer/test_gates.py."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from cotenant import segment
 from cotenant.commands import ctl
 from tests.segments import Written
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -122,6 +124,22 @@ def test_a_running_tenant_takes_all_that_it_is_asked(
     change("--floor", "5%")
     change("--floor", "none")
     assert seen().floor == 0
+
+
+def test_what_nobody_has_sealed_is_dropped_and_the_next_request_is_taken(
+    cotenant: Run, job: subprocess.Popen[str], softgpu_env: dict[str, str]
+) -> None:
+    path = Path(softgpu_env["COTENANT_SEGMENT"])
+    with path.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    places = range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE)
+    (slot,) = (one for at in places if segment.is_live(one := segment.Slot.from_buffer(memory, at)))
+    for floor in (51, 52):
+        slot.asked.floor = floor
+        wait_for(lambda: slot.asked.floor == 0)
+        assert slot.floor == 100
+    done = cotenant("ctl", str(job.pid), "--floor", "5%", env=softgpu_env)
+    assert (done.returncode, slot.floor) == (0, 50), done.stderr
 
 
 def test_the_policy_is_named_in_the_segment(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ void Membership::become_busy(int gpu, bool wants_turn) {
         burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
         untimed_.add(gpu);
     }
-    // While it was idle it has not looked who is there. Before it is busy: a thread that finds it so passes gates.
+    // While it was idle it has not looked who is there, nor on a GPU that it has not used. Before it is busy: a thread that finds it so passes gates.
     company.add(gpu);
     wire::go_busy(*segment_, index_, gpu, wants_turn);
     if (watcher_sleep.load() == soundly) wake_watcher();
@@ -102,9 +102,8 @@ int Membership::gpu_of(CUcontext context) {
     // The second version tells MIG instances apart.
     if (driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) return -1;
     int gpu = wire::gpu_number(*segment_, reinterpret_cast<const uint8_t*>(uuid.bytes));
-    // Until the watcher has looked who else is there, somebody may be.
     if (gpu < 0) notice_once("%s does not know GPU %d", segment_from_environment(), device);
-    if (gpu >= 0 && used_gpus.add(gpu)) company.add(gpu);
+    if (gpu >= 0) used_gpus.add(gpu);
     return gpu;
 }
 

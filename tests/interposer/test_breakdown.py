@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant.tenants import breakdown
-from tests.interposer.test_gates import use
+from tests.interposer.test_gates import OBEDIENT, order, ready, use, wait_until_idle
 from tests.interposer.test_sharing import busy, set_knob
 from tests.waiting import wait_for
 
@@ -80,6 +81,18 @@ def test_with_nobody_below_no_start_is_timed(tenant: Start, tenants_now: Tenants
     assert use(tenants_now(), one).waits == 0
     found = breakdown.of(use(tenants_now(), one))
     assert found and found.wait_us is None
+    # Nor is one when the lower class has gone again.
+    other = busy(tenant, "opportunistic", 1000)
+    wait_for(lambda: use(tenants_now(), one).waits > 0)
+    assert other.process
+    other.process.kill()
+
+    def times_none() -> bool:
+        waits, before = use(tenants_now(), one).waits, use(tenants_now(), one).figures["bursts"]
+        wait_for(lambda: use(tenants_now(), one).figures["bursts"] > before + 20)
+        return use(tenants_now(), one).waits == waits
+
+    wait_for(times_none)
 
 
 def test_a_gap_inside_a_burst_is_waiting_for_itself(
@@ -182,3 +195,28 @@ def test_the_start_of_a_burst_is_its_first_kernel(tenant: Start, tenants_now: Te
     one.say("")
     assert one.hear() == "computes"
     timed(tenants_now, one, 5)
+
+
+def test_only_the_first_kernel_of_a_burst_is_its_start(tenant: Start, tenants_now: TenantsNow) -> None:
+    one, below = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
+    wait_for(lambda: order(one, "work 1") == "did work" and use(tenants_now(), one).waits > 0)
+    assert order(below, "done?") == "True"
+
+    def waits() -> int:
+        """When it is idle, and its watcher has looked since at what it times."""
+        wait_until_idle(one)
+        beats = {t.pid: t.heartbeat_ns for t in tenants_now()}
+        assert one.process
+        pid = one.process.pid
+        wait_for(lambda: any(t.pid == pid and t.heartbeat_ns != beats[pid] for t in tenants_now()))
+        return use(tenants_now(), one).waits
+
+    before = waits()
+    for number in range(2):
+        until = time.monotonic() + 0.03  # one in 20 ms is timed
+        while time.monotonic() < until:
+            pass
+        assert order(one, "queue 1" if number else "begin")
+        wait_for(lambda: use(tenants_now(), one).waits > before)
+    order(one, "end")
+    assert waits() == before + 1

@@ -119,6 +119,12 @@ def test_kernels_get_the_share_and_all_sms_again(
     assert "kernels get 64 SMs of GPU 0" in cotenant("explain", str(tenant.pid), env=one.env).stdout
     told(one, "25%")
     wait_for(last(1000 * SMS / 32))
+    # A controller may give it less, not more.
+    for share, sms in ((125, 16), (500, 32)):
+        steer(one, "sms", share)
+        steer(one, "sms_until_ns", in_a_while())
+        wait_for(last(1000 * SMS / sms))
+    steer(one, "sms_until_ns", 1)
     assert "all SMs" in told(one, "all")
     wait_for(last(1000))
     (tenant,) = tenants_now()

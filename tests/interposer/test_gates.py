@@ -324,6 +324,8 @@ gpu.launch(kernel, other); gpu.synchronize()
 print('ready'); input()
 """
 ENDINGS = {
+    "before it began": """
+assert int(driver.cuStreamBeginCapture(0, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)[0]) != 0""",
     "with its stream": "stream = gpu.stream(); begin(stream); check(driver.cuStreamDestroy(stream))",
     "with its context": """
 own = check(driver.cuCtxCreate(None, 0, gpu.device)); stream = gpu.stream()
