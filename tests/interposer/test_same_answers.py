@@ -76,6 +76,10 @@ pool = driver.CUmemPoolProps(); pool.allocType = driver.CUmemAllocationType.CU_M
 pool.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE; mine = check(driver.cuMemPoolCreate(pool))
 told('pools', driver.cuMemAllocFromPoolAsync(4096, mine, stream), driver.cuMemPoolTrimTo(mine, 0),
      driver.cuMemPoolDestroy(mine), driver.cuMemPoolTrimTo(mine, 0))
+about = driver.CUmemAllocationProp(); about.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+about.location = pool.location; handle = check(driver.cuMemCreate(2 << 20, about, 0))
+asks = lambda: driver.cuMemGetAllocationPropertiesFromHandle(handle)
+told('physical', asks(), driver.cuMemRelease(handle), asks(), driver.cuMemRelease(handle), driver.cuMemRelease(4711))
 told('arrays', driver.cuArrayDestroy(0), driver.cuMemAllocPitch(0, 1, 4), driver.cuMemAllocPitch(100, 3, 4))
 
 second = check(driver.cuCtxCreate(None, 0, 0)); lost = check(driver.cuStreamCreate(0)); check(driver.cuMemAlloc(4096))
