@@ -54,7 +54,9 @@ void make_driver() {
         said += name_of(stream) + " waits for " + name_of(event) + "; ";
         return CUDA_SUCCESS;
     };
-    direct.cuStreamSynchronize = [](CUstream stream) { return said += "end of " + name_of(stream) + "; ", CUDA_SUCCESS; };
+    direct.cuStreamSynchronize = [](CUstream stream) {
+        return said += "end of " + name_of(stream) + "; ", CUDA_SUCCESS;
+    };
     direct.cuStreamQuery = [](CUstream stream) {
         said += "asks " + name_of(stream) + "; ";
         return CUDA_SUCCESS;
@@ -123,10 +125,14 @@ void order_of_streams() {
     REQUIRE(heard() == "record 20101 in 1101; 101 waits for 20101; record 10101 in 101; 2101 waits for 10101; ");
     REQUIRE(query(handle<CUstream>(101)) == CUDA_SUCCESS && heard() == "asks 2101; asks 101; ");
     REQUIRE(query(handle<CUstream>(103)) == CUDA_SUCCESS && heard() == "asks 103; ");
-    { AtHome call; }
+    {
+        AtHome call;
+    }
     REQUIRE(heard() == "record 20101 in 2101; 101 waits for 20101; record 20102 in 1102; 102 waits for 20102; ");
     REQUIRE(away.load() == 0 && others.load() == 0);
-    { AtHome call; }
+    {
+        AtHome call;
+    }
     REQUIRE(heard().empty());
     // While a call of another kind is under way, no stream leaves.
     {
