@@ -123,7 +123,7 @@ void stays() {
     REQUIRE(wakes.load() == 1);
     REQUIRE(would_wait(clock_ns.load() + 1499, kFar) && !would_wait(clock_ns.load() + 1500, kFar));
     // Whatever happens, nobody stays for good.
-    REQUIRE(is_worth_waiting(clock_ns.load(), kFar));
+    REQUIRE(is_worth_waiting(clock_ns.load(), kFar) && is_worth_waiting(clock_ns.load(), kFar));
     std::thread forgotten([] { cotenant_step_ended(); });
     while (wakes.load() < 2) std::this_thread::yield();
     clock_ns.fetch_add(uint64_t{6000000000});
