@@ -29,7 +29,8 @@ void Membership::become_busy(int gpu, bool wants_turn) {
         burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
         untimed_.add(gpu);
     }
-    // While it was idle it has not looked who is there, nor on a GPU that it has not used. Before it is busy: a thread that finds it so passes gates.
+    // While it was idle it has not looked who is there, nor on a GPU that it has not used. Before it is busy: a thread
+    // that finds it so passes gates.
     company.add(gpu);
     wire::go_busy(*segment_, index_, gpu, wants_turn);
     if (watcher_sleep.load() == soundly) wake_watcher();
