@@ -10,12 +10,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cotenant import segment
 from cotenant.commands import ctl
+from cotenant.errors import Problem
+from cotenant.tenants import jobs, sm_limit
 from tests.segments import Written
 from tests.waiting import wait_for
 
@@ -207,3 +210,20 @@ def test_bad_words(cotenant: Run, env: dict[str, str], arguments: list[str], hin
     assert done.returncode == 2
     assert done.stderr.startswith("error: ") and hint in done.stderr
     assert not [name for one in segment.read(Path(env["COTENANT_SEGMENT"])).tenants for name in one.asked]
+
+
+def test_every_process_of_a_job_is_checked_before_any_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Written()
+    for pid in (1, 2):
+        written.tenant(pid, pid).sms_refused = 2 * (pid == 2)
+    job = jobs.Job(segment.read(written.to(tmp_path / "segment")).tenants)
+    with pytest.raises(Problem, match="its driver makes no green contexts"):
+        sm_limit.check(job, {"sms": 500})
+    there = SimpleNamespace(best_class_of=lambda pid: pid - 1)  # the second may be standard at most
+    monkeypatch.setattr(segment, "open", lambda path: there)
+    monkeypatch.setattr(jobs, "ask", lambda path, requests: pytest.fail("it was asked"))
+    with pytest.raises(Problem, match="tenant 2 may be standard at most"):
+        ctl.change(tmp_path, {1: {"tenant_class": 0}, 2: {"tenant_class": 0}})
+    ctl.check_against_grants(tmp_path, 2, {"tenant_class": 1})

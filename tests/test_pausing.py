@@ -94,3 +94,17 @@ def test_each_refusal_has_words_and_a_remedy(word: wire.Refusal) -> None:
 
 def test_a_refusal_that_nobody_knows_is_one_all_the_same() -> None:
     assert Refusal.of(4711) is Refusal.unknown
+
+
+def test_one_that_ends_meanwhile_is_left_out_unless_it_is_the_last() -> None:
+    def waited(*ended: int) -> list[int]:
+        def wait(pid: int) -> Tenant:
+            if pid in ended:
+                raise pausing.Ended(f"tenant {pid} has ended")
+            return replace(TENANT, pid=pid)
+
+        return [one.pid for one in pausing.of_those_left([1, 2, 3], wait)]
+
+    assert [waited(), waited(1), waited(3), waited(1, 2)] == [[1, 2, 3], [2, 3], [1, 2], [3]]
+    with pytest.raises(pausing.Ended, match="tenant 3"):
+        waited(1, 2, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import time
 import types
 import typing
@@ -16,7 +17,7 @@ import pytest
 
 import cotenant as api
 from cotenant import segment
-from cotenant.api import field_name
+from cotenant.api import field_name, running
 from cotenant.classes import TenantClass
 from cotenant.policies.interface import Rule
 from tests.compiling import TREE
@@ -152,3 +153,10 @@ def test_every_public_name_is_there_listed_and_on_the_page() -> None:
     assert sorted(api.__all__) == api.__all__
     with pytest.raises(AttributeError, match="no attribute 'tenent'"):
         getattr(api, "tenent")  # noqa: B009
+
+
+def test_a_process_does_not_pause_its_own_job(monkeypatch: pytest.MonkeyPatch, scene: Path) -> None:
+    own = [types.SimpleNamespace(pid=1), types.SimpleNamespace(pid=os.getpid())]
+    monkeypatch.setattr(running, "of_job", lambda job, seen: own)
+    with pytest.raises(api.Problem, match="cannot pause its own job"):
+        running.pause("me", segment=scene)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.errors import Problem
 from cotenant.launch import driver, environment, execute, native_files, python_path
 
 if TYPE_CHECKING:
@@ -512,3 +513,31 @@ def test_a_segment_that_may_not_be_read_stops_no_command(
         assert str(path) in line and "running without sharing" in line
         done = run_python(AS_SOMEBODY_ELSE, env, "status")
         assert done.returncode == 1 and f"{path} cannot be read" in done.stderr
+
+
+def test_a_program_is_found_as_execvp_finds_it(tmp_path: Path) -> None:
+    for folder, mode in (("first", 0o644), ("second", 0o755)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "job").touch(mode)
+    both = {"PATH": f"{tmp_path}/none:{tmp_path}/first:{tmp_path}/second"}
+    assert execute.find_program("job", both) == f"{tmp_path}/second/job"
+    for path, status in ((f"{tmp_path}/first", 126), (f"{tmp_path}/none", 127)):
+        with pytest.raises(Problem) as told:
+            execute.find_program("job", {"PATH": path})
+        assert told.value.status == status
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_only_another_ones_setuid_program_takes_other_rights(tmp_path: Path) -> None:
+    file = tmp_path / "job"
+    file.touch()
+    for owner, group, mode, expected in (
+        (0, 0, 0o6755, False),
+        (7, 0, 0o4755, True),
+        (7, 0, 0o755, False),
+        (0, 7, 0o2755, True),
+        (7, 0, 0o2755, False),
+    ):
+        os.chown(file, owner, group)
+        file.chmod(mode)
+        assert execute.takes_other_rights(str(file)) is expected

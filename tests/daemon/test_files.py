@@ -15,6 +15,8 @@ import pytest
 from cotenant.daemon import files, lock, report
 from cotenant.daemon.clocks import Reading
 from cotenant.errors import Problem
+from cotenant.tenants import looking
+from cotenant.tenants.verdicts import Verdict
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -130,6 +132,15 @@ def test_each_gpu_is_reported_with_those_who_work_on_it(path: Path) -> None:
     report.Report(path).show("guard", "", {}, readings, clocks)
     shown = report.read(path)
     assert shown is not None and (shown.clocks, shown.gpus) == (clocks, readings)
+
+
+def test_verdicts_of_a_daemon_that_was_killed_count_no_more(path: Path) -> None:
+    verdicts = {(100, 7, 0): Verdict(False, 5)}
+    report.Report(path).show("guard", "", {}, promises=verdicts)
+    held = lock.acquire(path)
+    assert held is not None and looking.verdicts(path) == verdicts
+    lock.release(path, held)
+    assert report.read(path) is not None and looking.verdicts(path) == {}
 
 
 def test_run_says_that_a_planted_lock_keeps_the_daemon_away(cotenant: Run, env: dict[str, str]) -> None:

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.commands.daemon import command
 from cotenant.daemon.attachment import Attachment
 from cotenant.daemon.loop import Daemon
 from cotenant.mps import pairs
@@ -179,3 +182,16 @@ def test_a_tenant_is_known_by_the_name_of_its_job(attachment: Attachment) -> Non
     attachment.slots[0].name, attachment.slots[0].job = b"python3", b""
     attachment.slots[70].name, attachment.slots[70].job = b"python3", b"train.py"
     assert [one.program for one in attachment.look().views[0].tenants] == ["python3", "train.py"]
+
+
+def test_jobs_of_a_segment_of_their_own_are_no_rule_for_later_ones(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a benchmark's."""
+    kept: list[Path | None] = []
+    monkeypatch.setattr(Daemon, "run", lambda self: kept.append(self.pairs_file))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for default in (tmp_path / "default", path):
+        monkeypatch.setattr(segment, "path_for", lambda environment, default=default: default)
+        assert CliRunner().invoke(command, ["--segment", str(path)]).exit_code == 0
+    assert kept == [None, tmp_path / "cotenant" / "pairs.json"]
