@@ -75,10 +75,12 @@ def test_who_is_above_and_has_work(scene: Scene, explained: Any) -> None:
     scene.tenant(11, "idle", TenantClass.production)
     scene.tenant(12, "lenient", TenantClass.standard, busy=1, tolerant_until_ns=FOREVER)
     scene.tenant(13, "stopped", TenantClass.production, busy=1).heartbeat_ns = 1
+    scene.written.gpu(1, bytes(16))
+    scene.tenant(14, "elsewhere", TenantClass.production).gpus[1].busy = 1
     text = explained()
     assert "GPU 0: train (20) waits; has used 2.5 s" in text
     assert f"because {IS_ABOVE}" in text
-    assert not re.search("idle\\)|lenient|stopped", text)
+    assert not re.search("idle\\)|lenient|stopped|elsewhere", text)
 
 
 IS_ABOVE = "production serve (10) is of a higher class than train (20) and has work"

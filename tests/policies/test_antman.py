@@ -153,6 +153,17 @@ def test_of_several_promises_the_least_counts(promises: tuple[float | None, ...]
     assert f"{tolerated}% is tolerated" in two_promises(*promises)
 
 
+def test_another_production_job_is_learned_with_the_others_shut() -> None:
+    bench = Bench(harm=0)
+    assert bench.seconds(5)[-1] == 20
+    tenants = [
+        Tenant(PRODUCTION + 5, TenantClass.production, has_work=True),
+        Tenant(OTHER, TenantClass.opportunistic, has_work=True),
+    ]
+    assert bench.policy.tick(View(bench.now_us, tenants)).tenants[OTHER].shut
+    assert (bench.policy.p, bench.policy.alone_us) == (0, None)
+
+
 def test_without_production_nobody_is_stretched() -> None:
     bench = Bench(harm=0.01)
     bench.seconds(5)

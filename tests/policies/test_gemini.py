@@ -166,6 +166,14 @@ def test_a_holder_that_is_done_or_gone_hands_the_token_on() -> None:
     assert bench.tick() == {3}
 
 
+def test_what_was_used_before_the_policy_came_counts_for_nobody() -> None:
+    """A policy can be chosen while jobs run."""
+    gemini = Gemini()
+    old = Tenant(1, TenantClass.standard, has_work=True, used_us=1e9, share_limit=0.5)
+    gemini.tick(View(0.0, [old]))
+    assert gemini.holder == 1
+
+
 def test_while_nobody_has_work_nobody_is_held() -> None:
     tenants = [Tenant(1, TenantClass.standard), Tenant(2, TenantClass.standard)]
     assert not Gemini().tick(View(0, tenants)).tenants

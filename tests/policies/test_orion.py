@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cotenant.classes import TenantClass
@@ -112,6 +114,15 @@ def test_fewer_than_ten_iterations_say_nothing() -> None:
     orion.tick(view(True))
     assert orion.tick(view(True, 9, 9 * 50_000)).parameters[0] == 66
     assert orion.tick(view(True, 10, 10 * 50_000)).parameters[0] == 33
+
+
+def test_who_comes_begins_the_search_anew() -> None:
+    orion = Orion()
+    orion.tick(view(True))
+    seen = view(True, 10, 10 * 50_000)
+    assert orion.tick(seen).parameters[0] == 33
+    more = [*seen.tenants, Tenant(OTHER + 5, TenantClass.opportunistic)]
+    assert orion.tick(replace(seen, tenants=more)).parameters[0] == 66
 
 
 def test_a_search_ends() -> None:

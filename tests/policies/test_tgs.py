@@ -132,6 +132,13 @@ def test_only_twenty_in_a_row_lower_the_best(job: Job) -> None:
     assert job.policy.best == 10_000
 
 
+def test_a_best_is_lowered_again_where_it_is_still_not_reached(job: Job) -> None:
+    for launches, best in ((8_100, 8_000), (6_800, 6_400)):
+        for _ in range(20):
+            job.window(launches)
+        assert job.policy.best == pytest.approx(best)
+
+
 def test_a_best_that_is_a_little_exceeded_stays(job: Job) -> None:
     for _ in range(10):
         job.window(10_800)
@@ -165,6 +172,15 @@ def test_another_production_job_is_learned_by_itself(job: Job) -> None:
         other = replace(other, operations=other.operations + 100)
         job.policy.tick(View(job.now_us, [other]))
     assert job.policy.best == 100
+
+
+def test_after_an_idle_production_job_the_next_one_is_learned_with_the_others_shut(job: Job) -> None:
+    assert OTHER not in job.window(0).tenants
+    tenants = [
+        Tenant(PRODUCTION + 5, TenantClass.production, has_work=True),
+        Tenant(OTHER, TenantClass.opportunistic, has_work=True),
+    ]
+    assert job.policy.tick(View(job.now_us, tenants)).tenants[OTHER].shut
 
 
 def test_without_production_nobody_is_limited(job: Job) -> None:

@@ -69,7 +69,6 @@ class Tgs(Policy):
         here = frozenset(tenant.id for tenant in production)
         if here != self._production:
             self._production = here
-            self._recent.clear()
             self._learn_again("other production jobs")
             self._window.restart(view)
         self._journal.keep_only(tenant.id for tenant in view.tenants)
