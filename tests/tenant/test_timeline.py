@@ -20,7 +20,7 @@ def timeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["gates", "bursts"])
+@pytest.mark.parametrize("case", ["gates", "bursts", "again"])
 def test_looks_become_intervals(timeline: Path, case: str) -> None:
     done = subprocess.run([str(timeline), case], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

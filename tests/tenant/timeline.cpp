@@ -1,4 +1,4 @@
-// What the watcher's looks become in the ring (native/tenant/timeline.h): `timeline gates` or `bursts`.
+// What the watcher's looks become in the ring (native/tenant/timeline.h): `timeline gates`, `bursts` or `again`.
 #include "tenant/timeline.h"
 
 #include <cstring>
@@ -60,11 +60,66 @@ void bursts(wire::Slot& slot) {
     REQUIRE((noted(ring) == std::vector<Noted>{{kBurst, 100, 200, 5, 0}, {kBurst, 300, 300, 2, 0}}));
 }
 
+// What lasts on one GPU, and in one lane, has nothing to do with another; and a second recording begins with nothing.
+void again(wire::Slot& slot) {
+    auto gpu_and_lane = [](const Ring& ring, uint64_t number) {
+        uint64_t what = ring.entries[number].what.load();
+        return std::vector<uint64_t>{what >> 8 & 0xff, what >> 24 & 0xff};
+    };
+    constexpr auto kTurn = static_cast<uint64_t>(Event::turn), kSlice = static_cast<uint64_t>(Event::slice);
+    begin(slot, 64);
+    const Ring& ring = *on.load();
+    REQUIRE(slot.timeline.load() != 0);
+    saw_turn(0, true, 100);
+    saw_turn(1, true, 150);
+    saw_turn(0, true, 160);
+    tenant::lane_of_thread = 2;
+    saw_turn(1, true, 170);
+    saw_gate(1, true, Closed::by_policy, 180);
+    tenant::lane_of_thread = 0;
+    saw_turn(1, false, 200);
+    saw_slice(30, true, 210);
+    saw_slice(30, true, 220);
+    saw_slice(30, false, 230);
+    finish(slot, 300);
+    REQUIRE((noted(ring) == std::vector<Noted>{{kTurn, 150, 200, 0, 0},
+                                               {kSlice, 210, 230, 30, 1},
+                                               {kTurn, 100, 300, 0, 0},
+                                               {kGate, 180, 300, 0, 3},
+                                               {kTurn, 170, 300, 0, 0},
+                                               {kSlice, 230, 300, 30, 0}}));
+    REQUIRE((gpu_and_lane(ring, 0) == std::vector<uint64_t>{1, 0}));
+    REQUIRE((gpu_and_lane(ring, 3) == std::vector<uint64_t>{1, 2}));
+    REQUIRE(slot.timeline.load() == 0 && !is_on());
+    saw_turn(0, true, 350);
+    saw_gate(0, true, Closed::by_equal, 350);
+    REQUIRE(ring.count.load() == 6);
+    begin(slot, 64);
+    REQUIRE(&ring == on.load() && ring.count.load() == 0 && ring.entries[0].sequence.load() == 0);
+    saw_turn(0, true, 400);
+    slot.timeline.store(0);
+    show(slot);
+    REQUIRE(slot.timeline.load() != 0);
+    finish(slot, 500);
+    REQUIRE((noted(ring) == std::vector<Noted>{{kTurn, 400, 500, 0, 0}}));
+    show(slot);
+    REQUIRE(slot.timeline.load() == 0);
+    // More than there is room for: the newest is where the oldest was.
+    begin(slot, 64);
+    for (uint64_t i = 0; i < ring.capacity + 3; ++i) note(Event::copy, 0, i, i + 1);
+    REQUIRE(ring.entries[2].sequence.load() == ring.capacity + 3 &&
+            ring.entries[2].begin_ns.load() == ring.capacity + 2);
+    REQUIRE(ring.entries[3].sequence.load() == 4);
+    finish(slot, 600);
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
     auto* slot = new wire::Slot{};
-    strcmp(arguments[1], "gates") == 0 ? gates(*slot) : bursts(*slot);
+    if (!strcmp(arguments[1], "gates")) gates(*slot);
+    if (!strcmp(arguments[1], "bursts")) bursts(*slot);
+    if (!strcmp(arguments[1], "again")) again(*slot);
     delete slot;
     return 0;
 }
