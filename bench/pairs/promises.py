@@ -1,6 +1,7 @@
 """Promised slowdowns: are they kept in every window, and does the other job get what it could have within them?
 
-    ratio of a window   mean service of the requests that ended in it / the same alone, with the same arrivals
+    ratio of a window   mean service of the requests that ended in it / the same alone, with the same arrivals; where
+                        it was alone twice, / the mean of both
     windows             of 4 s, from 2 s after the other job's arrival on
     alone again         the same without anybody, and so noise: beside each count of windows over a promise stands how
                         many are over it by more than the worst of these
@@ -144,12 +145,14 @@ class Kept:
 
 def kept(mode: str, seen: Mapping[str, Sequence[Observation]]) -> Kept:
     above, below, shares = [], [], []
-    for ours, alone, solo in zip(seen[mode], seen["alone"], seen[SOLO], strict=True):
+    twice = seen["alone"] if mode == CONTROL else seen.get(CONTROL, seen["alone"])
+    for ours, alone, again, solo in zip(seen[mode], seen["alone"], twice, seen[SOLO], strict=True):
         within = spans(ours.samples.seconds)
-        for one, base in zip(mean_services(ours, within), mean_services(alone, within), strict=True):
-            if one is not None and base is not None:
+        looks = (mean_services(one, within) for one in (ours, alone, again))
+        for one, first, second in zip(*looks, strict=True):
+            if one is not None and first is not None and second is not None:
                 above.append(one)
-                below.append(base)
+                below.append((first + second) / 2)
         shares.append(work_rate(ours) / solo.samples.steps_per_second)
     if not above:
         raise Problem(f"no request was answered in a window of {mode}: give more --seconds")

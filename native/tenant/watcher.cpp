@@ -158,7 +158,8 @@ void Watcher::look_at_start() {
 }
 
 uint64_t Watcher::pace(uint64_t now) const {
-    if (has_others_below_) {
+    // How much slower production is beside others is known only where it is measured as closely alone.
+    if (has_others_below_ || terms_.tenant_class == wire::production) {
         // The longer a burst has lasted, the less it matters to see its end at once; each look takes the driver's lock.
         uint64_t patience = is_pausing() ? 0 : burst_age_ns(now) / 16;
         return std::clamp(std::max(grace_ns() / 4, patience), kShortestNap, kLongestNap);

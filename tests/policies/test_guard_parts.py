@@ -225,6 +225,11 @@ def test_doubt_shrinks_with_windows_and_with_what_is_known() -> None:
     assert known.doubt(4) > replace(known, windows=10).doubt(4)
 
 
+@pytest.mark.parametrize(("limit", "aim"), [(0.2, 0.184), (0.05, 0.045), (0.02, 0.015), (0.005, 0.0025)])
+def test_what_is_aimed_at_is_below_the_promise_by_what_cannot_be_known(limit: float, aim: float) -> None:
+    assert Promise(limit).aim == pytest.approx(aim)
+
+
 @pytest.mark.parametrize(("cost", "position"), [(150.0, 0.2 * AIM), (110.0, AIM), (102.0, 1.2)])
 def test_one_window_shows_where_the_promise_is(cost: float, position: float) -> None:
     promise, known = Promise(0.1), alone(100.0)
@@ -350,7 +355,7 @@ def test_what_was_seen_at_another_share_says_less() -> None:
     for _ in range(3):
         promise.see(window(103.0, share=promise.position), known)
         promise.move(1e6, known, TOLERANT)
-    assert promise.slowdown(promise.position) == pytest.approx(AIM * 0.05)
+    assert promise.slowdown(promise.position) == pytest.approx(promise.aim)
 
 
 def test_learning_is_capped() -> None:

@@ -16,7 +16,7 @@ Below STRICT they have a rate, the same part of every pause; between STRICT and 
 or longer. With a stated promise (promise.py):
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)       both learned from the windows at these levels
-    position    = where slowdown(p) is 0.92 of the promise
+    position    = where slowdown(p) is 0.92 of the promise, and half a per cent below it
 
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where a trial has shown
 that overlap is harmless (trials.py): by 2 %, or by 5 % where all of them go through one MPS daemon. There the lower
