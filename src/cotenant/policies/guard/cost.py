@@ -73,7 +73,6 @@ class Below:
     """What all tenants below production did since the last tick."""
 
     ran_us: float
-    done: int  # operations
     floors: float  # share of the GPU that they were promised together
     want: bool  # to run
     level: float  # that was held

@@ -16,7 +16,7 @@ Below STRICT they have a rate, the same part of every pause; between STRICT and 
 or longer. With a stated promise (promise.py):
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)       both learned from the windows at these levels
-    position    = where slowdown(p) is 0.92 of the promise, and half a per cent below it
+    position    = where slowdown(p) is at most 0.92 of the promise, and at least 0.003 below it
 
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where a trial has shown
 that overlap is harmless (trials.py): by 2 %, or by 5 % where all of them go through one MPS daemon. There the lower
@@ -48,7 +48,7 @@ from cotenant.policies.guard.pairs import Company, Pairs
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import Promise
 from cotenant.policies.guard.reserve import ALL
-from cotenant.policies.guard.worth import GAIN, Worth
+from cotenant.policies.guard.worth import GAIN, Harvest, Worth
 from cotenant.policies.interface import (
     SMALLEST_RATE,
     Knobs,
@@ -89,6 +89,7 @@ class Guard(Policy):
         self.earlier = Promise(1.0)  # what is known from jobs that have left
         self.allowance = Allowance()
         self.worth = Worth()
+        self.harvest = Harvest()  # since the tick before
         self.mixer = Mixer()
         self.sm_share = ALL  # of the lower classes' kernels
         self.duty = Duty()
@@ -142,9 +143,14 @@ class Guard(Policy):
         ran_us = sum(max(0.0, one.used_us - then.used_us) for then, one in before)
         known = [(self.jobs[one.id].last, one) for one in production if one.id in self.jobs]
         busy_us = max((one.busy_us - last.busy_us for last, one in known), default=0.0)
+        self.harvest = Harvest(
+            done=sum(max(0, one.operations - then.operations) for then, one in before),
+            time_us=self.step_us,
+            busy_us=min(busy_us, self.step_us),
+            operations=sum(max(0, one.operations - last.operations) for last, one in known),
+        )
         return Below(
             ran_us=ran_us,
-            done=sum(max(0, one.operations - then.operations) for then, one in before),
             floors=sum(one.floor for one in others),
             want=any(one.has_work for one in others),
             level=self.mixer.level,
@@ -231,7 +237,7 @@ class Guard(Policy):
         if (level == STRICT and not has_all_sms) or (level == TOLERANT and is_meant):
             return
         needed = 0.0 if any(job.reserve.is_lesser_evil for job in jobs) else GAIN
-        gain = self.worth.weigh(level, below.done, self.step_us, now_us, needed)
+        gain = self.worth.weigh(level, self.harvest, now_us, needed)
         if gain is None:
             return
         for job in jobs:

@@ -6,7 +6,7 @@ guard learns two slopes about a job, each from the windows at one level (cost.py
     extra    what overlap adds to that
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)
-    position    = where slowdown(p) is 0.92 of the promise, and half a per cent below it
+    position    = where slowdown(p) is at most 0.92 of the promise, and at least 0.003 below it
 
     weight  = share / share held now
     windows += weight^2
@@ -39,7 +39,7 @@ from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
 from cotenant.policies.interface import Met
 
 AIM = 0.92  # of the promise
-PRECISION = 0.005  # to which the slowdown of a few seconds is known at best
+PRECISION = 0.003  # to which the slowdown of a few seconds is known at best
 FRESH_US = 5_000_000
 LEAST_RISE, FIRST_RISE = 0.01, 0.1
 LEAST_COMPANY, MOST_COMPANY = 0.05, 0.2  # share of the time that company is first tried for

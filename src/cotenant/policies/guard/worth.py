@@ -1,9 +1,12 @@
 """Whether overlap is worth it: what the lower classes get done while production tolerates them, and what in its gaps
 only.
 
-    gain = their rate at TOLERANT / their rate at STRICT - 1
+    gain     = done at TOLERANT / expected - 1
+    expected = done at STRICT * what production's pauses would have been then, had it done at STRICT what it did at
+               TOLERANT / what they were at STRICT
 
-Both rates are recent: what is HALF_LIFE_US old counts half. Where the gain is under GAIN (under 0 where overlap slows
+so that it does not matter whether production happened to have more to do at one level than at the other. What is
+HALF_LIFE_US old counts half. Where the gain is under GAIN (under 0 where overlap slows
 production down less than turns do, reserve.py), overlap is not worth it for a minute, and for twice as long each time
 that this proves so again. In one MPS daemon overlap with all SMs is what the jobs are there for: nobody asks.
 """
@@ -17,24 +20,37 @@ from cotenant.policies.guard.position import STRICT, TOLERANT
 
 GAIN = 0.05
 HALF_LIFE_US, ENOUGH_US = 10_000_000, 1_000_000
+LEAST_PAUSES = 0.01  # of the time
 FIRST_BACK_OFF_US, LONGEST_BACK_OFF_US = 60_000_000, 600_000_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Harvest:
-    """The recent work of the lower classes at a level."""
+    """What the lower classes did in some time, and production beside them."""
 
-    operations: float = 0.0
+    done: float = 0.0  # operations of the lower classes
     time_us: float = 0.0
+    busy_us: float = 0.0  # production
+    operations: float = 0.0  # production's
 
-    def add(self, operations: int, time_us: float) -> None:
-        kept = 0.5 ** (time_us / HALF_LIFE_US)
-        self.operations = self.operations * kept + operations
-        self.time_us = self.time_us * kept + time_us
+    def __add__(self, new: Harvest) -> Harvest:
+        kept = 0.5 ** (new.time_us / HALF_LIFE_US)
+        return Harvest(
+            self.done * kept + new.done,
+            self.time_us * kept + new.time_us,
+            self.busy_us * kept + new.busy_us,
+            self.operations * kept + new.operations,
+        )
 
-    @property
-    def rate(self) -> float:
-        return self.operations / self.time_us if self.time_us else 0.0
+    def pauses_us(self, busy_us: float) -> float:
+        """Of production that was busy for so long. It is never quite without: ticks are coarse."""
+        return max(self.time_us - busy_us, LEAST_PAUSES * self.time_us)
+
+
+def expected(strict: Harvest, tolerant: Harvest) -> float:
+    """Operations of the lower classes at STRICT, beside what production did at TOLERANT."""
+    cost = strict.busy_us / strict.operations if strict.operations else 0.0
+    return strict.done * tolerant.pauses_us(cost * tolerant.operations) / strict.pauses_us(strict.busy_us)
 
 
 class Worth:
@@ -49,17 +65,15 @@ class Worth:
     def forget_overlap(self) -> None:
         self.harvest[TOLERANT] = Harvest()
 
-    def weigh(
-        self, level: float, done: int, time_us: float, now_us: float, needed: float = GAIN
-    ) -> float | None:
+    def weigh(self, level: float, new: Harvest, now_us: float, needed: float = GAIN) -> float | None:
         """With what they got done at a level. Returns the gain where it has just proved smaller than needed."""
         if level not in self.harvest:
             return None
-        self.harvest[level].add(done, time_us)
+        self.harvest[level] += new
         strict, tolerant = self.harvest[STRICT], self.harvest[TOLERANT]
-        if min(strict.time_us, tolerant.time_us) < ENOUGH_US or not strict.rate:
+        if min(strict.time_us, tolerant.time_us) < ENOUGH_US or not strict.done:
             return None
-        gain = tolerant.rate / strict.rate - 1
+        gain = tolerant.done / expected(strict, tolerant) - 1
         if gain >= needed:
             return None
         self.forget_overlap()
