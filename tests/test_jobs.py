@@ -190,6 +190,22 @@ def test_a_process_of_the_run_that_uses_no_gpu_means_its_job(machine: Machine) -
         loader.communicate()
 
 
+def test_the_id_of_another_users_job_in_ones_environment_means_no_job(machine: Machine) -> None:
+    machine.tenant(FIRST + 3, "theirs.py", "eee", uid=OTHER)
+    env = os.environ | {"COTENANT_RUN_ID": "eee" + "0" * 29}
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=env) as process:
+        assert machine.problem(str(process.pid)).message.startswith("no job has")
+        process.communicate()
+
+
+def test_a_launcher_has_started_no_lane(machine: Machine, launcher: tuple[int, list[int]]) -> None:
+    above, (first, second) = launcher
+    machine.process(first, "serve.py", "eee")
+    machine.process(second, "serve.py/side", "fff")
+    machine.written.slots[len(machine.written.slots) - 1].lane = 1
+    assert machine.pids(str(above)) == [[first]]
+
+
 def completed(env: dict[str, str], line: str, position: int) -> list[str]:
     asked = {"_COTENANT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(position)}
     command = [sys.executable, "-m", "cotenant"]

@@ -18,7 +18,7 @@ import pytest
 
 from cotenant import segment
 from cotenant.errors import Problem
-from cotenant.launch import driver, environment, execute, native_files, python_path
+from cotenant.launch import driver, environment, execute, mounts, native_files, python_path
 
 if TYPE_CHECKING:
     from tests.conftest import Run, RunPython
@@ -541,3 +541,9 @@ def test_only_another_ones_setuid_program_takes_other_rights(tmp_path: Path) -> 
         os.chown(file, owner, group)
         file.chmod(mode)
         assert execute.takes_other_rights(str(file)) is expected
+
+
+def test_what_else_is_preloaded_here_is_not_in_a_container() -> None:
+    shim = str(native_files.shim())
+    tenant = {"COTENANT_DRIVER": "/nowhere/libcuda.so.1", "LD_PRELOAD": f"{shim}:/usr/lib/libtcmalloc.so.4"}
+    assert mounts.variables(tenant) == {"LD_PRELOAD": shim}
