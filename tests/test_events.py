@@ -39,6 +39,7 @@ class Scene:
         self.path = folder / "segment"
         self.observer = Observer()
         self.at = 1000
+        self.shift = 0  # from a tenant's PID in its container to the one that the daemon sees
 
     def tenant(self, pid: int, name: str, tenant_class: TenantClass = TenantClass.standard) -> segment.Slot:
         slot = self.written.tenant(len(self.written.slots), pid, name.encode(), tenant_class)
@@ -49,6 +50,9 @@ class Scene:
     def look(self) -> list[Event]:
         self.at += 1
         seen = segment.read(self.written.to(self.path))
+        if self.shift:
+            tenants = [replace(one, pid=one.pid + self.shift, own_pid=one.pid) for one in seen.tenants]
+            seen = replace(seen, tenants=tuple(tenants))
         return self.observer.look(seen, float(self.at), self.at * SECOND, lambda pid: False)
 
     def told(self) -> list[tuple[Kind, int, str]]:
@@ -203,7 +207,9 @@ def seconds_of(scene: Scene, slot: segment.Slot, count: int, share: float) -> li
     return events
 
 
-def test_the_next_daemon_goes_on_with_the_verdict(scene: Scene) -> None:
+@pytest.mark.parametrize("shift", [0, 1000])
+def test_the_next_daemon_goes_on_with_the_verdict(scene: Scene, shift: int) -> None:
+    scene.shift = shift
     slot = scene.tenant(20, "notebook")
     slot.floor = 100
     told = scene.look() + seconds_of(scene, slot, 5, 0.01)

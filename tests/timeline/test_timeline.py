@@ -394,13 +394,13 @@ def test_what_cannot_be_recorded_is_refused_before(
         assert told.returncode and told.stderr.startswith(error) and "\nhint: " in told.stderr
 
 
-def fake(memory: bytes) -> tuple[Ring, int]:
-    """A ring of this very process."""
+def fake(memory: bytes, own_pid: int = 0) -> tuple[Ring, int]:
+    """A ring of this very process; `own_pid`: what it calls itself in its container."""
     file = os.memfd_create("cotenant-timeline")
     os.write(file, memory)
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     tenant = segment.Tenant(
-        os.getpid(), os.getuid(), started, "liar", "", 1, 0, 0, False, (), timeline=file + 1
+        os.getpid(), os.getuid(), started, "liar", "", 1, 0, 0, False, (), timeline=file + 1, own_pid=own_pid
     )
     try:
         return Ring(tenant), file
@@ -409,10 +409,19 @@ def fake(memory: bytes) -> tuple[Ring, int]:
         raise
 
 
-def header(capacity: int, count: int) -> bytes:
+def header(capacity: int, count: int, pid: int = 0) -> bytes:
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    made = HEADER.pack(MAGIC, VERSION, ENTRY.size, capacity, os.getpid(), 0, started, count)
+    made = HEADER.pack(MAGIC, VERSION, ENTRY.size, capacity, pid or os.getpid(), 0, started, count)
     return made.ljust(ENTRIES_AT, b"\0")
+
+
+def test_a_ring_from_a_container_has_the_pid_there() -> None:
+    ring, file = fake(header(1, 0, pid=7), own_pid=7)
+    assert ring.read().intervals == []
+    ring.close()
+    os.close(file)
+    with pytest.raises(Problem, match="another file in its place"):
+        fake(header(1, 0), own_pid=7)
 
 
 WORDS = st.one_of(st.integers(0, 20), st.integers(0, 2**64 - 1))

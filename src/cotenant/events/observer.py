@@ -53,6 +53,7 @@ class Observer:
                 events += self.changed(before, tenant, at)
             for use in tenant.uses:
                 key = key_of(tenant, use)
+                self.verdicts.find(key, place_of(tenant, use))
                 events += self.promised(tenant, use, lately[key], at, at_ns)
                 events += self.escaped(tenant, key, use, at, at_ns / 1e9)
         self.before = now

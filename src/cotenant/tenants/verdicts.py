@@ -27,6 +27,9 @@ class Verdict:
 NO_VERDICTS: Mapping[Place, Verdict] = {}
 
 
+REMEMBERED = (-1, -1)  # the terms of a verdict that an earlier daemon told
+
+
 @dataclass
 class _Case:
     terms: tuple[int, int]  # what was promised
@@ -43,7 +46,13 @@ class Verdicts:
 
     def remember(self, place: Place, verdict: Verdict) -> None:
         """An earlier daemon's."""
-        self.cases[place] = _Case((-1, -1), verdict, measured_ns=verdict.since_ns)
+        self.cases[place] = _Case(REMEMBERED, verdict, measured_ns=verdict.since_ns)
+
+    def find(self, told: Place, place: Place) -> None:
+        """An earlier daemon told of a tenant in a container by another PID than its own."""
+        case = self.cases.get(told)
+        if told != place and case is not None and case.terms == REMEMBERED:
+            self.cases[place] = self.cases.pop(told)
 
     def look(
         self, place: Place, tenant: segment.Tenant, says: bool | None, at_ns: int
@@ -51,7 +60,7 @@ class Verdicts:
         """The verdict before and after what this look says; None: there is none."""
         terms = (tenant.slowdown, tenant.floor)
         case = self.cases.get(place) or _Case(terms)
-        if case.terms == (-1, -1):
+        if case.terms == REMEMBERED:
             case.terms, case.measured_ns = terms, at_ns
         before = case.verdict
         if not any(terms):

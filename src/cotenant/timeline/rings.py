@@ -95,7 +95,7 @@ class Ring:
         about = os.fstat(self.file)
         header = HEADER.unpack(os.pread(self.file, HEADER.size, 0).ljust(HEADER.size, b"\0"))
         magic, version, entry_bytes, capacity, pid, _, started, _ = header
-        is_ours = magic == MAGIC and (pid, started) == (tenant.pid, tenant.started)
+        is_ours = magic == MAGIC and (pid, started) == (tenant.own_pid, tenant.started)
         if not stat.S_ISREG(about.st_mode) or not is_ours or about.st_size > LARGEST_BYTES:
             self.close()
             raise Problem(f"{named} has closed its timeline, or another file in its place")
