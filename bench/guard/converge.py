@@ -14,7 +14,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from statistics import median
+from typing import Any, ClassVar, NamedTuple
 
 from cotenant.classes import TenantClass
 from cotenant.policies.guard.policy import Guard
@@ -91,8 +92,14 @@ class Watched(Guard):
         return knobs
 
 
-def windows(ticks: Sequence[Tick]) -> Iterator[tuple[float, float, float]]:
-    """The middle of each, busy time of an operation, and the neighbours' share of the time."""
+class Window(NamedTuple):
+    at_s: float  # its middle
+    cost_us: float  # busy time of an operation
+    used: float  # the neighbours' share of the time; not a number: one came or went
+    is_alone: bool
+
+
+def windows(ticks: Sequence[Tick]) -> Iterator[Window]:
     first = ticks[0]
     for tick in ticks:
         if tick.at_s - first.at_s < WINDOW_S:
@@ -100,26 +107,27 @@ def windows(ticks: Sequence[Tick]) -> Iterator[tuple[float, float, float]]:
         if operations := tick.operations - first.operations:
             seconds = tick.at_s - first.at_s
             used = max(tick.used_us - first.used_us, 0.0) if tick.here == first.here else float("nan")
-            yield (
+            yield Window(
                 (tick.at_s + first.at_s) / 2,
                 (tick.busy_us - first.busy_us) / operations,
                 used / seconds / 1e6,
+                not tick.here | first.here,
             )
         first = tick
 
 
-def draw(ticks: Sequence[Tick], path: Path, first_arrival_s: float = WORKLOAD.jobs[1].begins_s) -> None:
+def draw(ticks: Sequence[Tick], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     found = list(windows(ticks))
-    alone = min(cost for at, cost, _ in found if at < first_arrival_s)
+    alone = median(window.cost_us for window in found if window.is_alone)
     with pyplot.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = pyplot.subplots(3, 1, figsize=(9, 5.4), sharex=True, layout="constrained")
-        middles = [at for at, _, _ in found]
-        axes[0].plot(middles, [cost / alone - 1 for _, cost, _ in found], ".-", color="#0072b2", lw=1)
+        middles = [one.at_s for one in found]
+        axes[0].plot(middles, [one.cost_us / alone - 1 for one in found], ".-", color="#0072b2", lw=1)
         axes[0].axhline(PROMISE, color="black", ls="--", lw=1, label=f"promise: {PROMISE:.0%}")
         axes[0].set_ylabel(f"production's slowdown,\nmean of {WINDOW_S:g} s")
         axes[0].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -128,7 +136,7 @@ def draw(ticks: Sequence[Tick], path: Path, first_arrival_s: float = WORKLOAD.jo
         axes[1].set_yticks([0, 1, 2], ["shut", "in gaps", "overlap"])
         axes[1].set_ylim(-0.1, 2.1)
         axes[1].set_ylabel("guard's position")
-        axes[2].plot(middles, [used for _, _, used in found], ".-", color="#009e73", lw=1)
+        axes[2].plot(middles, [one.used for one in found], ".-", color="#009e73", lw=1)
         axes[2].set_ylim(0, 1)
         axes[2].yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes[2].set_ylabel("neighbours' part\nof the GPU's time")
@@ -167,8 +175,8 @@ def main() -> None:
 
 
 def show(ticks: Sequence[Tick]) -> None:
-    for at, cost, used in windows(ticks):
-        print(f"{at:5.1f} s  {cost:8.1f} us an operation  neighbours {used:4.0%}")
+    for one in windows(ticks):
+        print(f"{one.at_s:5.1f} s  {one.cost_us:8.1f} us an operation  neighbours {one.used:4.0%}")
 
 
 if __name__ == "__main__":

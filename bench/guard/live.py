@@ -176,7 +176,7 @@ def main() -> None:
         raise SystemExit("error: guard saw nothing")
     show(ticks)
     try:
-        draw(ticks, asked.picture, NEIGHBOURS[0][2] * asked.scale)
+        draw(ticks, asked.picture)
     except ModuleNotFoundError as missing:
         kept_in = f"; --draw --ticks {asked.ticks} draws it elsewhere" if asked.ticks else ""
         print(f"no picture: {missing}{kept_in}", file=sys.stderr)
