@@ -8,7 +8,8 @@
 //   a higher class uses the bus    if it has copied so within the last kBusNs
 //   a copy is split           if a higher class uses the bus, and the copy has more bytes than a piece
 //   a piece                   has as many bytes as the bus carries in kPieceUs, by the speed that was learned; at
-//                             least kSmallestPiece and at most kLargestPiece
+//                             least kSmallestPiece and at most kLargestPiece. Where the higher classes tolerate overlap
+//                             and made none but short copies, kLongPieceUs
 //
 // Each piece has a gate of its own. So a copy of the higher class waits for one piece at most, not for the whole copy.
 // Measured on an H200 (55 GB/s): beside pieces of 1 MiB, 512 KiB and 256 KiB a pinned copy of 1 MiB takes 10, 5 and 4
@@ -22,15 +23,15 @@
 namespace admission {
 
 constexpr uint64_t kBusNs = 1000000000;
-constexpr float kPieceUs = 15;
+constexpr float kPieceUs = 15, kLongPieceUs = 60;
 constexpr size_t kPieceGrain = 64 << 10, kSmallestPiece = 2 * kPieceGrain, kLargestPiece = 4 << 20;
 constexpr size_t kAssumedPiece = 512 << 10;  // until the speed is known
 constexpr size_t kLongCopy = 512 << 10, kBusCopy = kSmallestPiece;
 
 // `us_per_mib`: what the bus takes for so much; not positive: not known yet.
-inline size_t piece_bytes(float us_per_mib) {
+inline size_t piece_bytes(float us_per_mib, float piece_us) {
     if (!(us_per_mib > 0)) return kAssumedPiece;
-    float mib = std::min(kPieceUs / us_per_mib, 4.0f);
+    float mib = std::min(piece_us / us_per_mib, 4.0f);
     auto grains = static_cast<size_t>(mib * (1 << 20) / kPieceGrain);
     return std::clamp(grains * kPieceGrain, kSmallestPiece, kLargestPiece);
 }

@@ -73,10 +73,10 @@ CopyAhead::CopyAhead(Work& work, const HostCopy& asked) : work_(work) {
     if (host == Host::neither || !is_on_gpu(on_gpu, copy.bytes)) return;
 
     Shape shape = speed_shape(copy.way, host);
-    float us_per_mib = work.learned_us(shape);
-    size_t piece = admission::piece_bytes(us_per_mib);
+    float us_per_mib = work.learned_us(shape), piece_us = work.piece_us();
+    size_t piece = admission::piece_bytes(us_per_mib, piece_us);
     float mib = static_cast<float>(piece) / kMib;
-    Work::Expected expected{us_per_mib > 0 ? us_per_mib * mib : admission::kUnknown, admission::kPieceUs, 1 / mib};
+    Work::Expected expected{us_per_mib > 0 ? us_per_mib * mib : admission::kUnknown, piece_us, 1 / mib};
     if (copy.bytes <= piece) return;
     is_split_ = work.begin_pieces();
     if (!is_split_) return;

@@ -149,11 +149,12 @@ class Membership {
     };
     Launches launches_seen[1 + kMostLanes][wire::kGpus];
     Terms terms;
-    GpuSet used_gpus;  // some stream of this tenant is there
-    GpuSet company;    // somebody whom this tenant may have to wait for uses the GPU
-    GpuSet below;      // a lower class uses the GPU
-    GpuSet bus;        // a higher class has copied between the host and the GPU lately
-    GpuSet brief;      // in its last turn it had a moment's work between two copies
+    GpuSet used_gpus;    // some stream of this tenant is there
+    GpuSet company;      // somebody whom this tenant may have to wait for uses the GPU
+    GpuSet below;        // a lower class uses the GPU
+    GpuSet bus;          // a higher class has copied between the host and the GPU lately
+    GpuSet long_pieces;  // and only in a way for which longer pieces will do
+    GpuSet brief;        // in its last turn it had a moment's work between two copies
     // The stream into which a thread copies in pieces (host_copies.h), one in a process, whichever lanes it has: nobody
     // else may come between them. And how many threads wait for that.
     static inline std::atomic<StreamKey> in_pieces{kNoStream};

@@ -416,6 +416,10 @@ void Work::end_sample(bool launched) {
 
 bool Work::shares_bus() const { return membership_->bus.has(state_->gpu); }
 
+float Work::piece_us() const {
+    return membership_->long_pieces.has(state_->gpu) ? admission::kLongPieceUs : admission::kPieceUs;
+}
+
 float Work::learned_us(Shape shape) const { return membership_->durations.estimate(shape); }
 
 // It is one operation more. The thread stays in the driver's midst, as the watcher sees it.

@@ -58,6 +58,7 @@ class Work {
 
     // For copies in pieces (host_copies.h).
     bool shares_bus() const;
+    float piece_us() const;  // then
     float learned_us(Shape shape) const;
     CUstream stream() const { return state_->handle; }
     // False: another thread is amid a call that must not come between two pieces.

@@ -131,7 +131,8 @@ void Watcher::mind_copies_above(int gpu, uint64_t now) {
     bool is_cut =
         terms_.tenant_class == wire::opportunistic && slot_.time_slice_us.load() && !slot_.time_slice_refused.load();
     uint64_t copies = wire::copies_above(segment_, index_, gpu);
-    if (copies > ours.copies_above && !is_cut) ours.bus_used_ns = now;
+    if (copies > ours.copies_above && !is_cut)
+        (wire::is_above_tolerant(segment_, index_, gpu) ? ours.bus_shared_ns : ours.bus_used_ns) = now;
     ours.copies_above = copies;
 }
 
@@ -139,7 +140,10 @@ void Watcher::mind_bus(int gpu, uint64_t now) {
     OnGpu& ours = gpus_[gpu];
     bool is_closed = slot_.copy_gates[gpu].load() != wire::kGateOpen;
     if (is_closed && wire::is_above_copying(segment_, index_, gpu)) ours.bus_used_ns = now;
-    membership_.bus.set(gpu, ours.bus_used_ns && now - ours.bus_used_ns < admission::kBusNs);
+    auto is_recent = [&](uint64_t then) { return then && now - then < admission::kBusNs; };
+    bool is_used = is_recent(ours.bus_used_ns);
+    membership_.long_pieces.set(gpu, !is_used);
+    membership_.bus.set(gpu, is_used || is_recent(ours.bus_shared_ns));
 }
 
 void Watcher::look_at(int gpu, uint64_t now) {

@@ -45,7 +45,8 @@ class Watcher {
         // As of the last look at the gate.
         uint64_t minded_ns = 0, used_ns = 0;
         double done_us = 0;
-        uint64_t copies_above = 0, bus_used_ns = 0;  // as of the last look around
+        // As of the last look around. `bus_shared_ns`: used by short copies of those that tolerate overlap.
+        uint64_t copies_above = 0, bus_used_ns = 0, bus_shared_ns = 0;
         uint32_t rule = 0;
         bool tolerant = false;
         admission::Budgets budgets;

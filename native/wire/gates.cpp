@@ -182,6 +182,13 @@ bool any_floor(Segment& segment, int gpu) {
 
 bool is_tolerant(const Slot& slot, int gpu) { return holds_until(slot.gpus[gpu].tolerant_until_ns, now_ns()); }
 
+bool is_above_tolerant(Segment& segment, int index, int gpu) {
+    uint32_t tenant_class = class_of(segment.slot(index));
+    return tenant_class > 0 && !any_in(segment, 0, tenant_class - 1, [&](int other) {
+               return uses(segment.slot(other), gpu) && !is_tolerant(segment.slot(other), gpu);
+           });
+}
+
 bool is_above_busy(Segment& segment, int index, int gpu) {
     uint32_t tenant_class = class_of(segment.slot(index));
     return rule_of(segment) == admission::strict && tenant_class > 0 &&

@@ -31,6 +31,8 @@ bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
 bool any_floor(Segment& segment, int gpu);
 // Whether a tenant lets lower classes run beside it now.
 bool is_tolerant(const Slot& slot, int gpu);
+// Whether everybody above that uses the GPU does.
+bool is_above_tolerant(Segment& segment, int index, int gpu);
 // Whether a tenant of a higher class has work and does not tolerate overlap.
 bool is_above_busy(Segment& segment, int index, int gpu);
 // How a tenant stands on a GPU, for admission::may_run.

@@ -16,6 +16,7 @@ from cotenant.tenants import wait_reasons
 from tests.conftest import REAL_GPU, TREE
 from tests.interposer.conftest import COMPANY
 from tests.interposer.test_gates import ready, use
+from tests.interposer.test_sharing import in_a_while, steer
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -443,4 +444,31 @@ def test_a_call_into_the_same_stream_waits_for_no_more_than_a_piece(tenant: Star
     below = tenant("opportunistic", PRELUDE + INTO_THE_SAME_STREAM, **settings)
     gates, same = below.finish(120).split()
     assert int(gates) < 256 and same == "True"
+    production.say("stop")
+
+
+# For each line that it hears: how many gates a copy of 16 MiB has.
+GATES_OF_A_COPY = """
+SIZE = 16 * MIB; host, there = pinned(SIZE), int(check(driver.cuMemAlloc(SIZE))); print("ready", flush=True)
+for line in sys.stdin:
+    before = gates(); check(driver.cuMemcpyHtoD(there, host, SIZE)); print(gates() - before, flush=True)
+"""
+
+
+def test_pieces_are_longer_beside_short_copies_of_a_higher_class_that_tolerates_overlap(
+    tenant: Start,
+) -> None:
+    production = ready(tenant("production", PRELUDE + USES_BUS))
+    below = ready(tenant("opportunistic", PRELUDE + GATES_OF_A_COPY))
+
+    def gates() -> int:
+        below.say("copy")
+        return int(below.hear())
+
+    wait_for(lambda: gates() > 100)
+    steer(production, "tolerant_until_ns", in_a_while())
+    # A second after its last copy before that.
+    wait_for(lambda: 1 < gates() < 50)
+    steer(production, "tolerant_until_ns", 0)
+    wait_for(lambda: gates() > 100)
     production.say("stop")
