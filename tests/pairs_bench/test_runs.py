@@ -234,7 +234,7 @@ def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
         "--rounds",
         "1",
         "--seconds",
-        "1",
+        "2",
         "--hurry",
     ]
     # One of requests that arrive, one that sets its own pace.

@@ -132,7 +132,7 @@ struct Event {
 };
 thread_local CUcontext current;
 std::atomic<int> events_alive{0};
-int creates_left = 1 << 30;  // until the driver would not any more
+std::atomic<int> creates_left{1 << 30};  // until the driver would not any more
 CUresult create(CUevent* out, unsigned int) {
     if (creates_left-- <= 0) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = reinterpret_cast<CUevent>(new Event{current});
