@@ -352,6 +352,25 @@ def test_whoever_follows_sees_what_comes_also_over_a_change_of_files(tmp_path: P
     assert [next(following).pid, next(following).pid] == [3, 4]
 
 
+def test_whoever_follows_sees_an_event_that_was_read_in_two_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Written().to(tmp_path / "segment")
+    log.append(path, some(2))
+    file = log.file_for(path)
+    first, second = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(first + second[:9])
+
+    def write_the_rest(_: float) -> None:
+        assert file.read_bytes() == first + second[:9], "it waits for more"
+        with file.open("ab") as opened:
+            opened.write(second[9:])
+
+    monkeypatch.setattr("cotenant.events.log.time.sleep", write_the_rest)
+    following = log.follow(path, from_start=True)
+    assert [next(following).pid, next(following).pid] == [1, 2]
+
+
 @pytest.fixture
 def kept(plain_env: dict[str, str]) -> dict[str, str]:
     path = Written().to(Path(plain_env["COTENANT_SEGMENT"]))

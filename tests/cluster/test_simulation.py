@@ -119,7 +119,8 @@ def test_a_move_costs_time_and_frees_both() -> None:
     stayed = next(job for job in outcome.jobs if job.id in "bc" and not job.moves)
     # Until the first GPU is free at 100 s both run at 2/3; then each has one of its own.
     assert stayed.ended_s == pytest.approx(333, abs=5)
-    assert moved.ended_s == pytest.approx(stayed.ended_s + 1.8, abs=3)
+    # It came a second earlier, and a move takes a second, and its 10 GB to the host and back at 25 GB/s.
+    assert moved.ended_s == pytest.approx(stayed.ended_s - 1 + 1.8, abs=0.1)
 
 
 @pytest.mark.parametrize("policy", registry.names())

@@ -59,9 +59,12 @@ def test_only_a_client_of_mps_has_its_signals_minded(start: Start, share: str, i
     assert bool(caught >> (signal.SIGTERM - 1) & 1) is is_minded
 
 
-def test_a_program_keeps_its_own_handler(start: Start) -> None:
-    job = start("--share", "spatial").begin()
-    assert job.say("handler") == "ok"
+@pytest.mark.parametrize("env", [{}, {"JOB_HANDLER": "1"}])
+def test_a_program_keeps_its_own_handler(start: Start, env: dict[str, str]) -> None:
+    """Whether it had one before its first work on the GPU or only gets one then."""
+    job = start("--share", "spatial", env=env).begin()
+    if not env:
+        assert job.say("handler") == "ok"
     job.process.send_signal(signal.SIGTERM)
     assert job.hear() == "caught"
     assert int(job.say("timed 100")) >= 100

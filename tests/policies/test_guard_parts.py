@@ -15,6 +15,7 @@ from cotenant.policies.guard.duty import RECENT_US, Duty
 from cotenant.policies.guard.job import Job
 from cotenant.policies.guard.position import HOLD_US, SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import AIM, MOST_ASIDE, Effect, Promise
+from cotenant.policies.guard.reserve import Reserve
 from cotenant.policies.guard.worth import Harvest, Worth
 from cotenant.policies.interface import Tenant
 
@@ -434,3 +435,16 @@ def test_what_company_is_worth_is_not_how_much_production_had_to_do(
     worth.weigh(STRICT, Harvest(100, 1e6, 0.4e6, 40), 1e6)
     gain = worth.weigh(TOLERANT, Harvest(in_company, 1e6, 0.9e6, operations), 2e6)
     assert (gain is None) == is_worth_it
+
+
+def test_overlap_beside_other_tenants_or_with_other_sms_begins_anew() -> None:
+    promise = Promise(0.05, position=1.5)
+    promise.begin_anew(come_anew=False)
+    assert promise.position == STRICT
+    promise.position = 1.5
+    Reserve().take(0.5, promise)
+    assert promise.position == STRICT
+    promise.position = 0.3
+    Reserve().take(0.5, promise)
+    promise.begin_anew(come_anew=False)
+    assert promise.position == 0.3
