@@ -18,7 +18,7 @@ IMPORTS = """
 import ctypes, os, sys, threading, warnings
 import cotenant
 from soft import check, driver
-from lanes import Production, finish, gpu, in_thread, is_done, kernel, launch, until
+from lanes import Production, are_idle, finish, gpu, in_thread, is_done, kernel, launch, until
 warnings.simplefilter('error')
 """
 

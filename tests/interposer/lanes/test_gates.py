@@ -49,6 +49,7 @@ def work():
 in_thread(work).join()
 in_thread(work).join()
 assert len(finished) == 2
+until(are_idle)
 with Production() as production:
     threads = [in_thread(work) for _ in range(10)]
     until(lambda: len(launched) >= 2 + {stand})

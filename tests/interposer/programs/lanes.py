@@ -7,9 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from soft import Gpu, check, driver  # type: ignore[import-not-found]
+
+from cotenant import segment
 
 gpu = Gpu()
 kernel = gpu.kernel("empty")
@@ -36,6 +39,12 @@ def until(what: Callable[[], bool], seconds: float = 30) -> None:
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.001)
+
+
+def are_idle() -> bool:
+    """All tenants of the segment: none of their streams has a place to stand any more."""
+    seen = segment.read(Path(os.environ["COTENANT_SEGMENT"]))
+    return not any(use.busy for one in seen.tenants for use in one.uses)
 
 
 def in_thread(act: Callable[[], None]) -> threading.Thread:
