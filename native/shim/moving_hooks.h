@@ -194,9 +194,10 @@ struct PointerAttributes {
         tenant::Still still;
         tenant::MovableRange range{};
         CUresult result = call_real<index>(count, attributes, out, pointer);
-        if (result != CUDA_SUCCESS || !allocated_around(pointer, &range)) return result;
+        if (result != CUDA_SUCCESS) return result;
+        bool is_allocated = allocated_around(pointer, &range);
         for (unsigned int i = 0; i < count; ++i) {
-            answer_as_allocated(attributes[i], out[i], range);
+            if (is_allocated) answer_as_allocated(attributes[i], out[i], range);
             pin_if_handed_out(attributes[i], pointer);
         }
         return result;
