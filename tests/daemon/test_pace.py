@@ -336,7 +336,10 @@ def test_only_who_was_started_by_run_is_a_job(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     for more, is_job in (({}, False), ({"COTENANT_RUN_ID": "1"}, True)):
         env = {"PATH": os.environ["PATH"], "COTENANT_SEGMENT": str(path), **more}
-        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=env) as process:
+        started = ["sh", "-c", "echo; cat"]
+        with subprocess.Popen(started, stdin=-1, stdout=-1, env=env, bufsize=0) as process:
+            # The kernel may show a process that has not begun without its environment.
+            assert process.stdout and process.stdout.read(1)
             assert loop.is_under(path, process.pid) is is_job
             assert not loop.is_under(tmp_path / "another", process.pid)
             process.communicate()
