@@ -224,7 +224,10 @@ struct Free<index, per_thread, CUresult(Address, Rest...)> {
     static CUresult call(Address address, Rest... rest) {
         tenant::Recorder* recorder = tenant::Recorder::current_if_on();
         uint64_t bytes = recorder ? recorder->take_allocation(address) : 0;
-        return recorded<index, per_thread>(moment(TraceKind::free, bytes, has_stream<Rest...>), address, rest...);
+        CUresult result =
+            recorded<index, per_thread>(moment(TraceKind::free, bytes, has_stream<Rest...>), address, rest...);
+        if (result != CUDA_SUCCESS && bytes) recorder->saw_allocation(address, bytes);
+        return result;
     }
 };
 

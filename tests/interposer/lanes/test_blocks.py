@@ -316,6 +316,15 @@ try:
         raise KeyError
 except KeyError: pass
 assert torch.cuda.current_stream() is default
+def refuse(stream): raise OSError
+with cotenant.tenant('standard') as outer:
+    switch, torch.cuda.set_stream = torch.cuda.set_stream, refuse
+    try:
+        with lane: raise AssertionError
+    except OSError: pass
+    torch.cuda.set_stream = switch
+    # A block that could not be entered leaves the thread where it was.
+    assert ctypes.CDLL(None).cotenant_lane_enter(outer.number) == outer.number
 with Production() as production:
     done = []
     def block():
