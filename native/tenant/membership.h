@@ -166,6 +166,7 @@ class Membership {
 
  private:
     friend class MembershipLocked;
+    friend struct MembershipInside;  // tests/tenant/membership_inside.h
 
     static Membership* join();
     static Membership* join_lane(uint32_t lane, Membership* own);

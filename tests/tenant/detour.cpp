@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "../require.h"
+#include "membership_inside.h"
 #include "tenant/captures.h"
+#include "tenant/fork.h"
 #include "tenant/membership.h"
+#include "tenant/membership_events.h"
 
 namespace tenant {
 DriverCalls driver;
@@ -205,10 +208,235 @@ void forgetting() {
     REQUIRE(gone.count(3201) && gone.count(52) && places.green_of[1].load() == 0 && leaves(201) == 0);
 }
 
+// Of the watcher's part: device 0 has 132 SMs and device 1 has 64, until `small`. Streams are of the context and device
+// of their hundreds; 150 is of a green context, 160 of a context of the program's own.
+bool small = false, refuses_greens = false;
+int refused_events = 0, retained = 0;
+uintptr_t made = 30000;
+std::vector<std::string> greens_made, stand_ins_made;
+std::vector<uintptr_t> events_made;
+
+void make_upkeep_driver() {
+    driver.cuDevicePrimaryCtxRetain = [](CUcontext* out, CUdevice device) {
+        ++retained;
+        return *out = handle<CUcontext>(1 + static_cast<uintptr_t>(device)), CUDA_SUCCESS;
+    };
+    direct.cuDevicePrimaryCtxRelease_v2 = [](CUdevice) { return --retained, CUDA_SUCCESS; };
+    driver.cuCtxGetDevice = [](CUdevice* out) {
+        auto context = reinterpret_cast<uintptr_t>(current);
+        return *out = context == 2 ? 1 : 0, CUDA_SUCCESS;
+    };
+    driver.cuStreamGetCtx_v2 = [](CUstream stream, CUcontext* context, CUgreenCtx* green) {
+        auto number = reinterpret_cast<uintptr_t>(stream);
+        *context = handle<CUcontext>(number == 160 ? 9 : number / 100);
+        *green = handle<CUgreenCtx>(number == 150 ? 77 : 0);
+        return CUDA_SUCCESS;
+    };
+    driver.cuEventCreate = [](CUevent* out, unsigned int) {
+        if (refused_events && !--refused_events) return CUDA_ERROR_OUT_OF_MEMORY;
+        events_made.push_back(++made);
+        return *out = handle<CUevent>(made), CUDA_SUCCESS;
+    };
+    direct.cuStreamGetFlags = [](CUstream stream, unsigned int* out) {
+        return *out = reinterpret_cast<uintptr_t>(stream) == 102 ? 0 : CU_STREAM_NON_BLOCKING, CUDA_SUCCESS;
+    };
+    direct.cuStreamGetPriority = [](CUstream stream, int* out) {
+        return *out = -static_cast<int>(reinterpret_cast<uintptr_t>(stream)), CUDA_SUCCESS;
+    };
+    direct.cuGreenCtxStreamCreate = [](CUstream* out, CUgreenCtx green, unsigned int flags, int priority) {
+        stand_ins_made.push_back(name_of(green) + " " + std::to_string(flags) + " " + std::to_string(priority));
+        return *out = handle<CUstream>(++made), CUDA_SUCCESS;
+    };
+    direct.cuDeviceGetDevResource = [](CUdevice device, CUdevResource* out, CUdevResourceType) {
+        return out->sm.smCount = small ? 8 : device ? 64 : 132, CUDA_SUCCESS;
+    };
+    direct.cuDevSmResourceSplitByCount = [](CUdevResource* part, unsigned int*, const CUdevResource*, CUdevResource*,
+                                            unsigned int,
+                                            unsigned int least) { return part->sm.smCount = least, CUDA_SUCCESS; };
+    direct.cuDevResourceGenerateDesc = [](CUdevResourceDesc* out, CUdevResource* part, unsigned int) {
+        return *out = handle<CUdevResourceDesc>(part->sm.smCount), CUDA_SUCCESS;
+    };
+    direct.cuGreenCtxCreate = [](CUgreenCtx* out, CUdevResourceDesc part, CUdevice device, unsigned int) {
+        if (refuses_greens) return CUDA_ERROR_NOT_PERMITTED;
+        greens_made.push_back(name_of(part) + " of " + std::to_string(device));
+        return *out = handle<CUgreenCtx>(++made), CUDA_SUCCESS;
+    };
+    direct.cuDeviceGetAttribute = [](int* out, CUdevice_attribute, CUdevice) { return *out = 32, CUDA_SUCCESS; };
+}
+
+Membership membership;
+wire::Slot slot;
+
+StreamState* enter(StreamKey key, uintptr_t stream, uintptr_t context) {
+    int gpu = context == 2 ? 1 : 0;
+    return membership.streams.enter(key, handle<CUstream>(stream), handle<CUcontext>(context), gpu);
+}
+StreamState* enter(uintptr_t stream, uintptr_t context) {
+    return enter(key_of_stream(handle<CUstream>(stream)), stream, context);
+}
+uint64_t now_ns = 1000;
+void look() {
+    CUcontext before = current;
+    tell<AtLook>([](const AtLook& one) { one.act(membership, now_ns); });
+    REQUIRE(current == before && retained == 0);
+}
+void ask(uint32_t sms) {
+    wire::Asked asked{};
+    asked.sms = sms;
+    CUcontext before = current;
+    tell<AtRequest>([&](const AtRequest& one) { one.act(membership, asked); });
+    REQUIRE(current == before);
+}
+void settle() {
+    for (int i = 0; i < 3; ++i) look();
+}
+std::string sms_now() {
+    return std::to_string(slot.gpus[0].sms_now.load()) + " " + std::to_string(slot.gpus[1].sms_now.load());
+}
+Place* place_of(uintptr_t stream) { return places.find(key_of_stream(handle<CUstream>(stream))); }
+void begin_anew() {
+    tell<AtFork>([](const AtFork& one) { one.in_child(); });
+    REQUIRE(phase.load() == off && !refusal() && !place_of(101) && !places.greens[0].handle);
+    not_inherited.joined.store(&membership);
+}
+
+// The limit of each GPU is by its own green context, for the streams that can leave; it comes once no call of before is
+// under way, and goes once all are home.
+void upkeep() {
+    make_upkeep_driver();
+    MembershipInside::give_slot(membership, slot);
+    not_inherited.joined.store(&membership);
+    slot.tenant_class.store(wire::opportunistic);
+    membership.used_gpus.add(0);
+    membership.used_gpus.add(1);
+    StreamState* first = enter(101, 1);
+    enter(102, 1);
+    enter(150, 1);
+    enter(160, 9);
+    enter(201, 2);
+    enter(key_of_default_stream(handle<CUcontext>(1), 1), 1, 1);
+    enter(key_of_default_stream(handle<CUcontext>(1), 5), 2, 1);
+    enter(key_of_default_stream(handle<CUcontext>(9), 1), 1, 9);
+    current = handle<CUcontext>(2);
+    phase.store(off);
+
+    settle();
+    REQUIRE(phase.load() == off && greens_made.empty() && events_made.empty());
+    first->entered.store(1);
+    ask(1 + 500);
+    REQUIRE(membership.terms.sms == 500 && slot.sms.load() == 500 && phase.load() == settling);
+    REQUIRE((greens_made == std::vector<std::string>{"64 of 0", "32 of 1"}) && sms_now() == "64 32");
+    settle();
+    REQUIRE(phase.load() == settling && leaves(101) == 0);
+    first->issued.store(1);
+    look();
+    REQUIRE(phase.load() == on && greens_made.size() == 2 && stand_ins_made.size() == 4 && events_made.size() == 8);
+    REQUIRE(place_of(101) && place_of(102) && place_of(201) && !place_of(150) && !place_of(160));
+    REQUIRE(!place_of(101)->in_legacy_order && place_of(102)->in_legacy_order);
+    REQUIRE(stand_ins_made[0] == name_of(places.greens[0].handle) + " 1 -101");
+    REQUIRE(place_of(101)->streams[0] && !place_of(101)->streams[1] && place_of(201)->streams[1]);
+    REQUIRE(leaves(101) == reinterpret_cast<uintptr_t>(place_of(101)->streams[0]));
+    REQUIRE(leaves(201) == reinterpret_cast<uintptr_t>(place_of(201)->streams[1]));
+
+    // It goes when all are home.
+    ask(1);
+    REQUIRE(phase.load() == settling && sms_now() == "0 0" && places.green_of[0].load() == 0);
+    settle();
+    REQUIRE(phase.load() == settling && away.load());
+    bring_home();
+    look();
+    REQUIRE(phase.load() == off);
+
+    // Another share is another green context, of its own GPU: 32 SMs of the other one are not its.
+    ask(1 + 250);
+    settle();
+    REQUIRE(phase.load() == on && sms_now() == "32 16" && greens_made.size() == 4 && greens_made[2] == "32 of 0");
+    ask(1 + 500);
+    settle();
+    REQUIRE(sms_now() == "64 32" && greens_made.size() == 4);
+    // A policy gives less than was told, on its GPU, while that holds; never more, nor less than a group.
+    slot.gpus[0].sms.store(900);
+    slot.gpus[1].sms.store(10);
+    slot.gpus[0].sms_until_ns.store(now_ns + 100);
+    slot.gpus[1].sms_until_ns.store(now_ns + 100);
+    look();
+    REQUIRE(sms_now() == "64 8");
+    now_ns += 200;
+    look();
+    REQUIRE(sms_now() == "64 32");
+    // While a graph is captured nothing is asked.
+    captures.add(7, current, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    slot.gpus[1].sms_until_ns.store(now_ns + 100);
+    look();
+    REQUIRE(sms_now() == "64 32");
+    captures.remove_all_of(current);
+    now_ns += 200;
+    // Production has all, whatever it was told before.
+    slot.tenant_class.store(wire::production);
+    settle();
+    REQUIRE(phase.load() == off && sms_now() == "0 0");
+    slot.tenant_class.store(wire::opportunistic);
+    settle();
+    REQUIRE(phase.load() == on);
+    give_up(unknown_function);
+    settle();
+    REQUIRE(phase.load() == off && sms_now() == "0 0" && slot.sms_refused.load() == unknown_function);
+
+    // A GPU that has no more than a group has no part to give.
+    begin_anew();
+    small = true;
+    greens_made.clear();
+    settle();
+    REQUIRE(greens_made.empty() && sms_now() == "0 0" && phase.load() == off && !refusal());
+    small = false;
+
+    // What the driver does not give is not kept half: an event, a green context.
+    begin_anew();
+    events_made.clear();
+    stand_ins_made.clear();
+    gone.clear();
+    refused_events = 2;
+    look();
+    REQUIRE(!place_of(101) && place_of(102) && gone.count(events_made[0]) && gone.size() == 1);
+    look();
+    REQUIRE(place_of(101) && place_of(101)->there != place_of(102)->there && stand_ins_made.size() == 4);
+    begin_anew();
+    refuses_greens = true;
+    look();
+    REQUIRE(refusal() == no_green_contexts && phase.load() == off && !places.greens[0].handle);
+    look();
+    REQUIRE(slot.sms_refused.load() == no_green_contexts);
+    refuses_greens = false;
+    settle();
+    REQUIRE(phase.load() == off && sms_now() == "0 0");
+
+    // Where MPS was told a share it stays; production that becomes another class has no detour.
+    begin_anew();
+    wire::Segment* none = nullptr;
+    auto join = [&] { tell<AtJoin>([&](const AtJoin& one) { one.act(*none, slot); }); };
+    slot.sms.store(0);
+    join();
+    REQUIRE(!refusal() && !slot.sms_refused.load());
+    slot.sms.store(300);
+    join();
+    REQUIRE(slot.sms_refused.load() == by_mps);
+    ask(1 + 600);
+    REQUIRE(slot.sms.load() == 300 && membership.terms.sms == 500);
+    begin_anew();
+    is_installed.store(false);
+    slot.sms.store(0);
+    join();
+    REQUIRE(slot.sms_refused.load() == began_as_production);
+}
+
 }  // namespace
 
 int main(int, char** argv) {
     make_driver();
+    if (!strcmp(argv[1], "upkeep")) {
+        upkeep();
+        return 0;
+    }
     make_places();
     if (!strcmp(argv[1], "order")) order_of_streams();
     if (!strcmp(argv[1], "forgetting")) forgetting();
