@@ -234,8 +234,7 @@ template <int index, bool per_thread, class... Flags>
 struct RecordEvent<index, per_thread, CUresult(CUevent, CUstream, Flags...)> {
     static CUresult call(CUevent event, CUstream stream, Flags... flags) {
         CUresult result = call_real<index>(event, stream, flags...);
-        if (result == CUDA_SUCCESS && tenant::Membership::lanes_open())
-            tenant::note_recorded(event, stream, per_thread);
+        if (result == CUDA_SUCCESS && tenant::Membership::lanes_open()) tenant::note_recorded(event, stream);
         return result;
     }
 };

@@ -58,13 +58,13 @@ Membership* tenant_of(Membership* own, CUstream stream) {
 
 }  // namespace
 
-void note_recorded(CUevent event, CUstream stream, bool per_thread_default) {
+void note_recorded(CUevent event, CUstream stream) {
     uint32_t lanes = Membership::lanes_open();
     for (uint32_t i = 0; i < lanes && !is_default(stream); ++i) {
         Membership* lane = Membership::lane_if_joined(i);
         StreamState* state = lane ? lane->streams.find(key_of_stream(stream)) : nullptr;
         // An event of a capture stands for a node of its graph.
-        if (state && !is_captured(stream, per_thread_default)) return recorded_events.note(event, i + 1, state->gpu);
+        if (state && !is_captured(stream, false)) return recorded_events.note(event, i + 1, state->gpu);
     }
     recorded_events.forget(event);
 }

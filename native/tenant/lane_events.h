@@ -10,7 +10,7 @@
 namespace tenant {
 
 // Only while the process has lanes. The driver has recorded it.
-void note_recorded(CUevent event, CUstream stream, bool per_thread_default);
+void note_recorded(CUevent event, CUstream stream);
 
 // Around the driver's call that lets a stream wait for an event.
 class WaitingForEvent {

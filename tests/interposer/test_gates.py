@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from cotenant.segment.file import FileSegment
-from tests.interposer.conftest import COMPANY, set_stale_ms
+from tests.interposer.conftest import COMPANY, mapped_slot, set_stale_ms
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -518,30 +517,21 @@ gpu.synchronize()
     assert (one.total("kernels"), one.total("escaped")) == (3000, 0)
 
 
-def test_what_somebody_writes_over_a_tenants_terms_is_put_right(
-    tenant: Start, tenants_now: TenantsNow
-) -> None:
+def test_what_somebody_writes_over_a_tenants_terms_is_put_right(tenant: Start) -> None:
     one = ready(tenant("opportunistic", OBEDIENT))
-    [before] = tenants_now()
-    assert one.process
-    memory = FileSegment(Path(one.env["COTENANT_SEGMENT"])).writable()
-    places = range(segment.PLACE, segment.SEGMENT_BYTES, segment.PLACE)
-    slots = [segment.Slot.from_buffer(memory, at) for at in places]
-    slot = next(slot for slot in slots if segment.is_live(slot))
-    slot.tenant_class, slot.weight, slot.slowdown, slot.floor = 0, 7, 7, 7
+    slot = mapped_slot(one)
+    numbers = ("tenant_class", "weight", "slowdown", "floor", "lane", "sms", "mps_daemon")
+
+    def terms() -> list[object]:
+        return [*(getattr(slot, name) for name in numbers), slot.name, slot.job, bytes(slot.run_id)]
+
+    before = terms()
+    for name in numbers:
+        setattr(slot, name, 7 if name != "tenant_class" else 0)
     slot.name, slot.job = b"other", b"other"
-
-    def terms(tenant: segment.Tenant) -> tuple[object, ...]:
-        return (
-            tenant.tenant_class,
-            tenant.weight,
-            tenant.slowdown,
-            tenant.floor,
-            tenant.program,
-            tenant.job,
-        )
-
-    wait_for(lambda: [terms(now) for now in tenants_now()] == [terms(before)])
+    slot.run_id[:] = bytes(range(16))
+    assert all(now != then for now, then in zip(terms(), before, strict=True))
+    wait_for(lambda: terms() == before)
 
 
 def test_a_class_changes_while_the_jobs_run(tenant: Start, tenants_now: TenantsNow, cotenant: Run) -> None:

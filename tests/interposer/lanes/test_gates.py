@@ -141,6 +141,9 @@ with Production() as production:
         with lane:
             launch(lane.stream, 5)
             check(driver.cuEventRecord(event, lane.stream))
+        check(driver.cuCtxSetCurrent(driver.CUcontext(0)))  # what is refused has recorded nothing
+        assert driver.cuEventRecord(event, default)[0] != driver.CUresult.CUDA_SUCCESS
+        gpu.use()
         check(driver.cuStreamWaitEvent(stream, event, 0))
         launch(stream)
         until(lambda: is_done(stream))
