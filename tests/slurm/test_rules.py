@@ -13,6 +13,7 @@ from cotenant.classes import TenantClass
 from cotenant.cli import main
 from cotenant.errors import Problem
 from cotenant.launch import python_path
+from cotenant.launch.environment import NotShared
 from cotenant.slurm.prolog import asked_of_slurm, changes, tenant_environment
 from cotenant.slurm.rules import Rule, Rules, SlurmJob, read_rules, rule_for
 from tests.compiling import TREE
@@ -41,7 +42,8 @@ def test_the_qos_goes_before_the_partition_and_that_before_the_default(rules: Ru
     assert rule_for(SlurmJob("1", qos="gold", partition="serving"), rules) == gold
     assert rule_for(SlurmJob("1", qos="normal", partition="serving"), rules) == Rule(TenantClass.production)
     assert rule_for(SlurmJob("1", qos="normal", partition="other"), rules) == Rule(TenantClass.standard)
-    assert rule_for(SlurmJob("1", partition="other"), Rules(default=None)) is None
+    for more in ({}, {"shards": 1}, {"comment": "cotenant class=opportunistic"}):
+        assert rule_for(SlurmJob("1", partition="other", **more), Rules(default=None, shards=2)) is None
 
 
 def test_a_comment_may_ask_for_less(rules: Rules) -> None:
@@ -49,6 +51,14 @@ def test_a_comment_may_ask_for_less(rules: Rules) -> None:
     assert rule_for(job, rules) == Rule(TenantClass.opportunistic, memory="20G", weight="2")
     job = SlurmJob("1", qos="scavenger", comment="cotenant: memory=10%")
     assert rule_for(job, rules) == Rule(TenantClass.opportunistic, memory="10%")
+    limited = replace(rules, default=Rule(memory="40G", weight="3"))
+    for comment, rest in (
+        ("memory=40G", Rule(memory="40G", weight="3")),
+        ("weight=2", Rule(memory="40G", weight="2")),
+    ):
+        assert (
+            rule_for(SlurmJob("1", comment=f"cotenant {comment}"), limited) == rest
+        )  # all of it, and the rest stays
     lower = SlurmJob("1", qos="gold", comment="cotenant class=standard")
     assert rule_for(lower, rules) == Rule(TenantClass.standard)
     same = SlurmJob("1", qos="gold", comment="cotenant class=production")
@@ -64,6 +74,7 @@ def test_a_comment_may_ask_for_less(rules: Rules) -> None:
         ("scavenger", "cotenant memory=50%", "50% of memory is more than your limit"),
         ("scavenger", "cotenant memory=1G", "1G of memory is more than your limit"),
         ("", "cotenant floor=10%", "a floor is not yours to take"),
+        ("gold", "cotenant class=production slowdown=1%", "a promise is not yours to take"),
         ("", "cotenant clas=standard", "unknown key 'clas'"),
         ("", "cotenant class=lazy", "unknown class 'lazy'"),
         ("", "cotenant opportunistic", "'opportunistic' says nothing"),
@@ -87,6 +98,8 @@ def test_a_comment_may_not_ask_for_more_or_for_nonsense(
         ("[quality.a]\nclass = 'standard'", "unknown key 'quality'"),
         ("require = 'yes'", "'require' is true or false"),
         ("[default]\nmemory = 'much'", "no memory limit: 'much'"),
+        ("[qos.a]\nfloor = true", "'floor' is True"),
+        ("[qos.a]\nmemory = ['1G']", "'memory' is ['1G']"),
         ("shards = true", "'shards' is a whole number, not True"),
         ("shards = -1", "shards is -1"),
         ("default = ", "is no TOML"),
@@ -99,6 +112,11 @@ def test_wrong_rules_are_one_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(Problem) as problem:
         read_rules(path)
     assert said in problem.value.message and "\n" not in problem.value.message
+
+
+def test_rules_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"none\.toml cannot be read: No such file"):
+        read_rules(tmp_path / "none.toml")
 
 
 def test_shards_are_a_part_of_the_gpu_s_memory(rules: Rules) -> None:
@@ -148,9 +166,9 @@ def test_the_prolog_prints_what_has_changed_as_slurm_reads_it() -> None:
         changes({}, {"A": "1\nunset PATH"})
 
 
-def squeue(tmp_path: Path, answer: str) -> Path:
+def squeue(tmp_path: Path, answer: str, status: int = 0) -> Path:
     path = tmp_path / "squeue"
-    path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    path.write_text(f"#!/bin/sh\necho '{answer}'\nexit {status}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
@@ -179,6 +197,25 @@ def test_what_cannot_be_shared_runs_without_and_says_why(
     assert (status, out) == (0, "") and "not yours to take: running without sharing" in err
     status, out, err = run_prolog(tmp_path, monkeypatch, capsys, wrong, "require = true\n")
     assert (status, out) == (2, "") and err.startswith("error: ")
+
+
+def test_the_prolog_of_a_tenant_prints_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "cotenant.launch.environment.of_command",
+        lambda inherited, name, *_: dict(inherited) | {"COTENANT_CLASS": name},
+    )
+    status, out, _ = run_prolog(tmp_path, monkeypatch, capsys, "scavenger|shared|N/A|(null)")
+    assert status == 0
+    assert {"export COTENANT_CLASS=opportunistic", "export COTENANT_MEMORY=40%"} <= set(out.splitlines())
+
+    def refuse(*_: object) -> dict[str, str]:
+        raise NotShared("no segment", "make one")
+
+    monkeypatch.setattr("cotenant.launch.environment.of_command", refuse)
+    status, out, err = run_prolog(tmp_path, monkeypatch, capsys, "scavenger|shared|N/A|(null)")
+    assert (status, out) == (0, "") and "no segment: running without sharing" in err
 
 
 def test_all_tasks_of_a_job_are_one_run_with_what_its_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +260,15 @@ def test_slurm_that_says_nothing_is_named(
     with pytest.raises(Problem) as told:
         asked_of_slurm(inherited, program)
     assert said in told.value.message and told.value.hint
+
+
+def test_what_squeue_prints_as_it_fails_is_no_answer(tmp_path: Path) -> None:
+    program = squeue(tmp_path, "production|shared|N/A|x", status=1)
+    with pytest.raises(Problem, match="does not know job 7"):
+        asked_of_slurm({"SLURM_JOB_ID": "7"}, str(program))
+    program.write_text("no program\n")
+    with pytest.raises(Problem, match="squeue does not answer"):
+        asked_of_slurm({"SLURM_JOB_ID": "7"}, str(program))
 
 
 def test_what_squeue_says_is_the_jobs(tmp_path: Path) -> None:
