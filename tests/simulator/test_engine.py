@@ -16,6 +16,7 @@ from tests.simulator.small import (
     DRAIN_US,
     LAUNCH_US,
     NONE,
+    OPEN_US,
     OPPORTUNISTIC,
     PRODUCTION,
     STANDARD,
@@ -156,6 +157,16 @@ def test_an_arrival_cuts_a_long_opportunistic_kernel_at_once() -> None:
     outcome = run(serving, training, under=STRICT)
     assert outcome.tenants[0].latency.most_us == pytest.approx(LAUNCH_US + 20 + CUT_US + 1000)
     assert outcome.tenants[1].preemptions == 1
+
+
+def test_production_has_the_gpu_to_itself_again_when_the_job_with_a_floor_has_gone() -> None:
+    # It shares slices while a job with a floor is there: the kernel that it has cut would run between its slices.
+    serving = Job("serving", ops=(Op(us=1000, repeat=10),), arrivals=listed(0.02), requests=1)
+    training = Job("training", OPPORTUNISTIC, (Op(us=50_000),), waits=False, begins_s=0.001)
+    for gone in (), (replace(once("floor", Op(us=50), tenant_class=OPPORTUNISTIC), floor=0.1),):
+        outcome = run(serving, training, *gone, under=STRICT)
+        assert outcome.tenants[0].latency.most_us == pytest.approx(LAUNCH_US + CUT_US + 10_000, abs=30)
+        assert outcome.tenants[1].preemptions == 1
 
 
 @pytest.mark.parametrize("work", [Op(us=20, repeat=1000), Op(OpKind.graph, us=50_000)])
@@ -368,6 +379,18 @@ def test_the_grace_is_learned_from_the_jobs_own_pauses() -> None:
     training = Job("training", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
     outcome = run(serving, training, under=STRICT, seconds=10)
     assert outcome.tenants[0].bursts < 1.5 * outcome.tenants[0].requests
+
+
+def test_the_grace_is_learned_from_pauses_in_which_nobody_else_could_have_run() -> None:
+    # Pauses of 202 us: the shortest grace above them is 40 us times the tenth quarter of a doubling, 226 us, not 300.
+    serving = once("serving", Op(us=100), Op(us=100, gap_us=200, sync=True, repeat=20))
+    training = Job("training", OPPORTUNISTIC, (Op(us=100, repeat=10),), waits=False)
+    outcome = run(
+        replace(serving, requests=2, arrivals=listed(0.01, 1)), training, under=STRICT, seconds=0.03
+    )
+    ended = max(span.end_us for span in outcome.spans if span.tenant == "serving")
+    first = min(span.start_us for span in outcome.spans if span.start_us >= ended)
+    assert first - ended == pytest.approx(40 * 2**2.5 + OPEN_US + DRAIN_US, abs=2)
 
 
 def test_a_pause_longer_than_its_grace_is_given_away_whoever_ticks() -> None:
