@@ -36,9 +36,6 @@ constexpr int h200_attributes[] = {
 };
 // clang-format on
 
-// Attributes that follow from the other fields of DeviceSpec.
-constexpr int multiprocessor_count = 16, compute_major = 75, compute_minor = 76;
-
 [[noreturn]] void refuse(const std::string& path, int line, const std::string& what) {
     throw std::runtime_error(path + (line ? ":" + std::to_string(line) : "") + ": " + what);
 }
@@ -176,9 +173,6 @@ DeviceSpec read_device_file(const std::string& path) {
     for (const char* needed : {"name", "sms", "memory", "memory_gbps", "bus_gbps", "compute"}) {
         if (!seen.count(needed)) refuse(path, 0, "'" + std::string(needed) + "' is missing: add a line for it");
     }
-    spec.attributes[multiprocessor_count] = spec.sms;
-    spec.attributes[compute_major] = spec.compute_major;
-    spec.attributes[compute_minor] = spec.compute_minor;
     return spec;
 }
 
@@ -190,7 +184,7 @@ DeviceSpec read_device(const std::string& entry) {
     for (const MigProfile& profile : spec.mig_profiles) {
         if (profile.name != wanted) continue;
         spec.memory_gbps *= static_cast<double>(profile.size) / kMemorySlices;
-        spec.sms = spec.attributes[multiprocessor_count] = profile.sms;
+        spec.sms = profile.sms;
         spec.memory_bytes = profile.memory_bytes;
         spec.name += " MIG " + wanted;
         spec.mig = wanted;

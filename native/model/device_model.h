@@ -33,7 +33,7 @@ struct DeviceSpec {
     double power_limit_w = 0;  // 0: NVML does not say
     bool all_at_once = false;  // contexts run side by side, as under MPS
     int compute_major = 0, compute_minor = 0;
-    std::map<int, int> attributes;  // CUdevice_attribute -> value: complete after read_device_file
+    std::map<int, int> attributes;  // CUdevice_attribute -> value, of what no other field says
     std::vector<MigProfile> mig_profiles;
     std::string mig;  // the profile of which it is an instance; empty: it is a whole GPU
 };

@@ -74,6 +74,11 @@ class Drawn {
             if (chance(0.8)) holds_.erase(holds_.begin() + hold);
         }
         if (chance(0.05)) device_.release(ops_[below(ops_.size())]);
+        for (model::OpId nobody : {model::OpId{0}, model::OpId{ops_.size() + 1}, ops_.back() + 1}) {
+            add(device_.pending(nobody));
+            add(device_.earliest_end(nobody));
+            device_.release(nobody);
+        }
         add(device_.is_in_kernel(context.id));
         for (int i = 0; i < 3; ++i) add(device_.earliest_end(ops_[below(ops_.size())]));
     }
