@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant import classes
 from cotenant.errors import Problem
 from cotenant.gpus.nvml import Gpu
-from cotenant.kubernetes import inventory, parameters, quantities
+from cotenant.kubernetes import inventory, names, parameters, quantities
 from cotenant.kubernetes.claims import terms_of
 from cotenant.kubernetes.node.container import identity
 from tests.kubernetes.fake_cluster import allocated_claim
@@ -88,6 +89,39 @@ def test_a_floor_is_within_the_reserved_share() -> None:
     claim = allocated_claim(tenant_class="standard", share="10", parameters={"floor": "20%"})
     with pytest.raises(Problem, match="reserves a share of 10%"):
         terms_of(claim, "node")
+    for share, floor in ("20", "20%"), ("20", "19.5%"), ("0", "20%"):
+        claim = allocated_claim(tenant_class="standard", share=share, parameters={"floor": floor})
+        assert terms_of(claim, "node").floor == floor
+
+
+def test_a_reserved_share_is_the_floor_of_a_class_that_can_have_one() -> None:
+    floors = {
+        (name, share): terms_of(allocated_claim(tenant_class=name, share=share), "node").floor
+        for name in ("production", "standard")
+        for share in ("0", "30", "100")
+    }
+    assert floors == {
+        ("production", "0"): None,
+        ("production", "30"): None,
+        ("production", "100"): None,
+        ("standard", "0"): None,
+        ("standard", "30"): "30%",
+        ("standard", "100"): "90%",
+    }
+
+
+def test_what_other_drivers_gave_and_were_told_does_not_count() -> None:
+    claim = allocated_claim(parameters={"weight": 2})
+    devices = claim["status"]["allocation"]["devices"]
+    devices["results"].append(devices["results"][0] | {"driver": "gpu.nvidia.com", "device": "theirs"})
+    theirs = deepcopy(devices["config"])
+    for entry in theirs:
+        entry["opaque"] = {"driver": "gpu.nvidia.com", "parameters": {"sharing": "timeSlicing"}}
+    devices["config"] += [*theirs, {"source": "FromClaim", "requests": ["gpu"]}]
+    claim["status"]["reservedFor"].append({"resource": "jobs", "name": "no-pod"})
+    terms = terms_of(claim, "node")
+    assert [given.device for given in terms.devices] == ["gpu-0"]
+    assert (terms.parameters.weight, terms.pods) == ("2", ("pod",))
 
 
 def test_the_class_comes_from_the_device_class_only() -> None:
@@ -160,6 +194,50 @@ def test_a_claim_that_says_nothing_has_all_of_the_memory_and_no_overflow() -> No
     defaults = {name: one["requestPolicy"]["default"] for name, one in capacities.items()}
     assert defaults == {"memory": "8Gi", "overflow": "0", "share": "0", "tenants": "1"}
     assert (capacities["memory"]["value"], capacities["overflow"]["value"]) == ("8Gi", "2Gi")
+    ranges = {name: one["requestPolicy"]["validRange"] for name, one in capacities.items()}
+    assert ranges["tenants"] == {"min": "1", "step": "1", "max": "1"}  # a claim is one tenant
+    assert ranges["memory"] == ranges["overflow"] == {"min": "0", "step": "1Mi"}
+
+
+def test_a_slice_ends_with_its_node_and_says_why_a_device_is_tainted() -> None:
+    gpus = [
+        Gpu(number, f"GPU-aa-{number}", f"0000:6{number}:0A.0", "NVIDIA H200", 8 * GIB) for number in (0, 1)
+    ]
+    devices = [*inventory.devices_of(gpus, {})]
+    devices[1] = replace(devices[1], pci_id="")
+    taints = {
+        "gpu-aa-1": [
+            inventory.Taint("cotenant.dev/broken", "NoSchedule", "promise"),
+            inventory.Taint("x", "NoExecute"),
+        ]
+    }
+    owner = {"name": "node", "uid": "u"}
+    made = inventory.slice_of("node", devices, (1 << 20) - 1, taints, 3, owner)
+    assert made["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "controller": True, "name": "node", "uid": "u"}
+    ]
+    assert made["spec"]["pool"]["generation"] == 3
+    first, second = made["spec"]["devices"]
+    assert first["attributes"]["pciBusID"] == {"string": "0000:60:0a.0"}
+    assert ("pciBusID" in second["attributes"], "taints" in first) == (False, False)
+    assert second["taints"] == [
+        {"key": "cotenant.dev/broken", "effect": "NoSchedule", "value": "promise"},
+        {"key": "x", "effect": "NoExecute"},
+    ]
+    assert names.OVERFLOW not in first["capacity"]  # less than a step
+
+
+def test_a_percent_of_time_weighs_as_much_as_a_percent_of_memory() -> None:
+    gpus = [Gpu(number, f"GPU-{number}", "", "NVIDIA H200", 10 * GIB) for number in range(3)]
+    devices = inventory.devices_of(gpus, {})
+    taken = {
+        "gpu-0": inventory.Taken(share=30, claims=1),
+        "gpu-1": inventory.Taken(memory=2 * GIB, claims=1),
+        "gpu-2": inventory.Taken(share=10, memory=GIB, claims=2),
+    }
+    for order, expected in ("spread", [1, 2, 0]), ("pack", [0, 2, 1]), ("fixed", [0, 1, 2]):
+        found = inventory.ordered(devices, taken, order)
+        assert [int(device.index) for device in found] == expected, order
 
 
 def test_a_slice_has_a_device_for_each_gpu_and_mig_instance() -> None:
