@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,7 @@ from cotenant.commands import mig as command
 from cotenant.errors import Problem
 from cotenant.mig import needs
 from cotenant.mig.card import Card
-from cotenant.mig.geometry import GIB, MODELS, SLICES, Geometry, known
+from cotenant.mig.geometry import GIB, MODELS, SLICES, Geometry, Profile, from_nvml, known
 from cotenant.mig.plan import Need, commands, free_profiles, placed, plan
 from cotenant.profile import store
 from cotenant.profile.job import Job
@@ -119,6 +121,8 @@ def test_needs_are_sms_or_a_share_of_them_and_a_profile_has_a_tenth_more(tmp_pat
             needs.read(f"a=1G,{wrong}", here, environment)
     store.add_job(environment, "other", "L4", Job(9.0, None, None, 10 << 30, 0, {}, 0.0))
     assert needs.read("other", here, environment) == Need("other", 12 * GIB, 0.0, "profile")
+    store.add_job(environment, "other", "H200", Job(9.0, None, 0.5, 20 << 30, 0, {}, 0.0))
+    assert needs.read("other", here, environment) == Need("other", 23 * GIB, 66.0, "profile")  # on this model
     with pytest.raises(Problem) as refused:
         needs.read("none", here, environment)
     assert refused.value.hint.endswith("profiles: other")
@@ -148,10 +152,71 @@ def test_of_two_that_are_as_good_the_one_with_fewer_slices_is_taken() -> None:
     assert sorted(one.profile.name for one in found) == ["1g.5gb", *["2g.10gb"] * 3]
 
 
+def test_a_job_may_need_all_of_an_instances_memory() -> None:
+    for profile in geometry().profiles:
+        (found,) = plan(geometry(), [Need("a", profile.memory_bytes, profile.sms, "stated")])
+        assert (found.profile.memory_bytes, found.profile.sms) == (profile.memory_bytes, profile.sms)
+
+
+def test_an_instance_that_leaves_no_place_for_the_next_is_placed_elsewhere() -> None:
+    """The first is tried at 2, where the second fits neither at 0 nor at 3."""
+    narrow = (Profile("first", 1, 10, 1 * GIB, 3, (0, 2)), Profile("second", 2, 20, 2 * GIB, 3, (0, 3)))
+    found = plan(Geometry("any", 30, narrow), [need("a", 1), need("b", 2)])
+    assert [(one.profile.name, one.start) for one in found] == [("first", 0), ("second", 3)]
+
+
+class FakeNvml:
+    """Profile numbers to (name, id, SMs, MiB, size, starts); what is missing is not supported."""
+
+    class NVMLError(Exception):
+        pass
+
+    class c_nvmlGpuInstancePlacement_t(ctypes.Structure):
+        _fields_ = (("start", ctypes.c_uint), ("size", ctypes.c_uint))
+
+    def __init__(self, profiles: dict[int, tuple[str | bytes, int, int, int, int, tuple[int, ...]]]) -> None:
+        self.profiles = profiles
+
+    def nvmlDeviceGetGpuInstanceProfileInfo(
+        self, device: object, which: int, version: int
+    ) -> SimpleNamespace:
+        if which not in self.profiles:
+            raise self.NVMLError
+        name, number, sms, mib, *_ = self.profiles[which]
+        return SimpleNamespace(name=name, id=number, multiprocessorCount=sms, memorySizeMB=mib)
+
+    def nvmlDeviceGetGpuInstancePossiblePlacements(
+        self, device: object, number: int, found: Any, count: Any
+    ) -> None:
+        size, starts = next(one[4:] for one in self.profiles.values() if one[1] == number)
+        counted = ctypes.cast(count, ctypes.POINTER(ctypes.c_uint)).contents
+        if found is not None:
+            assert counted.value == len(starts)
+            for place, start in enumerate(starts):
+                found[place].start, found[place].size = start, size
+        counted.value = len(starts)
+
+
+def test_the_drivers_profiles_are_those_for_computing_smallest_first() -> None:
+    ml = FakeNvml(
+        {
+            0: ("MIG 7g.8gb", 10, 70, 8192, 8, (0,)),
+            2: (b"MIG 1g.1gb", 11, 10, 1024, 1, (1, 0)),
+            3: ("MIG 1g.1gb+me", 12, 10, 1024, 1, (0,)),
+            4: ("MIG 2g.2gb", 13, 20, 2048, 2, ()),
+            5: ("MIG again", 11, 10, 1024, 1, (1, 0)),
+        }
+    )
+    profiles = (Profile("1g.1gb", 11, 10, GIB, 1, (0, 1)), Profile("7g.8gb", 10, 70, 8 * GIB, 8, (0,)))
+    assert from_nvml(ml, None, "any", 0) == Geometry("any", 70, profiles)
+    assert from_nvml(ml, None, "any", 72) == Geometry("any", 72, profiles)
+    assert from_nvml(FakeNvml({}), None, "any", 72) is None
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ([need("a", 200)], "a needs 200.0 GiB"),
+        ([need("a", 200)], "a needs 200.0 GiB, the largest instance of NVIDIA H200 has 131.0 GiB"),
         ([need("a", 60), need("b", 60), need("c", 1)], "no partition"),
         ([need(str(i), 1) for i in range(8)], "no partition"),
     ],
