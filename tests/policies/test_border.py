@@ -103,6 +103,14 @@ def test_sentences_are_few_short_and_printable() -> None:
             border.sentences(answer)
 
 
+def test_a_sentence_is_about_a_tenant_or_about_nobody() -> None:
+    class Own(str):
+        about = "tenant 7"
+
+    (said,) = border.sentences([Own("one")])
+    assert type(said) is str and not isinstance(said, Said)
+
+
 def test_who_cannot_say_what_it_is() -> None:
     class Odd:
         def __repr__(self) -> str:

@@ -165,3 +165,12 @@ def test_live_it_says_whether_profiles_tell_the_classes(
     )
     policy.tick(View(0, [above, below]))
     assert any(f"another resource ({words})," in sentence for sentence in policy.explain(OTHER))
+
+
+def test_a_search_is_over_when_one_sm_is_left_and_stays_there() -> None:
+    search = Search(8)
+    assert [search.saw(within) or search.threshold for within in (True, False, True)] == [6.0, 5.0, 5.0]
+    assert (search.low, search.high, search.is_over) == (5.0, 6.0, True)
+    search.saw(True)
+    search.saw(False)
+    assert (search.low, search.high) == (5.0, 6.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cotenant.policies.interface import Rule, View
-from cotenant.policies.reef import Reef
+from cotenant.classes import TenantClass
+from cotenant.policies.interface import Rule, Tenant, View
+from cotenant.policies.reef import FROM_PROFILE, LEARNED, Reef
 from tests.policies.conftest import Ask
 
 AHEAD = float(Reef().tick(View(0, [])).parameters[0])
@@ -63,3 +64,19 @@ def test_a_new_request_kills_and_the_next_kernel_of_it_does_not(preempt: Ask) ->
 
 def test_where_kernels_cannot_be_killed_they_run_on(preempt: Ask) -> None:
     assert preempt(Rule.reef, begins_request=1, running_left_us=500, p1=1) == "let_run"
+
+
+def test_only_the_simulator_kills_and_live_one_is_told_where_its_times_come_from() -> None:
+    reef = Reef()
+    tenants = [
+        Tenant(1, TenantClass.production, profiled_kernels=3),
+        Tenant(2, TenantClass.standard, profiled_kernels=1),
+        Tenant(3, TenantClass.opportunistic),
+    ]
+    assert reef.tick(View(0, tenants, sms=132)).parameters == (AHEAD, 0.0)
+    for one in tenants:
+        (said,) = reef.explain(one.id)
+        assert "is killed" in said
+    assert reef.tick(View(0, tenants)).parameters == (AHEAD, 1.0)
+    assert [reef.explain(one.id)[1:] for one in tenants] == [[], [FROM_PROFILE], [LEARNED]]
+    assert "nothing can be killed" in reef.explain(2)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,15 @@ def test_a_file_is_a_policy(tmp_path: Path) -> None:
     file.write_text(MINE)
     for name in (f"{file}", f"{file}:Mine"):
         assert registry.find_live(name).title == "does nothing"
+
+
+def test_a_file_of_this_folder_needs_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "mine.py:Mine"):
+        assert registry.is_file(name) and registry.find_live(name).title == "does nothing"
+        assert registry.source_of(name) is not None
+    assert not registry.is_file("guard") and registry.source_of("guard") is None
 
 
 LEAST = """
@@ -123,6 +133,22 @@ def test_an_installed_package_brings_its_own(tmp_path: Path, monkeypatch: pytest
     installed(tmp_path, monkeypatch, "their_policies:Mine")
     assert "theirs" in registry.names()
     assert registry.find("theirs").title == "does nothing"
+
+
+def test_a_package_is_loaded_again_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, monkeypatch, "their_policies:Mine")
+    monkeypatch.delitem(sys.modules, "their_policies", raising=False)
+    first = registry.find("theirs")
+    (tmp_path / "their_policies.py").write_text(MINE.replace("does nothing", "does something else"))
+    assert registry.find("theirs").title == first.title == "does nothing"
+    assert registry.find("theirs", anew=True).title == "does something else"
+
+
+def test_what_a_package_calls_a_policy_is_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, monkeypatch, "their_policies:Mine.tick")
+    monkeypatch.delitem(sys.modules, "their_policies", raising=False)
+    with pytest.raises(Problem, match="the policy 'theirs' is no class"):
+        registry.find("theirs")
 
 
 def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

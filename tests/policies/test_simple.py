@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cotenant.classes import TenantClass
 from cotenant.policies.fair import Fair
 from cotenant.policies.interface import Policy, Rule, Tenant, View
+from cotenant.policies.journal import KEPT, Journal
 from cotenant.policies.none import NoPolicy
 from cotenant.policies.strict import Strict
 
@@ -57,3 +58,16 @@ def test_fairs_shares_are_whole(view: View) -> None:
     fair.tick(view)
     if fair.shares:
         assert sum(due for due, _ in fair.shares.values()) == pytest.approx(1)
+
+
+def test_a_journal_has_the_last_sentences_of_those_who_are_there() -> None:
+    journal = Journal()
+    for number in range(KEPT + 2):
+        journal.note(1, f"sentence {number}")
+    journal.note(1, f"sentence {KEPT + 1}")
+    journal.note(2, "another's")
+    assert journal.of(1) == [f"sentence {KEPT + 1 - number}" for number in range(KEPT)]
+    journal.keep_only([2, 3])
+    assert journal.of(1, "nothing") == ["nothing"] and journal.of(2) == ["another's"]
+    journal.note(1, "anew")
+    assert journal.of(1) == ["anew"]

@@ -16,6 +16,9 @@ def tenant(number: int, times: int) -> Tenant:
         used_us=3.0 * times,
         busy_us=4.0 * times,
         sm_us=5.0 * times,
+        gap_us=6.0 * times,
+        blocked_us=7.0 * times,
+        blocking_calls=8 * times,
     )
 
 
@@ -23,8 +26,8 @@ def test_it_says_how_much_everything_has_grown() -> None:
     window = Window()
     assert window.look(View(100, [tenant(1, 10), tenant(2, 1)])) == 0
     assert window.look(View(600, [tenant(1, 13), tenant(2, 2)])) == 500
-    assert window.growth([tenant(1, 13)]) == Growth(3, 6, 9.0, 12.0, 15.0)
-    assert window.growth([tenant(1, 13), tenant(2, 2)]) == Growth(4, 8, 12.0, 16.0, 20.0)
+    assert window.growth([tenant(1, 13)]) == Growth(3, 6, 9.0, 12.0, 15.0, 18.0, 21.0, 24)
+    assert window.growth([tenant(1, 13), tenant(2, 2)]) == Growth(4, 8, 12.0, 16.0, 20.0, 24.0, 28.0, 32)
 
 
 def test_who_comes_later_counts_from_then_on_and_who_left_is_forgotten() -> None:

@@ -89,7 +89,7 @@ class Gemini(Policy):
         holder = next((tenant for tenant in view.tenants if tenant.id == self.holder), None)
         if holder is None or not holder.has_work or view.now_us - self._granted_us >= self._quota_us:
             self._grant(view)
-        if self.holder is None and not any(tenant.has_work for tenant in view.tenants):
+        if not any(tenant.has_work for tenant in view.tenants):
             return Knobs(rule=self.rule)
         return Knobs(
             rule=self.rule,
