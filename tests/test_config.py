@@ -61,6 +61,13 @@ def test_a_setting_is_an_option_of_its_command(setting: settings.Setting) -> Non
         assert option.get_default(click.Context(command)) == setting.default
 
 
+@pytest.mark.parametrize("table", ["run", "daemon", "metrics"])
+def test_a_command_has_its_own_settings_and_those_of_all(table: str) -> None:
+    found = settings.of_command(table)
+    assert {one.table for one in found.values()} <= {"", table}
+    assert list(found.values()) == [one for one in settings.SETTINGS if one.table in ("", table)]
+
+
 def class_of(cotenant: Run, env: dict[str, str], *options: str) -> str:
     done = cotenant("run", "--dry-run", *options, "true", env=env)
     assert done.returncode == 0, done.stderr
@@ -97,6 +104,7 @@ def test_a_promise_in_a_file_counts_only_for_the_classes_that_have_it(
     [
         ('[run]\nclas = "standard"', "unknown key run.clas", "did you mean 'class'?"),
         ("[rum]\nweight = 1", "unknown table [rum]", "did you mean 'run'?"),
+        ("run = 5", "unknown key run", "known: "),
         ("weight = 1", "unknown key weight", "weight is a key of [run]"),
         ('[run]\nclass = "urgent"', "run.class: unknown class 'urgent'", "known: opportunistic"),
         ('[run]\nmemory = "20"', "run.memory: no memory limit: '20'", "did you forget the unit?"),
@@ -183,6 +191,15 @@ def test_what_is_set_can_be_read_with_where_it_comes_from(cotenant: Run, written
     assert (table.returncode, table.stderr) == (0, "")
     rows = {line.split()[0]: line for line in table.stdout.splitlines()}
     assert "set live by ctl" in rows["daemon.stay"] and str(written.machine) in rows["daemon.capacity"]
+
+
+def test_a_segment_that_names_no_policy_has_the_default(tmp_path: Path) -> None:
+    written, found = Written(), files.load({})
+    for named, shown in (("", ("guard", DEFAULT)), ("fair", ("fair", LIVE))):
+        written.header.policy = named.encode()
+        each = standing.of_segment(written.to(tmp_path / "segment"), {}, found)
+        (policy,) = (one for one in each if one.setting.key == "daemon.policy")
+        assert (policy.value, policy.holds.source) == shown
 
 
 def test_what_differs_from_gpu_to_gpu_is_shown_for_each(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_what_nobody_has_sealed_is_dropped_and_the_next_request_is_taken(
 def test_the_policy_is_named_in_the_segment(cotenant: Run, env: dict[str, str], tmp_path: Path) -> None:
     path = Path(env["COTENANT_SEGMENT"])
     done = cotenant("ctl", "--policy", "fair", env=env)
-    assert (done.returncode, done.stderr) == (0, "the policy is fair now\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "the policy is fair now\n")
     assert segment.read(path).policy == "fair"
     for wrong in ("nosuch", str(tmp_path / "gone.py")):
         assert cotenant("ctl", "--policy", wrong, env=env).returncode == 2

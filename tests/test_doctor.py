@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cotenant import segment
+from cotenant.config import live
 from cotenant.daemon import lock
-from cotenant.doctor import checks, devices, installed, probing, shared_memory
+from cotenant.doctor import checks, configuration, devices, installed, probing, shared_memory
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.gpus import nvml
 from cotenant.launch import native_files
@@ -356,3 +357,41 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
     assert (first.verdict, first.name) == ("fail", "broken")
     assert "unforeseen" in first.cause
     assert second.verdict == "ok"
+
+
+def test_a_check_is_left_out_where_what_it_needs_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(machine: Machine) -> Finding:
+        return Finding("first", "fail", "it is so")
+
+    def breaks(machine: Machine) -> Finding:
+        raise OSError("unforeseen")
+
+    each: dict[str, Any] = {
+        "first": (fails, ()),
+        "second": (breaks, ("first",)),
+        "third": (breaks, ("second",)),
+        "fourth": (breaks, ()),
+    }
+    monkeypatch.setattr(checks, "CHECKS", each)
+    found = list(checks.all_findings(Machine({}, None, "", None)))
+    assert [(one.verdict, one.cause) for one in found] == [
+        ("fail", "it is so"),
+        ("skip", "needs what first checks"),
+        ("skip", "needs what second checks"),
+        ("fail", "the check itself failed: OSError('unforeseen')"),
+    ]
+
+
+def test_settings_that_the_daemon_could_not_take_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine({"COTENANT_USER_CONFIG": "", "COTENANT_MACHINE_CONFIG": ""}, None, "", None)
+    assert configuration.settings(machine) == Finding(
+        "settings", "ok", "no file: 0 settings", facts={"files": [], "settings": 0}
+    )
+    monkeypatch.setattr(live, "problem_of_daemon", lambda path: "user.toml: unknown key")
+    found = configuration.settings(machine)
+    assert (found.verdict, found.cause) == (
+        "warn",
+        "the daemon keeps the last good settings: user.toml: unknown key",
+    )

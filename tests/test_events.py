@@ -100,7 +100,10 @@ def test_memory_that_goes_and_comes_back_with_its_cause(scene: Scene) -> None:
         (Kind.evicted, 20, cause),
         (Kind.restored, 20, "there was space for its memory"),
     ]
-    slot.memory_limit, slot.residence.evictions = 1 << 20, 3
+    # The second time, what went then.
+    slot.residence.evictions, slot.residence.saved_bytes = 3, 7 << 20
+    assert scene.told()[0] == (Kind.evicted, 20, cause.replace("5M", "2M"))
+    slot.memory_limit, slot.residence.evictions = 1 << 20, 4
     slot.residence.where, slot.host_bytes, slot.residence.waiting_since_ns = Where.evicted, 3 << 20, 0
     assert scene.told() == [(Kind.evicted, 20, "its own memory limit: 3M went to the host")]
 
@@ -175,6 +178,14 @@ def test_a_verdict_needs_looks_in_a_row_and_is_on_one_promise(scene: Scene) -> N
     # Another promise is another case.
     assert verdicts.look(place, replace(tenant, floor=200), False, 300 + UNMEASURED_NS) == (broken, None)
     assert verdicts.now() == {}
+
+
+def test_a_verdict_goes_with_its_tenant() -> None:
+    verdicts = Verdicts()
+    for pid in (10, 20):
+        verdicts.remember((pid, 1, 0), Verdict(False, 5))
+    verdicts.keep_only([(20, 1, 0), (30, 1, 0)])
+    assert verdicts.now() == {(20, 1, 0): Verdict(False, 5)}
 
 
 def test_a_promise_that_is_broken_and_kept_again_is_told_once_each(scene: Scene) -> None:

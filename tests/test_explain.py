@@ -545,3 +545,21 @@ def test_a_decision_about_another_finds_it_by_its_number_in_its_container(scene:
     seen = segment.Snapshot({}, (beside, inside, asked), 0)
     told = explain.decision(report.Decision(1.0, "It waits.", (7, 9)), 0, seen, asked)
     assert (told["text"], told["subject"]["pid"]) == ("inside (5000) waits.", 5000)
+
+
+def test_a_decision_about_one_that_has_ended_has_its_number_only(scene: Scene) -> None:
+    scene.tenant(7, "asked", TenantClass.standard)
+    (asked,) = segment.read(scene.written.to(scene.path)).tenants
+    told = explain.decision(
+        report.Decision(1.0, "It waits.", (8, 9)), 0, segment.Snapshot({}, (asked,), 0), asked
+    )
+    assert told["subject"] == {"job": None, "pid": 8, "run_id": None}
+    assert told["text"] == "a tenant that has ended (8) waits."
+
+
+def test_only_who_has_work_waits(scene: Scene) -> None:
+    for slot, busy in ((20, 1), (30, 0)):
+        scene.tenant(slot, "train", TenantClass.opportunistic, gate=0, busy=busy, ready=1)
+    seen = segment.read(scene.written.to(scene.path))
+    waits = [explain.gather(seen, one, scene.path, {})["gpus"][0]["waits"] for one in seen.tenants]
+    assert waits == [True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -15,9 +16,10 @@ import pytest
 
 from cotenant import segment
 from cotenant.errors import Problem
-from cotenant.segment import Where
-from cotenant.tenants import jobs
+from cotenant.segment import Where, pids
+from cotenant.tenants import jobs, sharing
 from tests.segments import Written
+from tests.test_figures import a_tenant
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -285,3 +287,23 @@ def test_commands_act_on_all_processes_of_a_job(
     assert shown.startswith("sh ") and "pair.sh" in shown
     rows = command("status", "pair.sh").splitlines()
     assert [row.split()[1:3] for row in rows[1:]] == [[str(pid), "pair.sh"] for pid in pids]
+
+
+def test_a_jobs_command_and_beginning_are_those_of_its_process() -> None:
+    began = pids.start_time(os.getpid())
+    mine = a_tenant(pid=os.getpid(), process=os.getpid(), started=began, uid=os.getuid(), run_id=jobs.NO_RUN)
+    assert jobs.first_process(mine) == os.getpid()
+    assert "python" in (jobs.command_line(mine) or "") and jobs.began_at(mine)
+    another = dataclasses.replace(mine, started=mine.started + 1)
+    assert (jobs.first_process(another), jobs.command_line(another), jobs.began_at(another)) == (
+        0,
+        None,
+        None,
+    )
+
+
+def test_how_a_tenant_shares() -> None:
+    assert sharing.of(a_tenant(pid=2**22 + 1, mps_daemon=0, mps_fault=0)) == {
+        "share": "turns", "reason": None, "fault": None,
+    }  # fmt: skip
+    assert sharing.of(a_tenant(pid=2**22 + 1))["share"] == "spatial"

@@ -95,3 +95,11 @@ def test_what_makes_no_sense_changes_nothing(
 def test_without_a_segment_it_says_so(cotenant: Run, plain_env: dict[str, str]) -> None:
     done = cotenant("ctl", "--stay", "1s", env=plain_env)
     assert (done.returncode, "there is no segment" in done.stderr) == (1, True)
+
+
+def test_what_is_said_counts_with_its_check_words(path: Path) -> None:
+    """Tenants do not believe a header that somebody has scribbled over."""
+    memory_knobs.change(path, memory_knobs.Change(headroom=5, host_memory=1 << 30, stay_ms=7))
+    now, sealed = header(path), header(path)
+    segment.seal(sealed)
+    assert bytes(now) == bytes(sealed)

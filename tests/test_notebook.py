@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cotenant.api.notebook import in_one_line
+from cotenant.errors import Problem
+
 if TYPE_CHECKING:
     from tests.conftest import Run, RunPython
 
@@ -70,3 +73,8 @@ def test_what_is_wrong_with_the_line_is_said_in_one_line(run_python: RunPython, 
     done = run_python(SHELL + f"cell('%%cotenant {line}\\nran = True'); assert 'ran' not in shell.user_ns")
     assert done.returncode == 0 and told in " ".join(done.stderr.split()), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_problem_without_a_remedy_is_its_message() -> None:
+    assert in_one_line(Problem("it is so", "do this")) == "it is so; do this"
+    assert in_one_line(Problem("it is so")) == "it is so"

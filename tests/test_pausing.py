@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cotenant import segment
+from cotenant.commands import pause
 from cotenant.errors import Problem
 from cotenant.segment import Refusal, Tenant, Where, wire
 from cotenant.tenants import jobs, pausing
+from tests.test_figures import a_use
 
 PID = 4711
 NOW_NS = 1_000_000
@@ -108,3 +111,20 @@ def test_one_that_ends_meanwhile_is_left_out_unless_it_is_the_last() -> None:
     assert [waited(), waited(1), waited(3), waited(1, 2)] == [[1, 2, 3], [2, 3], [1, 2], [3]]
     with pytest.raises(pausing.Ended, match="tenant 3"):
         waited(1, 2, 3)
+
+
+def test_what_stays_on_the_gpu_is_told_apart_from_what_is_not_evicted_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused = replace(
+        TENANT, uses=(a_use(memory_bytes=1 << 30), a_use(memory_bytes=2 << 30)), host_bytes=5 << 30
+    )
+    monkeypatch.setattr(jobs, "read", lambda path: ())
+    monkeypatch.setattr(jobs, "select", lambda words, tenants: ())
+    monkeypatch.setattr(pausing, "pause_all", lambda path, pids: [paused])
+    monkeypatch.setattr(pausing, "could_still_go", lambda tenant: 1 << 30)
+    said = CliRunner().invoke(pause.command, ["finetune.py"]).output
+    assert said == (
+        "finetune.py (4711) is paused: 5G on the host; 2G that cannot move stay on the GPU; "
+        "1G are not evicted yet: it refused; the tenant tries again\n"
+    )

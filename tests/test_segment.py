@@ -229,3 +229,16 @@ def test_a_refusal_is_known_by_its_word_in_the_slot() -> None:
     }
     for one in segment.Refusal:
         assert one.text and one.remedy and one.text != one.remedy
+
+
+def test_flags_are_true_or_false_for_json(tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    slot = written.tenant(0, 7)
+    slot.gpus[0].busy = 2
+    (tenant,) = segment.read(written.to(tmp_path / "segment")).tenants
+    for about in (tenant, *tenant.uses):
+        for field in fields(about):
+            if field.type == "bool":
+                assert type(getattr(about, field.name)) is bool, field.name
+    assert tenant.uses[0].busy is True

@@ -16,6 +16,8 @@ import pytest
 
 from cotenant import figures, segment
 from cotenant.cli import main
+from cotenant.commands import status
+from cotenant.config import live
 from cotenant.segment import Where, paths
 from tests.segments import UUID, UUID_TEXT, Written
 
@@ -311,3 +313,13 @@ def test_a_reader_that_goes_away_is_no_traceback(two_tenants: dict[str, str]) ->
     command = f"{sys.executable} -m cotenant status -o json | true"
     done = subprocess.run(["sh", "-c", command], check=False, env=two_tenants, capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_settings_that_the_daemon_could_not_take_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status.tell_wrong_settings(Path("segment"))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(live, "problem_of_daemon", lambda path: "user.toml: unknown key")
+    status.tell_wrong_settings(Path("segment"))
+    assert capsys.readouterr().err.endswith("the last settings that were right: user.toml: unknown key\n")

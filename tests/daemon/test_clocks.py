@@ -395,3 +395,9 @@ def test_a_clock_that_falls_is_seen_by_everybody_who_asks(cotenant: Run, env: di
         finally:
             job.communicate(b"", timeout=60)
     assert job.returncode == 0
+
+
+def test_one_that_has_answered_is_not_taken_for_one_that_hangs(started: Any) -> None:
+    one = started(FakeNvml)
+    assert read(one).state
+    wait_for(lambda: one.asking_since_ns == 0)

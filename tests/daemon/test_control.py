@@ -398,3 +398,17 @@ def test_a_users_own_segment_is_not_the_desks(tmp_path: Path) -> None:
     message = {"do": "ask", "slot": 0, "pid": 1, "started": 0, "wanted": {}}
     peer = Peer(os.getpid(), os.geteuid(), frozenset())
     assert "one user's" in json.loads(Desk(path).answer(json.dumps(message).encode(), peer))["error"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can join a group")
+def test_a_peers_groups_are_all_of_them() -> None:
+    source = (
+        "import os, socket\n"
+        "from cotenant.daemon.control import Peer\n"
+        "os.setgroups([4321, 1234])\n"
+        "one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "peer = Peer.of(one)\n"
+        "assert (peer.pid, peer.uid) == (os.getpid(), os.getuid())\n"
+        "assert peer.groups == {os.getegid(), 1234, 4321}, peer.groups\n"
+    )
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=60)

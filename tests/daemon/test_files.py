@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant.daemon import files, lock, report
+from cotenant.commands import daemon as daemon_command
+from cotenant.daemon import control, files, lock, report
 from cotenant.daemon.clocks import Reading
 from cotenant.errors import Problem
+from cotenant.policies.interface import GpuState
 from cotenant.tenants import looking
 from cotenant.tenants.verdicts import Verdict
 
@@ -218,3 +223,51 @@ def test_a_report_of_another_shape_is_none(path: Path, change: dict[str, object]
     assert report.read(path) is not None
     report.file_for(path).write_text(json.dumps(good | change))
     assert report.read(path) is None
+
+
+def test_who_only_looks_for_an_instant_keeps_no_daemon_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "segment"
+    looker = os.open(lock.file_for(path), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(looker, fcntl.LOCK_SH)
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 3600)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: os.close(looker))
+    monkeypatch.setattr(lock, "time", clock)
+    held = lock.acquire(path)
+    assert held is not None
+    lock.release(path, held)
+
+
+@pytest.mark.parametrize(("locks", "sent"), [([7], 0), ([None, None, 7], 1), ([None] * 9, 1)])
+def test_a_daemon_that_holds_the_lock_is_asked_once_to_hand_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: list[int | None], sent: int
+) -> None:
+    messages: list[object] = []
+    monkeypatch.setattr(lock, "acquire", lambda _: locks.pop(0))
+    monkeypatch.setattr(control, "send", lambda _, message: messages.append(message))
+    is_stuck = locks[-1] is None
+    monkeypatch.setattr(daemon_command, "TAKEOVER_SECONDS", 0 if is_stuck else 3600)
+    if is_stuck:
+        with pytest.raises(Problem, match="does not end"):
+            daemon_command.taken_over(tmp_path)
+    else:
+        assert daemon_command.taken_over(tmp_path) == 7
+    assert messages == [{"do": "hand over"}] * sent
+
+
+def test_clocks_alone_are_written_once_in_a_while(tmp_path: Path) -> None:
+    shown = report.Report(tmp_path / "segment")
+
+    def mhz(value: float) -> float | None:
+        shown.show("guard", "", {}, {0: Reading(GpuState(1.0, value))})
+        there = report.read(tmp_path / "segment")
+        assert there is not None and there.gpus[0].state is not None
+        return there.gpus[0].state.clock_mhz
+
+    assert mhz(1000) == 1000
+    assert shown.next_gpus > 0
+    shown.next_gpus = math.inf
+    assert mhz(1100) == 1000
+    shown.next_gpus = 0.0
+    assert mhz(1200) == 1200

@@ -195,3 +195,11 @@ def test_jobs_of_a_segment_of_their_own_are_no_rule_for_later_ones(
         monkeypatch.setattr(segment, "path_for", lambda environment, default=default: default)
         assert CliRunner().invoke(command, ["--segment", str(path)]).exit_code == 0
     assert kept == [None, tmp_path / "cotenant" / "pairs.json"]
+
+
+def test_nothing_is_kept_without_a_file_or_without_news(tmp_path: Path) -> None:
+    pair = Pair("serve", "train", False)
+    assert pairs.keep(None, "GPU-1", {pair: Met(0.1)})
+    file = tmp_path / "pairs.json"
+    assert pairs.keep(file, "GPU-1", {}) and pairs.keep(file, "", {pair: Met(0.1)})
+    assert not file.exists()

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,3 +106,14 @@ def test_somebody_elses_unit_is_not_overwritten(
     done = cotenant("daemon", "install", "--user", env=plain_env | {"XDG_CONFIG_HOME": str(tmp_path)})
     assert done.returncode == 1 and "is not ours" in done.stderr
     assert file.read_text() == "[Service]\n"
+
+
+def test_a_program_without_its_script_is_named_by_its_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert units.this_program() == f"{python} -P -m cotenant"
+    script = tmp_path / "cotenant"
+    script.touch(0o755)
+    assert units.this_program() == str(script)

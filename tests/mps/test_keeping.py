@@ -6,11 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cotenant.gpus import nvml
 from cotenant.mps import joining, sharing
+from cotenant.mps import place as places
 from cotenant.mps.control import PROGRAM, NoMps
 from cotenant.mps.keeper import Keeper, Kept
 from cotenant.mps.place import Generation, Place, started
@@ -120,3 +122,24 @@ def test_a_memory_limit_is_for_each_gpu_that_the_job_sees(
     monkeypatch.setattr(nvml, "installed", lambda driver: gpus)
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert sharing.memory_limits(environment, memory) == limits
+
+
+def test_who_finds_the_door_locked_waits_and_not_for_ever(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of the test's own."""
+    now = [100.0]
+    other = os.open(place.folder / "door", os.O_RDWR | os.O_CREAT, 0o600)
+
+    def sleep(seconds: float) -> None:
+        now[0] += 1
+        if now[0] == 102:
+            os.close(other)
+
+    monkeypatch.setattr(places, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    assert places.lock(other)
+    with place.door():
+        assert now[0] == 102
+        with pytest.raises(NoMps, match="has been locked for"), place.door():
+            pytest.fail("two are in the door")
+        assert places.DOOR_SECONDS < now[0] - 102 < places.DOOR_SECONDS + 2

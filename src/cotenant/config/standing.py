@@ -83,7 +83,7 @@ def knob(name: str, seen: segment.Snapshot, wanted: Holds, applied: int) -> tupl
     values = seen.memory_knobs[name]
     if not any(values):  # nobody has set it yet: the next daemon does
         return live.knob_in_words(name, int(wanted.value)), wanted
-    if all(one in (0, applied) for one in values) and applied:
+    if all(one in (0, applied) for one in values):
         return live.knob_in_words(name, applied), wanted if wanted.value == applied else Holds(applied)
     texts = dict.fromkeys(live.knob_in_words(name, one) for one in values)
     return ", ".join(texts), Holds(max(values), LIVE)
