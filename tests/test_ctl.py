@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cotenant import segment
+from cotenant import classes, segment
 from cotenant.commands import ctl
 from cotenant.errors import Problem
+from cotenant.segment import Where
 from cotenant.tenants import jobs, sm_limit
 from tests.segments import Written
 from tests.waiting import wait_for
@@ -227,3 +228,18 @@ def test_every_process_of_a_job_is_checked_before_any_is_asked(
     with pytest.raises(Problem, match="tenant 2 may be standard at most"):
         ctl.change(tmp_path, {1: {"tenant_class": 0}, 2: {"tenant_class": 0}})
     ctl.check_against_grants(tmp_path, 2, {"tenant_class": 1})
+
+
+def test_what_a_change_cannot_do_is_said_with_it(tmp_path: Path) -> None:
+    written = Written()
+    for pid in (1, 2):
+        written.tenant(pid, pid).residence.where = (Where.resident, Where.pinned)[pid - 1]
+    job = jobs.Job(segment.read(written.to(tmp_path / "segment")).tenants)
+    lowered = {"tenant_class": classes.TenantClass.opportunistic}
+    assert "its memory stays on the GPU" in ctl.stays(job, lowered)
+    assert ctl.stays(job, {"tenant_class": classes.TenantClass.standard}) == ctl.stays(job, {}) == ""
+    assert ctl.stays(jobs.Job(job.tenants[:1]), lowered) == ""
+    assert "it takes turns" in ctl.in_turns(job, {"sms": 500})
+    assert ctl.in_turns(job, {"sms": 0}) == ctl.in_turns(job, {"weight": 1}) == ""
+    overlapping = jobs.Job((job.tenants[0], replace(job.tenants[1], mps_daemon=7)))
+    assert ctl.in_turns(overlapping, {"sms": 500}) == ""

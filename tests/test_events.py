@@ -6,12 +6,14 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.commands import events as events_command
 from cotenant.daemon import report
 from cotenant.daemon.attachment import Attachment
 from cotenant.daemon.loop import Daemon
@@ -418,6 +420,13 @@ def test_only_what_was_asked_for(cotenant: Run, kept: dict[str, str], words: lis
     done = cotenant("events", *words, env=kept)
     assert len(done.stdout.splitlines()) == count
     assert done.stderr == ("" if count else "no events\n")
+
+
+def test_a_moment_is_a_length_before_now_or_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_command, "time", SimpleNamespace(time=lambda: 1_000_000.0))
+    for text, ago in (("30s", 30), ("1.5m", 90), (" 2h ", 7200), ("1d", 86400)):
+        assert events_command.moment(text) == 1_000_000 - ago
+    assert events_command.moment("1970-01-02T00:00+00:00") == 86400
 
 
 def test_a_time_that_is_none(cotenant: Run, kept: dict[str, str]) -> None:

@@ -19,6 +19,7 @@ from cotenant.figures import FIGURES, Figure, Kind, Of, Width
 from cotenant.gpus import states
 from cotenant.policies.interface import GpuState
 from cotenant.simulator.figures import OF_OUTCOME, OF_TENANT
+from cotenant.tenants import lately, looking
 from cotenant.tenants import waits as waits_us
 from cotenant.tenants.lately import Lately
 from tests.compiling import TREE
@@ -292,3 +293,25 @@ def test_of_a_tenant_in_a_container_nvml_knows_the_machines_number_and_the_daemo
     shown = report.Shown(1, "guard", "", (), {0: state, 1: state}, clocks, {})
     told = states.at_work(shown, tenant, 1)
     assert told is not None and (told["clock_mhz"], told["slower"]) == (500.0, 3.0)
+
+
+def test_a_slowdown_is_that_of_what_was_in_between() -> None:
+    def at(times: int, waited_ms: int) -> segment.Use:
+        return a_use(
+            figures=dict.fromkeys(COUNTED, 10 * times), busy_ns=100_000_000 * times, gap_ns=20_000_000 * times,
+            waits=10 * times, waited_ns=waited_ms * 1_000_000, operation_ns=0, operation_alone_ns=0,
+        )  # fmt: skip
+
+    # A burst takes 10 ms; 1 ms of it waited lately, 5 ms before.
+    assert lately.slowdown_between(at(1, 50), at(2, 60)) == pytest.approx(1 / 9)
+    assert lately.slowdown_between(at(1, 50), at(1, 50)) is None
+
+
+def test_two_looks_tell_what_was_between_them(tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    written.tenant(0, 7).gpus[0].figures.bursts = 1
+    path = written.to(tmp_path / "segment")
+    for apart, share in ((0.001, 0.0), (0.0, None)):
+        _, found = looking.twice(path, apart)
+        assert [one.gpu_share for one in found.values()] == [share]

@@ -8,13 +8,14 @@ import fcntl
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
-from cotenant.segment import pids, snapshot, wire
+from cotenant.segment import paths, pids, snapshot, wire
 from cotenant.segment.snapshot import snapshot_of
 from cotenant.segment.wire import Busy
 from tests.segments import UUID, UUID_TEXT, Written
@@ -242,3 +243,12 @@ def test_flags_are_true_or_false_for_json(tmp_path: Path) -> None:
             if field.type == "bool":
                 assert type(getattr(about, field.name)) is bool, field.name
     assert tenant.uses[0].busy is True
+
+
+def test_a_strangers_segment_is_used_only_where_somebody_named_it(tmp_path: Path) -> None:
+    strangers, own = (SimpleNamespace(st_uid=uid) for uid in (54321, os.geteuid()))
+    for path in (paths.own_default(), paths.SHARED):
+        with pytest.raises(segment.BadSegment, match="belongs to another user"):
+            paths.check_owner(path, strangers)  # type: ignore[arg-type]
+        paths.check_owner(path, own)  # type: ignore[arg-type]
+    paths.check_owner(tmp_path / "named", strangers)  # type: ignore[arg-type]

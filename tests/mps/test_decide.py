@@ -253,3 +253,9 @@ def test_auto_lets_long_kernels_overlap_with_a_share_from_the_file(
     file.write_text('[run]\nsms = "75%"\n')
     held = start("--name", "long", "--class", "opportunistic", env={files.USER_VARIABLE: str(file)}).begin()
     assert tenant(held).mps_daemon and tenant(held).sms == 750
+
+
+def test_few_sms_let_no_unknown_kernels_overlap() -> None:
+    """That they are few is a reason for long kernels only: how long these are is not known."""
+    found = decide(AUTO, TenantClass.standard, False, True, None, True, None, "10%")
+    assert (found.share, "is not known" in found.reason) == (TURNS, True)

@@ -143,3 +143,11 @@ def test_who_finds_the_door_locked_waits_and_not_for_ever(
         with pytest.raises(NoMps, match="has been locked for"), place.door():
             pytest.fail("two are in the door")
         assert places.DOOR_SECONDS < now[0] - 102 < places.DOOR_SECONDS + 2
+
+
+def test_who_asks_for_a_keeper_does_not_become_one(place: Place) -> None:
+    assert not place.has_keeper() and not place.has_keeper()
+    keeper = place.become_keeper()
+    assert keeper is not None and place.has_keeper() and place.become_keeper() is None
+    os.close(keeper)
+    assert not place.has_keeper()
