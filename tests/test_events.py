@@ -494,3 +494,26 @@ def test_what_is_no_event_is_none(changed: dict[str, object], error: type[Except
     assert Event.of(record) == event and Event.of(record | {"at": 2**40 - 1, "later": 1}).at == 2**40 - 1
     with pytest.raises(error):
         Event.of(record | changed)
+
+
+def test_what_the_daemon_does_is_told_when_it_changes(tmp_path: Path) -> None:
+    watching = Watching(tmp_path / "segment")
+    for policy, problem, wrong in (
+        ("guard", "", ""),
+        ("guard", "", "user.toml: unknown key"),
+        ("guard", "", "user.toml: unknown key"),
+        ("strict", "guard failed: strict goes on in its place", ""),
+        ("strict", "guard failed: strict goes on in its place", ""),
+        ("fair", "", "user.toml: unknown key"),
+    ):
+        watching.decides(policy, problem, wrong)
+    watching.ended("no tenant was left")
+    told = [(event.kind, event.cause) for event in log.read(tmp_path / "segment")]
+    assert told == [
+        (Kind.daemon_started, "policy guard"),
+        (Kind.settings_wrong, "user.toml: unknown key"),
+        (Kind.policy_failed, "guard failed: strict goes on in its place"),
+        (Kind.policy_changed, "from strict to fair"),
+        (Kind.settings_wrong, "user.toml: unknown key"),
+        (Kind.daemon_ended, "no tenant was left"),
+    ]

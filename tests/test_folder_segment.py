@@ -7,9 +7,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from cotenant import events, segment
+from cotenant.commands.segment import of_a_folder
 from cotenant.daemon.attachment import Attachment
 from cotenant.events import log
 from cotenant.segment import FolderSegment
@@ -119,3 +122,25 @@ def test_other_users_may_read_the_events_whatever_the_umask(path: Path) -> None:
     finally:
         os.umask(before)
     assert log.file_for(path).stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "meant"),
+    [
+        (["/one"], "", "/one"),
+        (["--segment", "/two"], "", "/two"),
+        ([], "/three", "/three"),
+        (["/one", "--segment", "/two"], "/three", "/one"),
+        ([], "", str(segment.SHARED)),
+    ],
+)
+def test_a_folder_is_named_as_for_the_other_commands(words: list[str], variable: str, meant: str) -> None:
+    seen: list[Path] = []
+
+    @click.command()
+    @of_a_folder
+    def command(path: Path) -> None:
+        seen.append(path)
+
+    done = CliRunner().invoke(command, words, env={"COTENANT_SEGMENT": variable or None})
+    assert (done.exit_code, seen) == (0, [Path(meant)]), done.output

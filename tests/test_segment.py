@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
-from cotenant.segment import paths, pids, snapshot, wire
+from cotenant.segment import paths, pids, requests, snapshot, wire
 from cotenant.segment.snapshot import snapshot_of
 from cotenant.segment.wire import Busy
 from tests.segments import UUID, UUID_TEXT, Written
@@ -238,7 +238,8 @@ def test_flags_are_true_or_false_for_json(tmp_path: Path) -> None:
     slot = written.tenant(0, 7)
     slot.gpus[0].busy = 2
     (tenant,) = segment.read(written.to(tmp_path / "segment")).tenants
-    for about in (tenant, *tenant.uses):
+    each: list[segment.Tenant | segment.Use] = [tenant, *tenant.uses]
+    for about in each:
         for field in fields(about):
             if field.type == "bool":
                 assert type(getattr(about, field.name)) is bool, field.name
@@ -252,3 +253,14 @@ def test_a_strangers_segment_is_used_only_where_somebody_named_it(tmp_path: Path
             paths.check_owner(path, strangers)  # type: ignore[arg-type]
         paths.check_owner(path, own)  # type: ignore[arg-type]
     paths.check_owner(tmp_path / "named", strangers)  # type: ignore[arg-type]
+
+
+def test_every_request_has_a_place_of_its_own(native: Path) -> None:
+    names = [*(name for name, *_ in wire.Asked._fields_), "memory", "sms", "pause", "timeline"]
+    slot = segment.Slot()
+    for count, name in enumerate(names, 1):
+        requests.write_requests(slot, {name: 0})  # which is not the same as none
+        assert list(requests.asked_of(slot)) == names[:count]
+    sealed = segment.Slot.from_buffer_copy(bytes(slot))
+    requests.write_requests(sealed, {})
+    assert bytes(sealed) == bytes(slot)

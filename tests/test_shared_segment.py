@@ -203,6 +203,7 @@ def test_what_is_no_slot_is_passed_over(folder: Path) -> None:
     (folder / "slots" / "5").symlink_to(folder / "slots" / "3")
     (folder / "slots" / "6").mkdir()
     os.mkfifo(folder / "slots" / "7")
+    (folder / "slots" / "8").write_bytes((folder / "slots" / "3").read_bytes() + b"x")
     (folder / "slots" / "300").write_bytes((folder / "slots" / "3").read_bytes())
     assert [one.pid for one in segment.read(folder).tenants] == [4711]
 

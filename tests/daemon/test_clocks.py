@@ -401,3 +401,9 @@ def test_one_that_has_answered_is_not_taken_for_one_that_hangs(started: Any) -> 
     one = started(FakeNvml)
     assert read(one).state
     wait_for(lambda: one.asking_since_ns == 0)
+
+
+def test_one_that_nobody_has_asked_ends_at_once(started: Any) -> None:
+    one = started(FakeNvml)
+    one.end()
+    wait_for(lambda: not one.thread.is_alive())

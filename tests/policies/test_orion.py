@@ -169,7 +169,9 @@ def test_live_it_says_whether_profiles_tell_the_classes(
 
 def test_a_search_is_over_when_one_sm_is_left_and_stays_there() -> None:
     search = Search(8)
-    assert [search.saw(within) or search.threshold for within in (True, False, True)] == [6.0, 5.0, 5.0]
+    for within, threshold in ((True, 6.0), (False, 5.0), (True, 5.0)):
+        search.saw(within)
+        assert search.threshold == threshold
     assert (search.low, search.high, search.is_over) == (5.0, 6.0, True)
     search.saw(True)
     search.saw(False)

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cotenant.commands import policies
 from cotenant.errors import USAGE, Problem
 from cotenant.policies import registry
 from cotenant.policies.interface import Knobs, Policy, View
@@ -155,3 +157,13 @@ def test_a_broken_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     installed(tmp_path, monkeypatch, "not_there:Mine")
     with pytest.raises(Problem, match="'theirs' of not_there:Mine cannot be loaded"):
         registry.find("theirs")
+
+
+def test_the_command_lists_every_policy_and_marks_the_default() -> None:
+    lines = CliRunner().invoke(policies.command).output.splitlines()
+    rows = {line.split()[0]: line for line in lines[1:]}
+    assert list(rows) == registry.names()
+    assert [name for name, line in rows.items() if line.endswith("(default)")] == [registry.DEFAULT]
+    for name, line in rows.items():
+        about = registry.about(registry.find(name))
+        assert line.split()[1:3] == [about.rule, "live" if about.runs_live else "simulated"]
