@@ -13,6 +13,7 @@ from cotenant.policies.guard.cost import Alone, Window
 from cotenant.policies.guard.job import Job
 from cotenant.policies.guard.pairs import Company
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
+from cotenant.policies.guard.promise import Effect
 from cotenant.policies.guard.trials import first_try
 from cotenant.policies.interface import Met, Tenant
 
@@ -270,6 +271,30 @@ def test_a_burst_of_a_trial_that_does_not_end_ends_the_trial() -> None:
         job.end_gross_company(production(has_work=True, operations=10, busy_us=busy_us), 0.0)
         assert job.trials.level == becomes
         assert job.trials.proved == (Met(0.1) if becomes == STRICT else None)
+
+
+def test_with_a_promise_two_gross_bursts_of_overlap_in_mps_are_a_window_where_nothing_is_known() -> None:
+    def after(
+        busy_us: float = 1_400.0, bursts: int = 2, together: bool = True, **about: Any
+    ) -> tuple[float, int]:
+        job = known_job(promise=0.1)
+        job.trials.is_together = together
+        assert job.promise is not None
+        job.promise.strict = Effect(0.0, windows=4)
+        job.promise.position = about.pop("position", 1.5)
+        job.promise.extra = Effect(0.01, windows=about.pop("known", 0.0))
+        part = job.meter.parts[TOLERANT]
+        part.grown = replace(part.grown, operations=10, bursts=bursts, busy_us=busy_us)
+        part.at_level_us = busy_us
+        job.end_gross_company(production(slowdown=0.1, **about), 0.0)
+        return job.promise.extra.windows, job.meter.parts[TOLERANT].grown.bursts
+
+    # 40 % more; gross is 10 % over what was promised.
+    assert after() == (1.0, 0)
+    assert after(busy_us=1_210.0) == (1.0, 0) and after(busy_us=1_190.0) == (0.0, 2)
+    for about in ({"bursts": 1}, {"together": False}, {"has_work": True}, {"position": STRICT}):
+        assert after(**about) == (0.0, about.get("bursts", 2)), about
+    assert after(known=3.0) == (3.0, 2)
 
 
 # ---- what earlier runs showed ----

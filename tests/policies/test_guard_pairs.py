@@ -99,6 +99,6 @@ def test_among_several_only_harmlessness_is_noted_and_all_must_be_known() -> Non
     pairs.recall({Pair(SERVE, "c", True): Met(0.4)})
     worst = pairs.known(stranger, 0.05)
     assert worst and worst.overlap == 0.4
-    nameless = Company("", frozenset({"a"}), together=True)
-    pairs.note(nameless, Met(0.01), limit=0.05)
-    assert pairs.known(nameless, 0.05) is None
+    for nameless in (Company("", frozenset({"a"}), True), Company(SERVE, frozenset({"a", ""}), True)):
+        pairs.note(nameless, Met(0.01), limit=0.05)
+        assert nameless.pairs == [] and pairs.known(nameless, 0.05) is None
