@@ -151,6 +151,34 @@ def test_parameters_are_those_of_the_claims_own_request() -> None:
     assert terms_of(claim, "node").parameters.weight == "7"
 
 
+def test_later_parameters_go_before_and_leave_the_rest() -> None:
+    claim = allocated_claim(parameters={"promise": "5%", "weight": 2})
+    config = claim["status"]["allocation"]["devices"]["config"]
+    for later in ({"weight": 3}, {"promise": "8%"}):
+        config.append({"source": "FromClaim", "opaque": {"driver": "cotenant.dev", "parameters": later}})
+    found = terms_of(claim, "node").parameters
+    assert (found.promise, found.weight, found.floor) == ("8%", "3", None)
+    below = parameters.Parameters(floor="10%")
+    assert parameters.Parameters(weight="2").over(below) == parameters.Parameters(weight="2", floor="10%")
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "said"),
+    [
+        (0, {"kind": "Parameters"}, "kind of parameters"),
+        (0, {"class": "best"}, "unknown class 'best'"),
+        (1, {"kind": "TenantClass"}, "kind of parameters"),
+        (1, {"weight": [2]}, "weight has to be a number or a text"),
+    ],
+)
+def test_parameters_of_another_kind_are_refused(place: int, change: dict[str, Any], said: str) -> None:
+    claim = allocated_claim(parameters={"weight": 2})
+    claim["status"]["allocation"]["devices"]["config"][place]["opaque"]["parameters"].update(change)
+    with pytest.raises(Problem) as refused:
+        terms_of(claim, "node")
+    assert said in refused.value.message
+
+
 def test_gpus_of_one_claim_have_the_same_capacities() -> None:
     claim = allocated_claim()
     results = claim["status"]["allocation"]["devices"]["results"]

@@ -159,6 +159,8 @@ def test_gaiagpu() -> None:
         ("kai", {"gpu-memory": "2000"}, "leave one out"),
         ("kai", {"gpu-fraction": "1.5"}, "over 0, and 1 at most"),
         ("kai", {"gpu-fraction-container-name": "none"}, "the pod has ubuntu"),
+        ("hami", {"nvidia.com/nouse-gpuuuid": " , "}, "names no GPUs"),
+        ("kubeshare", {"sharedgpu/gpu_requests": "1"}, "did you mean 'sharedgpu/gpu_request'?"),
         ("kubeshare", {"sharedgpu/sched_affinity": "red"}, "let both pods use one ResourceClaim"),
         ("kubeshare", {"sharedgpu/sched_exclusion": "red"}, "claim a whole GPU"),
         ("gaiagpu", {"tencent.com/vcuda-core-limit": "80"}, "does not cap it"),
@@ -180,6 +182,9 @@ def test_what_cannot_be_honoured_is_refused(name: str, annotations: dict[str, st
         ("hami", {"nvidia.com/gpucore": 30}, "did you mean 'nvidia.com/gpucores'?"),
         ("hami", {"nvidia.com/gpumem": "much"}, "no quantity: 'much'"),
         ("gaiagpu", {"tencent.com/vcuda-core": 150}, "in hundreds"),
+        ("gaiagpu", {"tencent.com/vcuda-core": 0}, "it has to be 1 or more"),
+        ("gaiagpu", {"tencent.com/vcuda-cores": 50}, "did you mean 'tencent.com/vcuda-core'?"),
+        ("gaiagpu", {"tencent.com/elsewhere": 50}, "'tencent.com/elsewhere' is not known to Cotenant"),
     ],
 )
 def test_resources_that_make_no_sense_are_refused(name: str, resources: dict[str, Any], reason: str) -> None:
@@ -188,6 +193,74 @@ def test_resources_that_make_no_sense_are_refused(name: str, resources: dict[str
     with pytest.raises(Refused) as refused:
         mutate(pod, "team", one_size)
     assert reason in str(refused.value)
+
+
+def test_a_kubeshare_pod_says_which_part_it_wants_and_without_memory_has_that_part_of_it() -> None:
+    pod = pod_of("kubeshare")
+    del pod["metadata"]["labels"]["sharedgpu/gpu_mem"]
+    mutation = mutate(pod, "team", one_size)
+    assert mutation is not None
+    exactly = mutation.templates[0]["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    assert exactly["capacity"]["requests"] == {"share": "40", "memory": f"{int(141 * 1024 * 0.4)}Mi"}
+    del pod["metadata"]["labels"]["sharedgpu/gpu_request"]
+    with pytest.raises(Refused, match="has no sharedgpu/gpu_request"):
+        mutate(pod, "team", one_size)
+
+
+def test_the_placer_does_what_the_stock_scheduler_cannot() -> None:
+    pod = pod_of("kubeshare")
+    pod["metadata"]["labels"]["sharedgpu/sched_affinity"] = "red"
+    pod["spec"]["schedulerName"] = "the-teams-own"
+    mutation = mutate(pod, "team", one_size, has_placer=True)
+    assert mutation and mutation.words == {"affinity": "red", "anti_affinity": "green"}
+    assert "affinity" not in mutation.pod["spec"] and mutation.pod["metadata"] == pod["metadata"]
+    assert mutation.pod["spec"]["schedulerName"] == "the-teams-own"  # only the project's own is gone
+    without = mutate(pod_of("kubeshare"), "team", one_size)
+    assert without and (without.words, without.pod["spec"]["schedulerName"]) == ({}, "default-scheduler")
+    plain = mutate(pod_of("cotenant"), "team", one_size)
+    assert plain and "affinity" not in plain.pod["spec"]
+
+
+def test_each_container_has_a_claim_of_its_own_beside_those_of_other_drivers() -> None:
+    pod = gaia(core=100)
+    asked = {"tencent.com/vcuda-core": 200}
+    pod["spec"]["initContainers"] = [{"name": "first", "resources": {"requests": asked}}]
+    pod["spec"]["containers"].append({"name": "sidecar"})
+    pod["spec"]["resourceClaims"] = [{"name": "network", "resourceClaimName": "theirs"}]
+    mutation = mutate(pod, "team", one_size)
+    assert mutation is not None
+    spec = mutation.pod["spec"]
+    assert [entry["name"] for entry in spec["resourceClaims"]] == [
+        "network",
+        "cotenant-first",
+        "cotenant-main",
+    ]
+    containers = (*spec["initContainers"], *spec["containers"])
+    used = {one["name"]: one.get("resources", {}).get("claims") for one in containers}
+    assert used == {
+        "first": [{"name": "cotenant-first"}],
+        "main": [{"name": "cotenant-main"}],
+        "sidecar": None,
+    }
+    counts = [
+        one["spec"]["spec"]["devices"]["requests"][0]["exactly"].get("count") for one in mutation.templates
+    ]
+    assert counts[0] == 2 and counts[1] in (None, 1)
+    assert spec["initContainers"][0]["resources"]["requests"] == {}
+
+
+def test_gpus_are_chosen_and_left_out_by_name_and_uuid() -> None:
+    pod = pod_of("hami")
+    for word, value in ("use-gputype", "H200, a-b_c.1"), ("nouse-gpuuuid", "GPU-1,,GPU-2"):
+        pod["metadata"]["annotations"][f"nvidia.com/{word}"] = value
+    mutation = mutate(pod, "team", one_size)
+    assert mutation is not None
+    exactly = mutation.templates[0]["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    said = " ".join(one["cel"]["expression"] for one in exactly["selectors"])
+    assert '.contains("h200") || ' in said and '.contains("a-b_c.1")' in said
+    assert re.search(
+        r'!\([^()]*\.uuid\.lowerAscii\(\) == "gpu-1" \|\| [^()]*\.lowerAscii\(\) == "gpu-2"\)', said
+    )
 
 
 def test_a_limit_below_the_whole_gpu_s_time_is_refused() -> None:
@@ -218,7 +291,7 @@ def test_an_opportunistic_pod_that_may_save_its_work_is_told_that_it_is_paused()
     [said] = warnings(terminationGracePeriodSeconds=300)
     assert "cotenant.dev/on-eviction: run" in said
     saving = {"name": "train", "lifecycle": {"preStop": {"exec": {"command": ["save"]}}}}
-    assert warnings(containers=[saving]) == [said]
+    assert warnings(containers=[{"name": "first"}, saving]) == [said]
     assert warnings() == warnings(terminationGracePeriodSeconds=30) == []
     assert warnings("pause", terminationGracePeriodSeconds=300) == []
     assert warnings(of="standard", terminationGracePeriodSeconds=300) == []
@@ -283,7 +356,7 @@ def test_the_api_server_gets_a_patch_and_the_template_exists(
 ) -> None:
     cluster, post = served
     response = post(review(pod_of("kai")))
-    assert response["allowed"] and response["warnings"]
+    assert response["allowed"] and response["warnings"] and response["patchType"] == "JSONPatch"
     changes = {one["path"]: one["value"] for one in json.loads(base64.b64decode(response["patch"]))}
     [claim] = changes["/spec"]["resourceClaims"]
     assert cluster.get(
@@ -303,6 +376,39 @@ def test_a_dry_run_creates_nothing_and_a_refusal_says_why(
     assert not response["allowed"]
     assert response["status"]["message"].startswith("Cotenant: gpu-fraction is 'half'")
     assert post(review({"metadata": {}, "spec": {"containers": []}})) == {"uid": "r1", "allowed": True}
+    silent = post(review(pod_of("cotenant")))
+    assert "warnings" not in silent  # and nothing is replaced that has not changed
+    assert [one["path"] for one in json.loads(base64.b64decode(silent["patch"]))] == ["/spec"]
+
+
+def test_with_a_placer_pods_with_claims_of_their_own_are_gated_too() -> None:
+    cluster = FakeCluster()
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "team"},
+        "spec": {
+            "spec": {"devices": {"requests": [{"exactly": {"deviceClassName": "standard.cotenant.dev"}}]}}
+        },
+    }
+    cluster.create(template)
+    for driver, size in ("cotenant.dev", "40Gi"), ("gpu.nvidia.com", "80Gi"):
+        cluster.create(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": {"name": driver},
+                "spec": {"driver": driver, "devices": [{"capacity": {"memory": {"value": size}}}]},
+            }
+        )
+    assert Webhook(cluster).gpu_bytes() == [40 * GIB]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    pod = {"metadata": {"name": "p"}, "spec": {"resourceClaims": claims, "containers": []}}
+    for has_placer in (False, True):
+        response = Webhook(cluster, has_placer).review(review(pod))["response"]
+        assert response["allowed"] and ("patch" in response) is has_placer
+    plain = {"metadata": {"name": "p"}, "spec": {"containers": []}}
+    assert "patch" not in Webhook(cluster, has_placer=True).review(review(plain))["response"]
 
 
 def gaia(**limits: Any) -> dict[str, Any]:
@@ -369,6 +475,34 @@ def test_a_pod_that_is_placed_or_has_no_claim_is_not_gated(spec: dict[str, Any],
     pod = {"metadata": {"name": "p"}, "spec": {"resourceClaims": claims, "containers": []} | spec}
     assert hold(pod, [ours], {}, lambda name: None) is is_held
     assert bool(pod["spec"].get("schedulingGates")) is is_held
+
+
+@pytest.mark.parametrize(
+    ("requests", "is_held"),
+    [
+        ([{"exactly": {"deviceClassName": "gpu.nvidia.com"}}], False),
+        (
+            [
+                {"exactly": {"deviceClassName": "gpu.nvidia.com"}},
+                {"exactly": {"deviceClassName": "standard.cotenant.dev"}},
+            ],
+            True,
+        ),
+        ([{"firstAvailable": [{"deviceClassName": "production.cotenant.dev"}]}], True),
+    ],
+)
+def test_a_pod_is_gated_for_claims_of_ours_alone(requests: list[dict[str, Any]], is_held: bool) -> None:
+    found = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+    claims = [
+        {"name": "own", "resourceClaimName": "made-by-hand"},
+        {"name": "gone", "resourceClaimTemplateName": "not-there"},
+        {"name": "gpu", "resourceClaimTemplateName": "t"},
+    ]
+    pod: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"resourceClaims": claims, "containers": []}}
+    assert hold(pod, [], {}, {"t": found}.get) is is_held
+    entries = pod["spec"]["resourceClaims"]
+    assert [("resourceClaimTemplateName" in one) for one in entries] == [False, True, not is_held]
+    assert entries[0] == {"name": "own", "resourceClaimName": "made-by-hand"}
 
 
 def test_requests_that_are_none_are_refused_over_http(tmp_path: Path) -> None:
