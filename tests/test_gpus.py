@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cotenant.daemon.clocks import STALE_SECONDS, Reading
+from cotenant.daemon.report import Shown
 from cotenant.doctor import devices
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.errors import Problem
-from cotenant.gpus import nvml, process_memory
-from cotenant.gpus.naming import visible_devices
+from cotenant.gpus import nvml, process_memory, states
+from cotenant.gpus.naming import first_model, visible_devices
 from cotenant.gpus.nvml import Gpu, describe
 from cotenant.launch import driver
+from cotenant.policies.interface import GpuState
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -201,6 +205,77 @@ def test_a_gpu_of_a_driver_that_knows_no_mig_is_a_whole_one() -> None:
     assert describe(OldNvml(), 3) == Gpu(
         3, "GPU-3", "00000000:01:00.0", "An old one", memory_bytes=8 << 30, mig=False
     )
+
+
+@pytest.mark.parametrize(
+    ("visible", "model"),
+    [
+        (None, "H200"),
+        ("1", "L4"),
+        ("GPU-aabb,0", "L4"),
+        ("gpu-AAAA", "H200"),
+        ("2", ""),
+        ("-1,1", ""),
+        ("", ""),
+        ("GPU-eeee", ""),
+    ],
+)
+def test_the_model_is_that_of_the_gpu_that_cuda_shows_first(visible: str | None, model: str) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    gpus = [H200, replace(OTHER, name="L4")]
+    assert first_model(environment, gpus) == model
+    assert first_model(environment, []) == first_model(environment, None) == ""
+
+
+def test_a_number_that_is_no_gpus_shows_none() -> None:
+    with pytest.raises(Problem) as problem:
+        visible_devices(OTHER.uuid, {"CUDA_VISIBLE_DEVICES": "2"}, [H200, OTHER])
+    assert problem.value.hint == "CUDA_VISIBLE_DEVICES shows 2"
+
+
+def test_an_instance_that_is_not_there_hides_none_behind_it() -> None:
+    class Ml:
+        NVMLError = LookupError
+        nvmlDeviceGetMaxMigDeviceCount = staticmethod(lambda device: 3)
+        nvmlDeviceGetUUID = staticmethod(lambda handle: b"MIG-%d" % handle)
+        nvmlDeviceGetName = staticmethod(lambda handle: f"H200 MIG {handle}")
+
+        @staticmethod
+        def nvmlDeviceGetMigDeviceHandleByIndex(device: object, index: int) -> int:
+            if index == 1:
+                raise LookupError
+            return index
+
+    assert list(nvml.instances(Ml, None)) == [("MIG-0", "H200 MIG 0"), ("MIG-2", "H200 MIG 2")]
+
+
+def test_nvml_is_given_back_whatever_happened_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(nvml, "start", lambda file: SimpleNamespace(nvmlShutdown=lambda: ended.append("x")))
+    with pytest.raises(KeyError), nvml.session(None):
+        raise KeyError
+    assert ended == ["x"]
+
+
+def test_how_fast_a_gpu_runs_is_said_with_how_long_ago_that_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = GpuState(at_us=5e6, clock_mhz=1500, highest_mhz=2000, slowed_by=("power limit",))
+    shown = Shown(1, "guard", "", (), {1: Reading(state), 2: Reading(problem="no NVML")}, {}, {})
+    for now_s, ago in (
+        (5.25, ""),
+        (5.0 + STALE_SECONDS, ""),
+        (6.0 + STALE_SECONDS, f", {1 + STALE_SECONDS:.0f} s ago"),
+    ):
+        monkeypatch.setattr("cotenant.segment.now_ns", lambda now_s=now_s: int(now_s * 1e9))
+        told = states.figures(shown, 1)
+        assert told["in_words"] == f"The GPU runs at 1500 of 2000 MHz: power limit{ago}."
+        assert (told["throttled"], told["seconds_ago"], told["clock_mhz"]) == (True, now_s - 5, 1500)
+    monkeypatch.setattr("cotenant.segment.now_ns", lambda: 0)
+    assert states.figures(shown, 1)["seconds_ago"] == 0
+    for gpu, why in (0, "nobody has worked on it since the daemon began"), (2, "no NVML"):
+        told = states.figures(shown, gpu)
+        assert told["in_words"] == f"How fast the GPU runs is not known: {why}."
+        assert (told["throttled"], told["seconds_ago"], "at_us" in told) == (None, None, False)
+    assert "no daemon runs" in states.figures("no daemon runs", 1)["in_words"]
 
 
 def test_a_gpu_that_is_lost_hides_no_process_of_the_others(
