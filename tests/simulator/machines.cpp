@@ -13,7 +13,7 @@
 namespace {
 
 constexpr double kUntilUs = 5e5;
-constexpr uint64_t kDrawn = 400;
+constexpr uint64_t kDrawn = 400, kCrowds = 100;
 
 class Digest {
  public:
@@ -144,21 +144,24 @@ unsigned long long digest(uint32_t rule, bool together) {
 // arguments each compiler evaluates in an order of its own; between braces the order is that in which they stand.
 class Drawn {
  public:
-    explicit Drawn(uint64_t seed)
-        : random_(seed),
+    // A crowd is of equals, mostly, takes turns, and is there for longer than it takes to drain.
+    explicit Drawn(uint64_t seed, bool is_crowd = false)
+        : is_crowd_(is_crowd),
+          random_(seed),
           gpu_{machine(), one_of({0u, 7u}), one_of({0.0, 9000.0}), 30000,
                one_of({size_t{0}, size_t{50}, size_t{5000}})} {
         uint32_t programs = 1 + below(3), tenants = 1 + below(5);
         for (uint32_t i = 0; i < programs; ++i) gpu_.add_program(program());
         for (uint32_t i = 0; i < tenants; ++i) gpu_.add_tenant(job(programs), {0, 0, 2500, 9000.3, 40000});
-        gpu_.knobs.rule = below(8);
+        gpu_.knobs.rule =
+            is_crowd_ ? one_of<uint32_t>({admission::strict, admission::strict, admission::fair}) : below(8);
     }
 
     unsigned long long digest() {
         Digest found;
-        gpu_.run(kDrawnUs, one_of({0, 2500, 4000}), [&] {
+        gpu_.run(is_crowd_ ? kCrowdUs : kDrawnUs, one_of({0, 2500, 4000}), [&] {
             for (uint32_t i = 0; i < gpu_.tenant_count(); ++i) found.add(gpu_.standing(i));
-            set_knobs();
+            if (!is_crowd_ || chance(0.1)) set_knobs();
             return !chance(0.01);
         });
         found.add(gpu_);
@@ -166,7 +169,7 @@ class Drawn {
     }
 
  private:
-    static constexpr double kDrawnUs = 50000;
+    static constexpr double kDrawnUs = 50000, kCrowdUs = 600000;
 
     bool chance(double part) { return random_.uniform() <= part; }
     uint32_t below(uint32_t most) { return static_cast<uint32_t>(random_.next() % most); }
@@ -196,7 +199,7 @@ class Drawn {
         for (uint32_t requests = 1 + below(3); requests > 0; --requests) {
             for (uint32_t ops = 1 + below(6); ops > 0; --ops) {
                 sim::Op one{};
-                one.us = one_of({7.3f, 60.f, 700.f, 5000.f});
+                one.us = is_crowd_ && chance(0.02) ? 150000.f : one_of({7.3f, 60.f, 700.f, 5000.f});
                 one.sms = one_of({1.f, 15.f, 132.f});
                 one.gbps = one_of({0.f, 200.f, 900.f});
                 one.gap_us = one_of({0.f, 3.f, 90.f, 700.f});
@@ -214,8 +217,8 @@ class Drawn {
     sim::Job job(uint32_t programs) {
         sim::Job made;
         made.program = below(programs);
-        made.tenant_class = made.priority = below(3);
-        made.arrivals = static_cast<sim::Arrivals>(below(5));
+        made.tenant_class = made.priority = is_crowd_ ? one_of({0, 1, 2, 2, 2}) : below(3);
+        made.arrivals = is_crowd_ && chance(0.7) ? sim::Arrivals::closed : static_cast<sim::Arrivals>(below(5));
         made.waits_for_request = chance(0.5);
         made.is_recorded = chance(0.3);
         made.requests = one_of({0, 0, 4, 30});
@@ -225,7 +228,7 @@ class Drawn {
         made.think_most_us = one_of({0, 0, 400});
         made.spread = one_of({0.0, 0.4});
         made.request_spread = one_of({0.0, 0.5});
-        made.begins_us = one_of({0, 0, 0, 8000});
+        made.begins_us = is_crowd_ ? one_of({0, 0, 8000, 100000}) : one_of({0, 0, 0, 8000});
         made.run_ahead_us = one_of({0, 2000, 10000});
         made.weight = one_of({0.5, 1.0, 3.0});
         made.floor = one_of({0.0, 0.0, 0.2});
@@ -237,7 +240,7 @@ class Drawn {
     }
 
     void set_knobs() {
-        if (chance(0.1)) gpu_.knobs.rule = below(8);
+        if (!is_crowd_ && chance(0.1)) gpu_.knobs.rule = below(8);
         gpu_.knobs.turn_us = one_of({0, 0, 900});
         gpu_.knobs.gate_every_us = one_of({20, 100});
         gpu_.knobs.in_flight_us = one_of({100, 50000});
@@ -253,6 +256,7 @@ class Drawn {
                                     below(2)};
     }
 
+    const bool is_crowd_;
     sim::Random random_;
     sim::Gpu gpu_;
 };
@@ -286,5 +290,7 @@ int main(int argc, char** argv) {
         for (bool together : {false, true}) std::printf("%u %d %016llx\n", rule, together, digest(rule, together));
     for (uint64_t seed = 0; seed < kDrawn; ++seed)
         std::printf("drawn %u %016llx\n", static_cast<unsigned>(seed), Drawn(seed).digest());
+    for (uint64_t seed = 0; seed < kCrowds; ++seed)
+        std::printf("crowd %u %016llx\n", static_cast<unsigned>(seed), Drawn(seed, true).digest());
     return 0;
 }
