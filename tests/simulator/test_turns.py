@@ -91,6 +91,17 @@ def test_a_turn_survives_a_burst_of_the_class_above() -> None:
     assert first.end_us == pytest.approx(6000 + 1000 + CUT_US + DRAIN_US, abs=500)
 
 
+def test_one_that_a_higher_class_keeps_from_draining_is_not_passed() -> None:
+    # a's turn is over when production comes for longer than anybody may take to drain; b waits for a's kernel still.
+    production = Job("production", ops=(Op(us=150_000),), arrivals=listed(0.02), requests=1)
+    jobs = [Job(name, OPPORTUNISTIC, (Op(us=40_000),), waits=False) for name in ("a", "b")]
+    outcome = run(production, *jobs, under=STRICT, seconds=0.3)
+    first = spans_of(outcome.spans, "a")[0]
+    assert first.end_us < spans_of(outcome.spans, "b")[0].start_us
+    assert (outcome.tenants[1].preemptions, outcome.tenants[2].preemptions) == (1, 0)
+    assert first.end_us == pytest.approx(40_000 + 150_000 + CUT_US + DRAIN_US, abs=500)
+
+
 def test_one_that_runs_empty_gives_the_gpu_away_and_pays_no_more_than_its_gap() -> None:
     # 200 us of every 2200: while one waits for its CPU the other runs.
     jobs = [
