@@ -18,6 +18,9 @@ def test_a_bucket_is_the_mean_of_its_looks() -> None:
     assert history.newest_as_json() == {"number": 51, "values": {"a": 1.0}}
     history.add(103.0, {"a": 0.0})  # the second look of its own bucket
     assert history.newest_as_json() == {"number": 51, "values": {"a": 0.5}}
+    history.add(101.0, {"a": 9.0})  # a look that came late
+    history.add(103.5, {"a": 0.5})
+    assert history.as_json()["series"] == {"a": [0.4, 0.5]}
 
 
 def test_only_the_last_hour_is_kept() -> None:
@@ -49,7 +52,13 @@ def test_the_number_of_series_is_bounded() -> None:
     history = History(seconds=4, bucket_seconds=2)
     history.add(0, {f"job {i}": 1.0 for i in range(2 * MOST_SERIES)})
     assert len(history.series) == MOST_SERIES
+    history.add(2, {f"job {i}": 0.5 for i in range(2 * MOST_SERIES)})
+    assert set(history.newest_as_json()["values"].values()) == {0.5}  # those that are known go on
+    assert len(history.series) == MOST_SERIES
 
 
 def test_before_the_first_look_there_is_nothing() -> None:
     assert History().as_json()["series"] == {} and History().newest_as_json()["values"] == {}
+    history = History(seconds=4, bucket_seconds=2)
+    history.add(0.5, {"a": 1.0})  # in the first bucket of all
+    assert history.as_json()["series"] == {"a": [1.0]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def test_a_job_is_as_busy_as_the_busiest_of_its_processes(
     picture = looking.look(Model(), written.to(tmp_path / "segment"), ())
     (shown,) = jobs_shown.frame(picture)["jobs"]
     assert (shown["state"], shown["pids"], shown["memory_bytes"]) == (state, [100, 101], 3 << 20)
+
+
+def test_a_process_is_shown_where_it_is_and_says_what_it_waits_for_while_it_has_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "cotenant.tenants.wait_reasons.reasons", lambda seen, tenant, use, now_ns: [f"on {use.gpu}"]
+    )
+    one = tenant(1, use(gpu=0), use(gpu=1, busy=True))
+    seen = segment.Snapshot({}, (one,), 0)
+    shown = jobs_shown.tenant_shown(seen, one, rows_of(*((one, here, UNKNOWN) for here in one.uses)))
+    assert (shown["waits_for"], [gpu["gpu"] for gpu in shown["gpus"]]) == (["on 1"], [0, 1])
+    nowhere = rows_of((one, figures.NO_USE, UNKNOWN))
+    assert jobs_shown.tenant_shown(seen, one, nowhere)["gpus"] == []
 
 
 def use(**about: object) -> segment.Use:
@@ -140,5 +155,7 @@ def test_a_gpu_has_the_sums_of_its_tenants_and_the_shares_of_classes() -> None:
     shown = jobs_shown.frame(picture)
     assert (shown["format"], shown["policy"], shown["elapsed_seconds"]) == (1, "guard", 2.5)
     assert [one["job"] for one in shown["jobs"]] == ["train"] and shown["host"]
+    named = replace(picture, seen=replace(picture.seen, policy="fair"))
+    assert jobs_shown.frame(named)["policy"] == "fair"
     crowded = GpuRow(0, "", {}, {0: (0.75,), 1: (0.5,)})
     assert crowded.total == 1 and GpuRow(0, "", {}, {0: ()}).total is None

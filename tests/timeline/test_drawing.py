@@ -171,6 +171,11 @@ def test_who_cannot_be_asked_or_read_is_named_once(
     monkeypatch.setattr(segment, "ask", refuses)
     looked(collection, tenant(2, 0), meant=2)
     assert collection.refused[2, 5] == "tenant 2 belongs to user 7"
+    tries: list[int] = []
+    monkeypatch.setattr(segment, "ask", lambda path, pid, wanted: tries.append(pid))
+    monkeypatch.setattr(collecting, "Ring", lambda one: tries.append(one.pid))
+    looked(collection, tenant(1 << 22, 0, timeline=7), tenant(2, 0), meant=2)
+    assert tries == []
 
 
 def test_what_a_lane_noted_is_apart_from_its_process(collection: collecting.Collection) -> None:
@@ -188,6 +193,17 @@ def test_what_a_lane_noted_is_apart_from_its_process(collection: collecting.Coll
     ]
 
 
+def test_the_number_of_lanes_is_bounded_and_those_that_are_known_stay(
+    collection: collecting.Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "MOST_LANES", 2)
+    lanes = [tenant(100 + number, 0, lane=number, process=1, job="first") for number in (1, 2, 3)]
+    looked(collection, *lanes, meant=101)
+    assert list(collection.lanes) == [(1, 1), (1, 2)]
+    looked(collection, tenant(102, 0, lane=2, process=1, job="renamed"), meant=102)
+    assert collection.lanes[1, 2].job == "renamed"
+
+
 def test_a_tenant_is_drawn_as_it_was_last_seen_and_the_dead_are_forgotten_first(
     collection: collecting.Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +217,8 @@ def test_a_tenant_is_drawn_as_it_was_last_seen_and_the_dead_are_forgotten_first(
     living, dead = tenant(1, 0, timeline=7), tenant(2, 0, timeline=7)
     looked(collection, living, dead, meant=1)
     changed = tenant(1, 0, timeline=7, tenant_class=0)
+    opened = collection.rings[1, 5]
     looked(collection, changed, tenant(3, 0, timeline=7), meant=1)
+    assert collection.rings[1, 5] is opened
     assert (closed, [pid for pid, _ in collection.rings], collection.forgotten) == ([2], [1, 3], 1)
     assert collection.rings[1, 5].tenant.tenant_class == 0
