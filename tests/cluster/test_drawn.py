@@ -79,7 +79,7 @@ def drawn(seed: int) -> Scenario:
 
 @pytest.mark.parametrize("policy", EXPECTED)
 def test_what_is_drawn_is_placed_and_ends_as_it_ever_did(policy: str) -> None:
-    found = []
+    found: list[object] = []
     for seed in range(CLUSTERS):
         outcome = Cluster(
             drawn(seed), registry.find(policy)(), KINDS, TRUTH, PREDICTED, round_s=float(1 + seed % 3)
