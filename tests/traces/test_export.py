@@ -132,12 +132,13 @@ def test_all_dimensions_of_a_kernel_are_one_entry_with_the_class_of_the_longest(
         shape(name="k", us=30.0, sms=4, columns=PRODUCT),
         shape(name="k", sms=2),
         shape(name="never", us=1.0),
+        shape(name="k", us=5.04, sms=1),
     ]
-    calls = [(Kind.kernel, number, 1.0, 0.0, 0) for number in (0, 0, 1, 2)]
+    calls = [(Kind.kernel, number, 1.0, 0.0, 0) for number in (0, 0, 1, 2, 4)]
     (entry,) = by_shape(trace(shapes, calls))
     assert entry == {
-        "kind": "kernel", "name": "k", "operations": 4, "shapes": 3, "total_us": 50.0, "untimed": 1, "most_sms": 9,
-        "class": "compute", "tensor": True, "mean_us": 12.5, "share": 1.0,
+        "kind": "kernel", "name": "k", "operations": 5, "shapes": 4, "total_us": 55.0, "untimed": 1, "most_sms": 9,
+        "class": "compute", "tensor": True, "mean_us": 11.008, "share": 1.0,
     }  # fmt: skip
     freed = trace([], [(Kind.free, -1, 0.0, 0.0, 5), (Kind.allocate, -1, 1.0, 0.0, 3)])
     assert peak_memory(freed) == 0 and peak_memory(trace([], [])) == 0
@@ -180,3 +181,10 @@ def test_estimates_are_by_the_gpus_own_bandwidth() -> None:
     )
     assert known.columns[0].memory_gbps == 300
     assert replace(one, gpus=()).columns[0].memory_gbps == pytest.approx(104.8576)
+    # A copy on the GPU reads and writes; one to or from the host has its link's bandwidth and not the memory's.
+    copies = [
+        shape(Kind.copy, us=100.0, bytes=1 << 20, direction=way)
+        for way in (Direction.on_device, Direction.to_host)
+    ]
+    here, away = trace(copies, []).columns
+    assert here.memory_gbps == pytest.approx(2 * (1 << 20) / 1e5) and away.memory_gbps != here.memory_gbps

@@ -16,9 +16,19 @@ from hypothesis import strategies as st
 
 from cotenant.errors import USAGE, Problem
 from cotenant.traces import Direction, Kind, Operations, Trace, read, writer
-from cotenant.traces.reader import BLOCK_HEAD, HEADER, Cursor, request_ends
+from cotenant.traces.reader import BLOCK_HEAD, HEADER, LONG_GAP, Cursor, request_ends
 from cotenant.traces.summary import peak_memory
-from cotenant.traces.writer import block, part, record, varint, varints, write
+from cotenant.traces.writer import (
+    LONG_FROM_NS,
+    block,
+    gap_code,
+    gap_meaning,
+    part,
+    record,
+    varint,
+    varints,
+    write,
+)
 from tests.traces.made_up import requests, shape, trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
@@ -257,6 +267,52 @@ def test_a_part_begins_with_the_memory_of_its_time(folder: Path) -> None:
     assert kept.operations.time_us[0] == 0
     inside = ops.time_us >= middle
     assert np.array_equal(kept.operations.kind[1:], ops.kind[inside])
+
+
+def test_a_part_has_what_was_recorded_from_its_first_moment_up_to_its_last(folder: Path) -> None:
+    calls = [(Kind.copy, 0, 0.0, 0.0, 64), (Kind.allocate, -1, 5.0, 7.0, 64)]
+    whole = trace([shape(Kind.copy, us=1.0)], [*calls, *((Kind.copy, 0, 10.0, 0.0, 64) for _ in range(4))])
+    assert whole.operations.time_us.tolist() == [0, 12, 22, 32, 42, 52]
+    found = part(dataclasses.replace(whole, complete=False, damage="cut"), 22.0, 42.0)
+    ops = found.operations
+    assert ops.kind.tolist() == [Kind.allocate, Kind.copy, Kind.copy]
+    assert (ops.time_us.tolist(), ops.gap_us.tolist(), ops.wait_us.tolist()) == (
+        [0, 0, 10],
+        [0, 10, 10],
+        [0, 0, 0],
+    )
+    assert (found.complete, found.damage) == (True, "")
+    # An allocation at the very beginning is inside, and keeps the host's time before it.
+    at_once = part(whole, 12.0, 13.0).operations
+    assert (at_once.kind.tolist(), at_once.gap_us.tolist(), at_once.wait_us.tolist()) == (
+        [Kind.allocate],
+        [5],
+        [7],
+    )
+
+
+def test_what_is_missing_in_a_trace_is_missing_in_its_copy(folder: Path) -> None:
+    one = requests()
+    fast = (dataclasses.replace(one.gpus[0], memory_gbps=4800),)
+    odd = dataclasses.replace(one, gpus=fast, lost=3, complete=False, facts={"pid": "none", "program": "x"})
+    again = read_bytes(written(odd, folder), folder)
+    assert (again.lost, again.complete, again.gpus) == (3, False, fast)
+    assert (again.facts["program"], again.facts["pid"]) == ("x", "0")
+    nothing = dataclasses.replace(trace([], []), gpus=(), facts={}, complete=False)
+    assert len(read_bytes(written(nothing, folder), folder).operations) == 0
+
+
+def test_a_short_gap_has_the_nearest_of_its_codes() -> None:
+    assert [gap_code(ns) for ns in (0, 7, 8, 15, 16)] == [0, 0, 1, 1, 1]
+    codes = [gap_code(ns) for ns in range(16, LONG_FROM_NS)]
+    assert codes == sorted(codes) and max(codes) < LONG_GAP == gap_code(LONG_FROM_NS)
+    for ns, code in zip(range(16, LONG_FROM_NS), codes, strict=True):
+        assert abs(gap_meaning(code) - ns) <= ns / 32
+
+
+def test_a_gpu_that_ran_nothing_was_not_busy() -> None:
+    assert trace([], [(Kind.allocate, -1, 1.0, 1.0, 1), (Kind.free, -1, 1.0, 1.0, 1)]).busy_share == 0
+    assert trace([shape()], [(Kind.kernel, 0, 0.0, 0.0, 0)]).busy_share == 0  # and in no time at all
 
 
 def test_what_was_freed_before_a_part_is_not_in_it(folder: Path) -> None:
