@@ -19,6 +19,7 @@
 namespace {
 
 int graphs_that_stand = 0, refreshed = 0;
+uint64_t clock_ns = 1000000000;  // goes on by a little at each look at it
 
 }  // namespace
 
@@ -44,6 +45,7 @@ int Membership::add_lane(const LaneTerms& terms) {
 }
 
 }  // namespace tenant
+uint64_t wire::now_ns() { return clock_ns += 1000; }
 bool wire::refresh_gate(Segment&, int, int, uint64_t) { return ++refreshed; }
 
 namespace {

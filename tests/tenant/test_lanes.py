@@ -18,7 +18,6 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("lanes"),
         "tests/tenant/lanes.cpp",
         *(f"native/tenant/{room}.cpp" for room in ROOMS),
-        "native/wire/clock.cpp",
         headers=cuda_headers(),
     )
 

@@ -123,11 +123,15 @@ threads = [in_thread(lambda: work(low, 10)) for _ in range(4)]
 threads += [in_thread(lambda: work(cotenant.tenant('standard'), 100)) for _ in range(4)]
 for thread in threads: thread.join()
 print('ready', flush=True); input()
-"""
+""",
+        COTENANT_NAME="n" * 60,
     )
     assert one.hear() == "ready"
     counted = {found.tenant_class: found.uses[0].figures["kernels"] for found in tenants_now()}
     assert counted == {0: 5, 1: 400, 2: 40}
+    # Of a name that is too long the process's part is cut, not the lane's.
+    names = {found.tenant_class: found.job for found in tenants_now()}
+    assert names == {0: "n" * 60, 1: "n" * 54 + "/standard", 2: "n" * 49 + "/opportunistic"}
 
 
 def test_work_in_the_default_stream_stays_the_processs_and_is_warned_of(

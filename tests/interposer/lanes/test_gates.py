@@ -254,20 +254,27 @@ finish(shared)
 """)
 
 
-def test_a_graph_with_the_gates_of_a_lane_runs_to_its_end_in_production(runs: RunToEnd) -> None:
-    runs("""
+def test_a_graph_with_the_gates_of_a_lane_runs_to_its_end_in_production(starts: Start) -> None:
+    one = starts("""
 lane = cotenant.tenant('opportunistic')
 stream = gpu.stream()
 launch(stream); finish(stream)
 with lane:
-    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
-    launch(stream, 100)
-    graph = check(driver.cuStreamEndCapture(stream))
+    inside = lane.stream
+    check(driver.cuStreamBeginCapture(inside, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+    launch(inside, 1000)
+    graph = check(driver.cuStreamEndCapture(inside))
     exec = check(driver.cuGraphInstantiate(graph, 0))
 with Production():
-    check(driver.cuGraphLaunch(exec, stream))
-    finish(stream)
+    for _ in range(2):
+        check(driver.cuGraphLaunch(exec, stream))
+        until(lambda: is_done(stream))
 """)
+    one.finish()
+    assert {line["class"]: line["gates"] > 0 for line in one.figures()} == {
+        "production": False,
+        "opportunistic": True,
+    }
 
 
 def test_results_are_the_same_whoever_computes_them(runs: RunToEnd) -> None:
