@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -75,12 +76,18 @@ def test_class_and_time_are_those_of_the_profile(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["short", "long count", "magic", "version", "empty", "folder", "newer profile"]
+    "damage",
+    ["short", "long count", "magic", "version", "empty", "folder", "newer profile", "longer profile"],
 )
 def test_what_is_no_table_of_the_profile_counts_for_nothing(ask: Ask, table: Path, damage: str) -> None:
     whole = bytearray(table.read_bytes())
-    if damage == "newer profile":
-        table.with_suffix(".json").write_text("{}")
+    if damage.endswith("profile"):
+        profile = table.with_suffix(".json")
+        before = profile.stat()
+        if damage == "longer profile":
+            profile.write_text(profile.read_text() + " ")
+        moment = before.st_mtime_ns + (damage == "newer profile")
+        os.utime(profile, ns=(moment, moment))
     elif damage == "folder":
         table.unlink()
         table.mkdir()

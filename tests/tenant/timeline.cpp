@@ -97,6 +97,7 @@ void again(wire::Slot& slot) {
     begin(slot, 64);
     REQUIRE(&ring == on.load() && ring.count.load() == 0 && ring.entries[0].sequence.load() == 0);
     saw_turn(0, true, 400);
+    begin(slot, 64);  // it is on already
     slot.timeline.store(0);
     show(slot);
     REQUIRE(slot.timeline.load() != 0);
