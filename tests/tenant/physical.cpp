@@ -6,9 +6,9 @@
 #include <set>
 
 #include "../require.h"
+#include "joined.h"
 #include "tenant/fork.h"
 #include "tenant/green_contexts.h"
-#include "tenant/membership.h"
 #include "tenant/memory/mover.h"
 #include "tenant/memory/residence.h"
 #include "tenant/memory/used_contexts.h"
@@ -25,7 +25,6 @@ std::set<CUmemGenericAllocationHandle> released;
 uint64_t given = 0;  // back to the GPU
 int movers = 0;
 std::set<CUcontext> noted;
-alignas(16) char nobody[16];  // stands for a membership: only its address is used
 
 CUresult get_current(CUcontext* out) {
     *out = current;
@@ -41,12 +40,6 @@ CUresult release(CUmemGenericAllocationHandle handle) {
 // The rest of the tenant, as far as it is asked.
 namespace tenant {
 
-DriverCalls driver;
-[[maybe_unused]] const bool has_joined = (not_inherited.joined.store(reinterpret_cast<Membership*>(nobody)), true);
-Membership* Membership::join() { return nullptr; }
-std::atomic<bool> Still::memory_moves{true};
-void Still::enter() { entered_ = true; }
-void Still::leave() {}
 UnderWay::UnderWay() = default;
 UnderWay::~UnderWay() = default;
 Reservation::Reservation(uint64_t, const Place& place) : place_(place) { charged_ = 1; }

@@ -6,9 +6,9 @@
 #include <set>
 
 #include "../require.h"
+#include "joined.h"
 #include "tenant/context_end.h"
 #include "tenant/identity_file.h"
-#include "tenant/membership.h"
 #include "tenant/memory/ipc_export.h"
 #include "tenant/settings.h"
 
@@ -16,7 +16,6 @@ namespace {
 
 CUcontext const kFirst = reinterpret_cast<CUcontext>(0x100), kSecond = reinterpret_cast<CUcontext>(0x200);
 constexpr uint64_t kPage = tenant::kMemoryPage;
-alignas(16) char nobody[16];  // stands for a membership: only its address is used
 wire::Slot slot{};
 
 std::set<CUdeviceptr> mapped, reserved, no_longer_exported;
@@ -40,12 +39,6 @@ CUresult give_up(CUdeviceptr at, size_t) {
 // The rest of the tenant, as far as it is asked.
 namespace tenant {
 
-DriverCalls driver;
-[[maybe_unused]] const bool has_joined = (not_inherited.joined.store(reinterpret_cast<Membership*>(nobody)), true);
-Membership* Membership::join() { return nullptr; }
-std::atomic<bool> Still::memory_moves{true};
-void Still::enter() { entered_ = true; }
-void Still::leave() {}
 const char* setting(const char*) { return nullptr; }
 wire::Class class_from_environment() { return wire::opportunistic; }
 void end_export(CUdeviceptr base) { no_longer_exported.insert(base); }
