@@ -57,9 +57,11 @@ class Mover : private Others {
         : membership_(membership), slot_(membership.slot()), mine_(membership.slot().residence) {}
 
     void run();
+    // What `run` does; tests do it look by look (tests/tenant/mover.cpp).
+    void look(uint64_t now);
+    bool prepare();
 
  private:
-    void look(uint64_t now);
     void take_requests();
     bool is_over_limit() const;
     bool must_make_space(uint64_t now);
@@ -81,7 +83,6 @@ class Mover : private Others {
     bool need_the_space() override { return is_pressed(); }
     void set_where(wire::Where where);
     void show();
-    bool prepare();
 
     Membership& membership_;
     wire::Slot& slot_;

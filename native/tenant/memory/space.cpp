@@ -225,7 +225,10 @@ bool Need::goes_on(bool by_driver) {
     }
     // Equals have their stay, however long it is.
     if (!has_equals && now - began_ns_ > (is_evicting ? kLongPatienceNs : kPatienceNs)) is_worth_it = false;
-    return is_worth_it;
+    // Who gave hope may have made space and gone since the last try: there is one more.
+    bool is_last_try = had_hope_ && !is_worth_it;
+    had_hope_ = is_worth_it;
+    return is_worth_it || is_last_try;
 }
 
 }  // namespace tenant

@@ -57,7 +57,7 @@ class Need {
     Place place_;
     uint64_t bytes_;
     uint64_t began_ns_ = 0, looked_ns_ = 0, hopeless_since_ns_ = 0;
-    bool may_try_ = false;
+    bool may_try_ = false, had_hope_ = false;
 };
 
 // What threads of this process wait for in an allocation.
