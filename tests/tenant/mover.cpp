@@ -11,15 +11,23 @@ void pausing(wire::Segment& segment) {
     REQUIRE(scene.look() == wire::resident && scene.has(4, 2) && scene.shows(4, 2) && notices == 0);
     for (uint64_t times = 1; times <= 2; ++times) {
         scene.pause();
+        scene.resume();
+        REQUIRE(scene.look() == wire::resident && ended_notices == notices);  // nothing to end
+        scene.pause();
+        scene.mine.wanted_hard.store(1);
+        noted.clear();
         uint64_t before = clock_ns;
+        tick_ns = 10 * kMs;
         REQUIRE(scene.look(1) == wire::evicted && scene.is_away(6) && scene.has(0, 0) && scene.shows(0, 0));
         REQUIRE(scene.mine.evictions.load() == times && scene.mine.saved_bytes.load() == times * 6 * kPage);
         REQUIRE(scene.mine.since_ns.load() > before && scene.mine.waiting_since_ns.load() > before);
         REQUIRE(scene.mine.paused.load() == 1 && scene.waits_for(0, 0) && scene.mine.wanted_bytes.load() == 0);
-        REQUIRE(notices == static_cast<int>(times) && ended_notices == notices - 1);
+        REQUIRE(notices == static_cast<int>(times) && ended_notices == notices - 1 && !scene.mine.wanted_hard.load());
+        tick_ns = 1000;
         // Not by itself, and saying so once more changes nothing.
         scene.pause();
         REQUIRE(scene.look() == wire::evicted && scene.look() == wire::evicted && notices == static_cast<int>(times));
+        REQUIRE(scene.slot.heartbeat_ns.load() == clock_ns);
         scene.resume();
         before = clock_ns;
         // At once, though it has just been evicted.
@@ -27,7 +35,26 @@ void pausing(wire::Segment& segment) {
         REQUIRE(scene.mine.since_ns.load() > before && scene.mine.paused.load() == 0 && ended_notices == notices);
         REQUIRE(scene.mine.transfer_ns.load() > scene.mine.eviction_ns.load() && scene.mine.eviction_ns.load() > 0);
         REQUIRE(steps == static_cast<int>(times) && scene.look() == wire::resident);
+        // One after another, without a gap.
+        REQUIRE(noted.size() == 3 && noted[0].event == timeline::Event::evicting);
+        REQUIRE(noted[1].event == timeline::Event::evicted && noted[2].event == timeline::Event::restoring);
+        REQUIRE(noted[0].end_ns == noted[1].begin_ns && noted[1].end_ns == noted[2].begin_ns);
+        REQUIRE(noted[1].value == 6 * kPage && noted[0].begin_ns < noted[0].end_ns);
     }
+    // What the program has no use for is not saved, nor what it has freed meanwhile.
+    Chunk* freed = scene.allocate(kBig, 1);
+    unused = {residence.chunks[1].address, kPage};
+    deferred = [&] {
+        if (freed) give({&scene.membership, 0, kBig}, kPage);
+        return freed && give_back_movable(std::exchange(freed, nullptr)->address);
+    };
+    uint64_t saved_before = scene.mine.saved_bytes.load();
+    scene.pause();
+    REQUIRE(scene.look() == wire::evicted && scene.is_away(6) && scene.mine.dropped_bytes.load() == kPage);
+    REQUIRE(scene.mine.saved_bytes.load() == saved_before + 5 * kPage);
+    scene.resume();
+    REQUIRE(scene.look() == wire::resident && scene.is_back() && scene.has(4, 2));
+    notices = ended_notices = 2;
     // Somebody at the terminal ends a pause; whoever is not paused is not concerned.
     scene.pause();
     REQUIRE(scene.look() == wire::evicted);
@@ -66,6 +93,16 @@ void limits(wire::Segment& segment) {
         give({&scene.membership, 0, gpu}, 3 * kPage);
         wire::leave_slot(segment, static_cast<int>(number_of(segment, sibling)));
         change_memory_limit(scene.slot, 0);
+        if (gpu != kSmall) continue;
+        // A share is of each GPU's own memory; who changes the limit wakes the mover.
+        uint32_t woken = scene.mine.wake.load();
+        scene.ask(0, 1);
+        REQUIRE(scene.mine.wake.load() != woken);
+        scene.allocate(kBig, 46);
+        change_memory_limit(scene.slot, kShareOfGpu | 500000);
+        REQUIRE(scene.look() == wire::resident);
+        scene.allocate(kSmall, 22);
+        REQUIRE(scene.look() == wire::evicted);
     }
 }
 
@@ -120,6 +157,37 @@ void line(wire::Segment& segment) {
     REQUIRE(scene.look() == wire::evicted && scene.look() == wire::evicted);
     equal.residence.waiting_since_ns.store(scene.mine.waiting_since_ns.load() + 1);
     REQUIRE(scene.look() == wire::resident && scene.has(60, 0));
+    // An equal whose stay is over is woken, so that it makes space.
+    scene.pause();
+    REQUIRE(scene.look() == wire::evicted);
+    Scene::wants(equal, kBig, 0);
+    count_memory(equal, kBig, 20 * kPage);
+    equal.memory[kBig].movable_bytes.store(20 * kPage);
+    equal.residence.where.store(wire::resident);
+    scene.resume();
+    uint32_t woken = equal.residence.wake.load(), not_woken = needy.residence.wake.load();
+    REQUIRE(scene.look() == wire::evicted && equal.residence.wake.load() != woken &&
+            needy.residence.wake.load() == not_woken);
+}
+
+// A thread that wants more memory meanwhile: it is restored when there is space for that, too.
+void growing(wire::Segment& segment) {
+    Scene scene(segment);
+    scene.allocate(kBig, 40);
+    wire::Slot& other = scene.other(wire::opportunistic, 50);
+    scene.pause();
+    REQUIRE(scene.look() == wire::evicted);
+    scene.resume();
+    int looks = 0;
+    meanwhile = [&] {
+        if (++looks != 30) return;
+        REQUIRE(scene.look() == wire::evicted && scene.look() == wire::evicted && scene.waits_for(60, 0));
+        give_memory(other, kBig, 10 * kPage);
+        REQUIRE(scene.look() == wire::resident && scene.has(40, 0));
+    };
+    Need need(place_of_device(1), 20 * kPage);
+    REQUIRE(need.wait(false) && looks > 30 && !is_up);
+    meanwhile = nullptr;
 }
 
 // What cannot be moved now is refused and tried again, after a capture sooner than else.
@@ -129,6 +197,12 @@ void refusals(wire::Segment& segment) {
     scene.pause();
     can_be_raised = false;
     REQUIRE(scene.look() == wire::resident && scene.mine.refusal.load() == wire::does_not_drain && !is_up);
+    can_be_raised = true;
+    // Asked again, it tries at once.
+    uint64_t refused_ns = scene.mine.refused_ns.load();
+    can_be_raised = false;
+    scene.pause();
+    REQUIRE(scene.look(kMs) == wire::resident && scene.mine.refused_ns.load() > refused_ns);
     can_be_raised = true;
     captures.add(1, kContext, CU_STREAM_CAPTURE_MODE_GLOBAL);
     REQUIRE(scene.look(50 * kMs) == wire::resident && scene.mine.refusal.load() == wire::does_not_drain);
@@ -143,37 +217,51 @@ void refusals(wire::Segment& segment) {
     tick_ns = 100 * kMs;
     REQUIRE(scene.look() == wire::resident && scene.mine.refusal.load() == wire::does_not_drain && !is_up);
     drained = Drained::yes;
-    StreamState* state = scene.membership.streams.enter(5, reinterpret_cast<CUstream>(5), kContext, kBig);
-    REQUIRE(state && scene.look() == wire::resident && scene.mine.refusal.load() == wire::does_not_drain);
-    scene.membership.streams.remove(5);
+    StreamTable& streams = scene.membership.streams;
+    REQUIRE(streams.enter(5, kBusy, kContext, kBig) && streams.enter(6, nullptr, kContext, kBig));
+    REQUIRE(scene.look() == wire::resident && scene.mine.refusal.load() == wire::does_not_drain && !is_up);
+    streams.remove(5);
+    StreamKey per_thread = key_of_default_stream(kContext, 2);
+    StreamState* state = streams.enter(per_thread, CU_STREAM_PER_THREAD, kContext, kBig);
+    REQUIRE(state && state->is_per_thread());
+    state->last_work.store(reinterpret_cast<CUevent>(9));
+    refused_ns = scene.mine.refused_ns.load();
+    REQUIRE(scene.look() == wire::resident && scene.mine.refused_ns.load() > refused_ns && !is_up);
+    streams.remove(per_thread);
     tick_ns = 1000;
     REQUIRE(scene.mine.evictions.load() == 0 && scene.has(4, 0) && scene.shows(4, 0));
     REQUIRE(scene.look() == wire::evicted && scene.mine.refusal.load() == wire::none_refused && scene.is_away(4));
 }
 
-// While it drains, it is let through though a higher class has closed its gate.
+// While it drains, it is let through on both GPUs though a higher class has closed its gates, and closes them again.
 void draining(wire::Segment& segment) {
     Scene scene(segment);
     scene.allocate(kBig, 4);
-    wire::Slot& above = scene.other(wire::production);
-    int index = scene.membership.index();
-    wire::go_busy(segment, index, kBig);
-    wire::go_busy(segment, static_cast<int>(number_of(segment, above)), kBig);
-    REQUIRE(scene.slot.gpus[kBig].gate.load() != wire::kGateOpen);
+    int index = scene.membership.index(), above = static_cast<int>(number_of(segment, scene.other(wire::production)));
+    auto gates_are_open = [&](bool open) {
+        return (scene.slot.gpus[kBig].gate.load() == wire::kGateOpen) == open &&
+               (scene.slot.gpus[kSmall].gate.load() == wire::kGateOpen) == open;
+    };
+    for (int gpu : {kBig, kSmall}) {
+        wire::go_busy(segment, index, gpu);
+        wire::go_busy(segment, above, gpu);
+    }
+    REQUIRE(gates_are_open(false));
     scene.pause();
     drained = Drained::not_yet;
     int looks = 0;
     meanwhile = [&] {
         if (!is_up) return;
-        if (++looks == 20) scene.slot.gpus[kBig].gate.store(wire::kGateOpen + 1);
+        if (++looks == 20)
+            for (int gpu : {kBig, kSmall}) scene.slot.gpus[gpu].gate.store(wire::kGateOpen + 1);
         if (looks == 60) {
-            REQUIRE(scene.slot.gpus[kBig].gate.load() == wire::kGateOpen);
+            REQUIRE(gates_are_open(true));
             drained = Drained::yes;
         }
     };
     REQUIRE(scene.look() == wire::evicted && looks >= 60);
     meanwhile = nullptr;
-    REQUIRE(scene.slot.gpus[kBig].gate.load() != wire::kGateOpen);
+    REQUIRE(gates_are_open(false));
 }
 
 // Where the driver fails half-way, the rest goes as soon as it can; and what cannot be restored is given back.
@@ -190,8 +278,12 @@ void halfway(wire::Segment& segment) {
     REQUIRE(scene.mine.refusal.load() == wire::driver_failed);
     tried = saved.size();
     REQUIRE(scene.look(20 * kMs) == wire::evicted && saved.size() == tried);  // not all the time
+    // It gets on, and fails again: nobody who waits for the space needs to give up.
+    no_copy = {8};
+    REQUIRE(scene.look(100 * kMs) == wire::evicted && scene.is_away(16) &&
+            scene.mine.refusal.load() == wire::none_refused);
     no_copy = {};
-    REQUIRE(scene.look(100 * kMs) == wire::evicted && scene.is_away(24) && scene.has(0, 0) && scene.shows(0, 0));
+    REQUIRE(scene.look(20 * kMs) == wire::evicted && scene.is_away(24) && scene.has(0, 0) && scene.shows(0, 0));
     REQUIRE(scene.mine.refusal.load() == wire::none_refused && scene.mine.evictions.load() == 1);
     scene.resume();
     no_memory.from = 2;
@@ -293,6 +385,14 @@ void boundaries(wire::Segment& segment) {
     boundary_is_near = true;
     count_memory(above, kSmall, 11 * kPage);
     REQUIRE(scene.look() == wire::resident && is_by(arbiter::kHurriedPatienceNs));
+    // What production had when it was restored counts, too.
+    boundary_is_near = false;
+    REQUIRE(scene.look() == wire::evicted);
+    give_memory(above, kSmall, 3 * kPage);
+    REQUIRE(scene.look() == wire::resident);
+    boundary_is_near = true;
+    scene.allocate(kSmall, 4);
+    REQUIRE(scene.look() == wire::resident && is_by(arbiter::kHurriedPatienceNs));
     // Nobody waits for a boundary in a capture.
     captures.add(1, kContext, CU_STREAM_CAPTURE_MODE_GLOBAL);
     REQUIRE(scene.look() == wire::resident && scene.mine.refusal.load() == wire::in_capture);
@@ -321,6 +421,7 @@ void preparing(wire::Segment& segment) {
     Scene scene(segment);
     constexpr uint64_t kBlock = HostPool::kBlock;
     static_assert(kBlock == kPage);
+    set_pinned(*scene.allocate(kBig, 1, kOther), true);
     Chunk* first = scene.allocate(kBig, 3);
     scene.allocate(kSmall, 2);
     wire::Count& pinned = scene.mine.host_pinned_bytes;
@@ -367,6 +468,26 @@ void preparing(wire::Segment& segment) {
     REQUIRE(scene.mover.prepare() && scene.mover.prepare() && pinned.load() == 9 * kBlock);
 }
 
+// A program that ends while its memory is evicted does not wait for it; one whose memory is there just goes on.
+void ending(wire::Segment& segment) {
+    Scene scene(segment);
+    scene.allocate(kBig, 2);
+    auto ends = [&] {
+        phase.store(moving);
+        std::thread mover([] {
+            while (phase.load() == moving) std::this_thread::yield();
+            phase.store(stopped);
+        });
+        tell<AtExit>([](const AtExit& one) { one.act(); });
+        mover.join();
+        return is_over;
+    };
+    int before = let_goes;
+    REQUIRE(!ends() && !is_up && let_goes == before + 1);
+    scene.pause();
+    REQUIRE(scene.look() == wire::evicted && ends());
+}
+
 // A child has none of what its parent's mover was about to do.
 void in_a_child(wire::Segment& segment) {
     Scene scene(segment);
@@ -397,5 +518,7 @@ int main(int argc, char** argv) {
                      {"boundaries", boundaries},
                      {"contexts", contexts},
                      {"preparing", preparing},
+                     {"ending", ending},
+                     {"growing", growing},
                      {"in_a_child", in_a_child}});
 }

@@ -10,6 +10,8 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "../require.h"
@@ -26,6 +28,8 @@ namespace {
 
 constexpr uint64_t kPage = tenant::kMemoryPage, kMs = 1000000;
 CUcontext const kContext = reinterpret_cast<CUcontext>(0x100), kOther = reinterpret_cast<CUcontext>(0x200);
+
+CUstream const kBusy = reinterpret_cast<CUstream>(5);
 
 uint64_t clock_ns = uint64_t{1} << 50, tick_ns = 1000;
 std::function<void()> meanwhile;  // whenever somebody looks at the clock
@@ -84,7 +88,8 @@ void install() {
         *out = (device ? 100 : 50) * kPage;
         return CUDA_SUCCESS;
     };
-    driver.cuStreamQuery = [](CUstream stream) { return stream ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS; };
+    driver.cuStreamQuery = [](CUstream stream) { return stream == kBusy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS; };
+    driver.cuEventQuery = [](CUevent) { return CUDA_ERROR_NOT_READY; };
 }
 
 // What the rest of the tenant is asked, and what it answers.
@@ -94,6 +99,12 @@ uint64_t boundary_by_ns = 0;
 int let_goes = 0, steps = 0, notices = 0, ended_notices = 0;
 auto drained = tenant::used_contexts::Drained::yes;
 std::function<bool()> deferred;
+tenant::UnusedRanges::Range unused{};
+struct Noted {
+    tenant::timeline::Event event;
+    uint64_t begin_ns, end_ns, value;
+};
+std::vector<Noted> noted;
 std::map<std::string, std::string> settings;
 wire::Segment* all = nullptr;
 wire::Class own_class = wire::opportunistic;
@@ -129,10 +140,12 @@ void pause_notice::end() { ++ended_notices; }
 bool pause_notice::is_interrupted() { return ::is_interrupted; }
 void used_contexts::begin_to_drain() {}
 Drained used_contexts::have_drained() { return drained; }
-UnusedRanges ask_for_unused_ranges() { return {}; }
+UnusedRanges ask_for_unused_ranges() { return {&unused, unused.bytes ? 1u : 0u}; }
 bool free_deferred() { return deferred && deferred(); }
 std::atomic<timeline::Ring*> timeline::on{nullptr};
-void timeline::note(Event, int, uint64_t, uint64_t, uint64_t, uint8_t, uint32_t) {}
+void timeline::note(Event event, int, uint64_t begin_ns, uint64_t end_ns, uint64_t value, uint8_t, uint32_t) {
+    noted.push_back({event, begin_ns, end_ns, value});
+}
 timeline::Interval::Interval(Event event, int gpu, uint64_t value)
     : event_(event), gpu_(gpu), value_(value), began_ns_(0) {}
 timeline::Interval::~Interval() = default;

@@ -54,6 +54,10 @@ void crowds(wire::Segment& segment) {
     REQUIRE(!counts(kBig) && counts(kSmall));
     Scene::wants(idle, kBig, 1);
     REQUIRE(counts(kBig));
+    slot.gpus[kSmall].busy.store(1);
+    REQUIRE(!see(wire::resident).busy && Crowd(segment, kSmall, 0).find(number)->busy);
+    wire::set_memory_knobs(segment.header, {1, 0, 7200000});
+    REQUIRE(see(wire::resident).stay_ns == 3600000 * kMs);
     // How much there is: what the driver says, or less; and headroom, or none.
     auto gpu = [&](int number) { return Crowd(segment, number, 100 * kPage).gpu; };
     wire::set_capacity(segment.header, kSmall, 60 * kPage);
@@ -84,6 +88,30 @@ void said(wire::Segment& segment) {
     again();
     REQUIRE(wire::capacity_of(segment.header, 2) == 8 << 20);
     REQUIRE(wire::memory_knobs_of(segment.header).host_memory == 4 << 20);
+}
+
+// All together may fill the GPU, but for the headroom of the higher classes.
+void capacity(wire::Segment& segment) {
+    Scene scene(segment);
+    Place big = place_of_device(1);
+    count(big, 60 * kPage);
+    wire::Slot& other = scene.other(wire::opportunistic, 40);
+    REQUIRE(is_within_capacity(big));
+    count(big, 1);
+    REQUIRE(!is_within_capacity(big) && is_within_capacity(place_of_device(0)));
+    give(big, 1);
+    wire::set_memory_knobs(segment.header, {1 + kPage, 0, 0});
+    REQUIRE(is_within_capacity(big));
+    scene.other(wire::standard, 1);
+    REQUIRE(!is_within_capacity(big));
+    give_memory(other, kBig, 2 * kPage);
+    REQUIRE(is_within_capacity(big));
+    // Where nothing moves and nothing is said, the driver has the last word.
+    count(big, 50 * kPage);
+    Still::memory_moves.store(false);
+    REQUIRE(is_within_capacity(big));
+    wire::set_capacity(segment.header, kBig, 90 * kPage);
+    REQUIRE(!is_within_capacity(big));
 }
 
 // Allocations that wait: what the slot shows is the sum by GPU, until the last of them has what it wants.
@@ -125,6 +153,7 @@ void needs(wire::Segment& segment) {
             Need third(small, kPage);
             REQUIRE(third.wait(true) && shows(15, 1, true));
         }
+        REQUIRE(scene.mine.waiting_since_ns.load() == since && scene.slot.heartbeat_ns.load() >= since);
         REQUIRE(scene.waits_for(15, 0) && needed_bytes(kBig) == 10 * kPage && needed_bytes(kSmall) == 0);
         REQUIRE(first.wait(false) && shows(10, 0) && scene.mine.waiting_since_ns.load() == since);
         Need other(small, kPage);
@@ -150,26 +179,34 @@ void patience(wire::Segment& segment) {
     count(big, kPage);
     wire::Slot& other = scene.other(wire::opportunistic, 95);
     // In ms, until it is told that nobody makes space.
-    auto waits = [&](uint64_t tick_ms) {
+    auto waits = [&](uint64_t tick_ms, uint64_t pages = 10) {
         tick_ns = tick_ms * kMs;
         uint64_t began = clock_ns;
-        Need need(big, 10 * kPage);
+        Need need(big, pages * kPage);
         REQUIRE(!need.wait(false) && scene.waits_for(0, 0) && scene.mine.waiting_since_ns.load() == 0);
         tick_ns = 1000;
         return (clock_ns - began) / kMs;
     };
     auto is_about = [](uint64_t ms, uint64_t expected) { return ms >= expected && ms < expected + expected / 2; };
     REQUIRE(waits(1) < 20);  // it cannot move
-    Need too_much(big, 101 * kPage);
-    REQUIRE(!too_much.wait(false));
+    // While its memory is evicted, that is restored first.
+    {
+        is_up = true;
+        Need need(big, 10 * kPage);
+        REQUIRE(need.wait(false));
+        is_up = false;
+    }
     other.residence.where.store(wire::resident);  // what it counts may be about to be movable
     REQUIRE(is_about(waits(1), 100));
     other.memory[kBig].movable_bytes.store(90 * kPage);  // it may have been stopped
     REQUIRE(is_about(waits(200), 10000));
+    REQUIRE(waits(1, 101) < 20);                    // more than there is
+    other.memory[kBig].movable_bytes.store(kPage);  // not enough; but it is under way
     other.residence.where.store(wire::evicting);
     REQUIRE(is_about(waits(1000), 60000));
     // Its equals have their stay; and a stop of its own does not count.
     wire::join_class(segment, static_cast<int>(number_of(segment, other)), wire::standard);
+    other.memory[kBig].movable_bytes.store(90 * kPage);
     other.residence.where.store(wire::resident);
     other.residence.since_ns.store(clock_ns + 1000000 * kMs);
     tick_ns = 500 * kMs;
@@ -186,7 +223,7 @@ void patience(wire::Segment& segment) {
     wire::join_class(segment, static_cast<int>(number_of(segment, other)), wire::opportunistic);
     bool was_stopped = false;
     began = clock_ns;
-    tick_ns = kMs;
+    tick_ns = 20 * kMs;
     meanwhile = [&] {
         if (!was_stopped && clock_ns - began > 1000 * kMs) {
             clock_ns += 70000 * kMs;
@@ -200,7 +237,7 @@ void patience(wire::Segment& segment) {
     // The driver is asked once more after the last that could make space has gone.
     meanwhile = nullptr;
     count_memory(other, kBig, 95 * kPage);
-    Need of_driver(big, 2 * kPage);
+    Need of_driver(big, 20 * kPage);
     REQUIRE(of_driver.wait(true) && of_driver.wait(true) && scene.mine.wanted_hard.load());
     wire::leave_slot(segment, static_cast<int>(number_of(segment, other)));
     REQUIRE(of_driver.wait(true) && !of_driver.wait(true));
@@ -210,5 +247,7 @@ void patience(wire::Segment& segment) {
 
 int main(int argc, char** argv) {
     install();
-    return run_case(argc, argv, {{"crowds", crowds}, {"said", said}, {"needs", needs}, {"patience", patience}});
+    return run_case(
+        argc, argv,
+        {{"crowds", crowds}, {"said", said}, {"capacity", capacity}, {"needs", needs}, {"patience", patience}});
 }

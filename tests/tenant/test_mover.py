@@ -22,6 +22,8 @@ MOVER = [
     "boundaries",
     "contexts",
     "preparing",
+    "ending",
+    "growing",
     "in_a_child",
 ]
 
@@ -61,6 +63,6 @@ def test_memory_moves_look_by_look(mover: Path, tmp_path: Path, case: str) -> No
     run(mover, tmp_path, case)
 
 
-@pytest.mark.parametrize("case", ["crowds", "said", "needs", "patience"])
+@pytest.mark.parametrize("case", ["crowds", "said", "capacity", "needs", "patience"])
 def test_allocations_wait_for_space(space: Path, tmp_path: Path, case: str) -> None:
     run(space, tmp_path, case)
