@@ -16,6 +16,7 @@
 
 #include "../require.h"
 #include "../wire/cases.h"
+#include "bare_membership.h"
 #include "tenant/context.h"
 #include "tenant/context_end.h"
 #include "tenant/green_contexts.h"
@@ -106,8 +107,6 @@ struct Noted {
 };
 std::vector<Noted> noted;
 std::map<std::string, std::string> settings;
-wire::Segment* all = nullptr;
-wire::Class own_class = wire::opportunistic;
 
 }  // namespace
 
@@ -155,19 +154,6 @@ wire::Class class_from_environment() { return wire::opportunistic; }
 void end_export(CUdeviceptr) {}
 void end_exports_of(Chunk&) {}
 
-// Without its watcher: only what the mover asks for is there.
-Membership* Membership::join() {
-    void* bare = nullptr;
-    REQUIRE(posix_memalign(&bare, alignof(Membership), sizeof(Membership)) == 0);
-    auto* self = static_cast<Membership*>(memset(bare, 0, sizeof(Membership)));
-    self->segment_ = all;
-    self->index_ = wire::take_slot(*all);
-    REQUIRE(self->index_ >= 0);
-    self->slot_ = &all->slot(self->index_);
-    wire::join_class(*all, self->index_, own_class);
-    not_inherited.joined.store(self);
-    return self;
-}
 void Membership::beat(uint64_t now) { slot_->heartbeat_ns.store(now); }
 
 }  // namespace tenant
