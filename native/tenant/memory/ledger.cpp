@@ -46,7 +46,6 @@ bool is_small_array(const Allocation& allocation) {
 
 // What the driver has more for it.
 uint64_t enter(uint64_t key, const Allocation& allocation) {
-    if (allocation.kind == MemoryKind::pooled) return 0;
     if (allocation.kind == MemoryKind::pages) return pages.enter(key, allocation.bytes);
     if (is_small_array(allocation)) {
         uint64_t before = in_pages(small_arrays[allocation.gpu]);
