@@ -14,7 +14,7 @@ from cotenant.policies.guard.cost import Alone, Below, Meter, Window
 from cotenant.policies.guard.duty import RECENT_US, Duty
 from cotenant.policies.guard.job import Job
 from cotenant.policies.guard.position import HOLD_US, SHUT, STRICT, TOLERANT, Mixer, in_words
-from cotenant.policies.guard.promise import AIM, MOST_ASIDE, Effect, Promise
+from cotenant.policies.guard.promise import AIM, LATER, MOST_ASIDE, Effect, Promise
 from cotenant.policies.guard.reserve import Reserve
 from cotenant.policies.guard.worth import Harvest, Worth
 from cotenant.policies.interface import Tenant
@@ -342,8 +342,15 @@ def test_a_window_of_a_smaller_share_moves_an_effect_by_less_and_not_by_more() -
     whole, part = Effect(0.1, windows=10.0), Effect(0.1, windows=10.0)
     whole.add(0.12, 1.0, 1.0)
     part.add(0.03, 0.1, 1.0)
-    assert 0.1 < part.slope < 0.1 + 0.02 / 10 and whole.slope == pytest.approx(0.1 + 0.02 / 11)
-    assert part.windows == pytest.approx(10.01)
+    assert 0.1 < part.slope < 0.1 + 0.02 / 10 and whole.slope == pytest.approx(0.1 + 0.02 / (10 + LATER))
+    assert part.windows == pytest.approx(10 + 0.01 * LATER)
+
+
+def test_a_beginning_that_was_different_is_forgotten_sooner_than_its_share_of_the_windows() -> None:
+    effect = Effect()
+    for slowdown in [1.0] * 6 + [0.1] * 24:
+        effect.add(slowdown, 1.0, 1.0)
+    assert 0.1 < effect.slope < 0.1 + 0.9 * 6 / 30 * 0.6
 
 
 def test_what_was_seen_at_another_share_says_less() -> None:

@@ -9,14 +9,15 @@ guard learns two slopes about a job, each from the windows at one level (cost.py
     position    = where slowdown(p) is at most 0.92 of the promise, and at least 0.003 below it
 
     weight  = share / share held now
-    windows += weight^2
+    windows += weight^2, and two thirds of that after the first window
     slope   += weight * (slowdown - slope * share) / (windows * share held now)
 
-which is the line through the windows: one in which they hardly ran says little. A window moves the position by the same
-factor whether the share is large or small. `windows` is how many the slope rests on: more, up to 128, the noisier
-windows are against the promise; fewer when they drift away from it in one direction. A slope is that of the share that
-is held: half of the time costs more than half where each burst pays for a change of contexts, and less where the GPU's
-clock falls at its power limit only, so what was seen at another share counts for less.
+which is a line through the windows: one in which they hardly ran says little, and the later ones say more, since a job
+and its neighbours begin with what they never do again. A window moves the position by the same factor whether the share
+is large or small. `windows` is how many the slope rests on: more, up to 128, the noisier windows are against the
+promise; fewer when they drift away from it in one direction. A slope is that of the share that is held: half of the
+time costs more than half where each burst pays for a change of contexts, and less where the GPU's clock falls at its
+power limit only, so what was seen at another share counts for less.
 
 The position falls there at once; where windows are noisier than the promise, only by what is beyond doubt. It rises
 there in a few steps, and only while the cost alone was measured in the last 5 s. The share is that of the level which
@@ -53,6 +54,7 @@ SMALLEST = 0.001  # share of the time that is not none
 ELSEWHERE = 1.4  # times a share that is another one
 DRIFT_WINDOWS = 8  # of the running mean that tells a drift
 DRIFT = 3  # spreads of that mean that are one; half of the aim at least
+LATER = 2 / 3  # of a window that each one after the first adds to those that a slope rests on
 LATELY = 8  # windows of the running mean that is told
 CURVED = 0.2  # part of the slope that it may differ by there
 
@@ -77,7 +79,8 @@ class Effect:
         weight = share / at
         if weight <= 0:
             return
-        self.windows = min(self.windows + weight * weight, memory)
+        new = weight * weight * (LATER if self.windows else 1.0)
+        self.windows = min(self.windows + new, memory)
         gain = weight / max(self.windows, weight * weight) / at
         self.slope += gain * (slowdown - self.slope * share)
         self.clock += gain * (clock - self.clock * share)
