@@ -131,8 +131,7 @@ void Watcher::mind_copies_above(int gpu, uint64_t now) {
     bool is_cut =
         terms_.tenant_class == wire::opportunistic && slot_.time_slice_us.load() && !slot_.time_slice_refused.load();
     uint64_t copies = wire::copies_above(segment_, index_, gpu);
-    if (copies > ours.copies_above && !is_cut)
-        (wire::is_above_tolerant(segment_, index_, gpu) ? ours.bus_shared_ns : ours.bus_used_ns) = now;
+    if (copies > ours.copies_above && !is_cut) ours.short_copies_ns = now;
     ours.copies_above = copies;
 }
 
@@ -141,9 +140,9 @@ void Watcher::mind_bus(int gpu, uint64_t now) {
     bool is_closed = slot_.copy_gates[gpu].load() != wire::kGateOpen;
     if (is_closed && wire::is_above_copying(segment_, index_, gpu)) ours.bus_used_ns = now;
     auto is_recent = [&](uint64_t then) { return then && now - then < admission::kBusNs; };
-    bool is_used = is_recent(ours.bus_used_ns);
-    membership_.long_pieces.set(gpu, !is_used);
-    membership_.bus.set(gpu, is_used || is_recent(ours.bus_shared_ns));
+    bool is_used = is_recent(ours.bus_used_ns), is_shared = !is_used && is_recent(ours.short_copies_ns);
+    membership_.long_pieces.set(gpu, is_shared && wire::is_above_tolerant(segment_, index_, gpu));
+    membership_.bus.set(gpu, is_used || is_shared);
 }
 
 void Watcher::look_at(int gpu, uint64_t now) {

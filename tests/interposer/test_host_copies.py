@@ -467,7 +467,6 @@ def test_pieces_are_longer_beside_short_copies_of_a_higher_class_that_tolerates_
 
     wait_for(lambda: gates() > 100)
     steer(production, "tolerant_until_ns", in_a_while())
-    # A second after its last copy before that.
     wait_for(lambda: 1 < gates() < 50)
     steer(production, "tolerant_until_ns", 0)
     wait_for(lambda: gates() > 100)
