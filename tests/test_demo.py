@@ -72,6 +72,13 @@ class TestArrivals:
 
 
 class TestFigures:
+    def test_phases_of_different_lengths_are_compared_as_far_as_both_go(self) -> None:
+        for longer in ([2.0] * 35, [2.0] * 25 + [9.0] * 10):
+            assert ratio_interval(longer, [1.0] * 25, 99) == (2.0, 2.0)
+            assert ratio_interval([1.0] * 25, longer, 99) == (0.5, 0.5)
+        with pytest.raises(ValueError, match="no samples"):
+            percentile([], 50)
+
     def test_percentiles_of_known_samples(self) -> None:
         samples = [float(n) for n in range(101, 0, -1)]
         assert percentile(samples, 0) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 
+import numpy as np
 import pytest
 
 from cotenant.classes import TenantClass
@@ -13,7 +14,7 @@ from cotenant.cluster.placement.fleet import Job
 from cotenant.cluster.simulation.engine import Cluster
 from cotenant.cluster.simulation.kinds import Kind
 from cotenant.cluster.simulation.scenario import Coming, Scenario
-from tests.cluster.placing import GB, table
+from tests.cluster.placing import GB, decide, fleet, opportunistic, table
 
 KINDS = {
     name: Kind(name, name == "serve", name == "serve", busy, busy / 2, 10 * GB, 1.0)
@@ -115,3 +116,10 @@ def test_what_is_drawn_is_placed_and_ends_as_it_ever_did(policy: str) -> None:
         )
     text = repr(found).replace("-0.0,", "0.0,")
     assert hashlib.blake2b(text.encode(), digest_size=8).hexdigest() == EXPECTED[policy]
+
+
+def test_a_job_goes_only_where_its_word_allows() -> None:
+    there = fleet((), (), ())
+    there.where["zone"] = np.array([False, True, True])
+    waiting = [opportunistic("a", where="zone"), opportunistic("b"), opportunistic("c", where="zone", gpus=2)]
+    assert decide("first-fit", waiting, there).placed == {"a": (1,), "b": (0,)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,15 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     return found
 
 
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
 def test_a_file_is_on_the_disk_before_its_name_is(
-    tmp_path: Path, synced: list[tuple[str, str | None]]
+    tmp_path: Path, synced: list[tuple[str, str | None]], strict_umask: None
 ) -> None:
     path = tmp_path / "identity"
     open_before = len(os.listdir("/proc/self/fd"))
