@@ -9,6 +9,7 @@
 
 #include "../require.h"
 #include "membership_inside.h"
+#include "tenant/blocking_call.h"
 #include "tenant/captures.h"
 #include "tenant/graphs.h"
 #include "tenant/lane_events.h"
@@ -36,6 +37,7 @@ Membership* Membership::join_lane(uint32_t, Membership* own) { return own; }
 Membership::GatePlaces Membership::gate_places(CUcontext, int) {
     return {1, reinterpret_cast<CUdeviceptr>(progress.words())};
 }
+int Membership::gpu_of(CUcontext context) { return static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1; }
 int Membership::add_lane(const LaneTerms& terms) {
     uint32_t count = lanes_open();
     if (count == kMostLanes) return 0;
@@ -294,6 +296,34 @@ void standing_still() {
     REQUIRE(is() && is(0) && !is_let_through(own, 0, now));
 }
 
+// A wait for the GPU is of whom the thread works for, on the GPU of its context.
+void waits() {
+    auto counted = [](int tenant, int gpu) { return slots[tenant].gpus[gpu].blocking_calls.load(); };
+    auto wait = [] { BlockingCall call(true); };
+    own.used_gpus.add(0);
+    wait();
+    uint64_t blocked_ns = slots[0].gpus[0].blocked_ns.load();
+    REQUIRE(counted(0, 0) == 1 && blocked_ns > 0);
+    {
+        BlockingCall copy(false);
+    }
+    REQUIRE(counted(0, 0) == 1 && slots[0].gpus[0].blocked_ns.load() > blocked_ns);
+    own.used_gpus.add(1);
+    current = handle<CUcontext>(2);
+    wait();
+    REQUIRE(counted(0, 0) == 1 && counted(0, 1) == 1);
+    enter_lane(2);
+    wait();
+    REQUIRE(counted(2, 1) == 1 && counted(1, 1) == 0 && counted(0, 1) == 1);
+    REQUIRE(open_lane(named("third")) == 3);
+    enter_lane(3);  // which has not joined
+    wait();
+    REQUIRE(counted(0, 1) == 2);
+    current = nullptr;
+    wait();
+    REQUIRE(counted(0, 0) == 1 && counted(0, 1) == 2 && counted(2, 1) == 1);
+}
+
 void put_word(Membership& one, const StreamState& state, uint32_t word) {
     static_cast<std::atomic<uint32_t>*>(one.progress.words())[state.number].store(word);
 }
@@ -415,6 +445,7 @@ int main(int, char** argv) {
     if (!strcmp(argv[1], "streams")) streams_of_each();
     if (!strcmp(argv[1], "events")) waiting_for_events();
     if (!strcmp(argv[1], "standing_still")) standing_still();
+    if (!strcmp(argv[1], "waits")) waits();
     if (!strcmp(argv[1], "looks")) looks();
     return 0;
 }

@@ -9,7 +9,16 @@ import pytest
 
 from tests.compiling import compile_program, cuda_headers
 
-ROOMS = ("lanes", "lane_events", "stream_activity", "captures", "green_contexts", "progress", "streams")
+ROOMS = (
+    "lanes",
+    "lane_events",
+    "blocking_call",
+    "stream_activity",
+    "captures",
+    "green_contexts",
+    "progress",
+    "streams",
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +31,7 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["opening", "streams", "events", "standing_still", "looks"])
+@pytest.mark.parametrize("case", ["opening", "streams", "events", "standing_still", "waits", "looks"])
 def test_each_has_its_own(lanes: Path, case: str) -> None:
     done = subprocess.run([str(lanes), case], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
