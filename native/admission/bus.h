@@ -23,15 +23,15 @@
 namespace admission {
 
 constexpr uint64_t kBusNs = 1000000000;
-constexpr float kPieceUs = 15, kLongPieceUs = 60;
-constexpr size_t kPieceGrain = 64 << 10, kSmallestPiece = 2 * kPieceGrain, kLargestPiece = 4 << 20;
+constexpr float kPieceUs = 15, kLongPieceUs = 120;
+constexpr size_t kPieceGrain = 64 << 10, kSmallestPiece = 2 * kPieceGrain, kLargestPiece = 8 << 20;
 constexpr size_t kAssumedPiece = 512 << 10;  // until the speed is known
 constexpr size_t kLongCopy = 512 << 10, kBusCopy = kSmallestPiece;
 
 // `us_per_mib`: what the bus takes for so much; not positive: not known yet.
 inline size_t piece_bytes(float us_per_mib, float piece_us) {
     if (!(us_per_mib > 0)) return kAssumedPiece;
-    float mib = std::min(piece_us / us_per_mib, 4.0f);
+    float mib = std::min(piece_us / us_per_mib, 8.0f);
     auto grains = static_cast<size_t>(mib * (1 << 20) / kPieceGrain);
     return std::clamp(grains * kPieceGrain, kSmallestPiece, kLargestPiece);
 }
