@@ -14,7 +14,7 @@ import pytest
 
 from cotenant.tenants import breakdown
 from tests.interposer.conftest import mapped_slot
-from tests.interposer.test_gates import OBEDIENT, order, ready, use, wait_until_idle
+from tests.interposer.test_gates import OBEDIENT, order, ready, rested, use, wait_until_idle
 from tests.interposer.test_sharing import busy, set_knob
 from tests.waiting import wait_for
 
@@ -147,6 +147,16 @@ def test_what_a_thread_waits_for_the_gpu_inside_the_driver_is_counted(
         assert seen.blocking_calls == number * calls
         if way in ("stream", "event", "context"):
             assert seen.blocked_ns >= number * 10_000_000
+
+
+def test_the_time_between_two_bursts_is_no_work(tenant: Start, tenants_now: TenantsNow) -> None:
+    one = rested(tenant("production", OBEDIENT))
+    for _ in range(2):
+        time.sleep(0.3)  # which may be longer
+        before_ns, worked_ns = time.monotonic_ns(), use(tenants_now(), one).busy_ns
+        order(one, "work 1")
+        wait_until_idle(one)
+        assert use(tenants_now(), one).busy_ns - worked_ns <= time.monotonic_ns() - before_ns
 
 
 def test_what_an_operation_takes_is_compared_with_when_it_was_alone(
