@@ -191,6 +191,6 @@ def test_a_profile_is_json_with_a_version(environment: dict[str, str]) -> None:
 def test_nobody_else_writes_a_profile_meanwhile(environment: dict[str, str]) -> None:
     path = store.add(environment, GPU, [kernel()])
     with store.written(path), (path.parent / ".lock").open("rb") as another, pytest.raises(BlockingIOError):
-        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(another, fcntl.LOCK_SH | fcntl.LOCK_NB)
     with (path.parent / ".lock").open("rb") as another:
         fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
