@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 from cotenant.commands import mig as command
 from cotenant.errors import Problem
+from cotenant.gpus import nvml
+from cotenant.launch import driver
 from cotenant.mig import needs
-from cotenant.mig.card import Card
+from cotenant.mig.card import Card, here
 from cotenant.mig.geometry import GIB, MODELS, SLICES, Geometry, Profile, from_nvml, known
 from cotenant.mig.plan import Need, commands, free_profiles, placed, plan
 from cotenant.profile import store
@@ -211,6 +214,26 @@ def test_the_drivers_profiles_are_those_for_computing_smallest_first() -> None:
     assert from_nvml(ml, None, "any", 0) == Geometry("any", 70, profiles)
     assert from_nvml(ml, None, "any", 72) == Geometry("any", 72, profiles)
     assert from_nvml(FakeNvml({}), None, "any", 72) is None
+
+
+def test_a_gpu_that_is_lost_is_not_asked_for_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Two(FakeNvml):
+        def nvmlDeviceGetCount(self) -> int:
+            return 2
+
+        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+            if index == 0:
+                raise self.NVMLError
+            return index
+
+    listed = (
+        nvml.Gpu(0, uuid="", pci_id="", name="", problem="GPU is lost"),
+        nvml.Gpu(1, uuid="GPU-1", pci_id="", name="NVIDIA H200"),
+    )
+    monkeypatch.setattr(driver, "find", lambda environment: None)
+    monkeypatch.setattr(nvml, "session", lambda driver: nullcontext(Two({})))
+    monkeypatch.setattr(nvml, "describe", lambda ml, index: listed[index])
+    assert here({}, None) == Card(geometry(), "1", is_on=False, instances=())
 
 
 @pytest.mark.parametrize(
