@@ -363,6 +363,22 @@ def test_a_demo_whose_terminal_goes_leaves_nothing_behind(
     assert not any(folder.exists() for folder in there)
 
 
+NOHUP = """
+import signal
+from cotenant import endings
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with endings.tidy():
+    signal.raise_signal(signal.SIGHUP)
+    print('runs on')
+assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+"""
+
+
+def test_a_command_under_nohup_outlives_its_terminal() -> None:
+    done = subprocess.run([sys.executable, "-c", NOHUP], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "runs on\n"), done.stderr
+
+
 def marked(mark: str) -> list[Path]:
     found = []
     for entry in Path("/proc").iterdir():
