@@ -120,6 +120,23 @@ def test_a_stream_reuses_what_it_freed_without_waiting(cuda: Any, stream: Any, g
     assert not waited
 
 
+def test_a_stream_has_no_use_of_what_another_has_yet_to_free(cuda: Any, new_stream: Any, gate: Any) -> None:
+    """Memory that it shared with the held stream would be filled again when the gate opens."""
+    held, other = new_stream(), new_stream()
+    pending = value(cuda.cuMemAllocAsync(MIB, held))
+    gate.hold(held)
+    value(cuda.cuMemsetD8Async(pending, 1, MIB, held))
+    value(cuda.cuMemFreeAsync(pending, held))
+    pointer = value(cuda.cuMemAllocAsync(MIB, other))
+    value(cuda.cuMemsetD8Async(pointer, 2, MIB, other))
+    gate.settle()
+    gate.open()
+    value(cuda.cuCtxSynchronize())
+    assert download(cuda, pointer, MIB) == b"\x02" * MIB
+    value(cuda.cuMemFreeAsync(pointer, other))
+    value(cuda.cuStreamSynchronize(other))
+
+
 def test_a_graph_uses_the_memory_that_was_allocated_while_capturing(cuda: Any, stream: Any) -> None:
     kept = value(cuda.cuMemAlloc(1000))
     value(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
