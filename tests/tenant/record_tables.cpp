@@ -1,4 +1,5 @@
-// What the launch path of a recorded job writes and the recorder's thread reads (native/tenant/record/tables.h).
+// What the launch path of a recorded job writes and the recorder's thread reads (native/tenant/record/tables.h), and
+// the times that the thread puts into the file (native/tenant/record/trace_file.h).
 #include <cstring>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "../require.h"
 #include "tenant/record/tables.h"
+#include "tenant/record/trace_file.h"
 
 namespace tenant {
 DriverCalls driver;
@@ -191,9 +193,33 @@ void a_second_context_is_timed_too_and_one_that_ends_takes_its_events_along() {
     REQUIRE(time_in(first) == all);
 }
 
+// A thousand nanoseconds have no code of their own: what one gap is too short, a later one makes up for.
+void the_errors_of_short_gaps_do_not_add_up() {
+    constexpr uint64_t kCalls = 30000, kApartNs = 1000, kEpochNs = 5000;
+    auto coder = std::make_unique<tenant::OperationCoder>();
+    for (uint64_t i = 0; i < kCalls; ++i) {
+        tenant::TraceOperation call{};
+        call.time_ns = kEpochNs + i * kApartNs;
+        call.shape = 1;
+        coder->add(call);
+    }
+    tenant::Bytes body;
+    coder->write(body, kEpochNs);
+    // Calls that did not wait and no long gap: the body ends with a code for each call.
+    REQUIRE(!body.failed() && body.size() > kCalls && body.data()[0] == 0);
+    const uint8_t* codes = body.data() + body.size() - kCalls;
+    uint64_t told_ns = 0;
+    for (uint64_t i = 0; i < kCalls; ++i) {
+        REQUIRE(codes[i] != tenant::GapCode::kLong);
+        told_ns += tenant::GapCode::meaning(codes[i]);
+        REQUIRE(told_ns + 32 > i * kApartNs && told_ns < i * kApartNs + 32);
+    }
+}
+
 }  // namespace
 
 int main() {
+    the_errors_of_short_gaps_do_not_add_up();
     sizes_are_found_under_their_addresses();
     a_time_is_as_good_as_the_best_kind_of_look();
     a_second_context_is_timed_too_and_one_that_ends_takes_its_events_along();

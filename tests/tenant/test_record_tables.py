@@ -1,4 +1,4 @@
-"""The recorder's tables (native/tenant/record/tables.h): nothing is mixed up, lost or found twice."""
+"""The recorder's tables and times (native/tenant/record): nothing is mixed up, lost or found twice, no time drifts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ def test_they_keep_what_they_are_given(tmp_path: Path) -> None:
         tmp_path,
         "tests/tenant/record_tables.cpp",
         "native/tenant/record/op_timer.cpp",
+        "native/tenant/record/trace_file.cpp",
         "native/tenant/event_pair.cpp",
         "native/wire/clock.cpp",
         headers=cuda_headers(),
