@@ -16,6 +16,7 @@ from cotenant.config import files, live, page, settings, standing
 from cotenant.config.live import DEFAULT, FLAG, LIVE, Holds, LiveSettings
 from cotenant.daemon import lock
 from cotenant.errors import Problem
+from cotenant.tenants import memory_knobs
 from tests.compiling import TREE
 from tests.segments import UUID, Written
 
@@ -251,6 +252,11 @@ class Daemons:
                 setattr(header.memory_knobs, name, value)
             segment.seal(header)
 
+    def gpu_comes(self, number: int) -> None:
+        with segment.open(self.path).writable_header() as header:
+            header.gpus[number].known = segment.GPU_VALID
+            segment.seal(header)
+
 
 @pytest.fixture
 def daemons(written: Files, monkeypatch: pytest.MonkeyPatch) -> Daemons:
@@ -301,6 +307,15 @@ def test_what_ctl_has_set_stays_until_it_says_default(daemons: Daemons) -> None:
     daemons.ctl_sets(headroom=0)
     looks()
     assert daemons.knobs()["headroom"] == (1 + 2 * GiB,)
+
+
+def test_the_capacity_that_ctl_has_set_stays_when_another_gpu_comes(daemons: Daemons) -> None:
+    looks = daemons.starts(capacity=Holds(20 * GiB, FLAG))
+    looks()
+    memory_knobs.change(daemons.path, memory_knobs.Change(capacity=40 * GiB))
+    daemons.gpu_comes(1)
+    looks()
+    assert daemons.knobs()["capacity"][0] == 40 * GiB and len(daemons.knobs()["capacity"]) == 2
 
 
 def test_the_next_daemon_knows_what_the_last_one_has_set(daemons: Daemons) -> None:
