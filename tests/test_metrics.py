@@ -39,10 +39,12 @@ if TYPE_CHECKING:
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from cotenant.metrics import containers, page
 from cotenant.metrics.families import SERVED, family_name, series_name
+from cotenant.metrics.server import Server
 
 DASHBOARD = TREE / "deploy" / "grafana" / "cotenant.json"
 QUERIES = ("cotenant_", "sum by", "rate(", "increase(", "histogram_quantile(")
@@ -359,6 +361,16 @@ def test_series_vanish_with_their_tenant_and_a_bad_segment_is_said(
         assert (status, series_in(text)) == (200, {})
         scene().to(path)
         assert pids(get(port)[1]) == {"100", "200"}
+
+
+def test_a_silent_client_is_not_waited_for_forever() -> None:
+    """Each holds a thread until its socket's timeout."""
+    client, accepted = socket.socketpair()
+    with client, accepted, Server("127.0.0.1:0", False, CollectorRegistry()) as server:
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        server.finish_request(accepted, ("127.0.0.1", 0))
+        assert client.recv(12) == b"HTTP/1.0 200"
+        assert (accepted.gettimeout() or 0) > 0
 
 
 @pytest.mark.parametrize(
