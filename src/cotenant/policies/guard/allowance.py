@@ -1,6 +1,7 @@
 """How long the lower classes may be shut for learning alone: SHARE of the time in which they want to run.
 
-Unused time is saved, up to SAVED_US; SAVED_US is also what there is at the beginning.
+Unused time is saved, up to SAVED_US; SAVED_US is also what there is at the beginning. As much may be borrowed for a job
+with a promise of which nothing is known yet, or one that is never idle and has changed: whatever was spent on others.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ class Allowance:
     left_us: float = SAVED_US
     is_told: bool = False  # that it is used up
 
-    @property
-    def is_enough(self) -> bool:
-        return self.left_us >= LEAST_US
+    def is_enough(self, borrows: bool) -> bool:
+        return self.left_us + borrows * SAVED_US >= LEAST_US
+
+    def is_spent(self, borrows: bool) -> bool:
+        return self.left_us + borrows * SAVED_US <= 0
 
     def pass_time(self, step_us: float, learning: bool) -> None:
         self.left_us = min(self.left_us + SHARE * step_us, SAVED_US) - (step_us if learning else 0.0)

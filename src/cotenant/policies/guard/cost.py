@@ -46,6 +46,7 @@ LONG_WINDOW_US, LONG_WINDOW_OPERATIONS = 200_000, 200
 COMPANY = 0.01  # of the time that lower classes may have run in a stretch that counts as alone
 SETTLING_US = 100_000  # what was in flight still runs for a moment, and the clock rises (H200: 80 ms)
 NEVER_IDLE_US, CUT_US = 600_000, 100_000
+LOOK_US = 1_000_000  # stretches alone that are older say nothing in a new look
 
 FIRST_SPREAD, SMALLEST_SPREAD = 0.02, 0.005
 WEIGHT_OF_NEW = 0.2  # in the running mean of the spread
@@ -179,6 +180,7 @@ class Alone:
     odd: float | None = None  # the cost of the last window, where that was another
     part: float = 1.0  # of the job's time that its cost is about
     exact: float = EXACT  # that the cost is to be known to
+    is_assumed: bool = False  # nobody has measured it
 
     def slowdown(self, cost: float) -> float:
         return (cost / self.cost - 1) * self.part
@@ -199,11 +201,14 @@ class Alone:
         self.spread = max(self.spread, SMALLEST_SPREAD)
 
     def learn(self, window: Window, now_us: float) -> bool:
-        """Returns whether it has changed: twice in a row it was another, and the same."""
+        """Returns whether it has changed: it was only assumed, or twice in a row it was another, and the same."""
         self.learned_us = now_us
         self.mhz = max(self.mhz, window.mhz)
         difference = self.slowdown(window.cost)
         earlier, self.odd = self.odd, None
+        if self.is_assumed:
+            self.cost, self.is_assumed = window.cost, False
+            return True
         if self.is_odd(difference):
             # Another cost is the same each time; chance is not.
             if earlier is not None and abs(self.slowdown(earlier) - difference) < ALIKE * abs(difference):
@@ -219,7 +224,7 @@ class Alone:
 
     def assume(self, cost: float) -> None:
         """Until it is looked at."""
-        self.cost, self.windows, self.odd = cost, 1, None
+        self.cost, self.windows, self.odd, self.is_assumed = cost, 1, None, True
 
     def include(self, cost: float) -> None:
         self.saw_difference(self.slowdown(cost))
@@ -257,6 +262,12 @@ class Meter:
         self.exact = min(EXACT, EXACT_OF_PROMISE * promise) if promise else EXACT
         if self.alone:
             self.alone.exact = self.exact
+
+    def begin_look(self, now_us: float) -> None:
+        """At the cost alone as it is now: what is left of an earlier look may be about another."""
+        self.windows_learned = 0
+        if now_us - self.parts[SHUT].began_us > LOOK_US:
+            self.forget_parts(SHUT)
 
     def is_never_idle(self, now_us: float) -> bool:
         return now_us - self.paused_us > NEVER_IDLE_US

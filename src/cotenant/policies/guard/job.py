@@ -64,6 +64,10 @@ class Job:
     def alone(self) -> Alone | None:
         return self.meter.alone
 
+    def is_unknown(self, now_us: float) -> bool:
+        """What it costs alone; or whether that has changed, where no pause tells it."""
+        return self.alone is None or (self.alone.odd is not None and self.meter.is_never_idle(now_us))
+
     @property
     def position(self) -> float:
         return self.promise.position if self.promise else self.trials.level

@@ -252,10 +252,11 @@ class Guard(Policy):
         if below.want:
             self.allowance.pass_time(self.step_us, since_us is not None and not is_free)
         needing = [job for job in self.jobs.values() if job.needs_calibration(now_us)]
+        borrows = any(job.promise and job.is_unknown(now_us) for job in needing)
         if since_us is None:
             if not needing or not below.want or below.moves:
                 return
-            if not is_free and not self.allowance.is_enough:
+            if not is_free and not self.allowance.is_enough(borrows):
                 for job in needing:
                     job.say(
                         f"Its cost alone should be measured again, but the lower classes were shut for {SHARE:.0%} of "
@@ -264,11 +265,11 @@ class Guard(Policy):
                 return
             self.calibrating_since_us = now_us
             for job in self.jobs.values():
-                job.meter.windows_learned = 0
+                job.meter.begin_look(now_us)
             return
-        unknown = any(job.alone is None for job in needing)
-        longest_us = FIRST_CALIBRATION_US if unknown else CALIBRATION_US
-        is_over = now_us - since_us >= longest_us or (not is_free and self.allowance.left_us <= 0)
+        is_first = any(job.is_unknown(now_us) for job in needing)
+        longest_us = FIRST_CALIBRATION_US if is_first else CALIBRATION_US
+        is_over = now_us - since_us >= longest_us or (not is_free and self.allowance.is_spent(borrows))
         is_enough = all(job.has_learned_enough() for job in self.jobs.values() if job.is_at_work(now_us))
         if not is_over and not is_enough and below.want:
             return
