@@ -108,24 +108,24 @@ for _ in range(3):
 def test_production_that_only_works_off_what_it_launched_does_not_stand_still(runs: RunToEnd) -> None:
     runs("""
 import time
-from lanes import STANDSTILL
 lane = cotenant.tenant('opportunistic')
 with lane:
     stream = lane.stream
     launch(stream, 5); finish(stream)
-# For three times as long as it takes to be taken for that, a kernel after the other, each in a stream of its own.
 streams, long = [gpu.stream() for _ in range(40)], gpu.kernel('long'); event = check(driver.cuEventCreate(0))
-for number, one in enumerate(streams):
-    if number: check(driver.cuStreamWaitEvent(one, event, 0))
-    gpu.launch(long, one); check(driver.cuEventRecord(event, one))
-with lane: launch(stream, 5)
-longest, last = 0.0, time.monotonic()
-while not is_done(streams[-1]):
-    runs, now = is_done(stream), time.monotonic()
-    longest, last = max(longest, now - last), now
-    assert not runs or is_done(streams[-1]) or longest > STANDSTILL / 4
-    time.sleep(0.001)
-finish(stream)
+def lane_ran_too_soon():
+    for one in (*streams, stream): finish(one)
+    # For three times as long as it takes to be taken for that, a kernel after the other, each in a stream of its own.
+    for number, one in enumerate(streams):
+        if number: check(driver.cuStreamWaitEvent(one, event, 0))
+        gpu.launch(long, one); check(driver.cuEventRecord(event, one))
+    with lane: launch(stream, 5)
+    while not is_done(streams[-1]):
+        if is_done(stream) and not is_done(streams[-1]): return True
+        time.sleep(0.001)
+    return False
+# A machine that is busy with other things may stand still for as long by itself.
+assert not all(lane_ran_too_soon() for _ in range(3))
 """)
 
 
