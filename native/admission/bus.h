@@ -31,7 +31,7 @@ constexpr size_t kLongCopy = 512 << 10, kBusCopy = kSmallestPiece;
 // `us_per_mib`: what the bus takes for so much; not positive: not known yet.
 inline size_t piece_bytes(float us_per_mib, float piece_us) {
     if (!(us_per_mib > 0)) return kAssumedPiece;
-    float mib = std::min(piece_us / us_per_mib, 8.0f);
+    float mib = std::min(piece_us / us_per_mib, static_cast<float>(kLargestPiece) / (1 << 20));
     auto grains = static_cast<size_t>(mib * (1 << 20) / kPieceGrain);
     return std::clamp(grains * kPieceGrain, kSmallestPiece, kLargestPiece);
 }

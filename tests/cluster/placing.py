@@ -10,8 +10,14 @@ from cotenant.cluster.placement import registry
 from cotenant.cluster.placement.fleet import Fleet, Job
 from cotenant.cluster.placement.interface import Decision
 from cotenant.cluster.placement.interference import NO_INTERFERENCE, Interference, PairTable, Part
+from cotenant.cluster.simulation.kinds import Kind
 
 GB = 10**9
+# Of the tests of the cluster's simulation.
+KINDS = {
+    name: Kind(name, name == "serve", name == "serve", busy, busy / 2, 10 * GB, 1.0)
+    for name, busy in (("serve", 0.25), ("train", 1.0), ("light", 0.5))
+}
 
 
 def opportunistic(id: str, share: float = 1.0, gb: int = 10, **more: Any) -> Job:

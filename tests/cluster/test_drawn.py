@@ -12,14 +12,9 @@ from cotenant.classes import TenantClass
 from cotenant.cluster.placement import registry
 from cotenant.cluster.placement.fleet import Job
 from cotenant.cluster.simulation.engine import Cluster
-from cotenant.cluster.simulation.kinds import Kind
 from cotenant.cluster.simulation.scenario import Coming, Scenario
-from tests.cluster.placing import GB, decide, fleet, opportunistic, table
+from tests.cluster.placing import GB, KINDS, decide, fleet, opportunistic, table
 
-KINDS = {
-    name: Kind(name, name == "serve", name == "serve", busy, busy / 2, 10 * GB, 1.0)
-    for name, busy in (("serve", 0.25), ("train", 1.0), ("light", 0.5))
-}
 # All of them exact in binary: sums are the same in whatever order they are taken.
 TRUTH = table(
     unknown=2.0,

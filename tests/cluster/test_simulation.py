@@ -16,15 +16,11 @@ from cotenant.cluster.placement import registry
 from cotenant.cluster.placement.fleet import Job
 from cotenant.cluster.placement.interference import PairTable
 from cotenant.cluster.simulation.engine import Cluster
-from cotenant.cluster.simulation.kinds import Kind, interference, kinds
+from cotenant.cluster.simulation.kinds import interference, kinds
 from cotenant.cluster.simulation.outcome import ClusterOutcome
 from cotenant.cluster.simulation.scenario import Coming, Scenario, at_load, repeated, scenario
-from tests.cluster.placing import GB, opportunistic, production, table
+from tests.cluster.placing import GB, KINDS, opportunistic, production, table
 
-KINDS = {
-    name: Kind(name, name == "serve", name == "serve", busy, busy / 2, 10 * GB, 1.0)
-    for name, busy in (("serve", 0.25), ("train", 1.0), ("light", 0.5))
-}
 TURNS = table(
     train_beside_train=2.0,
     train_beside_SERVE=1.5,

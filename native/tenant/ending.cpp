@@ -1,0 +1,106 @@
+// Streams and contexts that end, in all tenants of the process.
+#include "tenant/captures.h"
+#include "tenant/context_end.h"
+#include "tenant/green_contexts.h"
+#include "tenant/membership.h"
+#include "tenant/tenant.h"
+
+namespace tenant {
+
+namespace {
+
+// Each tenant of the process has pages and streams of its own in a context. By number, since one may join meanwhile.
+template <class Do>
+void for_each_numbered(Do&& act) {
+    if (Membership* own = Membership::current_if_joined()) act(*own, 0);
+    for (uint32_t i = 0; i < Membership::lanes_open(); ++i)
+        if (Membership* lane = Membership::lane_if_joined(i)) act(*lane, 1 + i);
+}
+
+void begin_end_of(CUcontext context, int (&numbers)[1 + Membership::kMostLanes]) {
+    for (int& number : numbers) number = GpuPages::kNone;
+    for_each_numbered([&](Membership& one, uint32_t i) { numbers[i] = one.begin_end_of(context); });
+}
+
+void complete_end(const int (&numbers)[1 + Membership::kMostLanes]) {
+    for_each_numbered([&](Membership& one, uint32_t i) { one.complete_end(numbers[i]); });
+}
+
+}  // namespace
+
+EndingStream::EndingStream(CUstream stream) : membership_(Membership::current_if_joined()) {
+    if (!membership_) return;
+    StreamKey key = key_of_stream(stream);
+    MembershipLocked locked(*membership_);
+    Membership::for_each([&](Membership& one) { one.streams.remove(key); });
+    if (captures.load()) capture_ = captures.find(key);
+}
+
+CUresult EndingStream::result(CUresult result) {
+    if (!capture_ || result != CUDA_SUCCESS) return result;
+    MembershipLocked locked(*membership_);
+    captures.remove(capture_);
+    return result;
+}
+
+EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
+    Membership* membership = Membership::current_if_joined();
+    CUcontext context = nullptr;
+    if (!membership || driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
+    MembershipLocked locked(*membership);
+    auto is_its = [&](const StreamState& state) {
+        if (state.is_default()) return state.context == context;
+        CUcontext owner = nullptr;
+        CUgreenCtx its = nullptr;
+        return driver.cuStreamGetCtx_v2(state.handle, &owner, &its) == CUDA_SUCCESS && its == green;
+    };
+    Membership::for_each([&](Membership& one) {
+        one.streams.remove_if([&](const StreamState& state) {
+            if (!is_its(state)) return false;
+            captures.remove(captures.find(state.key.load(std::memory_order_relaxed)));
+            return true;
+        });
+    });
+}
+
+CUresult EndingGreenContext::result(CUresult result) {
+    if (result == CUDA_SUCCESS) forget_green_context(green_);
+    return result;
+}
+
+DestroyingContext::DestroyingContext(CUcontext context) : membership_(Membership::current_if_joined()) {
+    if (!membership_) return;
+    MembershipLocked locked(*membership_);
+    begin_end_of(context, ending_);
+}
+
+DestroyingContext::~DestroyingContext() {
+    if (!membership_) return;
+    MembershipLocked locked(*membership_);
+    complete_end(ending_);
+}
+
+ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
+    if (!membership_) return;
+    unsigned int flags = 0;
+    int active = 0;
+    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
+        driver.cuDevicePrimaryCtxRetain(&context_, device) == CUDA_SUCCESS)
+        driver.cuDevicePrimaryCtxRelease_v2(device);
+    membership_->lock();
+}
+
+ReleasingPrimary::~ReleasingPrimary() {
+    if (!membership_) return;
+    unsigned int flags = 0;
+    int active = 0;
+    if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active) {
+        int ending[1 + Membership::kMostLanes];
+        begin_end_of(context_, ending);
+        complete_end(ending);
+        context_ended(context_);
+    }
+    membership_->unlock();
+}
+
+}  // namespace tenant
