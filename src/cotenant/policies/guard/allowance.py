@@ -1,7 +1,7 @@
 """How long the lower classes may be shut for learning alone: SHARE of the time in which they want to run.
 
-Unused time is saved, up to SAVED_US; SAVED_US is also what there is at the beginning. As much may be borrowed for a job
-with a promise of which nothing is known yet, or one that is never idle and has changed: whatever was spent on others.
+Unused time is saved, up to SAVED_US; SAVED_US is also what there is at the beginning. guard borrows up to as
+much for a job with a promise that it knows nothing of yet, or that is never idle and seems to have changed.
 """
 
 from __future__ import annotations
