@@ -13,7 +13,7 @@ from cotenant.policies.guard.cost import Alone, Window
 from cotenant.policies.guard.job import Job
 from cotenant.policies.guard.pairs import Company
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
-from cotenant.policies.guard.promise import Effect
+from cotenant.policies.guard.promise import Effect, Promise
 from cotenant.policies.guard.trials import first_try
 from cotenant.policies.interface import Met, Tenant
 
@@ -143,6 +143,46 @@ def test_in_one_mps_daemon_the_cost_alone_is_known_for_half_a_minute_from_two_wi
     assert job.needs_calibration(1.0)
     job.meter.alone.part = 0.05  # no error in it can hide more
     assert not job.needs_calibration(1.0)
+
+
+@pytest.mark.parametrize(("gap_us", "holds_us"), [(0.0, None), (20_000.0, 100_000), (100_000.0, 300_000)])
+def test_its_position_counts_for_three_of_its_gaps(gap_us: float, holds_us: float | None) -> None:
+    job = known_job(promise=0.05)
+    job.gap_us = gap_us
+    assert job.holds(60 * SECOND_US)  # it has work
+    job.see(production(slowdown=0.05), SECOND_US)
+    assert holds_us is None or (job.holds(holds_us - 1) and not job.holds(holds_us))
+    assert holds_us is not None or job.holds(60 * SECOND_US)  # not before its gaps are known
+
+
+def test_an_excess_that_is_made_up_for_is_told() -> None:
+    job = known_job(promise=0.1)
+    assert job.promise is not None and job.held == job.position and "too much" not in job.figures()[0]
+    job.promise.excess = 0.046
+    assert "by 4.6% too much" in job.figures()[0]
+    assert [job.held, job.position] == pytest.approx([0.5, STRICT])
+
+
+def test_a_job_in_a_pause_is_not_looked_at() -> None:
+    job = known_job(promise=0.05)
+    job.gap_us, job.promise.wants_look = 100_000.0, True  # type: ignore[union-attr]
+    assert job.needs_calibration(0.45 * SECOND_US)
+    job.see(production(slowdown=0.05), 0.0)
+    assert job.needs_calibration(0.35 * SECOND_US) and not job.needs_calibration(0.45 * SECOND_US)
+    assert job.is_at_work(0.45 * SECOND_US)
+
+
+@pytest.mark.parametrize(
+    ("position", "has_pauses", "little"),
+    [(0.86, True, False), (0.85, True, True), (STRICT, False, True), (1.1, False, False)],
+)
+def test_where_the_lower_classes_get_little_learning_costs_nothing(
+    position: float, has_pauses: bool, little: bool
+) -> None:
+    """Beside a job that is never idle they run only where they overlap with it."""
+    job = known_job(promise=0.05)
+    job.promise = Promise(0.05, position=position, has_pauses=has_pauses)
+    assert job.gives_little == little
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cotenant.classes import TenantClass
 from cotenant.policies.guard.allowance import SAVED_US, SHARE
 from cotenant.policies.guard.policy import Guard
 from cotenant.policies.interface import Knobs, Policy, TenantKnobs, View
-from tests.policies.plant import Neighbour, Plant, Production
+from tests.policies.plant import TICK_US, Neighbour, Plant, Production
 from tests.policies.scenarios import SECONDS, scenario
 
 KEPT, MOST = 1.25, 0.8  # of the promise in any window, of what the oracle allows
@@ -105,12 +105,12 @@ def test_what_an_operation_took_while_the_job_started_neither_breaks_the_promise
     times themselves there, and neighbours did 0.07 to 0.7 of what they may."""
     job = replace(GRAPH, promise=promise, jitter=1.0, noise=0.01, phases=((0, start), (2, 1.0)))
     plant = Plant([job], [Neighbour(0.1, 0.6, begins_s=2)], seed=1).play(Guard(), 20)
-    assert plant.worst() <= KEPT and plant.work() >= 0.75
+    assert plant.worst() <= KEPT and plant.work() >= 0.7
 
 
 # Of the first hundred these miss one of the bounds. The promise: a job that changes by less than its windows vary, or
 # changes and pauses at once. The work: mostly beside production that is never idle and changes.
-BROKEN, WASTED = {1, 43}, {10, 17, 27, 48, 78, 86, 93, 95}
+BROKEN, WASTED = {43, 67}, {17, 78, 86, 93, 95}
 
 
 @pytest.mark.parametrize("seed", sorted(set(range(40)) - BROKEN - WASTED))
@@ -122,6 +122,15 @@ def test_no_random_gpu_breaks_a_promise_or_wastes_much(seed: int) -> None:
 @pytest.mark.parametrize("seed", sorted(BROKEN))
 def test_the_worst_random_gpus_break_no_promise_by_much(seed: int) -> None:
     assert scenario(random.Random(seed)).play(Guard(), SECONDS).worst() <= 1.75
+
+
+def test_a_pause_that_is_longer_than_its_gaps_belongs_to_the_neighbours() -> None:
+    """All of it but the beginning. Nobody looks at a job that pauses."""
+    plant = Plant([Production(0.05, works_s=0.5, idle_s=0.5)], [HARSH]).play(Guard(), 30)
+    pauses = [one for one in plant.records if one.at_s > 4 and one.at_s % 1 > 0.65]
+    assert not any(one.shut for one in pauses)
+    assert sum(one.work_us for one in pauses) > 0.95 * len(pauses) * TICK_US
+    assert plant.worst() <= KEPT
 
 
 def test_a_stream_of_short_jobs_with_a_promise_does_not_keep_the_neighbours_shut() -> None:

@@ -170,6 +170,14 @@ class Stretch:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A stretch of any level: short, and so less exact than a window."""
+
+    slowdown: float
+    worked_us: float
+
+
 @dataclass(slots=True)
 class Alone:
     cost: float
@@ -252,6 +260,7 @@ class Meter:
     moved_us: float = -math.inf  # when memory was last seen moving
     paused_us: float = -math.inf  # when the job was last seen idle
     windows_learned: int = 0  # in this calibration
+    ended: Ended | None = None  # with this tick
     exact: float = EXACT  # that the cost alone is to be known to
 
     @classmethod
@@ -280,6 +289,7 @@ class Meter:
         self, tenant: Tenant, now_us: float, step_us: float, below: Below, mhz: float = 0.0
     ) -> Window | None:
         """At every tick. Returns the window that has become whole with it."""
+        self.ended = None
         before, self.last = self.last, tenant
         busy_us = tenant.busy_us - before.busy_us
         is_at_work = tenant.has_work or busy_us > 0 or tenant.operations > before.operations
@@ -320,11 +330,18 @@ class Meter:
         self.begin(tenant, now_us)
         if grown.operations <= 0:
             return None
+        self.ended = self.in_short(stretch, grown)
         # What follows at once is still slowed down by what was.
         level = stretch.level if stretch.is_settled else max(stretch.level, STRICT)
         part = self.parts[level]
         part.add(stretch, grown, level)
         return self.close(level, now_us) if part.is_window else None
+
+    def in_short(self, stretch: Stretch, grown: Growth) -> Ended | None:
+        window = Part(grown=grown).window(stretch.level)
+        if window is None or self.alone is None:
+            return None
+        return Ended(self.alone.slowdown(self.judged(window).cost), stretch.worked_us)
 
     def close(self, level: float, now_us: float) -> Window | None:
         window = self.parts[level].window(level)

@@ -22,6 +22,7 @@ from cotenant.policies.interface import Met, Tenant
 
 # A job that has launched nothing for 8 of its usual gaps is not at work: lower classes run in its pause.
 GAPS, SHORTEST_PAUSE_US, LONGEST_GAP_US = 8, 400_000, 2_000_000
+HOLDING_GAPS, SHORTEST_HOLD_US = 3, 100_000
 SWING_GAPS = 4  # after so many it may be a pause, which says nothing about its gaps
 WEIGHT_OF_NEW = 0.2  # in the running mean of its gaps
 BUSY_US, LEAST_BUSY = 500_000, 0.05
@@ -73,6 +74,18 @@ class Job:
         return self.promise.position if self.promise else self.trials.level
 
     @property
+    def held(self) -> float:
+        """The position that is in force."""
+        return self.promise.held if self.promise else self.trials.level
+
+    @property
+    def gives_little(self) -> bool:
+        """To the lower classes: to shut them costs nothing, or is given back."""
+        if self.promise and not self.promise.has_pauses:
+            return self.held <= STRICT
+        return self.held <= FREE
+
+    @property
     def reserve(self) -> Reserve:
         return self.trials.reserve
 
@@ -103,6 +116,8 @@ class Job:
         beside = "" if promise.lately is None else f", and {promise.lately:+.1%} lately beside others"
         known = promise.at_strict
         gaps = "" if known is None else f" All of its gaps would cost {known:.1%}."
+        if promise.excess:
+            gaps += f" It was slowed down by {promise.excess:.1%} too much: others have less until that is made up for."
         return [
             f"An operation takes {alone.cost:.1f} us alone, where windows vary by {alone.spread:.1%}{beside}: "
             f"{self.stand} now.{gaps}"
@@ -134,6 +149,11 @@ class Job:
         pause_us = min(max(SHORTEST_PAUSE_US, GAPS * self.gap_us), LONGEST_GAP_US)
         return now_us - self.active_us < pause_us
 
+    def holds(self, now_us: float) -> bool:
+        """Its position counts. In a longer pause than usual nobody below it slows it down."""
+        gaps_us = max(HOLDING_GAPS * self.gap_us, SHORTEST_HOLD_US)
+        return self.last.has_work or not self.gap_us or now_us - self.active_us < gaps_us
+
     def is_in_swing(self, now_us: float) -> bool:
         return self.last.has_work or now_us - self.active_us < SWING_GAPS * self.gap_us
 
@@ -143,6 +163,8 @@ class Job:
         if now_us < self.learn_from_us or not self.is_at_work(now_us):
             return False
         alone = self.alone
+        if alone is not None and not self.is_in_swing(now_us):
+            return False  # nothing would be seen of it
         if self.promise is None:
             # Strict: nothing is judged before the next try.
             if self.trials.waits:
@@ -168,6 +190,10 @@ class Job:
         return self.meter.windows_learned >= (FIRST_WINDOWS if alone.windows <= FIRST_WINDOWS else LOOKS)
 
     # ---- windows ----
+
+    def saw_stretch(self) -> None:
+        if self.promise and self.alone and self.meter.ended:
+            self.promise.saw_stretch(self.meter.ended, self.alone)
 
     def meet(self, window: Window, now_us: float, highest: float) -> None:
         """A window that has become whole; the lever goes to no more than `highest`."""

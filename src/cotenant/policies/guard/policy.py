@@ -43,7 +43,7 @@ from cotenant.classes import TenantClass
 from cotenant.policies.guard.allowance import SHARE, Allowance
 from cotenant.policies.guard.cost import Below
 from cotenant.policies.guard.duty import Duty
-from cotenant.policies.guard.job import FREE, RETRY_US, Job
+from cotenant.policies.guard.job import RETRY_US, Job
 from cotenant.policies.guard.pairs import Company, Pairs
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import Promise
@@ -225,6 +225,7 @@ class Guard(Policy):
         if below.want and job.is_at_work(now_us):
             job.trials.shared_us += self.step_us
         window = job.meter.look(tenant, now_us, self.step_us, below, mhz)
+        job.saw_stretch()
         if window is not None:
             job.meet(window, now_us, TOLERANT if self.worth.may_be_tried(now_us) else STRICT)
         job.end_gross_company(tenant, now_us)
@@ -248,7 +249,7 @@ class Guard(Policy):
     def calibrate(self, below: Below, now_us: float) -> None:
         since_us = self.calibrating_since_us
         binding = self.binding(now_us)
-        is_free = binding is not None and binding.position <= FREE
+        is_free = binding is not None and binding.gives_little
         if below.want:
             self.allowance.pass_time(self.step_us, since_us is not None and not is_free)
         needing = [job for job in self.jobs.values() if job.needs_calibration(now_us)]
@@ -269,8 +270,10 @@ class Guard(Policy):
             return
         is_first = any(job.is_unknown(now_us) for job in needing)
         longest_us = FIRST_CALIBRATION_US if is_first else CALIBRATION_US
+        at_work = [job for job in self.jobs.values() if job.is_at_work(now_us)]
         is_over = now_us - since_us >= longest_us or (not is_free and self.allowance.is_spent(borrows))
-        is_enough = all(job.has_learned_enough() for job in self.jobs.values() if job.is_at_work(now_us))
+        is_over |= not any(job.alone is None or job.is_in_swing(now_us) for job in at_work)
+        is_enough = all(job.has_learned_enough() for job in at_work)
         if not is_over and not is_enough and below.want:
             return
         self.calibrating_since_us = None
@@ -284,12 +287,12 @@ class Guard(Policy):
 
     def binding(self, now_us: float) -> Job | None:
         """The job whose position counts."""
-        at_work = [job for job in self.jobs.values() if job.is_at_work(now_us)]
-        return min(at_work, key=lambda job: (job.position, job.sm_share), default=None)
+        holding = [job for job in self.jobs.values() if job.is_at_work(now_us) and job.holds(now_us)]
+        return min(holding, key=lambda job: (job.held, job.sm_share), default=None)
 
     def choose_level(self, now_us: float) -> None:
         job = self.binding(now_us)
-        position, passed_us = (job.position, job.passed_us) if job else (STRICT, 0.0)
+        position, passed_us = (job.held, job.passed_us) if job else (STRICT, 0.0)
         sm_share = job.sm_share if job else ALL
         if sm_share != self.sm_share:
             self.sm_share = sm_share

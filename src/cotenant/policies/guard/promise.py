@@ -19,9 +19,17 @@ promise; fewer when they drift away from it in one direction. A slope is that of
 time costs more than half where each burst pays for a change of contexts, and less where the GPU's clock falls at its
 power limit only, so what was seen at another share counts for less.
 
+What counts in the end is not the slopes but what the job was slowed down by. Where that was more than the aim lately,
+the position that is held is lower until it is made up for:
+
+    excess = mean of slowdown - aim over the last 2 s at work, less its doubt
+    held   = where slowdown(p) is at most aim - excess
+
 The position falls there at once; where windows are noisier than the promise, only by what is beyond doubt. It rises
-there in a few steps, and only while the cost alone was measured in the last 5 s. The share is that of the level which
-was held, whichever job set it: where another job's promise is the binding one, this job still learns the truth.
+there in a few steps, and only while the cost alone was measured in the last 5 s. Where less is lost than was expected,
+in the mean of some windows, that may be the job, which has become cheaper: then the position rises after the next look
+at the cost alone. The share is that of the level which was held, whichever job set it: where another job's promise is
+the binding one, this job still learns the truth.
 
 A window that is far from slowdown(p), or clearly negative, is odd: the job's own cost has changed, or the lower classes
 have. So is one in which turns, of which nothing is known yet, seem to make the job more than twice as slow: most likely
@@ -35,7 +43,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from cotenant.policies.guard.cost import ODD, Alone, Window
+from cotenant.policies.guard.cost import ODD, WINDOW_US, Alone, Ended, Window
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
 from cotenant.policies.interface import Met
 
@@ -54,6 +62,10 @@ SMALLEST = 0.001  # share of the time that is not none
 ELSEWHERE = 1.4  # times a share that is another one
 DRIFT_WINDOWS = 8  # of the running mean that tells a drift
 DRIFT = 3  # spreads of that mean that are one; half of the aim at least
+LAG_WINDOWS = 4  # of the running mean that tells that less is lost than expected
+LAG = 0.1  # of the aim that it must be, at least
+NOISY_DOUBTS = 3  # where windows are noisier than the promise
+EXCESS_US = 2_000_000.0  # at work that the excess is a mean of
 LATER = 2 / 3  # of a window that each one after the first adds to those that a slope rests on
 LATELY = 8  # windows of the running mean that is told
 CURVED = 0.2  # part of the slope that it may differ by there
@@ -106,6 +118,10 @@ class Promise:
     has_met_company: bool = False  # since it last rose
     last_off: float | None = None  # what the last window was from what was expected
     drift: float = 0.0  # a running mean of that
+    lag: float = 0.0  # and one of fewer windows
+    seems_cheaper: bool = False  # the job, or its neighbours: not known which
+    over: float = 0.0  # slowdown beyond the aim in the last seconds at work; below 0: less than the aim
+    excess: float = 0.0  # of that, what is more than chance
     seen_at: float = STRICT  # the share that the windows of `strict` are about
     has_pauses: bool = True  # the lower classes can run at STRICT
     believed: tuple[Effect, Effect] | None = None  # the slopes before odd windows were, without a look
@@ -153,7 +169,8 @@ class Promise:
     def forget(self) -> None:
         """All of it: the cost alone is another quantity now."""
         self.begin_anew(come_anew=True)
-        self.believed, self.last_off, self.drift = None, None, 0.0
+        self.believed, self.last_off, self.drift, self.lag = None, None, 0.0, 0.0
+        self.seems_cheaper, self.over, self.excess = False, 0.0, 0.0
 
     def take_over(self, earlier: Promise) -> None:
         """At first the lower classes are taken to slow a job down as they did the last one."""
@@ -184,6 +201,13 @@ class Promise:
 
     # ---- windows ----
 
+    def saw_stretch(self, ended: Ended, alone: Alone) -> None:
+        kept = math.exp(-ended.worked_us / EXCESS_US)
+        self.over = self.over * kept + (ended.slowdown - self.aim) * (1 - kept)
+        # What a mean of so many windows may be by chance is none.
+        doubts = NOISY_DOUBTS if alone.spread > self.limit else 1
+        self.excess = max(self.over - doubts * alone.spread * math.sqrt(WINDOW_US / EXCESS_US), 0.0)
+
     def see(self, window: Window, alone: Alone) -> bool:
         """A window beside others. Returns whether anything is known better now."""
         slowdown = alone.slowdown(window.cost)
@@ -209,9 +233,13 @@ class Promise:
             alone.saw_difference((off - self.last_off) / math.sqrt(2))
         self.last_off = off
         self.drift += (off - self.drift) / DRIFT_WINDOWS
+        effect, share = (self.strict, 1.0) if window.level == STRICT else (self.extra, window.share)
+        self.lag = self.lag + (off - self.lag) / LAG_WINDOWS if effect.windows >= FEW * share**2 else 0.0
+        if self.lag < -max(alone.spread, LAG * self.aim):
+            self.seems_cheaper = self.wants_look = True
         if abs(self.drift) > max(DRIFT * alone.spread / math.sqrt(DRIFT_WINDOWS), self.aim / 2):
             self.drift = 0.0
-            (self.strict if window.level == STRICT else self.extra).fade(FEW)
+            effect.fade(FEW)
 
     def is_odd(self, window: Window, alone: Alone) -> bool:
         if is_stale(window, alone):
@@ -231,15 +259,20 @@ class Promise:
         """The cost alone was looked at. Returns whether anything is known better now."""
         if alone.odd is not None:
             return False
-        self.wants_look = False
+        seemed_cheaper = self.seems_cheaper
+        self.wants_look, self.seems_cheaper, self.lag = False, False, 0.0
         believed, self.believed = self.believed, None
         if changed:
-            self.aside = []
+            self.aside, self.over, self.excess = [], 0.0, 0.0
             if believed:
                 self.strict, self.extra = believed
             self.strict.fade(FEW / 2)
             self.extra.fade(FEW / 2)
             return False
+        if seemed_cheaper:
+            # Then its neighbours are: what is known of them is old.
+            self.strict.fade(SUSPICIOUS)
+            self.extra.fade(SUSPICIOUS)
         return bool(self.aside) and self.settle(alone, looked=True)
 
     def settle(self, alone: Alone, looked: bool) -> bool:
@@ -282,14 +315,32 @@ class Promise:
 
     # ---- the position ----
 
-    def target(self, highest: float, doubt: float = 0.0, with_extra: Effect | None = None) -> float:
+    @property
+    def held(self) -> float:
+        """The position, or what makes up for an excess."""
+        if not self.excess:
+            return self.position
+        allowed = max(self.aim - self.excess, 0.0)
+        if self.position <= STRICT:
+            return max(self.position * allowed / self.aim, SMALLEST)
+        highest = self.position if self.extra.windows else STRICT
+        return max(self.target(highest, aim=allowed), SMALLEST)
+
+    def target(
+        self,
+        highest: float,
+        doubt: float = 0.0,
+        with_extra: Effect | None = None,
+        aim: float | None = None,
+    ) -> float:
+        aim = self.aim if aim is None else aim
         strict, extra = self.at_strict, (with_extra or self.extra).value
         if strict is None:
             return STRICT
         strict = max(strict - doubt, 0.0)
-        if strict >= self.aim:
-            return max(self.aim / strict, SHUT)
-        room = self.aim - strict
+        if strict > aim:
+            return max(aim / strict, SHUT)
+        room = aim - strict
         if extra is None or extra <= room:
             return highest
         return min(STRICT + room / extra, highest)
@@ -310,13 +361,17 @@ class Promise:
             self.position = min(self.position, STRICT)
             return
         before, target = self.position, max(self.target(highest), SMALLEST)
+        if target > max(before, STRICT) and self.extra.windows:
+            # What was seen of company in a little of the time is doubtful.
+            most = replace(self.extra, slope=self.extra.slope + alone.spread / math.sqrt(self.extra.windows))
+            target = max(self.target(highest, with_extra=most), min(before, target))
         if target < before:
             # Windows that are noisier than the promise move it only where their mean is clearly over it.
             is_noisy = alone.spread > self.limit
             doubt = alone.doubt(self.strict.windows) if is_noisy else 0.0
             self.position = min(before, max(self.target(highest, doubt), SMALLEST))
         elif target > before + LEAST_RISE * max(before, 0.1):
-            if now_us - alone.learned_us > FRESH_US:
+            if now_us - alone.learned_us > FRESH_US or self.seems_cheaper:
                 self.wants_look = True
                 return
             if before < STRICT:
