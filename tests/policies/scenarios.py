@@ -1,14 +1,21 @@
-"""Random GPUs for policies that keep promises: kinds of production, phases, pauses, arrivals, neighbours."""
+"""Random GPUs for policies that keep promises: kinds of production, phases, pauses, arrivals, neighbours.
+
+python -m tests.policies.scenarios 1000 1150     # guard on the GPUs of these seeds: a minute
+"""
 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import random
+import sys
 from dataclasses import replace
 
+from cotenant.policies.guard.policy import Guard
 from tests.policies.plant import Neighbour, Plant, Production
 
 SECONDS = 24.0
+KEPT, MOST = 1.25, 0.8  # of the promise in any window, of what the oracle allows
 
 KINDS = {
     "graph": Production(every_us=50_000, operations=18, operation_us=900),
@@ -62,3 +69,22 @@ def scenario(draw: random.Random) -> Plant:
     ]
     neighbours = [neighbour(draw, min(promises)) for _ in range(draw.choice((1, 1, 2, 3)))]
     return Plant(jobs, neighbours, seed=draw.randrange(1000), shows_clock=draw.random() < 0.5)
+
+
+def judge(seed: int) -> tuple[int, float, float]:
+    """The worst window in promises, and the neighbours' work of what the oracle would let them do."""
+    plant = scenario(random.Random(seed)).play(Guard(), SECONDS)
+    return seed, plant.worst(), plant.work()
+
+
+def main(first: int, end: int) -> None:
+    with multiprocessing.Pool() as pool:
+        judged = pool.map(judge, range(first, end), chunksize=4)
+    broken = {seed: round(worst, 2) for seed, worst, _ in judged if worst > KEPT}
+    wasted = {seed: round(work, 2) for seed, _, work in judged if work < MOST}
+    print(f"{len(broken)} of {len(judged)} break a promise: {broken}")
+    print(f"{len(wasted)} of {len(judged)} leave the neighbours less than {MOST}: {wasted}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -433,11 +433,12 @@ def test_what_a_job_was_spared_makes_up_for_what_it_was_not_and_moves_nothing() 
     assert promise.held == promise.position
 
 
-@pytest.mark.parametrize(("spread", "excess"), [(0.0, 0.03), (0.05, 0.03 - 0.0112), (0.11, 0.0)])
+@pytest.mark.parametrize(("spread", "excess"), [(0.0, 0.1), (0.09, 0.1), (0.11, 0.1 - 0.0738), (0.2, 0.0)])
 def test_what_may_be_chance_is_no_excess(spread: float, excess: float) -> None:
-    """A mean over 2 s is known to 0.22 of the spread of windows; noise over the promise needs three times as much."""
+    """A mean over 2 s is known to 0.22 of the spread of windows. Three times that may be chance where windows are
+    noisier than the promise."""
     promise, known = Promise(0.1), alone(100.0, spread=spread)
-    promise.saw_stretch(Ended(promise.aim + 0.03, 60e6), known)
+    promise.saw_stretch(Ended(promise.aim + 0.1, 60e6), known)
     assert promise.excess == pytest.approx(excess, abs=0.0001)
 
 

@@ -22,8 +22,10 @@ power limit only, so what was seen at another share counts for less.
 What counts in the end is not the slopes but what the job was slowed down by. Where that was more than the aim lately,
 the position that is held is lower until it is made up for:
 
-    excess = mean of slowdown - aim over the last 2 s at work, less its doubt
+    excess = mean of slowdown - aim over the last 2 s at work
     held   = where slowdown(p) is at most aim - excess
+
+Where windows are noisier than the promise, three times the doubt about that mean is chance, and no excess.
 
 The position falls there at once; where windows are noisier than the promise, only by what is beyond doubt. It rises
 there in a few steps, and only while the cost alone was measured in the last 5 s. Where less is lost than was expected,
@@ -64,7 +66,7 @@ DRIFT_WINDOWS = 8  # of the running mean that tells a drift
 DRIFT = 3  # spreads of that mean that are one; half of the aim at least
 LAG_WINDOWS = 4  # of the running mean that tells that less is lost than expected
 LAG = 0.1  # of the aim that it must be, at least
-NOISY_DOUBTS = 3  # where windows are noisier than the promise
+NOISY_DOUBTS = 3  # of a mean of windows that are noisier than the promise, which are chance
 EXCESS_US = 2_000_000.0  # at work that the excess is a mean of
 LATER = 2 / 3  # of a window that each one after the first adds to those that a slope rests on
 LATELY = 8  # windows of the running mean that is told
@@ -204,9 +206,9 @@ class Promise:
     def saw_stretch(self, ended: Ended, alone: Alone) -> None:
         kept = math.exp(-ended.worked_us / EXCESS_US)
         self.over = self.over * kept + (ended.slowdown - self.aim) * (1 - kept)
-        # What a mean of so many windows may be by chance is none.
-        doubts = NOISY_DOUBTS if alone.spread > self.limit else 1
-        self.excess = max(self.over - doubts * alone.spread * math.sqrt(WINDOW_US / EXCESS_US), 0.0)
+        # Where windows are noisier than the promise, their mean may be that by chance.
+        doubt = alone.spread * math.sqrt(WINDOW_US / EXCESS_US) if alone.spread > self.limit else 0.0
+        self.excess = max(self.over - NOISY_DOUBTS * doubt, 0.0)
 
     def see(self, window: Window, alone: Alone) -> bool:
         """A window beside others. Returns whether anything is known better now."""
