@@ -8,7 +8,8 @@ What it measures, for each production job, in windows of the time that the job i
 
 Moments in which a lower-class tenant is evicted or restored are left out: no position stops a move.
 
-What it sets: a position for each production job (position.py); the smallest of the jobs at work is in force:
+What it sets: a position for each production job (position.py); the smallest of the jobs that are at work, and do not
+pause for more than three of their gaps, is in force:
 
     SHUT  lower classes are shut     STRICT  they run while production is idle     TOLERANT  they may overlap with it
 
@@ -17,6 +18,8 @@ or longer. With a stated promise (promise.py):
 
     slowdown(p) = strict * min(p, 1) + extra * max(p - 1, 0)       both learned from the windows at these levels
     position    = where slowdown(p) is at most 0.92 of the promise, and at least 0.003 below it
+
+and less while what the job was slowed down by too much in the last seconds is made up for.
 
 A job without a promise stands at STRICT, so that lower classes run in every gap, or at TOLERANT where a trial has shown
 that overlap is harmless (trials.py): by 2 %, or by 5 % where all of them go through one MPS daemon. There the lower
