@@ -5,10 +5,10 @@ python -m tests.policies.scenarios 1000 1150     # guard on the GPUs of these se
 
 from __future__ import annotations
 
+import argparse
 import math
 import multiprocessing
 import random
-import sys
 from dataclasses import replace
 
 from cotenant.policies.guard.policy import Guard
@@ -87,4 +87,10 @@ def main(first: int, end: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    parser = argparse.ArgumentParser(
+        description="How guard does on the random GPUs of seeds FIRST to END - 1."
+    )
+    parser.add_argument("first", type=int)
+    parser.add_argument("end", type=int)
+    asked = parser.parse_args()
+    main(asked.first, asked.end)
