@@ -1,10 +1,10 @@
 """Promised slowdowns: are they kept in every window, and does the other job get what it could have within them?
 
-    ratio of a window   mean service of the requests that ended in it / the same alone, with the same arrivals; where
-                        it was alone twice, / the mean of both
+    ratio of a window   mean service of the requests that ended in it / the same of the same process with nobody beside
+                        it, just before, with the same arrivals: two equal processes may differ by more than a promise
     windows             of 4 s, from 2 s after the other job's arrival on
-    alone again         the same without anybody, and so noise: beside each count of windows over a promise stands how
-                        many are over it by more than the worst of these
+    alone again         a process that nobody ever joins, and so noise: beside each count of windows over a promise
+                        stands how many are over it by more than the worst of these
     best constant duty  the most work of the other job at a constant rate whose mean ratio is within the promise, found
                         by a sweep in the same run, on a line between neighbouring rates
 
@@ -53,13 +53,19 @@ def measure(
     crew: Crew, pair: Pair, modes: Sequence[str], rounds: int, seconds: float, narrate: Narrate
 ) -> dict[str, list[Observation]]:
     everything = [*modes, SOLO]
+    wanted = {mode: alone_of(mode) for mode in modes if mode in PROMISED or mode in DUTIES}
     # Each way of starting once; guard meets the neighbour's arrival in the windows themselves.
     warm_up(crew, pair, ["alone", SOLO, *[mode for mode in modes if mode in PROMISED]])
-    seen: dict[str, list[Observation]] = {mode: [] for mode in everything}
+    seen: dict[str, list[Observation]] = {mode: [] for mode in (*everything, *wanted.values())}
     for number, windows in enumerate(plan(everything, rounds, seconds), start=1):
         narrate(f"{pair.name}: round {number} of {rounds}: {', '.join(window.mode for window in windows)}")
         for planned in windows:
             window = planned
+            baseline = wanted.get(planned.mode)
+            if baseline and len(seen[baseline]) < number:
+                observation = observe(crew, pair.production, None, planned)
+                narrate(f"{pair.name}: {baseline}: {in_passing(observation)}")
+                seen[baseline].append(observation)
             if planned.mode in DUTIES:
                 worker = crew.worker(pair.opportunistic, UNSTEERED_OPPORTUNISTIC)
                 try:
@@ -78,6 +84,11 @@ def measure(
                     narrate(f"{pair.name}: {planned.mode}: {told}")
             seen[planned.mode].append(observation)
     return seen
+
+
+def alone_of(mode: str) -> str:
+    """What the windows of the mode are compared with: where two modes have one process, the same."""
+    return "alone" if mode == CONTROL else f"alone as {MODES[mode][0]}"
 
 
 def of_policy(explained: Sequence[str]) -> list[str]:
@@ -145,14 +156,13 @@ class Kept:
 
 def kept(mode: str, seen: Mapping[str, Sequence[Observation]]) -> Kept:
     above, below, shares = [], [], []
-    twice = seen["alone"] if mode == CONTROL else seen.get(CONTROL, seen["alone"])
-    for ours, alone, again, solo in zip(seen[mode], seen["alone"], twice, seen[SOLO], strict=True):
+    for ours, alone, solo in zip(seen[mode], seen[alone_of(mode)], seen[SOLO], strict=True):
         within = spans(ours.samples.seconds)
-        looks = (mean_services(one, within) for one in (ours, alone, again))
-        for one, first, second in zip(*looks, strict=True):
-            if one is not None and first is not None and second is not None:
+        looks = (mean_services(one, within) for one in (ours, alone))
+        for one, base in zip(*looks, strict=True):
+            if one is not None and base is not None:
                 above.append(one)
-                below.append((first + second) / 2)
+                below.append(base)
         shares.append(work_rate(ours) / solo.samples.steps_per_second)
     if not above:
         raise Problem(f"no request was answered in a window of {mode}: give more --seconds")

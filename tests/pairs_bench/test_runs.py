@@ -254,10 +254,15 @@ def test_promises_and_the_sweep_beside_them_on_the_software_gpu(
     for entry in entries:
         shares = {row["mode"]: row["share"]["value"] for row in entry["figures"]["rows"]}
         assert set(shares) == {"alone again", "cotenant 5%", "duty 10%", "duty 100%"}
-        # Each says what it has seen when it ends, so that a run that is cut short was not for nothing.
+        # Each says what it has seen when it ends, so that a run that is cut short was not for nothing. The process of
+        # both duties is alone once, the other job idle.
+        alone = ["alone", promises.alone_of("cotenant 5%"), promises.alone_of("duty 10%")]
+        assert promises.alone_of("duty 100%") == alone[-1]
         assert all(
-            f"{entry['pair']}: {mode}: mean service " in done.stderr for mode in (*shares, "alone", "solo")
+            done.stderr.count(f"{entry['pair']}: {mode}: mean service ") == 1
+            for mode in (*shares, *alone, "solo")
         )
+        assert all(entry["samples"][mode][0]["steps"] == 0 for mode in alone)
         # A rate is kept, however little a busy machine lets a job do without one: the promise is compared with that.
         assert shares["duty 10%"] < 0.3
     # What guard thought at the end of the promise's window, and of no other's. (The other production uses no GPU.)
