@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-# Before JAX is loaded: memory as it is needed, and the same kernels in every process.
+# Before JAX is loaded: memory as it is needed, and the same kernels in every process, so nothing is tried out. They are
+# cuBLAS's: of Triton's, JAX takes one that needs 23 ms where it may try none out.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0".strip()
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false".strip()
+)
 
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,7 @@
 """Promised slowdowns: are they kept in every window, and does the other job get what it could have within them?
 
-    ratio of a window   mean service of the requests that ended in it / the same of the same process with nobody beside
-                        it, just before, with the same arrivals: two equal processes may differ by more than a promise
+    ratio of a window   mean service of the requests that ended in it / the same over all windows of the same process
+                        with nobody beside it, just before: two equal processes may differ by more than a promise
     windows             of 4 s, from 2 s after the other job's arrival on
     alone again         a process that nobody ever joins, and so noise: beside each count of windows over a promise
                         stands how many are over it by more than the worst of these
@@ -110,9 +110,10 @@ def spans(seconds: float) -> list[tuple[float, float]]:
     ]
 
 
-def mean_services(seen: Observation, within: Sequence[tuple[float, float]]) -> list[float | None]:
+def in_windows(seen: Observation) -> list[float | None]:
+    """The mean service of each; None: no request ended in it."""
     found = []
-    for begin, end in within:
+    for begin, end in spans(seen.samples.seconds):
         inside = [
             service
             for service, ended in zip(seen.samples.services_ms, seen.ended_s, strict=True)
@@ -124,8 +125,7 @@ def mean_services(seen: Observation, within: Sequence[tuple[float, float]]) -> l
 
 def in_passing(seen: Observation) -> str:
     """What a run that is cut short has shown by then."""
-    services = mean_services(seen, spans(seen.samples.seconds))
-    means = ", ".join("none" if one is None else f"{one:.3f}" for one in services)
+    means = ", ".join("none" if one is None else f"{one:.3f}" for one in in_windows(seen))
     return f"mean service {means} ms, other job {work_rate(seen):.1f} steps/s"
 
 
@@ -157,12 +157,10 @@ class Kept:
 def kept(mode: str, seen: Mapping[str, Sequence[Observation]]) -> Kept:
     above, below, shares = [], [], []
     for ours, alone, solo in zip(seen[mode], seen[alone_of(mode)], seen[SOLO], strict=True):
-        within = spans(ours.samples.seconds)
-        looks = (mean_services(one, within) for one in (ours, alone))
-        for one, base in zip(*looks, strict=True):
-            if one is not None and base is not None:
-                above.append(one)
-                below.append(base)
+        means, bases = ([one for one in in_windows(run) if one is not None] for run in (ours, alone))
+        if bases:
+            above += means
+            below += [statistics.fmean(bases)] * len(means)
         shares.append(work_rate(ours) / solo.samples.steps_per_second)
     if not above:
         raise Problem(f"no request was answered in a window of {mode}: give more --seconds")

@@ -162,11 +162,11 @@ def _results(row: Mapping[str, Any]) -> str:
 
 
 def preemption_table(section: Section) -> str:
-    columns = ("The GPU is held by", "Mode", "Samples", "p50, ms", "p99, ms", "max, ms")
-    lines = [section["machine"], "", line(columns), line(["---"] * 2 + ["--:"] * 4)]
+    columns = ("Request", "The GPU is held by", "Mode", "Samples", "p50, ms", "p99, ms", "max, ms")
+    lines = [section["machine"], "", line(columns), line(["---"] * 3 + ["--:"] * 4)]
     for row in section["rows"]:
         times = [f"{row[name]:.3f}" for name in ("p50_ms", "p99_ms", "max_ms")]
-        lines.append(line([row["held_by"], row["mode"], str(row["samples"]), *times]))
+        lines.append(line([row["request"], row["held_by"], row["mode"], str(row["samples"]), *times]))
     lines += ["", *(f"- Missed: {miss}." for miss in section["misses"])]
     return "\n".join(lines) + "\n"
 

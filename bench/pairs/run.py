@@ -253,6 +253,7 @@ def one_pair(
 
 def summary(figures: PairFigures, reporter: Reporter) -> dict[str, Any]:
     """A line for each mode; all of it as JSON."""
+    reporter.narrate(f"{figures.pair}: other job alone {figures.solo_steps_per_second:.1f} steps/s")
     for mode, row in figures.modes.items():
         share = "" if row.opportunistic_share is None else f", other job {row.opportunistic_share.value:.0%}"
         reporter.narrate(

@@ -52,6 +52,13 @@ class Tiny(_Spinning):
         return b""
 
 
+class Twice(Tiny):
+    """The second when the first is seen: what held the GPU before may have gone on in between."""
+
+    def request(self, number: int) -> bytes:
+        return super().request(number) + super().request(number)
+
+
 class _Holder(_Spinning):
     """Keeps the GPU full with kernels of one length."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -267,12 +268,28 @@ def test_results_are_compared_as_far_as_both_go(
 
 def test_a_preemption_that_takes_too_long_is_listed() -> None:
     rows = [
-        {"held_by": "spin-11ms", "mode": "timeslice", "p99_ms": 9.0},
-        {"held_by": "spin-11ms", "mode": "cotenant", "p99_ms": 0.5},
-        {"held_by": "spin-100us", "mode": "cotenant", "p99_ms": 0.5},
+        {"request": "tiny", "held_by": "spin-11ms", "mode": "timeslice", "p99_ms": 9.0},
+        {"request": "tiny", "held_by": "spin-11ms", "mode": "cotenant", "p99_ms": 0.5},
+        {"request": "tiny", "held_by": "spin-100us", "mode": "cotenant", "p99_ms": 0.5},
+        {"request": "twice", "held_by": "spin-11ms", "mode": "cotenant", "p99_ms": 0.9},  # no bound is stated
     ]
     (miss,) = preemption.misses(rows)
     assert "spin-100us" in miss
+
+
+def test_the_second_kernel_is_launched_when_the_first_is_seen() -> None:
+    spinning = load("spinning")
+    seen, at_launch = ctypes.c_float(0), []
+
+    class Gpu:
+        def submit_burst(self, kernels: int, kernel_us: float) -> None:
+            at_launch.append(seen.value)
+            seen.value += 1
+
+    one = spinning.Twice.__new__(spinning.Twice)
+    one.gpu, one._seen = Gpu(), seen
+    one.request(0)
+    assert at_launch == [0, 1]
 
 
 def burst(count: int, busy_ns: int, waits: int, waited_ns: int, gap_ns: int) -> Any:
@@ -391,7 +408,7 @@ def test_what_could_have_been_done_within_the_promise_and_was_not_is_missed() ->
         promises.alone_of("cotenant 10%"): [served(*[1.0] * 10)] * 2,
         "cotenant 10%": [served(*[1.05] * 10, steps=10)] * 2,
         # All duties have one process, which is alone for longer than under any of them.
-        promises.alone_of("duty 10%"): [served(*[1.0] * 6, *[9.0] * 4)] * 2,
+        promises.alone_of("duty 10%"): [served(*[1.0] * 2, *[0.98] * 4, *[1.02] * 4)] * 2,
         "duty 45%": [served(*[1.08] * 6, steps=16, seconds=6.0)] * 2,
         "solo": [served(steps=20)] * 2,
     }

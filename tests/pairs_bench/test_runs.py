@@ -298,12 +298,15 @@ def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(output.read_text())["preemption"]["rows"]
-    assert [(row["held_by"], row["mode"]) for row in rows] == [
+    held = [
         ("nobody", "alone"),
         ("spin-11ms", "timeslice"),
         ("spin-11ms", "cotenant"),
         ("spin-100us", "timeslice"),
         ("spin-100us", "cotenant"),
+    ]
+    assert [(row["request"], row["held_by"], row["mode"]) for row in rows] == [
+        (request, *one) for request in ("tiny", "twice") for one in held
     ]
     assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
 
