@@ -64,7 +64,7 @@ _JOBS = (
     Job("vision-batch", "opportunistic", "unpaced:Vision", "vision, one request after the other"),
     Job("generate-batch", "opportunistic", "unpaced:Generate", "generate, one request after the other"),
     Job("tiny", "production", "spinning:Tiny", "one tiny kernel at random moments", 100.0),
-    Job("twice", "production", "spinning:Twice", "two tiny kernels, one after the other", 100.0),
+    Job("ten", "production", "spinning:Ten", "ten tiny kernels, one after the other", 30.0),
     Job("send", "production", "copying:Send", "1 MiB to the GPU, pinned", 600.0),
     Job("fetch", "production", "copying:Fetch", "1 MiB from the GPU, pinned", 600.0),
     Job("send-pageable", "production", "copying:SendPageable", "1 MiB to the GPU, pageable", 600.0),

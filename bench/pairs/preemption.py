@@ -1,5 +1,5 @@
-"""How long production waits for the GPU: a tiny kernel at random moments while spinning kernels hold it; and two, the
-second when the host has seen the first.
+"""How long production waits for the GPU: a tiny kernel at random moments while spinning kernels hold it; and ten,
+each launched when the host has seen the one before.
 
 Measured from the launch call until the host sees what the kernel has written.
 """
@@ -17,7 +17,7 @@ from rounds import Narrate, Window, observe, plan
 from cotenant.demo.figures import percentile
 
 MODES_MEASURED = ("timeslice", "cotenant")
-REQUESTS = ("tiny", "twice")
+REQUESTS = ("tiny", "ten")
 MOST_MS = {"spin-11ms": 0.6, "spin-100us": 0.2}
 
 

@@ -306,7 +306,7 @@ def test_preemption_on_the_software_gpu(native: Path, softgpu_env: dict[str, str
         ("spin-100us", "cotenant"),
     ]
     assert [(row["request"], row["held_by"], row["mode"]) for row in rows] == [
-        (request, *one) for request in ("tiny", "twice") for one in held
+        (request, *one) for request in ("tiny", "ten") for one in held
     ]
     assert all(0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
 
