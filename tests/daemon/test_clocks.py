@@ -382,12 +382,17 @@ def test_a_clock_that_falls_is_seen_by_everybody_who_asks(cotenant: Run, env: di
             words = "The GPU runs at 1455 of 1980 MHz: power limit; it draws 99 of 100 W"
             assert words in cotenant("explain", str(job.pid), env=env).stdout
 
-            def at_work() -> dict[str, Any]:
+            def is_slowed_at_work() -> bool:
                 about = json.loads(cotenant("explain", str(job.pid), "-o", "json", env=env).stdout)
-                return dict(about["tenants"][0]["gpus"][0]["at_work"])
+                at_work = about["tenants"][0]["gpus"][0]["at_work"]
+                # None: on a busy machine the last reading may be too old for a moment.
+                return (
+                    at_work is not None
+                    and at_work["clock_mhz"] < 1940
+                    and "its kernels take up to" in at_work["in_words"]
+                )
 
-            wait_for(lambda: at_work()["clock_mhz"] < 1940)
-            assert "its kernels take up to" in at_work()["in_words"]
+            wait_for(is_slowed_at_work)
             # WHEN the GPU is lost, THEN it is said, and the job goes on
             says.write_text("answer = 15\n")
             wait_for(lambda: "GPU is lost" in state()["in_words"])
