@@ -543,18 +543,18 @@ def test_company_is_worth_it_from_five_percent_on(in_company: int, is_worth_it: 
     assert worth.may_be_tried(62e6)
 
 
-# At STRICT production was busy for two fifths of the time, with 40 operations, and the lower classes did 100 in the
-# rest.
+# At STRICT production was busy for two fifths of the time, with what takes three tenths of it alone, and the lower
+# classes did 100 in the rest.
 @pytest.mark.parametrize(
-    ("operations", "in_company", "is_worth_it"),
-    [(40, 104, False), (40, 106, True), (80, 34, False), (80, 36, True), (200, 2, True), (0, 170, False)],
+    ("work", "in_company", "is_worth_it"),
+    [(0.3, 104, False), (0.3, 106, True), (0.6, 34, False), (0.6, 36, True), (1.5, 2, True), (0, 170, False)],
 )
 def test_what_company_is_worth_is_not_how_much_production_had_to_do(
-    operations: int, in_company: int, is_worth_it: bool
+    work: float, in_company: int, is_worth_it: bool
 ) -> None:
     worth = Worth()
-    worth.weigh(STRICT, Harvest(100, 1e6, 0.4e6, 40), 1e6)
-    gain = worth.weigh(TOLERANT, Harvest(in_company, 1e6, 0.9e6, operations), 2e6)
+    worth.weigh(STRICT, Harvest(100, 1e6, 0.4e6, 0.3e6), 1e6)
+    gain = worth.weigh(TOLERANT, Harvest(in_company, 1e6, 0.9e6, work * 1e6), 2e6)
     assert (gain is None) == is_worth_it
 
 

@@ -153,6 +153,27 @@ def test_a_neighbour_is_throttled_for_its_heat_and_the_clock_is_named() -> None:
     assert any("are the GPU's clock" in line for line in said)
 
 
+def test_what_overlap_is_worth_beside_one_job_is_not_judged_by_the_operations_of_another() -> None:
+    """Beside the later one, which is never idle, nobody runs without overlap. Its operations are longer than those of
+    the earlier one: by their number it seemed to leave pauses, and the neighbours had nothing for a minute."""
+    jobs = [
+        Production(None, name="short", every_us=100_000, operations=2000, operation_us=30, ends_s=6.6),
+        Production(0.2, name="long", every_us=0, operations=20, operation_us=82, begins_s=8.3),
+    ]
+    plant = Plant(jobs, [Neighbour(0.01, 0.2), Neighbour(0.07, 0.8, begins_s=2.3, ends_s=11.5)])
+    plant.play(Guard(), 24)
+    assert plant.worst() <= KEPT and plant.work() >= MOST
+
+
+def test_a_stream_of_short_jobs_learns_of_a_neighbour_that_comes_and_of_one_that_leaves() -> None:
+    """Each is judged by the one before it, and nobody looked again: the harsh neighbour, who came second, had all of
+    their pauses for good. When the harmless one leaves, it has that one's part as well."""
+    jobs = [Production(0.1, every_us=20_000, operation_us=45, begins_s=at, ends_s=at + 1) for at in range(24)]
+    company = [Neighbour(0.002, 0.6, begins_s=6.8, ends_s=18.2), Neighbour(0.33, 1.2, begins_s=7.6)]
+    plant = Plant(jobs, company).play(Guard(), 24)
+    assert plant.worst() <= KEPT and plant.work() >= MOST
+
+
 def test_windows_of_long_tails_do_not_drive_the_neighbours_away() -> None:
     """Its mean is within the promise: an earlier guard, which fell for each bad window, left them 4 %."""
     plant = Plant([Production(0.05, tail=0.03)], [Neighbour(0.05, 0.6, begins_s=2)]).play(Guard(), 30)

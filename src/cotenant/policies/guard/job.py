@@ -123,6 +123,12 @@ class Job:
             f"{self.stand} now.{gaps}"
         ]
 
+    def worked_us(self, tenant: Tenant) -> float:
+        """What it has done since the last tick, as it would have taken alone."""
+        if self.alone is None:
+            return max(tenant.busy_us - self.last.busy_us, 0.0)
+        return max(tenant.operations - self.last.operations, 0) * self.alone.cost
+
     def see(self, tenant: Tenant, now_us: float, step_us: float = 0.0) -> None:
         if self.last.slowdown != tenant.slowdown:
             earlier = self.promise

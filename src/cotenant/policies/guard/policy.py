@@ -150,7 +150,7 @@ class Guard(Policy):
             done=sum(max(0, one.operations - then.operations) for then, one in before),
             time_us=self.step_us,
             busy_us=min(busy_us, self.step_us),
-            operations=sum(max(0, one.operations - last.operations) for last, one in known),
+            work_us=sum(self.jobs[one.id].worked_us(one) for _, one in known),
         )
         return Below(
             ran_us=ran_us,
@@ -180,7 +180,8 @@ class Guard(Policy):
             if number not in there and job.promise:
                 if job.sm_share < ALL:
                     job.reserve.take(ALL, job.promise)
-                self.earlier.remember(job.promise)
+                if job.alone is not None:
+                    self.earlier.remember(job.promise)
         self.jobs = {one.id: self.job_of(one, now_us) for one in production}
         self.journal.keep_only(self.jobs)
 
@@ -195,14 +196,17 @@ class Guard(Policy):
         return job
 
     def meet_neighbours(self, others: Sequence[Tenant], below: Below, now_us: float) -> None:
-        """A newcomer may slow production down as no tenant did before."""
+        """A newcomer may slow production down as no tenant did before, and so may those who stay when one leaves: they
+        have its part of the pauses, too. What a short job took over from the one before was about others."""
         if {one.id for one in others} != set(self.below):
             come_anew = now_us - self.wanted_us > ABSENT_US
             for job in self.jobs.values():
                 job.reserve.doubt()
                 if job.promise:
-                    job.promise.begin_anew(come_anew)
-            self.earlier.begin_anew(come_anew)
+                    job.promise.begin_anew(come_anew or job.alone is None)
+                if job.alone is None:
+                    job.learn_from_us = now_us
+            self.earlier.begin_anew(come_anew=True)
         if below.want:
             self.wanted_us = now_us
 

@@ -31,7 +31,7 @@ class Harvest:
     done: float = 0.0  # operations of the lower classes
     time_us: float = 0.0
     busy_us: float = 0.0  # production
-    operations: float = 0.0  # production's
+    work_us: float = 0.0  # what production did would have taken alone
 
     def __add__(self, new: Harvest) -> Harvest:
         kept = 0.5 ** (new.time_us / HALF_LIFE_US)
@@ -39,7 +39,7 @@ class Harvest:
             self.done * kept + new.done,
             self.time_us * kept + new.time_us,
             self.busy_us * kept + new.busy_us,
-            self.operations * kept + new.operations,
+            self.work_us * kept + new.work_us,
         )
 
     def pauses_us(self, busy_us: float) -> float:
@@ -49,8 +49,8 @@ class Harvest:
 
 def expected(strict: Harvest, tolerant: Harvest) -> float:
     """Operations of the lower classes at STRICT, beside what production did at TOLERANT."""
-    cost = strict.busy_us / strict.operations if strict.operations else 0.0
-    return strict.done * tolerant.pauses_us(cost * tolerant.operations) / strict.pauses_us(strict.busy_us)
+    cost = strict.busy_us / strict.work_us if strict.work_us else 0.0
+    return strict.done * tolerant.pauses_us(cost * tolerant.work_us) / strict.pauses_us(strict.busy_us)
 
 
 class Worth:
