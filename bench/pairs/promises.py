@@ -53,15 +53,15 @@ def measure(
     crew: Crew, pair: Pair, modes: Sequence[str], rounds: int, seconds: float, narrate: Narrate
 ) -> dict[str, list[Observation]]:
     everything = [*modes, SOLO]
-    wanted = {mode: alone_of(mode) for mode in modes if mode in PROMISED or mode in DUTIES}
+    baselines = {mode: alone_of(mode) for mode in modes if mode in PROMISED or mode in DUTIES}
     # Each way of starting once; guard meets the neighbour's arrival in the windows themselves.
     warm_up(crew, pair, ["alone", SOLO, *[mode for mode in modes if mode in PROMISED]])
-    seen: dict[str, list[Observation]] = {mode: [] for mode in (*everything, *wanted.values())}
+    seen: dict[str, list[Observation]] = {mode: [] for mode in (*everything, *baselines.values())}
     for number, windows in enumerate(plan(everything, rounds, seconds), start=1):
         narrate(f"{pair.name}: round {number} of {rounds}: {', '.join(window.mode for window in windows)}")
         for planned in windows:
             window = planned
-            baseline = wanted.get(planned.mode)
+            baseline = baselines.get(planned.mode)
             if baseline and len(seen[baseline]) < number:
                 observation = observe(crew, pair.production, None, planned)
                 narrate(f"{pair.name}: {baseline}: {in_passing(observation)}")
@@ -110,8 +110,8 @@ def spans(seconds: float) -> list[tuple[float, float]]:
     ]
 
 
-def in_windows(seen: Observation) -> list[float | None]:
-    """The mean service of each; None: no request ended in it."""
+def mean_services(seen: Observation) -> list[float | None]:
+    """Of each window; None: no request ended in it."""
     found = []
     for begin, end in spans(seen.samples.seconds):
         inside = [
@@ -125,7 +125,7 @@ def in_windows(seen: Observation) -> list[float | None]:
 
 def in_passing(seen: Observation) -> str:
     """What a run that is cut short has shown by then."""
-    means = ", ".join("none" if one is None else f"{one:.3f}" for one in in_windows(seen))
+    means = ", ".join("none" if one is None else f"{one:.3f}" for one in mean_services(seen))
     return f"mean service {means} ms, other job {work_rate(seen):.1f} steps/s"
 
 
@@ -157,7 +157,7 @@ class Kept:
 def kept(mode: str, seen: Mapping[str, Sequence[Observation]]) -> Kept:
     above, below, shares = [], [], []
     for ours, alone, solo in zip(seen[mode], seen[alone_of(mode)], seen[SOLO], strict=True):
-        means, bases = ([one for one in in_windows(run) if one is not None] for run in (ours, alone))
+        means, bases = ([one for one in mean_services(run) if one is not None] for run in (ours, alone))
         if bases:
             above += means
             below += [statistics.fmean(bases)] * len(means)
@@ -212,7 +212,7 @@ def figures(pair: Pair, seen: Mapping[str, Sequence[Observation]]) -> dict[str, 
             if row["of_best"] is not None and row["of_best"] < LEAST_OF_BEST:
                 misses.append(
                     f"{one.mode}: work {row['of_best']:.2f} of the best constant duty, "
-                    f"wanted {LEAST_OF_BEST:.2f}: {MISSED}"
+                    f"baselines {LEAST_OF_BEST:.2f}: {MISSED}"
                 )
     return {"pair": pair.name, "rows": rows, "misses": misses}
 

@@ -53,7 +53,8 @@ class Tiny(_Spinning):
 
 
 class Ten(Tiny):
-    """Each when the one before is seen, as eager code does: what held the GPU may go on in every pause."""
+    """The host launches each when it has seen the one before, as a sampling loop does. A kernel that was cut for the
+    first may run on in every gap."""
 
     def request(self, number: int) -> bytes:
         return b"".join(super(Ten, self).request(number) for _ in range(10))

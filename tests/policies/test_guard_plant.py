@@ -168,9 +168,8 @@ def test_what_overlap_is_worth_beside_one_job_is_not_judged_by_the_operations_of
 def test_a_stream_of_short_jobs_learns_of_a_neighbour_that_comes_and_of_one_that_leaves() -> None:
     """Each is judged by the one before it, and nobody looked again: the harsh neighbour, who came second, had all of
     their pauses for good. When the harmless one leaves, it has that one's part as well."""
-    jobs = [Production(0.1, every_us=20_000, operation_us=45, begins_s=at, ends_s=at + 1) for at in range(24)]
     company = [Neighbour(0.002, 0.6, begins_s=6.8, ends_s=18.2), Neighbour(0.33, 1.2, begins_s=7.6)]
-    plant = Plant(jobs, company).play(Guard(), 24)
+    plant = Plant(stream(0.1), company).play(Guard(), 24)
     assert plant.worst() <= KEPT and plant.work() >= MOST
 
 

@@ -123,8 +123,8 @@ class Job:
             f"{self.stand} now.{gaps}"
         ]
 
-    def worked_us(self, tenant: Tenant) -> float:
-        """What it has done since the last tick, as it would have taken alone."""
+    def work_us(self, tenant: Tenant) -> float:
+        """What it has done since the last tick: how long that takes alone."""
         if self.alone is None:
             return max(tenant.busy_us - self.last.busy_us, 0.0)
         return max(tenant.operations - self.last.operations, 0) * self.alone.cost

@@ -150,7 +150,7 @@ class Guard(Policy):
             done=sum(max(0, one.operations - then.operations) for then, one in before),
             time_us=self.step_us,
             busy_us=min(busy_us, self.step_us),
-            work_us=sum(self.jobs[one.id].worked_us(one) for _, one in known),
+            work_us=sum(self.jobs[one.id].work_us(one) for _, one in known),
         )
         return Below(
             ran_us=ran_us,
@@ -180,8 +180,7 @@ class Guard(Policy):
             if number not in there and job.promise:
                 if job.sm_share < ALL:
                     job.reserve.take(ALL, job.promise)
-                if job.alone is not None:
-                    self.earlier.remember(job.promise)
+                self.earlier.remember(job.promise)
         self.jobs = {one.id: self.job_of(one, now_us) for one in production}
         self.journal.keep_only(self.jobs)
 

@@ -5,10 +5,11 @@ only.
     expected = done at STRICT * what production's pauses would have been then, had it done at STRICT what it did at
                TOLERANT / what they were at STRICT
 
-so that it does not matter whether production happened to have more to do at one level than at the other. What is
-HALF_LIFE_US old counts half. Where the gain is under GAIN (under 0 where overlap slows
-production down less than turns do, reserve.py), overlap is not worth it for a minute, and for twice as long each time
-that this proves so again. In one MPS daemon overlap with all SMs is what the jobs are there for: nobody asks.
+so that it does not matter whether production happened to have more to do at one level than at the other. What it did
+is counted by how long that takes alone, whichever job did it. What is HALF_LIFE_US old counts half. Where the gain is
+under GAIN (under 0 where overlap slows production down less than turns do, reserve.py), overlap is not worth it for a
+minute, and for twice as long each time that this proves so again. In one MPS daemon overlap with all SMs is what the
+jobs are there for: nobody asks.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Harvest:
     done: float = 0.0  # operations of the lower classes
     time_us: float = 0.0
     busy_us: float = 0.0  # production
-    work_us: float = 0.0  # what production did would have taken alone
+    work_us: float = 0.0  # how long what production did takes alone
 
     def __add__(self, new: Harvest) -> Harvest:
         kept = 0.5 ** (new.time_us / HALF_LIFE_US)
