@@ -1,7 +1,7 @@
 """How long production waits for the GPU: a tiny kernel at random moments while spinning kernels hold it; and ten,
-each launched when the host has seen the one before.
+each launched when the program has waited for the one before.
 
-Measured from the launch call until the host sees what the kernel has written.
+The tiny one is measured from the launch call until the host sees what the kernel has written.
 """
 
 from __future__ import annotations

@@ -178,6 +178,7 @@ HANDLED = {
     "PointerAttribute": "answers as for memory that does not move",
     "PointerAttributes": "answers as for memory that does not move",
     "SetPointerAttribute": "pins memory that a network card is about to access",
+    "WaitForContext": "timed: how long a thread of the job waits for the GPU, which nothing of ours holds meanwhile",
     "Passed": "passed: hooked so that kernels that run on fewer SMs are waited for",
     "StaysStill": "waits until the tenant's memory is on the GPU",
     "BeginCapture": "watched: nothing is put into a stream that captures",

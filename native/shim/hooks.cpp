@@ -22,12 +22,14 @@
 #include "tenant/tenant.h"
 #include "tenant/timeline.h"
 #include "tenant/uncovered.h"
+#include "tenant/wait_for_all.h"
 
 namespace shim {
 
 namespace {
 
 using tenant::Kind;
+using For = tenant::BlockingCall::For;
 using tenant::timeline::Event;
 using tenant::timeline::Interval;
 // Whether an operation occupies the GPU, and so has to pass the gate.
@@ -195,7 +197,8 @@ struct HostCopy<index, per_thread, CUresult(To, From, Size, Stream...)> {
         if (work.is_too_late()) return CUDA_ERROR_DEINITIALIZED;
         if (!sizeof...(Stream)) work.ends_with_call();
         Interval copying(Event::copy, work.gpu(), bytes);
-        tenant::BlockingCall blocking(!sizeof...(Stream) && way_of<To, From>() == tenant::Way::to_host);
+        bool waits = !sizeof...(Stream) && way_of<To, From>() == tenant::Way::to_host;
+        tenant::BlockingCall blocking(waits ? For::stream_or_event : For::nothing);
         if (!work.passes_gates()) return work.result(call_real<index>(to, from, bytes, stream...));
         tenant::CopyAhead ahead(work, copy);
         if (ahead.result() != CUDA_SUCCESS) return ahead.result();
@@ -216,7 +219,18 @@ struct Wait;
 template <int index, bool per_thread, class... Arguments>
 struct Wait<index, per_thread, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
-        tenant::BlockingCall blocking(true);
+        tenant::BlockingCall blocking(For::stream_or_event);
+        return call_real<index>(arguments...);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct WaitForContext;
+template <int index, bool per_thread, class... Arguments>
+struct WaitForContext<index, per_thread, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        tenant::WaitForAll for_all;
+        tenant::BlockingCall blocking(For::context);
         return call_real<index>(arguments...);
     }
 };
@@ -488,6 +502,7 @@ void prepare_hooks() {
     TENANT_GRAPH_CALLS(CALL)
     TENANT_LANE_CALLS(CALL)
     TENANT_RULE_CALLS(CALL)
+    TENANT_HOLD_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
     keep_own_calls_direct();

@@ -12,6 +12,7 @@
 #include "tenant/memory/pools.h"
 #include "tenant/memory/reported_memory.h"
 #include "tenant/memory/reserve.h"
+#include "tenant/wait_for_all.h"
 
 namespace shim {
 
@@ -62,6 +63,7 @@ struct Free;
 template <int index, bool per_thread, class Pointer>
 struct Free<index, per_thread, CUresult(Pointer)> {
     static CUresult call(Pointer pointer) {
+        tenant::WaitForAll for_all;
         tenant::Still still;
         CUresult result = CUDA_SUCCESS;
         tenant::Giving giving(pointer);

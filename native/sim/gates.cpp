@@ -2,6 +2,7 @@
 // admission rules.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "admission/company.h"
 #include "sim/gpu.h"
@@ -32,6 +33,7 @@ void Gpu::see_pause(Tenant& t, double us) {
 void Gpu::go_busy(Tenant& t) {
     charge(t);
     t.busy = true;
+    t.mean_gaps = admission::gaps_in_a_burst(t.mean_gaps, std::exchange(t.gaps, 0));
     ++t.figures.bursts;
     with_work_.push_back(t.number);
     catch_up(t);
@@ -76,6 +78,12 @@ bool Gpu::has_company(const Tenant& t) const {
     }
     others.equal = here_[t.job->tenant_class] > 1;
     return admission::has_company(knobs.rule, others, t.knobs.shut || t.knobs.rate > 0);
+}
+
+bool Gpu::is_equal_at_work(const Tenant& t) const {
+    return std::any_of(with_work_.begin(), with_work_.end(), [&](uint32_t i) {
+        return i != t.number && tenants_[i].job->tenant_class == t.job->tenant_class;
+    });
 }
 
 // ---- gates inside graphs --------------------------------------------------------------------------------------------

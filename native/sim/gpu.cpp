@@ -177,7 +177,11 @@ void Gpu::alarm(Tenant& t) {
 }
 
 void Gpu::reach(Tenant& t) {
-    if (!t.passed && now_ > t.empty_us) see_pause(t, now_ - t.empty_us);
+    if (!t.passed && now_ > t.empty_us) {
+        see_pause(t, now_ - t.empty_us);
+        bool waited = t.in_request ? t.source.op().sync : t.job->waits_for_request;
+        if (t.busy && waited) ++t.gaps;
+    }
     t.ready_us = t.idle_us = never;
     timers_.set(t.number, never);
     t.in_request = true;

@@ -21,8 +21,10 @@
 #include "admission/admission.h"
 #include "admission/cut.h"
 #include "admission/grace.h"
+#include "admission/hold.h"
 #include "admission/moment.h"
 #include "admission/share.h"
+#include "admission/time_slices.h"
 #include "admission/turn_keys.h"
 #include "admission/turns.h"
 #include "sim/histogram.h"
@@ -180,6 +182,9 @@ class Gpu {
         double floor_work_us = 0;  // that its floor has been told of
         admission::Cutting cutting;
         double last_us = 0;  // how long its last kernel was
+        uint32_t gaps = 0;   // in this burst
+        float mean_gaps = 0;
+        double met_us = -never;  // when another production job was last at work with it
         double granted_sms = 0, gained_us = 0, locked_sms = 0, lock_us = -1, place_used_us = 0;
         uint64_t place = 0;
         double speed = 0;
@@ -236,7 +241,11 @@ class Gpu {
     void take_turns();
     void begin_turn(uint32_t tenant);
     uint32_t next_wanting(uint32_t after) const;
-    double slice_of(const Tenant& t) const;
+    double slice_of(Tenant& t);
+    admission::Slicing slicing_of(Tenant& t);
+    bool is_cut_below(const Tenant& t) const;
+    bool holds_gap() const;
+    double held_until_us() const { return tenants_[resident_].empty_us + admission::kHeldUs; }
     void share();
     void share_in_proportion();
     void share_in_order();
@@ -273,6 +282,7 @@ class Gpu {
     void set_gate(Tenant& t, Gate& gate, bool open);
     bool is_barred(const Tenant& t) const { return admission::is_barred(t.knobs.shut, t.over_rate, t.below_floor); }
     bool has_company(const Tenant& t) const;
+    bool is_equal_at_work(const Tenant& t) const;
 
     // turns.cpp: GPU time, and whose turn it is among equals
     void charge(Tenant& t);
@@ -347,6 +357,7 @@ class Gpu {
 
     uint32_t resident_ = Timers::nobody;  // whose context is on the device, where they take turns
     uint32_t rated_ = Timers::nobody;
+    bool is_held_ = false;  // by the resident, in a gap of its burst
     double turn_start_us_ = 0, turn_end_us_ = never, switch_end_us_ = -1;
     bool is_hot_ = false;             // some job's clock is below the highest
     double sunk_ = 0, sinks_to_ = 0;  // how far below the highest the clock is, and where it goes

@@ -7,6 +7,12 @@
 
 namespace sim {
 
+namespace {
+
+constexpr double kMetUs = 1e6;  // how long two production jobs contend after they were at work at once
+
+}  // namespace
+
 // Lazy: many changes at one instant cost one sharing-out.
 void Gpu::settle() {
     while (changed_) {
@@ -20,16 +26,39 @@ void Gpu::settle() {
 
 // ---- contexts that take turns ---------------------------------------------------------------------------------------
 
-double Gpu::slice_of(const Tenant& t) const {
+double Gpu::slice_of(Tenant& t) {
     if (t.knobs.slice_us > 0) return t.knobs.slice_us;
     if (knobs.rule != admission::strict && knobs.rule != admission::fair) return machine_.slice_us;
+    uint32_t us = admission::time_slice_for(slicing_of(t));
+    return us ? us : machine_.slice_us;
+}
+
+admission::Slicing Gpu::slicing_of(Tenant& t) {
     uint32_t weight = static_cast<uint32_t>(std::lround(t.job->weight * 1000));
     uint32_t above = 0;
     for (uint32_t i = 0; i < t.job->tenant_class; ++i) above += here_[i];
     bool shares = admission::shares_slices(t.job->tenant_class, t.job->floor > 0, here_[admission::kProduction] > 1,
                                            floors_here_ > 0);
-    uint32_t us = admission::time_slice_for({t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts()});
-    return us ? us : machine_.slice_us;
+    admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts()};
+    if (!shares || !t.is_production()) return slicing;
+    if (is_equal_at_work(t)) t.met_us = now_;
+    slicing.cuts_below = !floors_here_ && is_cut_below(t);
+    slicing.contends = now_ - t.met_us < kMetUs;
+    return slicing;
+}
+
+bool Gpu::is_cut_below(const Tenant& t) const {
+    return std::any_of(kernels_.begin(), kernels_.end(), [&](uint32_t i) {
+        return tenants_[i].job->tenant_class > t.job->tenant_class && tenants_[i].cutting.cuts();
+    });
+}
+
+// What production keeps queued keeps everybody else off the GPU.
+bool Gpu::holds_gap() const {
+    if (resident_ == Timers::nobody || knobs.rule != admission::strict) return false;
+    const Tenant& t = tenants_[resident_];
+    return t.is_production() && t.busy && !t.knobs.tolerant && t.state == State::thinking && now_ < held_until_us() &&
+           admission::is_worth_holding(t.mean_gaps, t.gaps) && is_cut_below(t) && !is_equal_at_work(t);
 }
 
 // In the order of their numbers, round and round.
@@ -59,12 +88,18 @@ void Gpu::begin_turn(uint32_t tenant) {
 }
 
 void Gpu::take_turns() {
+    is_held_ = false;
     if (machine_.together || kernels_.empty()) {
         turn_end_us_ = never;
         return;
     }
     bool wants = resident_ != Timers::nobody && tenants_[resident_].state == State::running &&
                  !is_copy(tenants_[resident_].kind);
+    if (!wants && holds_gap()) {
+        is_held_ = true;
+        turn_end_us_ = never;
+        return;
+    }
     if (!wants) begin_turn(next_wanting(resident_));
     if (kernels_.size() == 1) {
         turn_end_us_ = never;
@@ -93,7 +128,8 @@ double Gpu::most_sms(const Tenant& t) const {
 void Gpu::share() {
     follow_clock();
     if (!machine_.together) {
-        uint32_t lane = switch_end_us_ > now_ || kernels_.empty() ? Timers::nobody : resident_;
+        bool nobody = switch_end_us_ > now_ || kernels_.empty() || is_held_;
+        uint32_t lane = nobody ? Timers::nobody : resident_;
         if (rated_ != lane && rated_ != Timers::nobody) set_rate(tenants_[rated_], 0);
         rated_ = lane;
         order_.assign(lane == Timers::nobody ? 0 : 1, lane);
@@ -282,6 +318,7 @@ void Gpu::find_next_event() {
     soonest(on_device_);
     next_us_ = std::min({next_us_, turn_end_us_, clock_edge_us()});
     if (switch_end_us_ > now_) next_us_ = std::min(next_us_, switch_end_us_);
+    if (is_held_) next_us_ = std::min(next_us_, held_until_us());
     if (!machine_.together || order_.size() < 2 || machine_.interference.keep_us <= 0) return;
     bool somebody_waits = false;
     for (uint32_t i : order_) somebody_waits = somebody_waits || tenants_[i].speed < 0.999;

@@ -17,8 +17,10 @@ void BlockingCall::count() const {
     }
     if (gpu < 0) return;
     wire::OnGpu& here = membership.slot().gpus[gpu];
-    if (waits_) here.blocking_calls.fetch_add(1, std::memory_order_relaxed);
+    if (for_ != For::nothing) here.blocking_calls.fetch_add(1, std::memory_order_relaxed);
     here.blocked_ns.fetch_add(wire::now_ns() - began_ns_, std::memory_order_relaxed);
+    // After a wait for the context nothing holds the GPU.
+    if (for_ == For::stream_or_event) membership.note_wait(gpu);
 }
 
 }  // namespace tenant

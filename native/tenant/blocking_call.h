@@ -9,10 +9,9 @@ namespace tenant {
 
 class BlockingCall {
  public:
-    // `waits`: for all that its stream, event or context has to do. Other calls wait as they please (copies of pageable
-    // memory), so their time counts and they do not.
-    explicit BlockingCall(bool waits)
-        : began_ns_(Membership::current_if_joined() ? wire::now_ns() : 0), waits_(waits) {}
+    // Other calls wait as they please (copies of pageable memory), so their time counts and they do not.
+    enum class For : uint8_t { nothing, stream_or_event, context };  // that it has done all
+    explicit BlockingCall(For what) : began_ns_(Membership::current_if_joined() ? wire::now_ns() : 0), for_(what) {}
     ~BlockingCall() {
         if (began_ns_) count();
     }
@@ -23,7 +22,7 @@ class BlockingCall {
     void count() const;
 
     uint64_t began_ns_;
-    bool waits_;
+    For for_;
 };
 
 }  // namespace tenant

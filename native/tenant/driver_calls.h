@@ -67,6 +67,12 @@
 // Likewise: without these no stream is a lane's.
 #define TENANT_LANE_CALLS(CALL) CALL(cuStreamGetFlags)
 
+// Likewise: without these cut kernels go on in the gaps of a burst (hold.h).
+#define TENANT_HOLD_CALLS(CALL) \
+    CALL(cuLaunchKernel)        \
+    CALL(cuModuleGetFunction)   \
+    CALL(cuModuleLoadData)
+
 // Likewise: without these memory does not move.
 #define TENANT_MOVING_CALLS(CALL)        \
     CALL(cuCtxRecordEvent)               \
@@ -98,6 +104,7 @@ struct DriverCalls {
     TENANT_GRAPH_CALLS(CALL)
     TENANT_LANE_CALLS(CALL)
     TENANT_RULE_CALLS(CALL)
+    TENANT_HOLD_CALLS(CALL)
     TENANT_MOVING_CALLS(CALL)
 #undef CALL
 };

@@ -18,6 +18,8 @@ class GpuSet {
     // Whether it was not in it before.
     bool add(int gpu) { return !(bits_.fetch_or(1u << gpu) >> gpu & 1); }
     void remove(int gpu) { bits_.fetch_and(~(1u << gpu)); }
+    // Removes it; whether it was in it.
+    bool take(int gpu) { return bits_.fetch_and(~(1u << gpu)) >> gpu & 1; }
     void set(int gpu, bool in) {
         if (in)
             add(gpu);

@@ -115,6 +115,7 @@ void Membership::forget_in_child() {
     standing_places.forget_all();
     in_pieces.store(kNoStream);
     waiting_for_pieces.store(0);
+    Hold::waiting_for_all.store(0);
     given_up.store(false);
     lock_.renew();
     wire::ask_clock_again_in_child();

@@ -27,7 +27,7 @@ void Membership::become_busy(int gpu, bool wants_turn) {
     if (!here.busy.load()) {
         here.figures.bursts.fetch_add(1, std::memory_order_relaxed);
         burst_began_ns_[gpu].store(wire::now_ns(), std::memory_order_relaxed);
-        untimed_.add(gpu);
+        due_.begin_burst(gpu);
     }
     // While it was idle it has not looked who is there, nor on a GPU that it has not used. Before it is busy: a thread
     // that finds it so passes gates.
@@ -36,10 +36,24 @@ void Membership::become_busy(int gpu, bool wants_turn) {
     if (watcher_sleep.load() == soundly) wake_watcher();
 }
 
-void Membership::time_start(const StreamState& state) {
-    untimed_.remove(state.gpu);
-    if (!below.has(state.gpu) || captures.load()) return;
-    if (breakdown.begin(state, wire::now_ns()) && watcher_sleep.load()) wake_watcher();
+bool Membership::do_due(const StreamState& state) {
+    Due::Taken taken = due_.take(state.gpu);
+    if (!below.has(state.gpu) || captures.load()) return false;
+    Hold& hold = holds[state.gpu];
+    if (taken.gap) hold.saw_gap();
+    if (taken.starts) {
+        hold.begin_burst();
+        if (breakdown.begin(state, wire::now_ns()) && watcher_sleep.load()) wake_watcher();
+    }
+    return to_hold.has(state.gpu) && hold.is_due();
+}
+
+void Membership::hold(const StreamState& state) {
+    NotCancelled with_the_lock;
+    // While the watcher looks, say: at the next launch, then.
+    if (!try_lock()) return ask_for_hold(state.gpu);
+    if (!captures.load()) holds[state.gpu].fill(state.context);
+    unlock();
 }
 
 void Membership::become_copying(int gpu) {

@@ -9,9 +9,11 @@
 
 #include "tenant/breakdown.h"
 #include "tenant/captures.h"
+#include "tenant/due.h"
 #include "tenant/durations.h"
 #include "tenant/gpu_pages.h"
 #include "tenant/gpu_set.h"
+#include "tenant/hold.h"
 #include "tenant/lane_number.h"
 #include "tenant/let_through.h"
 #include "tenant/locked.h"
@@ -86,10 +88,17 @@ class Membership {
     void become_busy(int gpu, bool wants_turn = true);
     // Before a copy of admission::kBusCopy or more: closes the gates for copies of the classes below.
     void become_copying(int gpu);
-    // Whether no operation of the burst that waits for SMs was launched yet: a copy in front of them does not.
-    bool is_start_untimed(int gpu) const { return untimed_.has(gpu); }
-    // Right after it, by the thread that is about to launch into this stream: how long will the burst wait for the GPU?
-    void time_start(const StreamState& state);
+    // Whether something is due at the next operation that waits for SMs, of those that pass no gates: at the first one
+    // of a burst (a copy in front of it does not wait for them), after a wait, and where the watcher asks for it.
+    bool has_due(int gpu) const { return due_.has(gpu); }
+    // By the thread that is about to launch into this stream. True: it shall hold the GPU once it has launched.
+    bool do_due(const StreamState& state);
+    void hold(const StreamState& state);
+    // A thread has waited for the GPU: if it launches again in the same burst there was a gap.
+    void note_wait(int gpu) {
+        if (below.has(gpu)) due_.saw_wait(gpu);
+    }
+    void ask_for_hold(int gpu) { due_.look_again(gpu); }
     // The edge from empty to having work, for one that passes gates: it takes the turn among its equals, or waits.
     void become_ready(int gpu);
     uint64_t burst_began_ns(int gpu) const { return burst_began_ns_[gpu].load(); }
@@ -118,6 +127,7 @@ class Membership {
         samples.forget_context(context);
         breakdown.forget_context(context);
         captures.remove_all_of(context);
+        for (Hold& hold : holds) hold.forget(context);
         return pages_.begin_end_of(context);
     }
     void complete_end(int number) { pages_.complete_end(number); }
@@ -139,6 +149,7 @@ class Membership {
     Samples samples;
     Progress progress;
     Breakdown breakdown;
+    Hold holds[wire::kGpus];  // of the process's own, if it is production
     // Of a tenant that passes gates: what was left, at a random moment of its whole run, of the kernel that ran.
     std::atomic<float> rest_us{0};
     LetThrough let_through;
@@ -154,6 +165,7 @@ class Membership {
     GpuSet below;        // a lower class uses the GPU
     GpuSet bus;          // a higher class has copied between the host and the GPU lately
     GpuSet long_pieces;  // and only in a way for which longer pieces will do
+    GpuSet to_hold;      // lower classes are kept off it in the gaps of its bursts (hold.h)
     GpuSet brief;        // in its last turn it had a moment's work between two copies
     // The stream into which a thread copies in pieces (host_copies.h), one in a process, whichever lanes it has: nobody
     // else may come between them. And how many threads wait for that.
@@ -189,7 +201,7 @@ class Membership {
     wire::Slot* slot_ = nullptr;
     int index_ = -1;
     GpuPages pages_;
-    GpuSet untimed_;                  // see is_start_untimed
+    Due due_;
     std::atomic<uint32_t> phase_{0};  // of the watcher: see joining.cpp; threads wait for it to change
     std::atomic<uint32_t> leaving_{0};
     std::atomic<uint64_t> burst_began_ns_[wire::kGpus]{};

@@ -35,6 +35,11 @@ float cut_cost_from_environment() {
     return end != text && us >= 0 && us <= 1e6 ? static_cast<float>(us) : -1;
 }
 
+bool hold_from_environment() {
+    const char* text = getenv("COTENANT_HOLD");
+    return !text || strcmp(text, "0") != 0;
+}
+
 const char* segment_from_environment() {
     const char* path = setting("COTENANT_SEGMENT");
     return path && *path ? path : wire::default_shared_segment();

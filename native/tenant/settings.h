@@ -18,6 +18,9 @@ uint32_t thousandths_from_environment(const char* name, uint32_t otherwise);
 // learned (native/admission/cut.h).
 float cut_cost_from_environment();
 
+// COTENANT_HOLD: whether cut kernels are kept off the GPU in the gaps of a burst (hold.h); 0: they are not.
+bool hold_from_environment();
+
 // COTENANT_SEGMENT or, where it says nothing, the administrator's; null: neither.
 const char* segment_from_environment();
 

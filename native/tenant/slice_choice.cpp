@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kLongestWaitNs = 5000000;  // more than that was no change of contexts
 constexpr uint32_t kMostWaits = 64;           // in a look: somebody has come, gone or written garbage
+constexpr uint64_t kMetNs = 1000000000;       // how long two production jobs contend after they were at work at once
 
 }  // namespace
 
@@ -27,12 +28,15 @@ void SliceChoice::mind(bool has_above) {
     wire::Segment& segment = membership_.segment();
     const Terms& terms = membership_.terms;
     uint32_t tenant_class = terms.tenant_class;
-    bool beside_production = false, beside_floor = false;
+    bool beside_production = false, beside_floor = false, cuts_below = false;
     if (tenant_class == wire::production)
         membership_.used_gpus.each([&](int gpu) {
-            beside_production |=
-                wire::anybody_else(segment, membership_.index(), gpu, wire::production, wire::production);
+            int index = membership_.index();
+            beside_production |= wire::anybody_else(segment, index, gpu, wire::production, wire::production);
             beside_floor |= wire::any_floor(segment, gpu);
+            cuts_below |= wire::is_cut_below(segment, index, gpu);
+            bool is_busy = membership_.slot().gpus[gpu].busy.load();
+            if (is_busy && wire::is_equal_at_work(segment, index, gpu)) met_ns_ = wire::now_ns();
         });
     bool shares = admission::shares_slices(tenant_class, terms.floor != 0, beside_production, beside_floor);
     if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard;  // the driver's own
@@ -43,6 +47,8 @@ void SliceChoice::mind(bool has_above) {
     float cost_us = said_cost_us_ < 0 ? cut_cost_.us() : said_cost_us_;
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
     admission::Slicing slicing{tenant_class, shares, terms.weight, has_above, cutting_.cuts(), overlaps_};
+    slicing.cuts_below = cuts_below && !beside_floor && !terms.floor;
+    slicing.contends = met_ns_ && wire::now_ns() - met_ns_ < kMetNs;
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),
                                  admission::copy_slice_for(slicing)};
     timeline::saw_slice(wanted.kernels_us, has_above && slicing.cuts, wire::now_ns());

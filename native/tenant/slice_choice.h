@@ -34,6 +34,7 @@ class SliceChoice {
         uint64_t used_ns = 0;
     } seen_[wire::kGpus];
     bool overlaps_ = false;
+    uint64_t met_ns_ = 0;  // when another production job was last at work with this one
     const float said_cost_us_ = cut_cost_from_environment();
     uint32_t asked_us_ = 0;
     admission::TimeSlices set_ = {};

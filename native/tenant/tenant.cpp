@@ -225,7 +225,7 @@ Work::Work(What what, CUstream stream, bool per_thread_default) : membership_(Me
         enter(here);
     if (!passes_gates_) {
         bool runs_on_sms = kind == Kind::kernel || kind == Kind::graph;
-        if (membership_->is_start_untimed(state->gpu) && runs_on_sms) membership_->time_start(*state);
+        if (membership_->has_due(state->gpu) && runs_on_sms && membership_->do_due(*state)) aside_ |= kHolds;
         return;
     }
     if (Membership::in_pieces.load()) wait_for_pieces();
@@ -252,6 +252,7 @@ void Work::enter_aside(size_t bytes, uint32_t tenant_class) {
 // The driver has it, and it is about to be counted as issued.
 void Work::end_aside() {
     if (aside_ & kCrosses) end_crossing();
+    if (aside_ & kHolds) membership_->hold(*state_);
     if (by_copy_gate()) state_->copy_calls.fetch_sub(1);
     if (!(aside_ & kUsesBus)) return;
     if (!(aside_ & kEndsWithCall)) {

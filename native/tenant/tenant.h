@@ -89,6 +89,7 @@ class Work {
         kHasLanes = 8,  // the process has
         kCrosses = 16,  // it concerns another tenant of the process
         kEndsWithCall = 32,
+        kHolds = 64,  // the GPU, once it is launched (hold.h)
     };
     bool by_copy_gate() const { return aside_ & kByCopyGate; }
     wire::Flag& gate() const;

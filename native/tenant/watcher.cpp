@@ -150,7 +150,29 @@ void Watcher::look_at(int gpu, uint64_t now) {
     Seen seen = activity_.see(gpu);
     mind_copying(gpu, seen);
     look_for_idleness(gpu, now, seen);
+    mind_hold(gpu, now);
     mind_gate(gpu, now, seen);
+}
+
+void Watcher::mind_hold(int gpu, uint64_t now) {
+    if (terms_.tenant_class != wire::production || membership_.is_lane()) return;
+    Hold& hold = membership_.holds[gpu];
+    const Pause& pause = gpus_[gpu].pause;
+    bool is_busy = slot_.gpus[gpu].busy.load();
+    if (hold.is_to_be_prepared() && membership_.try_lock()) {
+        if (hold.is_to_be_prepared()) hold.prepare();
+        membership_.unlock();
+    }
+    // What was true in this burst holds for the next one's start.
+    if (is_busy)
+        membership_.to_hold.set(gpu, wire::is_cut_below_at_work(segment_, index_, gpu) &&
+                                         !wire::is_tolerant(slot_, gpu) &&
+                                         !wire::is_equal_at_work(segment_, index_, gpu));
+    bool moves = now < membership_.moved_ns(gpu) + Hold::kStillNs;
+    if (!membership_.to_hold.has(gpu) || !admission::may_go_on({is_busy, moves, pause.on ? now - pause.since_ns : 0}))
+        hold.release();
+    else if (hold.is_due())
+        membership_.ask_for_hold(gpu);
 }
 
 // When it began is known as closely as looks come: soon after another, for as long as such a wait may last.
@@ -196,7 +218,8 @@ uint64_t Watcher::grace_ns() const {
 }
 
 void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
-    Pause& pause = gpus_[gpu].pause;
+    OnGpu& ours = gpus_[gpu];
+    Pause& pause = ours.pause;
     bool at_work = seen.is_at_work();
     membership_.breakdown.saw_streams(slot_.gpus[gpu], gpu, !seen.unfinished, at_work, membership_.burst_began_ns(gpu),
                                       now);
@@ -205,10 +228,14 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
             // A pause that was given away ended with the launch that made us busy again.
             uint64_t began = membership_.burst_began_ns(gpu);
             uint64_t end = began > pause.since_ns && began < now ? began : now;
+            // Where a thread has made the gap by waiting for all work, nothing holds the GPU in it.
+            if (began <= pause.since_ns && Hold::waited_for_all_ns.load() <= ours.worked_ns)
+                membership_.holds[gpu].saw_gap();
             grace_.saw_pause(static_cast<float>(end - pause.since_ns) / 1000);
             slot_.grace_us.store(static_cast<uint32_t>(grace_ns() / 1000));
         }
         pause.on = false;
+        ours.worked_ns = now;
         account(gpu, now);
         return;
     }

@@ -41,6 +41,7 @@ class Watcher {
     };
     struct OnGpu {
         Pause pause;
+        uint64_t worked_ns = 0;     // its streams were last seen at work
         uint64_t accounted_ns = 0;  // up to when its time was charged
         // As of the last look at the gate.
         uint64_t minded_ns = 0, used_ns = 0;
@@ -63,6 +64,7 @@ class Watcher {
     void mind_bus(int gpu, uint64_t now_ns);
     void mind_copying(int gpu, const Seen& seen);
     void look_for_idleness(int gpu, uint64_t now_ns, const Seen& seen);
+    void mind_hold(int gpu, uint64_t now_ns);
     void account(int gpu, uint64_t until_ns);
     void mind_gate(int gpu, uint64_t now_ns, const Seen& seen);
     void tell_timeline(int gpu, uint64_t now_ns);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "admission/time_slices.h"
 #include "admission/turn_keys.h"
 #include "wire/attached.h"
 #include "wire/border.h"
@@ -170,6 +171,12 @@ Waits waits_above(Segment& segment, int index, int gpu) {
     return waits;
 }
 
+bool is_equal_at_work(Segment& segment, int index, int gpu) {
+    uint32_t tenant_class = class_of(segment.slot(index));
+    return any_in(segment, tenant_class, tenant_class,
+                  [&](int other) { return other != index && has_work(segment, other, gpu); });
+}
+
 bool is_equal_or_below_at_work(Segment& segment, int index, int gpu) {
     return any_in(segment, class_of(segment.slot(index)), kClasses - 1,
                   [&](int other) { return other != index && has_work(segment, other, gpu); });
@@ -178,6 +185,19 @@ bool is_equal_or_below_at_work(Segment& segment, int index, int gpu) {
 bool any_floor(Segment& segment, int gpu) {
     return any_in(segment, 0, kClasses - 1,
                   [&](int other) { return segment.slot(other).floor.load() && uses(segment.slot(other), gpu); });
+}
+
+bool is_cut_below(Segment& segment, int index, int gpu) {
+    return any_in(segment, class_of(segment.slot(index)) + 1, kClasses - 1, [&](int other) {
+        const Slot& slot = segment.slot(other);
+        return uses(slot, gpu) && admission::is_cut_at(slot.time_slice_us.load());
+    });
+}
+
+bool is_cut_below_at_work(Segment& segment, int index, int gpu) {
+    return any_in(segment, class_of(segment.slot(index)) + 1, kClasses - 1, [&](int other) {
+        return admission::is_cut_at(segment.slot(other).time_slice_us.load()) && has_work(segment, other, gpu);
+    });
 }
 
 bool is_tolerant(const Slot& slot, int gpu) { return holds_until(slot.gpus[gpu].tolerant_until_ns, now_ns()); }

@@ -25,8 +25,12 @@ struct Waits {
     uint64_t ns = 0;
 };
 Waits waits_above(Segment& segment, int index, int gpu);
-// Whether another tenant of this class or a lower one has work on this GPU.
+// Whether another tenant of this class has work on this GPU; of this class or a lower one.
+bool is_equal_at_work(Segment& segment, int index, int gpu);
 bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
+// Whether a tenant of a lower class that uses this GPU has its kernels cut; and has work.
+bool is_cut_below(Segment& segment, int index, int gpu);
+bool is_cut_below_at_work(Segment& segment, int index, int gpu);
 // Whether a tenant has a floor on this GPU.
 bool any_floor(Segment& segment, int gpu);
 // Whether a tenant lets lower classes run beside it now.

@@ -13,10 +13,21 @@ int main() {
     REQUIRE(has({kProduction, false}, 1000000, 10000) && has({kProduction, true, 3000}, 6000, 0));
     REQUIRE(has({kStandard, false}, 0, 0) && has({kStandard, true}, 0, 0));
     REQUIRE(has({kOpportunistic, true, 500}, 1000, 30) && has({kOpportunistic, true, 1}, 30, 30));
+    // Beside kernels that are cut, and where two production jobs work at the same time.
+    Slicing shared{kProduction, true, 3000};
+    shared.contends = true;
+    REQUIRE(has(shared, 6000, 0));
+    shared.cuts_below = true;
+    REQUIRE(has(shared, 15000, 0));
+    shared.contends = false;
+    REQUIRE(has(shared, 60000, 0));
+    shared.shares = false;
+    REQUIRE(has(shared, 1000000, 10000));
     Slicing below{kOpportunistic, false};
     REQUIRE(has(below, 1000, 30));
     below.cuts = true;
     REQUIRE(has(below, 30, 30));
+    REQUIRE(is_cut_at(30) && is_cut_at(999) && !is_cut_at(1000) && !is_cut_at(0));
     // Two with such slices would cut each other for ever.
     below.overlaps = true;
     REQUIRE(has(below, 0, 30));

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 DRIVERS_US, DRAIN_US, CUT_US = 2048, 1000, 30
 
 # Runs kernels of as many microseconds as it was last told: one by one ("kernels 100") or fifty of them as a graph
-# ("graph 100"). Its driver has asked the kernel module for a time slice, as the real one does.
+# ("graph 100"), or none ("rest 0"). Its driver has asked the kernel module for a time slice, as the real one does.
 STEADY = """
-import ctypes, select, struct, sys
+import ctypes, select, struct, sys, time
 from soft import Gpu, check, driver
 slice_us = ctypes.c_uint64(2048)
 control = (ctypes.c_ubyte * 32)(*struct.pack('IIIIQII', 1, 2, 0xa06c0103, 0, ctypes.addressof(slice_us), 8, 0))
@@ -43,6 +43,7 @@ def graph(us):
     for _ in range(50): launch()
     exec = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0))
     return lambda: check(driver.cuGraphLaunch(exec, stream))
+def rest(_): return lambda: time.sleep(0.001)
 launch = lambda: None
 print('ready', flush=True)
 while True:
@@ -103,6 +104,33 @@ def test_with_nobody_above_the_drivers_slice_holds(
     above.say("")
     above.finish()
     wait_for_slice(tenants_now, steady, DRIVERS_US)
+
+
+def test_two_production_jobs_have_longer_slices_above_kernels_that_are_cut(
+    tenant: Start, compiled: Compile, tenants_now: TenantsNow
+) -> None:
+    """Each end of a slice would let the cut kernel run for a moment, whether or not the other has work."""
+    kernel_module = str(compiled("kernel_module", "-shared"))
+    first, second = (tenant("production", STEADY, LD_PRELOAD=kernel_module) for _ in range(2))
+    for one in (first, second):
+        told(one, "kernels 1")
+        told(one, "rest 0")
+    for one in (first, second):
+        wait_for_slice(tenants_now, one, 2000)
+    below = tenant("opportunistic", STEADY, LD_PRELOAD=kernel_module)
+    told(below, "kernels 2000")
+    wait_for_slice(tenants_now, below, CUT_US)
+    for one in (first, second):
+        wait_for_slice(tenants_now, one, 20_000)
+    for one in (first, second):
+        told(one, "kernels 1")
+    for one in (first, second):
+        wait_for_slice(tenants_now, one, 5000)
+    for one in (first, second):
+        told(one, "rest 0")
+    told(below, "kernels 10")
+    for one in (first, second):
+        wait_for_slice(tenants_now, one, 2000)
 
 
 @pytest.mark.usefixtures("company")

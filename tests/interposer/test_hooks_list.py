@@ -123,6 +123,7 @@ DETOURS = {
 }
 RECORDS = {
     **{name: name for name in ("Kernel", "Graph", "Fill", "Wait", "Instantiate", "Allocate", "Free")},
+    "WaitForContext": "Wait",
     **dict.fromkeys(("AllocateRows", "AllocateManaged", "AllocateInOrder", "CreatePhysical"), "Allocate"),
     **dict.fromkeys(("FreeInOrder", "ReleasePhysical"), "Free"),
     **dict.fromkeys(("DestroyContext", "ResetPrimary"), "EndContext"),

@@ -299,13 +299,13 @@ void standing_still() {
 // A wait for the GPU is of whom the thread works for, on the GPU of its context.
 void waits() {
     auto counted = [](int tenant, int gpu) { return slots[tenant].gpus[gpu].blocking_calls.load(); };
-    auto wait = [] { BlockingCall call(true); };
+    auto wait = [] { BlockingCall call(BlockingCall::For::stream_or_event); };
     own.used_gpus.add(0);
     wait();
     uint64_t blocked_ns = slots[0].gpus[0].blocked_ns.load();
     REQUIRE(counted(0, 0) == 1 && blocked_ns > 0);
     {
-        BlockingCall copy(false);
+        BlockingCall copy(BlockingCall::For::nothing);
     }
     REQUIRE(counted(0, 0) == 1 && slots[0].gpus[0].blocked_ns.load() > blocked_ns);
     own.used_gpus.add(1);
