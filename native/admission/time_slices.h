@@ -2,7 +2,7 @@
 // the same functions. In microseconds, for a weight w; 0: leave the driver's.
 //
 //                    kernels                                      copies
-//   production       1 s; 2, 5 or 20 ms * w where it shares       10 ms; 0 where it shares
+//   production       1 s; 2, 3 or 20 ms * w where it shares       10 ms; 0 where it shares
 //   standard         0                                            0
 //   opportunistic    2 ms * w with a floor; else, beside a        30 us
 //                    class above, 1 ms to drain or 30 us to cut
@@ -11,8 +11,8 @@
 // uses the GPU. Where a kernel of a lower class waits cut, each end of a slice of production's lets that kernel run for
 // a moment, whether or not the other production job has anything to do, and takes production 0.5 ms on an H200: with
 // slices of 2, 5 and 10 ms its requests of 10 ms took 1.28, 1.14 and 1.09 times as long. So production's slices are
-// 5 ms then, and 20 ms as long as no two production jobs are at work at the same time. Where somebody has a floor they
-// are 2 ms: all slices together make the shares.
+// 20 ms then, and 3 ms where two production jobs have been at work at the same time: one waits for the other. Where
+// somebody has a floor they are 2 ms: all slices together make the shares.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ inline bool is_cut_at(uint32_t slice_us) { return slice_us && slice_us < kDrainU
 // than a switch takes, neither's kernel would ever end.
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
-    constexpr uint32_t kSharedUs = 2000, kAboveCutUs = 5000, kUncontendedUs = 20000;  // for a weight of 1
+    constexpr uint32_t kSharedUs = 2000, kAboveCutUs = 3000, kUncontendedUs = 20000;  // for a weight of 1
     if (slicing.tenant_class == kStandard) return 0;
     if (slicing.shares) {
         uint64_t us = !slicing.cuts_below ? kSharedUs : slicing.contends ? kAboveCutUs : kUncontendedUs;

@@ -18,7 +18,7 @@ int main() {
     shared.contends = true;
     REQUIRE(has(shared, 6000, 0));
     shared.cuts_below = true;
-    REQUIRE(has(shared, 15000, 0));
+    REQUIRE(has(shared, 9000, 0));
     shared.contends = false;
     REQUIRE(has(shared, 60000, 0));
     shared.shares = false;

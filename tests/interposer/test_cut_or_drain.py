@@ -125,7 +125,7 @@ def test_two_production_jobs_have_longer_slices_above_kernels_that_are_cut(
     for one in (first, second):
         told(one, "kernels 1")
     for one in (first, second):
-        wait_for_slice(tenants_now, one, 5000)
+        wait_for_slice(tenants_now, one, 3000)
     for one in (first, second):
         told(one, "rest 0")
     told(below, "kernels 10")

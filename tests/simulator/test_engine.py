@@ -188,14 +188,14 @@ def test_an_idle_production_job_does_not_let_cut_kernels_into_anothers_request()
     assert outcome.tenants[2].preemptions == 1
 
 
-def test_production_jobs_that_work_at_the_same_time_have_slices_of_5_ms_above_cut_kernels() -> None:
+def test_production_jobs_that_work_at_the_same_time_have_slices_of_3_ms_above_cut_kernels() -> None:
     ops = (Op(us=1000, repeat=40),)
     jobs = [Job(name, ops=ops, waits=False, begins_s=0.01) for name in ("first", "second")]
     training = Job("training", OPPORTUNISTIC, (Op(us=50_000),), waits=False)
     first, second, below = run(*jobs, training, under=STRICT, seconds=2).tenants
     assert first.work_us == pytest.approx(second.work_us, rel=0.05)
     # A round is two slices and a moment of the cut kernel.
-    assert below.preemptions == pytest.approx(2e6 / (10_000 + 3 * CUT_US + 30), rel=0.1)
+    assert below.preemptions == pytest.approx(2e6 / (6000 + 3 * CUT_US + 30), rel=0.1)
 
 
 def test_production_has_the_gpu_to_itself_again_when_the_job_with_a_floor_has_gone() -> None:
