@@ -6,7 +6,7 @@
 
 namespace admission {
 
-// So much of a gap. The lower classes lose it; production loses about as much by another cut.
+// Production holds the GPU for so much of a gap. The lower classes lose that; another cut costs production as much.
 constexpr uint32_t kHeldUs = 250;
 
 // How many gaps a burst has, a running mean, once the last burst had so many.

@@ -13,9 +13,8 @@
 //   launches  kQueued at a burst's start, and one for each kLifeNs after that
 //   SMs       one thread, in a stream of the lowest priority, and each kernel ends soon: a block that needs a whole SM
 //             waits for that, once. While the job's own kernels fill the GPU they wait behind them
-//   waiting   who waits for all of a context's work does not wait for them (wait_for_all.h); other calls of the driver
-//   that
-//             do so (the unloading of a module) wait until the watcher sees the job idle
+//   waiting   a thread that waits for all of a context's work does not wait for them (wait_for_all.h). Other calls of
+//             the driver that do so (the unloading of a module) return once the watcher sees the job idle
 //   equals    another production job would wait for them: nothing is held while it is at work
 //   blocks    that rely on each other and do not all fit beside them: nothing moves, and after kStillNs nothing is held
 //   the end   of a burst, or of admission::kHeldUs: the watcher tells them by a word in memory, and they are gone in

@@ -165,7 +165,7 @@ void Watcher::mind_hold(int gpu, uint64_t now) {
     }
     // What was true in this burst holds for the next one's start.
     if (is_busy)
-        membership_.to_hold.set(gpu, wire::is_cut_below_at_work(segment_, index_, gpu) &&
+        membership_.to_hold.set(gpu, Hold::is_possible() && wire::is_cut_below_at_work(segment_, index_, gpu) &&
                                          !wire::is_tolerant(slot_, gpu) &&
                                          !wire::is_equal_at_work(segment_, index_, gpu));
     bool moves = now < membership_.moved_ns(gpu) + Hold::kStillNs;
