@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant import segment
+from cotenant.commands import timeline
 from cotenant.errors import Problem
 from cotenant.launch import detached
 from cotenant.segment.file import FileSegment
@@ -332,6 +333,26 @@ def test_a_job_that_ends_writes_the_picture(
         job.end()
         wait_for(file.exists)
     assert len(Picture(file).named("standard", "copy")) == 4, "its ring outlives it"
+
+
+def test_a_job_that_ends_once_its_ring_is_held_is_in_the_picture(
+    softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    """`timeline start` returns when the recording says so. Looks are a moment apart: here the job ends before the next
+    one."""
+    file = tmp_path / "out.json"
+    recording = recordings.Recording(os.getpid(), str(path_of(softgpu_env)), str(file), ("all",))
+    with jobs(softgpu_env, "standard") as [job], recordings.registered(recording):
+
+        def is_over(are_jobs_there: bool) -> bool:
+            if recordings.rings_file(os.getpid()).exists() and job.process.poll() is None:
+                job.do("copy(4)")
+                job.end()
+            return not are_jobs_there
+
+        timeline.record(path_of(softgpu_env), file, 1 << 20, lambda _: True, is_over, recording, False)
+    assert len(Picture(file).named("standard", "copy")) == 4
+    assert not recordings.rings_file(os.getpid()).exists()
 
 
 def test_a_program_that_closes_the_ring_runs_on(

@@ -16,7 +16,7 @@ from cotenant.errors import USAGE, Problem, narrate
 from cotenant.units import bytes_in
 
 LEAST_RING, MOST_RING = 64 << 10, 64 << 20
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 3.0  # an idle tenant looks for requests every half second
 
 
 def ring_bytes(text: str) -> int:
@@ -105,6 +105,7 @@ def start(
         options += ["--process", f"{job.tenants[0].pid}-{job.tenants[0].started}"] if not job.id else []
     recorder = recordings.start(path, output, *options)
     recordings.wait_for_start(recorder, path, output)
+    recordings.wait_for_rings(recorder, ANSWER_SECONDS)
     for tenant in silent(path, {(one.pid, one.started) for job in chosen for one in job.tenants}):
         narrate(f"{tenant.job} ({tenant.pid}) does not answer yet: it is stopped, or runs an older Cotenant")
     named = " ".join(job.name for job in chosen)
@@ -112,16 +113,11 @@ def start(
 
 
 def silent(path: Path, meant: set[tuple[int, int]]) -> list[Any]:
-    """Those that have not begun to note after a while. An idle tenant looks for requests every half second."""
+    """Those that have not begun to note."""
     from cotenant.tenants import jobs
 
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while True:
-        left = [one for one in jobs.read(path) if (one.pid, one.started) in meant and not one.timeline]
-        left = [one for one in left if not one.lane]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.02)
+    there = [one for one in jobs.read(path) if (one.pid, one.started) in meant and not one.lane]
+    return [one for one in there if not one.timeline]
 
 
 @command.command(
@@ -251,10 +247,14 @@ def record(
     from cotenant.timeline.collecting import LOOK_SECONDS, Collection
 
     collection = Collection(path, ring)
+    said_it_holds = False
     try:
         while True:
-            seen = collection.look(is_meant)
-            if is_over(not recording.runs or any(is_meant(one) for one in seen.tenants)):
+            ours = [one for one in collection.look(is_meant).tenants if is_meant(one)]
+            if not said_it_holds and all(map(collection.holds, ours)):
+                recordings.say_it_holds_rings(recording)
+                said_it_holds = True
+            if is_over(not recording.runs or bool(ours)):
                 break
             time.sleep(LOOK_SECONDS)
         collection.look(is_meant)

@@ -75,6 +75,11 @@ class Collection:
         if len(self.rings) > MOST_RINGS:
             self.forget_eldest()
 
+    def holds(self, tenant: Tenant) -> bool:
+        """What it notes is in the picture; or cannot be, and the picture says so."""
+        key = (tenant.pid, tenant.started)
+        return bool(tenant.lane) or key in self.rings or key in self.refused
+
     def ask(self, tenant: Tenant, kib: int) -> None:
         try:
             segment.ask(self.path, tenant.pid, {"timeline": kib})

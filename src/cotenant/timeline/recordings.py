@@ -1,7 +1,8 @@
 """Recordings that go on in the background: a process each, which `cotenant timeline start` and `run --timeline` start.
 
 Each has a file in a folder of the user's, and holds a lock on it as long as it goes on. The file says what is recorded
-and where to; when the recording has ended, what there is to say about it.
+and where to; when the recording has ended, what there is to say about it. A second file, empty, says that the recording
+holds the rings of all its jobs: what they note from then on is in the picture, even if they end at once.
 """
 
 from __future__ import annotations
@@ -68,9 +69,26 @@ def registered(recording: Recording) -> Iterator[int]:
         unfinished.rename(path)  # whoever finds it finds it locked
         yield file
     finally:
-        for one in (path, unfinished):
+        for one in (path, unfinished, rings_file(recording.pid)):
             one.unlink(missing_ok=True)
         os.close(file)
+
+
+def rings_file(pid: int) -> Path:
+    return folder() / f"{pid}.rings"
+
+
+def say_it_holds_rings(recording: Recording) -> None:
+    with contextlib.suppress(OSError):  # nobody is told, and the recording goes on
+        rings_file(recording.pid).touch(0o600)
+
+
+def wait_for_rings(pid: int, seconds: float) -> None:
+    """Returns too if it has ended by then, or if a job has not answered within `seconds`."""
+    file = rings_file(pid)
+    deadline = time.monotonic() + seconds
+    while not file.exists() and detached.is_running(pid) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
 
 
 def say(file: int, told: object) -> None:
@@ -89,7 +107,8 @@ def going_on(segment: Path) -> list[tuple[Recording, int]]:
             continue
         recording = read(file)
         if not is_locked(file):
-            path.unlink(missing_ok=True)
+            for one in (path, path.with_suffix(".rings")):
+                one.unlink(missing_ok=True)
         elif recording and recording.segment == str(segment):
             found.append((recording, file))
             continue
