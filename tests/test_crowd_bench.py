@@ -44,7 +44,7 @@ DECODE = catalogue.JOBS["decode"]
 
 def test_a_crowd_is_named_by_its_jobs_and_numbers_those_of_one_kind() -> None:
     crowd = crowds.parse_crowd("gpt+longk*2+longk")
-    assert [job.name for job in crowd.jobs] == ["gpt", "longk", "longk 2", "longk 3"]
+    assert [job.name for job in crowd.jobs] == ["gpt", "longk", "longk#2", "longk#3"]
     assert [job.name for job in crowd.kinds] == ["gpt", "longk"]
     assert {job.source for job in crowd.jobs[1:]} == {catalogue.JOBS["longk"].source}
 
@@ -213,6 +213,8 @@ def test_a_row_can_be_written_and_every_cell_is_there() -> None:
 
 STAND_IN = """
 import os, sys
+from cotenant.launch import job_name
+job_name.checked(os.environ["COTENANT_NAME"])
 first = sys.argv.index("--")
 os.execv(sys.argv[first + 1], sys.argv[first + 1:])
 """

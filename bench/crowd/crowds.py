@@ -53,7 +53,7 @@ class Crowd:
 
 
 def kind(job: Job) -> str:
-    return job.name.partition(" ")[0]
+    return job.name.partition("#")[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,7 @@ def parse_crowd(word: str) -> Crowd:
             raise Problem(f"'{part}' is no number of jobs", "as in gpt+longk*2, at most 32", USAGE)
         for _ in range(int(times) if star else 1):
             number = 1 + sum(kind(other) == name for other in jobs)
-            jobs.append(job if number == 1 else dataclasses.replace(job, name=f"{name} {number}"))
+            jobs.append(job if number == 1 else dataclasses.replace(job, name=f"{name}#{number}"))
     return Crowd(word, tuple(jobs))
 
 

@@ -32,7 +32,7 @@ def measure(
     about: dict[str, Any] = {}
     for name in jobs:
         job = parse_job(name, "opportunistic")
-        copies = [dataclasses.replace(job, name=f"{name} {number + 1}") for number in range(processes)]
+        copies = [dataclasses.replace(job, name=f"{name}#{number + 1}") for number in range(processes)]
         about = crew.gather((copy, start) for copy in copies for start in STARTS)
         rates: dict[str, list[list[float]]] = {start: [[] for _ in copies] for start in STARTS}
         for copy, start in itertools.product(copies, STARTS):

@@ -26,11 +26,13 @@ promises = load("promises")
 # Does what the benchmark expects of `cotenant run --require --class CLASS -- COMMAND...` and of `cotenant explain PID`.
 STAND_IN = """
 import os, sys
+from cotenant.launch import job_name
 if sys.argv[1] == "explain":
     os.kill(int(sys.argv[2]), 0)
     print("It does as it is told.")
     sys.exit(0)
 assert sys.argv[1:4] == ["run", "--require", "--class"], sys.argv
+job_name.checked(os.environ["COTENANT_NAME"])
 command = sys.argv.index("--") + 1
 with open(os.environ["STAND_IN_LOG"], "a") as log:
     told = [sys.argv[4], os.environ["COTENANT_NAME"], *sys.argv[5:command - 1]]
