@@ -60,7 +60,8 @@ void Watcher::watch() {
         }
         bool timing = membership_.samples.any_on_its_way();
         if (timing && membership_.try_lock()) {
-            membership_.samples.collect(membership_.durations);
+            membership_.samples.collect(membership_.durations,
+                                        [&](int gpu) { return wire::bursts_above(segment_, index_, gpu); });
             membership_.unlock();
         }
         if (is_busy()) {
@@ -102,6 +103,7 @@ void Watcher::take_requests(uint64_t now) {
 void Watcher::look_around(uint64_t now) {
     uint32_t tenant_class = terms_.tenant_class, rule = wire::rule_of(segment_.header);
     uint32_t lowest = wire::kClasses - 1;
+    membership_.durations.pass_time(now);
     // A tenant that a dead one keeps waiting has work, and reaps it.
     if (is_busy() && (tenant_class != wire::production || wire::is_shared(segment_))) wire::reap_slots(segment_);
     has_others_below_ = has_equals_ = has_above_ = false;
