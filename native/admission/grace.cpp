@@ -7,7 +7,7 @@ namespace admission {
 
 namespace {
 
-constexpr float kShortestUs = 40;
+constexpr float kShortestUs = 40, kLongestUs = 1e6f;
 constexpr float kQuarters[] = {1, 1.18920712f, 1.41421356f, 1.68179283f};  // of a doubling
 constexpr float kForget = 0.995f;  // what a pause still counts when the next one is seen
 
@@ -24,27 +24,37 @@ int Grace::place_of(float us) {
     return std::min(kPlaces - 1, 4 * (doublings - 1) + quarters);
 }
 
-void Grace::saw_pause(float us) {
-    for (int i = 0; i < kPlaces; ++i) {
-        counts_[i] *= kForget;
-        sums_[i] *= kForget;
-    }
+// Of a grace that so many pauses, of this length in all, are longer than.
+float Grace::worth(float grace_us, float longer, float longer_us) const {
+    float share = std::max(longer_us - longer * (grace_us + kLostUs), 0.0f) / all_us_;
+    return share / (share + kEnough) - longer * kReturnUs / all_us_;
+}
+
+void Grace::saw_pause(double since_us, double until_us) {
+    // Of a night at rest no more than this is to be learned.
+    float us = std::min(static_cast<float>(until_us - since_us), kLongestUs);
+    float worked_us = seen_ ? std::clamp(static_cast<float>(since_us - resumed_us_), 0.0f, kLongestUs) : 0;
+    resumed_us_ = until_us;
+    float longer = 0, longer_us = 0;
     int place = place_of(us);
-    counts_[place] += 1;
-    sums_[place] += us;
+    for (int i = 0; i < kPlaces; ++i) {
+        counts_[i] = counts_[i] * kForget + (i == place ? 1 : 0);
+        sums_[i] = sums_[i] * kForget + (i == place ? us : 0);
+        longer += counts_[i];
+        longer_us += sums_[i];
+    }
+    all_us_ = all_us_ * kForget + us + worked_us;
     if (++seen_ < kFewest) return;
 
-    float longer = 0;
-    for (float count : counts_) longer += count;
-    float shorter_us = 0, least = 0;
+    float best = 0;
     for (int i = 0; i < kPlaces; ++i) {
-        float cost = shorter_us + longer * (edge(i) + kReturnUs);
-        if (i == 0 || cost < least) {
-            least = cost;
+        float here = worth(edge(i), longer, longer_us);
+        if (i == 0 || here > best) {
+            best = here;
             best_us_ = edge(i);
         }
-        shorter_us += sums_[i];
         longer -= counts_[i];
+        longer_us -= sums_[i];
     }
 }
 

@@ -1,13 +1,19 @@
 // How long a job's streams must have been empty before it counts as idle, learned from the job's own pauses. Pure.
 //
-// A pause inside a burst (the CPU prepares the next kernels) is worth waiting out: letting another tenant run costs the
-// job a context switch when it continues. A pause between bursts is worth giving away. For a grace g, a pause of length
-// p costs
+// A pause inside a burst (the CPU prepares the next kernels) is worth waiting out: letting another tenant run delays
+// the job's return by a change of contexts. A pause between bursts is worth giving away. For a grace g, and of all the
+// time that was seen,
 //
-//     p            if p < g    nobody used the GPU
-//     g + kReturn  otherwise   g was not used, and the job's return is delayed
+//     share    others could use of the pauses, from g on until the job's return, less what two changes of contexts take
+//     returns  the number of pauses longer than g, each at the price of kReturnUs
 //
-// and the best g is the one that would have cost least over the pauses seen so far, with less weight for older ones.
+// and the best g is that with the largest
+//
+//     share / (share + kEnough) - returns
+//
+// over the pauses seen so far, with less weight for older ones. So what others get counts for much as long as they get
+// little: where they have nothing else, a pause of 0.5 ms is given away; where they have nearly all of the time, pauses
+// of less than 4 ms are waited out.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +22,12 @@ namespace admission {
 
 class Grace {
  public:
-    // What a delayed return is worth in microseconds of somebody else's GPU time: some 0.4 ms, and the job matters
-    // more.
-    static constexpr float kReturnUs = 3000;
+    static constexpr float kReturnUs = 750;  // of a delay of some 0.2 ms: the job matters more
+    static constexpr float kLostUs = 300;
+    static constexpr float kEnough = 0.25f;
     static constexpr int kFewest = 16;  // pauses, before anything is concluded
 
-    void saw_pause(float us);
+    void saw_pause(double since_us, double until_us);
     // Microseconds; `otherwise` while too little is known.
     float us(float otherwise) const;
 
@@ -30,9 +36,12 @@ class Grace {
     static constexpr int kPlaces = 56;
     static float edge(int place);
     static int place_of(float us);
+    float worth(float grace_us, float longer, float longer_us) const;
 
     float counts_[kPlaces] = {};
     float sums_[kPlaces] = {};
+    float all_us_ = 0;       // pauses and what was between them
+    double resumed_us_ = 0;  // after the last pause
     int seen_ = 0;
     float best_us_ = 0;
 };

@@ -6,9 +6,6 @@
 
 namespace admission {
 
-// Production holds the GPU for so much of a gap. The lower classes lose that; another cut costs production as much.
-constexpr uint32_t kHeldUs = 250;
-
 // How many gaps a burst has, a running mean, once the last burst had so many.
 inline float gaps_in_a_burst(float mean, uint32_t in_last) {
     constexpr float kBursts = 32;
@@ -20,13 +17,5 @@ inline bool is_worth_holding(float mean, uint32_t so_far) {
     constexpr float kFewest = 0.2f;
     return so_far > 0 || mean > kFewest;
 }
-
-// As a watcher finds a tenant that holds the GPU.
-struct Holding {
-    bool is_busy;     // amid a burst
-    bool moves;       // its streams do
-    uint64_t gap_ns;  // they have been empty for so long
-};
-inline bool may_go_on(const Holding& now) { return now.is_busy && now.moves && now.gap_ns <= uint64_t{kHeldUs} * 1000; }
 
 }  // namespace admission

@@ -77,7 +77,7 @@ void Gpu::run_alone(double until) {
             return;
         }
         if (pauses) {
-            see_pause(t, ready - now);
+            see_pause(t, now, ready);
             if (active_ && !is_copy(t.kind)) {
                 gpu_.busy_us += now - active_since_us_;
                 active_since_us_ = ready;

@@ -26,8 +26,9 @@ double look_again_us(const admission::Share& share, double of, double used) {
 
 double Gpu::grace_us(const Tenant& t) const { return t.grace.us(static_cast<float>(machine_.grace_us)); }
 
-void Gpu::see_pause(Tenant& t, double us) {
-    if (us >= machine_.interference.watch_us && t.figures.operations) t.grace.saw_pause(static_cast<float>(us));
+void Gpu::see_pause(Tenant& t, double since_us, double until_us) {
+    if (until_us - since_us >= machine_.interference.watch_us && t.figures.operations)
+        t.grace.saw_pause(since_us, until_us);
 }
 
 void Gpu::go_busy(Tenant& t) {

@@ -178,7 +178,7 @@ void Gpu::alarm(Tenant& t) {
 
 void Gpu::reach(Tenant& t) {
     if (!t.passed && now_ > t.empty_us) {
-        see_pause(t, now_ - t.empty_us);
+        see_pause(t, t.empty_us, now_);
         bool waited = t.in_request ? t.source.op().sync : t.job->waits_for_request;
         if (t.busy && waited) ++t.gaps;
     }

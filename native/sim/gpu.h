@@ -245,7 +245,6 @@ class Gpu {
     admission::Slicing slicing_of(Tenant& t);
     bool is_cut_below(const Tenant& t) const;
     bool holds_gap() const;
-    double held_until_us() const { return tenants_[resident_].empty_us + admission::kHeldUs; }
     void share();
     void share_in_proportion();
     void share_in_order();
@@ -269,7 +268,7 @@ class Gpu {
     // gates.cpp: who has work, who may run
     void go_busy(Tenant& t);
     void go_idle(Tenant& t);
-    void see_pause(Tenant& t, double us);
+    void see_pause(Tenant& t, double since_us, double until_us);
     double grace_us(const Tenant& t) const;
     bool is_gated(const Tenant& t) const { return admission::is_gated(knobs.rule, t.job->tenant_class); }
     bool is_modelled() const { return knobs.rule >= admission::kFirstModelled; }

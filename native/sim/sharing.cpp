@@ -57,7 +57,7 @@ bool Gpu::is_cut_below(const Tenant& t) const {
 bool Gpu::holds_gap() const {
     if (resident_ == Timers::nobody || knobs.rule != admission::strict) return false;
     const Tenant& t = tenants_[resident_];
-    return t.is_production() && t.busy && !t.knobs.tolerant && t.state == State::thinking && now_ < held_until_us() &&
+    return t.is_production() && t.busy && !t.knobs.tolerant && t.state == State::thinking &&
            admission::is_worth_holding(t.mean_gaps, t.gaps) && is_cut_below(t) && !is_equal_at_work(t);
 }
 
@@ -318,7 +318,6 @@ void Gpu::find_next_event() {
     soonest(on_device_);
     next_us_ = std::min({next_us_, turn_end_us_, clock_edge_us()});
     if (switch_end_us_ > now_) next_us_ = std::min(next_us_, switch_end_us_);
-    if (is_held_) next_us_ = std::min(next_us_, held_until_us());
     if (!machine_.together || order_.size() < 2 || machine_.interference.keep_us <= 0) return;
     bool somebody_waits = false;
     for (uint32_t i : order_) somebody_waits = somebody_waits || tenants_[i].speed < 0.999;

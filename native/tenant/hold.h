@@ -17,8 +17,8 @@
 //             the driver that do so (the unloading of a module) return once the watcher sees the job idle
 //   equals    another production job would wait for them: nothing is held while it is at work
 //   blocks    that rely on each other and do not all fit beside them: nothing moves, and after kStillNs nothing is held
-//   the end   of a burst, or of admission::kHeldUs: the watcher tells them by a word in memory, and they are gone in
-//             microseconds
+//   the end   of a burst: the watcher tells them by a word in memory, and they are gone in microseconds. The grace
+//             (native/admission/grace.h) says which gaps are waited out, and so which are held
 #pragma once
 
 #include <atomic>

@@ -159,7 +159,6 @@ void Watcher::look_at(int gpu, uint64_t now) {
 void Watcher::mind_hold(int gpu, uint64_t now) {
     if (terms_.tenant_class != wire::production || membership_.is_lane()) return;
     Hold& hold = membership_.holds[gpu];
-    const Pause& pause = gpus_[gpu].pause;
     bool is_busy = slot_.gpus[gpu].busy.load();
     if (hold.is_to_be_prepared() && membership_.try_lock()) {
         if (hold.is_to_be_prepared()) hold.prepare();
@@ -171,7 +170,7 @@ void Watcher::mind_hold(int gpu, uint64_t now) {
                                          !wire::is_tolerant(slot_, gpu) &&
                                          !wire::is_equal_at_work(segment_, index_, gpu));
     bool moves = now < membership_.moved_ns(gpu) + Hold::kStillNs;
-    if (!membership_.to_hold.has(gpu) || !admission::may_go_on({is_busy, moves, pause.on ? now - pause.since_ns : 0}))
+    if (!membership_.to_hold.has(gpu) || !is_busy || !moves)
         hold.release();
     else if (hold.is_due())
         membership_.ask_for_hold(gpu);
@@ -233,7 +232,7 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
             // Where a thread has made the gap by waiting for all work, nothing holds the GPU in it.
             if (began <= pause.since_ns && Hold::waited_for_all_ns.load() <= ours.worked_ns)
                 membership_.holds[gpu].saw_gap();
-            grace_.saw_pause(static_cast<float>(end - pause.since_ns) / 1000);
+            grace_.saw_pause(static_cast<double>(pause.since_ns) / 1000, static_cast<double>(end) / 1000);
             slot_.grace_us.store(static_cast<uint32_t>(grace_ns() / 1000));
         }
         pause.on = false;

@@ -18,10 +18,9 @@ def grace_after(tmp_path_factory: pytest.TempPathFactory) -> Learn:
         tmp_path_factory.mktemp("admission"), "tests/admission/grace.cpp", "native/admission/grace.cpp"
     )
 
-    def learn(*pauses: float | str) -> float:
-        return float(
-            subprocess.run([str(program), *map(str, pauses)], capture_output=True, check=True).stdout
-        )
+    def learn(*pauses: float | str, work: float = 1_000) -> float:
+        command = [str(program), str(work), *map(str, pauses)]
+        return float(subprocess.run(command, capture_output=True, check=True).stdout)
 
     return learn
 
@@ -40,15 +39,31 @@ def test_long_pauses_alone_are_given_away_at_once(grace_after: Learn) -> None:
 
 
 def test_pauses_too_short_to_be_worth_a_return_are_kept(grace_after: Learn) -> None:
-    # A decode loop with 1 ms of Python between tokens.
-    assert grace_after(1_000, 1_100, 900) > 1_100
+    # 0.3 ms of Python between any two kernels: two changes of contexts take as long.
+    assert grace_after(300, 330, 270, work=5_000) > 330
 
 
 def test_a_job_of_two_minds_keeps_the_short_ones(grace_after: Learn) -> None:
     assert 1_500 < grace_after(1_500, 1_500, 1_500, 50_000) < 10_000
 
 
+def test_requests_without_a_long_pause_leave_others_their_pauses(grace_after: Learn) -> None:
+    # A decode loop that never rests, 400 requests/s, and 800 tiny ones: others would get nothing at all.
+    assert grace_after(2_000, 2_100, 1_900, work=15_000) < 100
+    assert grace_after(300, 900, 1_600, 3_000, work=1_400) < 700
+    assert grace_after(150, 600, 1_200, 2_500, work=30) < 700
+
+
+def test_the_more_others_have_the_longer_are_the_pauses_that_are_kept(grace_after: Learn) -> None:
+    kept = [grace_after(*20 * [1_500], rest, work=1_000) >= 1_500 for rest in (10_000, 1_000_000)]
+    assert kept == [False, True]
+
+
 def test_a_job_that_changes_its_ways_is_learned_anew(grace_after: Learn) -> None:
     # As many long pauses as there were short ones: only who forgets the old ones gives the new ones away.
-    assert grace_after(1_000, 1_000, 1_000, "then", 20_000, 20_000, 20_000) <= 50
-    assert grace_after(20_000, 20_000, 20_000, "then", 1_000, 1_000, 1_000) > 1_000
+    assert grace_after(300, 300, 300, "then", 20_000, 20_000, 20_000) <= 50
+    assert grace_after(20_000, 20_000, 20_000, "then", 300, 300, 300, work=5_000) > 300
+
+
+def test_nights_at_rest_are_forgotten(grace_after: Learn) -> None:
+    assert grace_after(36_000_000_000, 2_000, "then", *10 * [2_000], work=15_000) < 100

@@ -194,13 +194,6 @@ void due() {
     REQUIRE(!asked.starts && !asked.gap);
 }
 
-void going_on() {
-    uint64_t held_ns = uint64_t{admission::kHeldUs} * 1000;
-    REQUIRE(admission::may_go_on({true, true, 0}) && admission::may_go_on({true, true, held_ns}));
-    REQUIRE(!admission::may_go_on({true, true, held_ns + 1}));
-    REQUIRE(!admission::may_go_on({true, false, 0}) && !admission::may_go_on({false, true, 0}));
-}
-
 void waits() {
     Hold& hold = joined().holds[3];
     fill(hold, kContext);
@@ -310,7 +303,6 @@ int main(int count, char** arguments) {
     if (!strcmp(which, "queue")) queue();
     if (!strcmp(which, "gaps")) gaps();
     if (!strcmp(which, "due")) due();
-    if (!strcmp(which, "going_on")) going_on();
     if (!strcmp(which, "waits")) waits();
     if (!strcmp(which, "refusals")) refusals();
     if (!strcmp(which, "gpus")) gpus();

@@ -29,9 +29,7 @@ def hold(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize(
-    "case", ["queue", "gaps", "due", "going_on", "waits", "refusals", "gpus", "contexts", "places"]
-)
+@pytest.mark.parametrize("case", ["queue", "gaps", "due", "waits", "refusals", "gpus", "contexts", "places"])
 def test_the_queue_that_holds_the_gpu(hold: Path, case: str) -> None:
     done = subprocess.run([str(hold), case], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
