@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 DRIVERS_US, DRAIN_US, CUT_US = 2048, 1000, 30
 
 # Runs kernels of as many microseconds as it was last told: one by one ("kernels 100"), fifty of them as a graph ("graph
-# 100"), every third of them and shorter ones of the same shape ("mixed 100"), or none ("rest 0"). Its driver has asked the kernel module for a time slice, as the real one does.
+# 100"), every third of them and shorter ones of the same shape ("mixed 100"), or none ("rest 0"). Its driver has asked
+# the kernel module for a time slice, as the real one does.
 STEADY = """
 import ctypes, select, struct, sys, time
 from soft import Gpu, check, driver
