@@ -24,7 +24,11 @@ double look_again_us(const admission::Share& share, double of, double used) {
 
 }  // namespace
 
-double Gpu::grace_us(const Tenant& t) const { return t.grace.us(static_cast<float>(machine_.grace_us)); }
+// The streams must have been empty at two looks, with nothing between.
+double Gpu::grace_us(const Tenant& t) const {
+    double us = t.grace.us(static_cast<float>(machine_.grace_us));
+    return std::max(us, machine_.interference.watch_us);
+}
 
 void Gpu::see_pause(Tenant& t, double since_us, double until_us) {
     if (until_us - since_us >= machine_.interference.watch_us && t.figures.operations)

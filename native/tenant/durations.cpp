@@ -8,12 +8,7 @@ namespace {
 
 constexpr uint32_t kFirstSamples = 4;
 constexpr uint32_t kSampleEvery = 128;
-constexpr uint32_t kVariedEvery = 16;  // of a shape whose operations differ: one may also have been delayed by chance
-constexpr uint32_t kLongAgo = 4;       // seconds, about
-constexpr float kRecent = 8;           // operations that were timed
-// What a burst may take an operation more than its own length: two changes of contexts, and what its owner has not
-// accounted for yet.
-constexpr float kBurstUs = 500;
+constexpr uint32_t kLongAgo = 4;  // seconds, about
 
 }  // namespace
 
@@ -23,8 +18,7 @@ bool Durations::wants_sample(Shape shape) {
     uint32_t launch = here.launches.load(std::memory_order_relaxed);
     here.launches.store(launch + 1, std::memory_order_relaxed);
     uint32_t moment = moment_.load(std::memory_order_relaxed);
-    uint32_t every = here.varies.load(std::memory_order_relaxed) ? kVariedEvery : kSampleEvery;
-    bool wanted = launch < kFirstSamples || launch % every == 0 ||
+    bool wanted = launch < kFirstSamples || launch % kSampleEvery == 0 ||
                   moment - here.timed_at.load(std::memory_order_relaxed) >= kLongAgo ||
                   (launch % kFirstSamples == 0 && here.known.load(std::memory_order_relaxed).of(shape) < 0);
     if (wanted) here.timed_at.store(moment, std::memory_order_relaxed);
@@ -45,8 +39,6 @@ Durations::Entry& Durations::take_place(Shape shape) {
         entry->launches.store(launches - launches / 2, std::memory_order_relaxed);
     }
     least->known.store({tag_of(shape), admission::kUnknown}, std::memory_order_relaxed);
-    least->square.store({tag_of(shape), admission::kUnknown}, std::memory_order_relaxed);
-    least->varies.store(false, std::memory_order_relaxed);
     least->launches.store(0, std::memory_order_relaxed);
     least->shape.store(shape, std::memory_order_relaxed);
     return *least;
@@ -56,7 +48,6 @@ void Durations::begin_graph(Shape shape, float piece) {
     const Entry* found = find(shape);
     Entry& here = found ? const_cast<Entry&>(*found) : take_place(shape);
     here.known.store({tag_of(shape), admission::kUnknown}, std::memory_order_relaxed);
-    here.square.store({tag_of(shape), admission::kUnknown}, std::memory_order_relaxed);
     here.launches.store(0, std::memory_order_relaxed);
     here.piece.store({tag_of(shape), piece}, std::memory_order_relaxed);
 }
@@ -69,29 +60,15 @@ void Durations::note_fill(Shape shape, Fill fill) {
                     std::memory_order_relaxed);
 }
 
-void Durations::learn(Shape shape, Timed timed) {
+void Durations::learn(Shape shape, float us) {
     auto* here = const_cast<Entry*>(find(shape));
-    if (!here || timed.most_us < 0) return;
+    if (!here || us < 0) return;
+    // A sample that was interrupted by another process is too long, none is too short: fall at once, rise slowly.
     Known before = here->known.load(std::memory_order_relaxed);
-    float known = before.of(shape), square = here->square.load(std::memory_order_relaxed).of(shape);
-    float us = timed.most_us;
-    if (known >= 0 && square >= 0) {
-        if (!timed.is_close()) us = std::clamp(known, timed.least_us, timed.most_us);
-        // It may have taken as long as is known already.
-        if (us == known && !timed.is_close()) return;
-        square += (us * us - square) / kRecent;
-        known += (us - known) / kRecent;
-    } else if (timed.is_close()) {
-        square = us * us;
-        known = us;
-    } else {
-        // It is too long, but never too short: fall at once, rise slowly.
-        known = known < 0 || us < known ? us : known + (us - known) / 16;
-    }
+    float known = before.of(shape);
+    Known after{tag_of(shape), known < 0 || us < known ? us : known + (us - known) / 16};
     // Unless the place is another's by now.
-    if (!here->known.compare_exchange_strong(before, {tag_of(shape), known}, std::memory_order_relaxed)) return;
-    here->square.store({tag_of(shape), square}, std::memory_order_relaxed);
-    here->varies.store(square > 2 * known * known, std::memory_order_relaxed);
+    here->known.compare_exchange_strong(before, after, std::memory_order_relaxed);
 }
 
 Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream, float scale) {
@@ -127,12 +104,13 @@ bool Samples::any_on_its_way() const {
     return false;
 }
 
-Timed Samples::timed(const Sample& sample, float us, const wire::Bursts& above) {
-    uint64_t bursts = above.count - sample.above.count, burst_ns = above.ns - sample.above.ns;
-    auto late_us = static_cast<float>(sample.called_ns) / 1000;
-    if (bursts || burst_ns)
-        late_us += static_cast<float>(burst_ns) / 1000 + kBurstUs * (static_cast<float>(bursts) + 1);
-    return {std::max(us - late_us, 0.0f) * sample.scale, us * sample.scale};
+void Samples::collect(Durations& durations) {
+    for (Sample& sample : samples_) {
+        float us = 0;
+        if (!sample.is_on_its_way() || !sample.is_over(&us)) continue;
+        durations.learn(sample.shape, us * sample.scale);
+        sample.free();
+    }
 }
 
 void Samples::forget_context(CUcontext context) {

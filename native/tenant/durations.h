@@ -1,7 +1,6 @@
 // How long operations run, learned as the job runs: the first few operations of each shape, and then one in a hundred
-// or so, are timed by a pair of events. Operations of one shape are of the same function, grid, block and shared
-// memory; of the same size of a copy; of the same graph. Most of them are alike. Kernels whose grid is as large as the
-// GPU, whatever they have to do, are not: so the mean of the squares is learned, too.
+// or so, and one every few seconds of those that are seldom launched, are timed by a pair of events. Operations of one
+// shape are alike: the same function, grid, block and shared memory; the same size of a copy; the same graph.
 #pragma once
 
 #include <atomic>
@@ -9,7 +8,6 @@
 
 #include "admission/admission.h"
 #include "tenant/event_pair.h"
-#include "wire/gates.h"
 
 namespace tenant {
 
@@ -31,32 +29,17 @@ inline Shape kernel_shape(const void* function, const unsigned int (&grid)[3], c
 // Of a graph, whichever way it is launched.
 inline Shape graph_shape(const void* exec) { return mix(0, reinterpret_cast<uintptr_t>(exec)); }
 
-// How long an operation took, in microseconds, as far as is known: others may have run on the GPU meanwhile, and the
-// launching thread may have come late with it.
-struct Timed {
-    float least_us, most_us;
-
-    bool is_close() const { return least_us >= most_us / 2; }
-};
-
 class Durations {
  public:
-    // Microseconds, a mean; admission::kUnknown for a shape that was not timed yet.
+    // Microseconds; admission::kUnknown for a shape that was not timed yet.
     float estimate(Shape shape) const {
         const Entry* entry = find(shape);
         return entry ? entry->known.load(std::memory_order_relaxed).of(shape) : admission::kUnknown;
     }
     // Whether the operation that is about to be launched shall be timed.
     bool wants_sample(Shape shape);
-    void learn(Shape shape, Timed timed);
-    // How long the kernel lasts that runs at a random moment, of a shape with this estimate: long ones are met more
-    // often than short ones.
-    float met_us(Shape shape, float estimate_us) const {
-        const Entry* entry = find(shape);
-        float square = entry ? entry->square.load(std::memory_order_relaxed).of(shape) : admission::kUnknown;
-        return square < 0 ? estimate_us : square / estimate_us;
-    }
-    // Shapes that are seldom launched are timed again after a while.
+    void learn(Shape shape, float us);
+    // From the watcher, now and then.
     void pass_time(uint64_t now_ns) { moment_.store(static_cast<uint32_t>(now_ns >> 30), std::memory_order_relaxed); }
 
     // A graph was instantiated: what the handle stood for before is forgotten. `piece` is how much of it runs from one
@@ -113,11 +96,8 @@ class Durations {
     struct Entry {
         std::atomic<Shape> shape{0};
         std::atomic<Known> known{Known{0, admission::kUnknown}};  // microseconds
-        // Of that; unknown until an operation was timed closely.
-        std::atomic<Known> square{Known{0, admission::kUnknown}};
         std::atomic<uint32_t> launches{0};
-        std::atomic<uint32_t> timed_at{0};  // as `moment_` was
-        std::atomic<bool> varies{false};
+        std::atomic<uint32_t> timed_at{0};                        // as `moment_` was
         std::atomic<Known> piece{Known{0, admission::kUnknown}};  // of a graph
         std::atomic<Filled> fill{Filled{0, 0, 0}};
     };
@@ -145,9 +125,6 @@ class Samples {
     struct Sample : EventPair {
         Shape shape = 0;
         float scale = 1;  // what is learned: the time, times this
-        int gpu = 0;
-        wire::Bursts above;      // before it was begun
-        uint64_t called_ns = 0;  // how long the launching thread took for the pair and what is between
     };
 
     // Null: none is free, or the driver would not; the operation goes untimed.
@@ -155,16 +132,8 @@ class Samples {
     static void end(Sample* sample, CUstream stream, bool launched);
     bool any_on_its_way() const;
 
-    // Under the tenant's lock. `bursts_above` tells what higher classes have done on a GPU until now.
-    template <class BurstsAbove>
-    void collect(Durations& durations, BurstsAbove&& bursts_above) {
-        for (Sample& sample : samples_) {
-            float us = 0;
-            if (!sample.is_on_its_way() || !sample.is_over(&us)) continue;
-            durations.learn(sample.shape, timed(sample, us, bursts_above(sample.gpu)));
-            sample.free();
-        }
-    }
+    // Under the tenant's lock.
+    void collect(Durations& durations);
     // For a context that has found none: a context that has more gives up an unused one.
     void lend_to(CUcontext context);
     // The context's events have gone with it.
@@ -173,7 +142,6 @@ class Samples {
  private:
     static constexpr int kSamples = 16;
     int count_of(CUcontext context) const;
-    static Timed timed(const Sample& sample, float us, const wire::Bursts& above);
 
     Sample samples_[kSamples];
 };

@@ -55,7 +55,7 @@ Durations::Fill fill_of(Membership& membership, Shape shape, const KernelSize& s
         (profile.is_there ? slot.profiled_kernels : slot.unprofiled_kernels).fetch_add(1, std::memory_order_relaxed);
     }
     durations.note_fill(shape, found);
-    if (durations.estimate(shape) < 0) durations.learn(shape, {0, profile.us});
+    if (durations.estimate(shape) < 0) durations.learn(shape, profile.us);
     return found;
 }
 

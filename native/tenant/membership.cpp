@@ -100,14 +100,7 @@ CUdeviceptr Membership::map_gate_of(StreamState& state) {
 }
 
 Samples::Sample* Membership::begin_sample(Shape shape, const StreamState& state, float scale) {
-    uint64_t now = wire::now_ns();
-    wire::Bursts above = wire::bursts_above(*segment_, index_, state.gpu);
     Samples::Sample* sample = samples.begin(shape, state.context, state.handle, scale);
-    if (sample) {
-        sample->gpu = state.gpu;
-        sample->above = above;
-        sample->called_ns = now;  // until it has ended
-    }
     // The first contexts have all the pairs: the next operation of this one will find some.
     if (!sample && try_lock()) {
         samples.lend_to(state.context);

@@ -345,7 +345,7 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
     // An operation that was never timed counts as enough for a gate behind it.
     float operation_us = seen.operation_us < 0 ? knobs.gate_every_us : seen.operation_us;
     if (seen.operation_us > 0 && kind_ == Kind::kernel)
-        membership_->durations.note_pieces(operation_us, membership_->durations.met_us(shape, operation_us));
+        membership_->durations.note_pieces(operation_us, operation_us);
     else if (seen.operation_us > 0 && kind_ == Kind::graph)
         membership_->durations.note_pieces(operation_us, operation_us * membership_->durations.piece_of_graph(shape));
     state_->since_gate_us.store(since_gate_us + operation_us, std::memory_order_relaxed);
@@ -393,7 +393,6 @@ void Work::wait_for_room(float in_flight_us) {
 }
 
 void Work::end_sample(bool launched) {
-    sample_->called_ns = wire::now_ns() - sample_->called_ns;
     Samples::end(sample_, state_->handle, launched);
     sample_ = nullptr;
 }

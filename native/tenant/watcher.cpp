@@ -60,8 +60,7 @@ void Watcher::watch() {
         }
         bool timing = membership_.samples.any_on_its_way();
         if (timing && membership_.try_lock()) {
-            membership_.samples.collect(membership_.durations,
-                                        [&](int gpu) { return wire::bursts_above(segment_, index_, gpu); });
+            membership_.samples.collect(membership_.durations);
             membership_.unlock();
         }
         if (is_busy()) {

@@ -171,19 +171,6 @@ Waits waits_above(Segment& segment, int index, int gpu) {
     return waits;
 }
 
-Bursts bursts_above(Segment& segment, int index, int gpu) {
-    uint32_t tenant_class = class_of(segment.slot(index));
-    Bursts bursts;
-    if (tenant_class > 0)
-        for_each_in(segment, 0, tenant_class - 1, [&](int other) {
-            const OnGpu& there = segment.slot(other).gpus[gpu];
-            if (!uses(segment.slot(other), gpu)) return;
-            bursts.count += there.figures.bursts.load();
-            bursts.ns += there.busy_ns.load();
-        });
-    return bursts;
-}
-
 bool is_equal_at_work(Segment& segment, int index, int gpu) {
     uint32_t tenant_class = class_of(segment.slot(index));
     return any_in(segment, tenant_class, tenant_class,

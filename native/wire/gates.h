@@ -25,12 +25,6 @@ struct Waits {
     uint64_t ns = 0;
 };
 Waits waits_above(Segment& segment, int index, int gpu);
-// How many bursts tenants of higher classes have begun on this GPU, ever, and how long these were in all: while neither
-// changes, none of them has run. Both fall when a tenant leaves.
-struct Bursts {
-    uint64_t count = 0, ns = 0;
-};
-Bursts bursts_above(Segment& segment, int index, int gpu);
 // Whether another tenant of this class has work on this GPU; of this class or a lower one.
 bool is_equal_at_work(Segment& segment, int index, int gpu);
 bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 DRIVERS_US, DRAIN_US, CUT_US = 2048, 1000, 30
 
-# Runs kernels of as many microseconds as it was last told: one by one ("kernels 100"), fifty of them as a graph ("graph
-# 100"), every third of them and shorter ones of the same shape ("mixed 100"), or none ("rest 0"). Its driver has asked
-# the kernel module for a time slice, as the real one does.
+# Runs kernels of as many microseconds as it was last told: one by one ("kernels 100") or fifty of them as a graph
+# ("graph 100"), or none ("rest 0"). Its driver has asked the kernel module for a time slice, as the real one does.
 STEADY = """
 import ctypes, select, struct, sys, time
 from soft import Gpu, check, driver
@@ -44,15 +43,6 @@ def graph(us):
     for _ in range(50): launch()
     exec = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0))
     return lambda: check(driver.cuGraphLaunch(exec, stream))
-def mixed(us):
-    # As kernels are whose grid is as large as the GPU, whatever they have to do.
-    lengths = [ctypes.c_uint64(one) for one in (10, 20, us)]
-    parameters = [(ctypes.c_void_p * 1)(ctypes.addressof(one)) for one in lengths]
-    kept.extend((lengths, parameters))
-    def launch():
-        for one in 4 * parameters:
-            check(driver.cuLaunchKernel(spin, 132, 1, 1, 1, 1, 1, 0, stream, ctypes.addressof(one), 0))
-    return launch
 def rest(_): return lambda: time.sleep(0.001)
 launch = lambda: None
 print('ready', flush=True)
@@ -91,18 +81,6 @@ def test_cut_or_drain_follows_the_kernels_as_they_change(steady: Tenant, tenants
     wait_for_slice(tenants_now, steady, DRAIN_US)
     told(steady, "kernels 1500")
     wait_for_slice(tenants_now, steady, CUT_US)
-
-
-@pytest.mark.usefixtures("company")
-def test_long_kernels_are_cut_though_short_ones_have_the_same_shape(
-    steady: Tenant, tenants_now: TenantsNow
-) -> None:
-    told(steady, "kernels 10")
-    wait_for_slice(tenants_now, steady, DRAIN_US)
-    told(steady, "mixed 600")
-    wait_for_slice(tenants_now, steady, CUT_US)
-    told(steady, "mixed 15")
-    wait_for_slice(tenants_now, steady, DRAIN_US)
 
 
 @pytest.mark.usefixtures("company")

@@ -20,14 +20,124 @@ using tenant::Durations;
 using tenant::Shape;
 
 constexpr Shape kBase = uint64_t{77} << 32;
-// Nobody above has run.
-wire::Bursts alone(int) { return {}; }
-// As long as that, or shorter: an upper bound is all that is known.
-tenant::Timed at_most(float us) { return {0, us}; }
-tenant::Timed exactly(float us) { return {us, us}; }
-
 // Shapes that fall on the same place of a table with one for each value of their middle bits.
 Shape alike(uint32_t number) { return kBase + number; }
+
+// Two that fall on one place are both remembered, launched in turn.
+void two() {
+    static Durations durations;
+    for (Shape shape : {alike(1), alike(2)}) {
+        REQUIRE(durations.wants_sample(shape));
+        durations.learn(shape, static_cast<float>(shape - kBase) * 10);
+    }
+    for (int i = 0; i < 1000; ++i)
+        for (Shape shape : {alike(1), alike(2)}) {
+            REQUIRE(durations.estimate(shape) == static_cast<float>(shape - kBase) * 10);
+            durations.wants_sample(shape);
+        }
+}
+
+// Of those that are launched all the time, none is lost to others that come once.
+void passers_by() {
+    static Durations durations;
+    for (int i = 0; i < 1000; ++i)
+        for (Shape shape : {alike(1), alike(2)}) durations.wants_sample(shape);
+    for (Shape shape : {alike(1), alike(2)}) durations.learn(shape, 5);
+    for (uint32_t other = 100; other < 10000; ++other) {
+        durations.wants_sample(alike(other));
+        durations.learn(alike(other), 1000);
+        for (Shape shape : {alike(1), alike(2)}) {
+            durations.wants_sample(shape);
+            durations.wants_sample(shape);
+            REQUIRE(durations.estimate(shape) == 5);
+        }
+    }
+    // But one that is launched no more makes room in the end.
+    for (uint32_t i = 0; i < 100; ++i)
+        for (uint32_t other = 3; other < 7; ++other) durations.wants_sample(alike(other));
+    REQUIRE(durations.estimate(alike(1)) < 0 || durations.estimate(alike(2)) < 0);
+}
+
+void samples() {
+    static Durations durations;
+    int wanted = 0;
+    for (int i = 0; i < 4; ++i) wanted += durations.wants_sample(alike(1));
+    REQUIRE(wanted == 4);
+    durations.learn(alike(1), 20);
+    REQUIRE(durations.estimate(alike(1)) == 20);
+    durations.learn(alike(1), 10);  // falls at once
+    REQUIRE(durations.estimate(alike(1)) == 10);
+    durations.learn(alike(1), 26);  // rises slowly
+    REQUIRE(durations.estimate(alike(1)) == 11);
+    durations.learn(alike(1), -1);
+    REQUIRE(durations.estimate(alike(1)) == 11);
+    wanted = 0;
+    for (int i = 0; i < 1280; ++i) wanted += durations.wants_sample(alike(1));
+    REQUIRE(wanted == 10);
+    durations.learn(alike(9), 3);  // nobody has launched it
+    REQUIRE(durations.estimate(alike(9)) < 0);
+}
+
+// One that is launched once in a while is timed again and again.
+void seldom() {
+    static Durations durations;
+    Shape shape = alike(1);
+    int wanted = 0;
+    for (uint64_t second = 100; second < 200; ++second) {
+        durations.pass_time(second << 30);
+        wanted += durations.wants_sample(shape);
+        durations.learn(shape, 5);
+    }
+    REQUIRE(wanted > 24 && wanted < 30);
+}
+
+// Six shapes on four places, launched, learned and asked for by several threads: no time, no share of a graph and no
+// number of SMs is ever another shape's.
+void threads() {
+    static Durations durations;
+    auto work = [](unsigned seed) {
+        for (int i = 0; i < 100000; ++i) {
+            uint32_t number = 1 + static_cast<uint32_t>(rand_r(&seed)) % 6;
+            Shape shape = alike(number);
+            auto own = static_cast<float>(number);
+            float us = durations.estimate(shape), piece = durations.piece_of_graph(shape);
+            Durations::Fill fill = durations.fill_of(shape);
+            REQUIRE(us < 0 || us == own);
+            REQUIRE(piece == 1 || piece == own / 8);
+            REQUIRE(fill.sms == 0 || (fill.sms == number && fill.bound == number % 3));
+            if (durations.wants_sample(shape)) durations.learn(shape, own);
+            if (i % 3 == 0) durations.note_fill(shape, {number, number % 3});
+            if (i % 7 == 0) durations.begin_graph(shape, own / 8);
+        }
+    };
+    std::vector<std::thread> running;
+    for (unsigned i = 0; i < 3; ++i) running.emplace_back(work, i + 1);
+    for (std::thread& thread : running) thread.join();
+}
+
+// An exec with the handle of one that is gone is another graph; and what was noted is taken once.
+void graphs() {
+    static Durations durations;
+    Shape shape = tenant::graph_shape(&durations);
+    REQUIRE(durations.piece_of_graph(shape) == 1);
+    durations.begin_graph(shape, 0.25F);
+    for (int i = 0; i < 5; ++i) durations.wants_sample(shape);
+    durations.learn(shape, 500);
+    REQUIRE(durations.estimate(shape) == 500 && durations.piece_of_graph(shape) == 0.25F);
+    durations.begin_graph(shape, 0.5F);
+    REQUIRE(durations.estimate(shape) < 0 && durations.piece_of_graph(shape) == 0.5F);
+    for (int i = 0; i < 4; ++i) REQUIRE(durations.wants_sample(shape));
+    // One that was never timed is tried again and again.
+    int wanted = 0;
+    for (int i = 4; i < 104; ++i) wanted += durations.wants_sample(shape);
+    REQUIRE(wanted == 25);
+    durations.note_pieces(100, 50);
+    durations.note_pieces(20, 20);
+    Durations::Noted noted = durations.take_noted();
+    REQUIRE(noted.us == 120 && noted.squares == 100 * 50 + 20 * 20);
+    noted = durations.take_noted();
+    REQUIRE(noted.us == 0 && noted.squares == 0);
+}
 
 // A driver of events, each of the context that was current when it was made. A stream's handle is its context's.
 struct Event {
@@ -65,194 +175,6 @@ void make_driver() {
     tenant::driver.cuEventElapsedTime = elapsed;
 }
 
-// Two that fall on one place are both remembered, launched in turn.
-void two() {
-    static Durations durations;
-    for (Shape shape : {alike(1), alike(2)}) {
-        REQUIRE(durations.wants_sample(shape));
-        durations.learn(shape, at_most(static_cast<float>(shape - kBase) * 10));
-    }
-    for (int i = 0; i < 1000; ++i)
-        for (Shape shape : {alike(1), alike(2)}) {
-            REQUIRE(durations.estimate(shape) == static_cast<float>(shape - kBase) * 10);
-            durations.wants_sample(shape);
-        }
-}
-
-// Of those that are launched all the time, none is lost to others that come once.
-void passers_by() {
-    static Durations durations;
-    for (int i = 0; i < 1000; ++i)
-        for (Shape shape : {alike(1), alike(2)}) durations.wants_sample(shape);
-    for (Shape shape : {alike(1), alike(2)}) durations.learn(shape, at_most(5));
-    for (uint32_t other = 100; other < 10000; ++other) {
-        durations.wants_sample(alike(other));
-        durations.learn(alike(other), at_most(1000));
-        for (Shape shape : {alike(1), alike(2)}) {
-            durations.wants_sample(shape);
-            durations.wants_sample(shape);
-            REQUIRE(durations.estimate(shape) == 5);
-        }
-    }
-    // But one that is launched no more makes room in the end.
-    for (uint32_t i = 0; i < 100; ++i)
-        for (uint32_t other = 3; other < 7; ++other) durations.wants_sample(alike(other));
-    REQUIRE(durations.estimate(alike(1)) < 0 || durations.estimate(alike(2)) < 0);
-}
-
-void samples() {
-    static Durations durations;
-    int wanted = 0;
-    for (int i = 0; i < 4; ++i) wanted += durations.wants_sample(alike(1));
-    REQUIRE(wanted == 4);
-    durations.learn(alike(1), at_most(20));
-    REQUIRE(durations.estimate(alike(1)) == 20);
-    durations.learn(alike(1), at_most(10));  // falls at once
-    REQUIRE(durations.estimate(alike(1)) == 10);
-    durations.learn(alike(1), at_most(26));  // rises slowly
-    REQUIRE(durations.estimate(alike(1)) == 11);
-    durations.learn(alike(1), at_most(-1));
-    REQUIRE(durations.estimate(alike(1)) == 11);
-    wanted = 0;
-    for (int i = 0; i < 1280; ++i) wanted += durations.wants_sample(alike(1));
-    REQUIRE(wanted == 10);
-    durations.learn(alike(9), at_most(3));  // nobody has launched it
-    REQUIRE(durations.estimate(alike(9)) < 0);
-}
-
-// Kernels of one shape that differ: one in eight takes a hundred times as long as the others. The long ones take nearly
-// all of the time, so it is one of them that runs at a random moment.
-void mixture() {
-    static Durations durations;
-    Shape shape = alike(1);
-    durations.wants_sample(shape);
-    for (int i = 0; i < 400; ++i) {
-        durations.learn(shape, exactly(i % 8 ? 50 : 5000));
-        if (i < 100) continue;
-        float us = durations.estimate(shape);
-        REQUIRE(us > 300 && us < 1200 && durations.met_us(shape, us) > 3000 && durations.met_us(shape, us) <= 5000);
-    }
-    int wanted = 0;
-    for (int i = 0; i < 1280; ++i) wanted += durations.wants_sample(shape);
-    REQUIRE(wanted >= 80 && wanted < 84);
-    // When they are alike again, that is learned, and they are timed as seldom as before.
-    for (int i = 0; i < 100; ++i) durations.learn(shape, exactly(50));
-    REQUIRE(durations.estimate(shape) < 51 && durations.met_us(shape, durations.estimate(shape)) < 60);
-    wanted = 0;
-    for (int i = 0; i < 1280; ++i) wanted += durations.wants_sample(shape);
-    REQUIRE(wanted == 10);
-}
-
-// What was known closely is changed only by what contradicts it.
-void bounds() {
-    static Durations durations;
-    Shape shape = alike(1);
-    durations.wants_sample(shape);
-    durations.learn(shape, at_most(9000));  // the first one, whose code had to be loaded
-    REQUIRE(durations.estimate(shape) == 9000 && durations.met_us(shape, 9000) == 9000);
-    durations.learn(shape, exactly(80));
-    REQUIRE(durations.estimate(shape) == 80 && durations.met_us(shape, 80) == 80);
-    for (int i = 0; i < 100; ++i) durations.learn(shape, at_most(9000));  // production ran meanwhile
-    REQUIRE(durations.estimate(shape) == 80 && durations.met_us(shape, 80) == 80);
-    durations.learn(shape, {160, 9000});  // it was longer in any case
-    REQUIRE(durations.estimate(shape) == 90);
-    durations.learn(shape, at_most(10));  // and shorter
-    REQUIRE(durations.estimate(shape) == 80);
-}
-
-// From two events, from what the launching thread did between them, and from what higher classes did meanwhile.
-void interrupted() {
-    make_driver();
-    auto* context = reinterpret_cast<CUcontext>(uintptr_t{64});
-    auto* stream = reinterpret_cast<CUstream>(uintptr_t{64});
-    current = context;
-    // The driver tells 5 us of each.
-    constexpr float kScale = 1000;
-    auto learned = [&](uint64_t called_ns, wire::Bursts before, wire::Bursts after) {
-        Durations durations;
-        Shape shape = alike(1);
-        tenant::Samples samples;
-        durations.wants_sample(shape);
-        durations.learn(shape, exactly(2000));
-        auto* sample = samples.begin(shape, context, stream, kScale);
-        sample->called_ns = called_ns;
-        sample->above = before;
-        sample->gpu = 3;
-        tenant::Samples::end(sample, stream, true);
-        samples.collect(durations, [&](int gpu) { return gpu == 3 ? after : wire::Bursts{}; });
-        return durations.estimate(shape);
-    };
-    REQUIRE(learned(0, {7, 9}, {7, 9}) == 2375);     // 5000 us in any case
-    REQUIRE(learned(1000, {7, 9}, {7, 9}) == 2375);  // at least 4000 us: that is close
-    float longer = learned(2600, {7, 9}, {7, 9});    // at least 2400 us
-    REQUIRE(longer > 2049 && longer < 2051);
-    REQUIRE(learned(4000, {7, 9}, {7, 9}) == 2000);  // at least 1000 us
-    REQUIRE(learned(0, {7, 9}, {8, 9}) == 2000);     // a burst has begun
-    REQUIRE(learned(0, {7, 9}, {7, 5009}) == 2000);  // one has gone on
-    REQUIRE(learned(0, {7, 9}, {6, 9}) == 2000);     // somebody has left
-}
-
-// One that is launched once in a while is timed again and again.
-void seldom() {
-    static Durations durations;
-    Shape shape = alike(1);
-    int wanted = 0;
-    for (uint64_t second = 100; second < 200; ++second) {
-        durations.pass_time(second << 30);
-        wanted += durations.wants_sample(shape);
-        durations.learn(shape, exactly(5));
-    }
-    REQUIRE(wanted > 24 && wanted < 30);
-}
-
-// Six shapes on four places, launched, learned and asked for by several threads: no time, no share of a graph and no
-// number of SMs is ever another shape's.
-void threads() {
-    static Durations durations;
-    auto work = [](unsigned seed) {
-        for (int i = 0; i < 100000; ++i) {
-            uint32_t number = 1 + static_cast<uint32_t>(rand_r(&seed)) % 6;
-            Shape shape = alike(number);
-            auto own = static_cast<float>(number);
-            float us = durations.estimate(shape), piece = durations.piece_of_graph(shape);
-            Durations::Fill fill = durations.fill_of(shape);
-            REQUIRE(us < 0 || us == own);
-            REQUIRE(piece == 1 || piece == own / 8);
-            REQUIRE(fill.sms == 0 || (fill.sms == number && fill.bound == number % 3));
-            if (durations.wants_sample(shape)) durations.learn(shape, exactly(own));
-            if (i % 3 == 0) durations.note_fill(shape, {number, number % 3});
-            if (i % 7 == 0) durations.begin_graph(shape, own / 8);
-        }
-    };
-    std::vector<std::thread> running;
-    for (unsigned i = 0; i < 3; ++i) running.emplace_back(work, i + 1);
-    for (std::thread& thread : running) thread.join();
-}
-
-// An exec with the handle of one that is gone is another graph; and what was noted is taken once.
-void graphs() {
-    static Durations durations;
-    Shape shape = tenant::graph_shape(&durations);
-    REQUIRE(durations.piece_of_graph(shape) == 1);
-    durations.begin_graph(shape, 0.25F);
-    for (int i = 0; i < 5; ++i) durations.wants_sample(shape);
-    durations.learn(shape, at_most(500));
-    REQUIRE(durations.estimate(shape) == 500 && durations.piece_of_graph(shape) == 0.25F);
-    durations.begin_graph(shape, 0.5F);
-    REQUIRE(durations.estimate(shape) < 0 && durations.piece_of_graph(shape) == 0.5F);
-    for (int i = 0; i < 4; ++i) REQUIRE(durations.wants_sample(shape));
-    // One that was never timed is tried again and again.
-    int wanted = 0;
-    for (int i = 4; i < 104; ++i) wanted += durations.wants_sample(shape);
-    REQUIRE(wanted == 25);
-    durations.note_pieces(100, 50);
-    durations.note_pieces(20, 20);
-    Durations::Noted noted = durations.take_noted();
-    REQUIRE(noted.us == 120 && noted.squares == 100 * 50 + 20 * 20);
-    noted = durations.take_noted();
-    REQUIRE(noted.us == 0 && noted.squares == 0);
-}
-
 // Whatever the driver refuses leaves a pair as it was, for the next who takes it.
 void refused() {
     make_driver();
@@ -280,7 +202,7 @@ void refused() {
             REQUIRE(sample && !samples.any_on_its_way());
             tenant::Samples::end(sample, stream, true);
             REQUIRE(samples.any_on_its_way());
-            samples.collect(durations, alone);
+            samples.collect(durations);
             REQUIRE(!samples.any_on_its_way() && durations.estimate(shape) == 15);
         }
         REQUIRE(events_alive == 2);
@@ -316,7 +238,7 @@ void pairs() {
         while (!over.load()) {
             if (samples.any_on_its_way()) {
                 std::lock_guard<std::mutex> locked(lock);
-                samples.collect(durations, alone);
+                samples.collect(durations);
             }
             std::this_thread::yield();
         }
@@ -369,12 +291,6 @@ int main(int argc, char** argv) {
         passers_by();
     else if (!strcmp(name, "samples"))
         samples();
-    else if (!strcmp(name, "mixture"))
-        mixture();
-    else if (!strcmp(name, "bounds"))
-        bounds();
-    else if (!strcmp(name, "interrupted"))
-        interrupted();
     else if (!strcmp(name, "seldom"))
         seldom();
     else if (!strcmp(name, "threads"))

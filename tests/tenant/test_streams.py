@@ -23,21 +23,7 @@ SOURCES = {
 }
 CASES = {
     "streams": ("churn", "removal", "full", "kinds", "first_use", "recycled", "renewed"),
-    "durations": (
-        *(
-            "two",
-            "passers_by",
-            "samples",
-            "mixture",
-            "bounds",
-            "interrupted",
-            "seldom",
-            "threads",
-            "pairs",
-            "graphs",
-        ),
-        "refused",
-    ),
+    "durations": ("two", "passers_by", "samples", "seldom", "threads", "pairs", "graphs", "refused"),
 }
 # Those of several threads are also watched by the compiler's own judge of the memory model, where it has one.
 RACES = (("streams", "first_use"), ("streams", "recycled"), ("durations", "threads"), ("durations", "pairs"))
