@@ -35,26 +35,24 @@ void Grace::saw_pause(double since_us, double until_us) {
     float us = std::min(static_cast<float>(until_us - since_us), kLongestUs);
     float worked_us = seen_ ? std::clamp(static_cast<float>(since_us - resumed_us_), 0.0f, kLongestUs) : 0;
     resumed_us_ = until_us;
-    float longer = 0, longer_us = 0;
     int place = place_of(us);
     for (int i = 0; i < kPlaces; ++i) {
         counts_[i] = counts_[i] * kForget + (i == place ? 1 : 0);
         sums_[i] = sums_[i] * kForget + (i == place ? us : 0);
-        longer += counts_[i];
-        longer_us += sums_[i];
     }
     all_us_ = all_us_ * kForget + us + worked_us;
     if (++seen_ < kFewest) return;
 
-    float best = 0;
-    for (int i = 0; i < kPlaces; ++i) {
+    // From the longest on, so that nothing is left over by rounding; of equals the shortest is best.
+    float longer = 0, longer_us = 0, best = 0;
+    for (int i = kPlaces - 1; i >= 0; --i) {
+        longer += counts_[i];
+        longer_us += sums_[i];
         float here = worth(edge(i), longer, longer_us);
-        if (i == 0 || here > best) {
+        if (i == kPlaces - 1 || here >= best) {
             best = here;
             best_us_ = edge(i);
         }
-        longer -= counts_[i];
-        longer_us -= sums_[i];
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 from collections.abc import Callable
 
@@ -41,6 +42,13 @@ def test_long_pauses_alone_are_given_away_at_once(grace_after: Learn) -> None:
 def test_pauses_too_short_to_be_worth_a_return_are_kept(grace_after: Learn) -> None:
     # 0.3 ms of Python between any two kernels: two changes of contexts take as long.
     assert grace_after(300, 330, 270, work=5_000) > 330
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_not_much_longer_than_the_pauses_that_are_kept(grace_after: Learn, seed: int) -> None:
+    draw = random.Random(seed)
+    pauses = [draw.uniform(60, 300) for _ in range(draw.randint(1, 9))]
+    assert grace_after(*pauses, work=5_000) < 1.5 * max(pauses)
 
 
 def test_a_job_of_two_minds_keeps_the_short_ones(grace_after: Learn) -> None:
