@@ -30,7 +30,7 @@ from cotenant.demo.opportunistic import steps_within
 from cotenant.demo.orders import Order
 from cotenant.demo.picture import compose
 from cotenant.demo.report import doubts, headline, leave, summary, table
-from cotenant.demo.rounds import plan
+from cotenant.demo.rounds import plan, private_folder
 from cotenant.demo.stillness import Stillness
 from cotenant.demo.workers import Worker, worker_command
 from cotenant.errors import Problem
@@ -457,6 +457,22 @@ def softgpu_is_built(native: Path) -> None:
     for part in ("shim/libcuda.so.1", "softgpu/libcuda.so.1", "softgpu/softgpud"):
         if not (native / part).exists():
             pytest.skip(f"{part} is not built")
+
+
+def test_the_folder_goes_though_a_daemon_writes_there_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[Path] = []
+    remove = os.rmdir
+
+    def rmdir(path: str | Path, *, dir_fd: int | None = None) -> None:
+        if not late:
+            late.append(folder / "report")
+            late[0].touch()
+        remove(path, dir_fd=dir_fd)
+
+    with private_folder() as folder:
+        (folder / "segment").touch()
+        monkeypatch.setattr(os, "rmdir", rmdir)
+    assert late and not folder.exists()
 
 
 def test_the_whole_demo_on_the_software_gpu(native: Path, cotenant: Run, tmp_path: Path) -> None:

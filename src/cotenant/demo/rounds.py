@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from cotenant.launch.preload import without_shims
 SOFTGPU_DEVICE = "h200"
 ROUND_SECONDS = 10.0
 WARM_UP_SECONDS = 0.5
+REMOVAL_SECONDS = 5.0
 _SOLO = "solo"
 # A solo window is shorter than the others: a closed loop's rate is known sooner than an open loop's tail.
 _WEIGHTS = {"alone": 1.0, "shared": 1.0, "cotenant": 1.0, _SOLO: 0.4}
@@ -82,10 +84,19 @@ class Crew:
 def private_folder() -> Iterator[Path]:
     """Where the demo's own segment, software GPU and logs lie: it meets no other tenant of this machine."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(
-        prefix="cotenant-demo-", dir=memory if os.access(memory, os.W_OK) else None
-    ) as folder:
-        yield Path(folder)
+    place = memory if os.access(memory, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="cotenant-demo-", dir=place))
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """The segment's daemon may write there once more before it sees that the segment has gone."""
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def worker_environment(folder: Path) -> dict[str, str]:
