@@ -95,7 +95,9 @@ def private_folder() -> Iterator[Path]:
 def remove(folder: Path) -> None:
     """The segment's daemon may write there once more before it sees that the segment has gone."""
     deadline = time.monotonic() + REMOVAL_SECONDS
+    shutil.rmtree(folder, ignore_errors=True)
     while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -69,7 +69,7 @@ def registered(recording: Recording) -> Iterator[int]:
         unfinished.rename(path)  # whoever finds it finds it locked
         yield file
     finally:
-        for one in (path, unfinished, rings_file(recording.pid)):
+        for one in (path, unfinished, path.with_suffix(".rings")):
             one.unlink(missing_ok=True)
         os.close(file)
 
