@@ -23,9 +23,9 @@ namespace admission {
 class Grace {
  public:
     static constexpr float kReturnUs = 750;  // of a delay of some 0.2 ms: the job matters more
-    static constexpr float kLostUs = 300;
-    static constexpr float kEnough = 0.25f;
-    static constexpr int kFewest = 16;  // pauses, before anything is concluded
+    static constexpr float kLostUs = 300;    // of a pause, to two changes of contexts
+    static constexpr float kEnough = 0.25f;  // the share that counts half
+    static constexpr int kFewest = 16;       // pauses, before anything is concluded
 
     void saw_pause(double since_us, double until_us);
     // Microseconds; `otherwise` while too little is known.

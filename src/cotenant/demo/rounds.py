@@ -95,10 +95,11 @@ def private_folder() -> Iterator[Path]:
 def remove(folder: Path) -> None:
     """The segment's daemon may write there once more before it sees that the segment has gone."""
     deadline = time.monotonic() + REMOVAL_SECONDS
-    shutil.rmtree(folder, ignore_errors=True)
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    while True:
         shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists() or time.monotonic() > deadline:
+            return
+        time.sleep(0.01)
 
 
 def worker_environment(folder: Path) -> dict[str, str]:

@@ -26,6 +26,7 @@ from cotenant.launch import detached
 STARTED_SECONDS = 60.0  # on a busy machine
 WRITTEN_SECONDS = 60.0
 LOOK_SECONDS = 0.02
+RINGS = ".rings"  # of the second file's name
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,13 @@ def registered(recording: Recording) -> Iterator[int]:
         unfinished.rename(path)  # whoever finds it finds it locked
         yield file
     finally:
-        for one in (path, unfinished, path.with_suffix(".rings")):
+        for one in (path, unfinished, path.with_suffix(RINGS)):
             one.unlink(missing_ok=True)
         os.close(file)
 
 
 def rings_file(pid: int) -> Path:
-    return folder() / f"{pid}.rings"
+    return folder() / f"{pid}{RINGS}"
 
 
 def say_it_holds_rings(recording: Recording) -> None:
@@ -107,7 +108,7 @@ def going_on(segment: Path) -> list[tuple[Recording, int]]:
             continue
         recording = read(file)
         if not is_locked(file):
-            for one in (path, path.with_suffix(".rings")):
+            for one in (path, path.with_suffix(RINGS)):
                 one.unlink(missing_ok=True)
         elif recording and recording.segment == str(segment):
             found.append((recording, file))
