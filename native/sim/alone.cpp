@@ -78,6 +78,7 @@ void Gpu::run_alone(double until) {
         }
         if (pauses) {
             see_pause(t, now, ready);
+            t.figures.gap_us += ready - now;
             if (active_ && !is_copy(t.kind)) {
                 gpu_.busy_us += now - active_since_us_;
                 active_since_us_ = ready;

@@ -38,6 +38,7 @@ void Gpu::see_pause(Tenant& t, double since_us, double until_us) {
 void Gpu::go_busy(Tenant& t) {
     charge(t);
     t.busy = true;
+    t.busy_until_us = now_;
     t.mean_gaps = admission::gaps_in_a_burst(t.mean_gaps, std::exchange(t.gaps, 0));
     ++t.figures.bursts;
     with_work_.push_back(t.number);

@@ -119,14 +119,17 @@ void Gpu::begin_request(Tenant& t) {
     double begin = runs_ahead ? t.cpu_us : std::max(arrival, t.job->waits_for_request ? t.done_us : t.cpu_us);
     t.arrived_us = t.job->arrivals == Arrivals::closed ? now_ : arrival;
     t.source.begin_request();
+    if (t.job->waits_for_request && !t.job->is_recorded) t.figures.asleep_us += begin - now_;
     t.cpu_us = std::max(begin + t.source.think_us(), t.done_us - in_flight_limit_us(t));
     t.service_us = std::max(t.cpu_us, t.done_us);
     t.cpu_us += t.source.op().gap_us;
+    see_own_cpu(t);
     if (t.job->is_recorded) t.arrived_us = t.service_us = std::max(t.cpu_us, t.done_us);
     take_operation(t);
 }
 
 void Gpu::end_request(Tenant& t) {
+    if (t.job->waits_for_request) see_blocked(t);
     t.figures.latency.add(now_ - t.arrived_us);
     t.figures.service.add(now_ - t.service_us);
     ++t.figures.requests;
@@ -141,10 +144,23 @@ void Gpu::next_operation(Tenant& t) {
     take_operation(t);
 }
 
+// For the present operation. What a recorded job's CPU did, work or sleep, nobody knows.
+void Gpu::see_own_cpu(Tenant& t) {
+    if (!t.job->is_recorded) t.figures.own_cpu_us += t.source.op().gap_us;
+}
+
+// From the launch of the present operation to its end.
+void Gpu::see_blocked(Tenant& t) {
+    t.figures.blocked_us += std::max(t.done_us - t.cpu_us, 0.0);
+    ++t.figures.blocking_calls;
+}
+
 // The CPU launches one operation `gap_us` after the other, but is never further ahead of the GPU than it may be.
 void Gpu::fit_launch(Tenant& t) {
     const Op& op = t.source.op();
+    if (op.sync) see_blocked(t);
     t.cpu_us = op.sync ? t.done_us + op.gap_us : std::max(t.cpu_us + op.gap_us, t.done_us - in_flight_limit_us(t));
+    see_own_cpu(t);
 }
 
 void Gpu::take_operation(Tenant& t) {
@@ -181,6 +197,7 @@ void Gpu::reach(Tenant& t) {
         see_pause(t, t.empty_us, now_);
         bool waited = t.in_request ? t.source.op().sync : t.job->waits_for_request;
         if (t.busy && waited) ++t.gaps;
+        if (t.busy) t.figures.gap_us += now_ - t.empty_us;
     }
     t.ready_us = t.idle_us = never;
     timers_.set(t.number, never);

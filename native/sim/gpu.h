@@ -58,6 +58,11 @@ struct Figures {
     double wasted_us = 0;      // work that was begun anew
     double sm_us = 0;
     double used_us = 0, busy_us = 0, held_us = 0;
+    double gap_us = 0;      // of busy_us, its streams were empty
+    double blocked_us = 0;  // its CPU waited for an operation
+    uint64_t blocking_calls = 0;
+    double own_cpu_us = 0;       // its CPU worked
+    double asleep_us = 0;        // it had nothing to do until the next request came
     double executed_us = 0;      // GPU time of its kernels and graphs, without copies to and from the host
     double longest_wait_us = 0;  // for a turn, from having something to start
     double begun_us = never, ended_us = never;
@@ -163,6 +168,7 @@ class Gpu {
         double ready_us = never, idle_us = never, empty_us = 0;
         double arrived_us = 0, service_us = 0, next_arrival_us = never;
         double charged_us = 0;
+        double busy_until_us = 0;  // that its busy_us knows of
         admission::TurnCharge turn_charge;
         uint64_t turn_key_ns = 0, keyed_ns = 0;  // the latter: executed, as far as the key knows
         double charged_executed_us = 0;
@@ -230,6 +236,9 @@ class Gpu {
     void close_books();
     std::vector<uint32_t>& runners(Kind kind);
     double in_flight_limit_us(const Tenant& t) const;
+    void see_blocked(Tenant& t);
+    void see_own_cpu(Tenant& t);
+    bool is_empty(const Tenant& t) const { return t.state == State::thinking && !t.passed; }
     double left_of_operation_us(const Tenant& t) const { return t.left_us + t.rest_us; }
 
     // alone.cpp: one tenant, many operations

@@ -24,8 +24,9 @@ struct CotenantSimDevice {
 
 struct CotenantSimTenant {
     uint32_t is_here, has_work, is_held, in_request;
-    uint64_t operations, requests, unanswered, bursts, gates, preemptions;
-    double work_us, wasted_us, sm_us, used_us, busy_us, held_us, executed_us, longest_wait_us;
+    uint64_t operations, requests, unanswered, bursts, gates, preemptions, blocking_calls;
+    double work_us, wasted_us, sm_us, used_us, busy_us, gap_us, blocked_us, own_cpu_us, asleep_us, held_us, executed_us,
+        longest_wait_us;
     double begun_us, ended_us;  // infinite: not yet
     double in_flight_us, remaining_us, alone_us;
     double latency_sum_us, latency_least_us, latency_most_us;
@@ -137,7 +138,8 @@ EXPORT void cotenant_sim_tenants(const sim::Gpu* gpu, CotenantSimTenant* out) {
         sim::Gpu::Standing s = gpu->standing(i);
         out[i] = {s.is_here,        s.has_work,      s.is_held,         s.in_request,     f.operations,
                   f.requests,       f.unanswered,    f.bursts,          f.gates,          f.preemptions,
-                  f.work_us,        f.wasted_us,     f.sm_us,           f.used_us,        f.busy_us,
+                  f.blocking_calls, f.work_us,       f.wasted_us,       f.sm_us,          f.used_us,
+                  f.busy_us,        f.gap_us,        f.blocked_us,      f.own_cpu_us,     f.asleep_us,
                   f.held_us,        f.executed_us,   f.longest_wait_us, f.begun_us,       f.ended_us,
                   s.in_flight_us,   s.remaining_us,  s.alone_us,        f.latency.sum(),  f.latency.least(),
                   f.latency.most(), f.service.sum(), f.service.least(), f.service.most(), f.latency.count(),

@@ -31,11 +31,16 @@ void Gpu::charge(Tenant& t) {
     t.charged_us = now_;
     if (t.state == State::away || t.state == State::gone) return;
     bool is_held = !t.gate_of(t.kind).open;
-    double used = executes ? executed : t.busy && t.state != State::asking ? us : 0;
-    if (t.busy && us > 0) {
-        t.figures.busy_us += us;
+    double busy = 0;
+    if (t.busy) {
+        // A burst ends when the stream has become empty, not when that has lasted for the grace period.
+        double until = is_empty(t) ? t.empty_us : now_;
+        busy = std::max(until - t.busy_until_us, 0.0);
+        t.busy_until_us += busy;
+        t.figures.busy_us += busy;
         if (is_held) t.figures.held_us += us;
     }
+    double used = executes ? executed : t.state != State::asking ? busy : 0;
     if (t.busy)
         t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), static_cast<float>(us),
                        static_cast<float>(used), static_cast<float>(t.figures.work_us - t.floor_work_us));

@@ -1,6 +1,7 @@
 #include "tenant/blocking_call.h"
 
 #include "tenant/context.h"
+#include "wire/border.h"
 
 namespace tenant {
 
@@ -16,9 +17,14 @@ void BlockingCall::count() const {
         gpu = context ? membership.gpu_of(context) : -1;
     }
     if (gpu < 0) return;
-    wire::OnGpu& here = membership.slot().gpus[gpu];
-    if (for_ != For::nothing) here.blocking_calls.fetch_add(1, std::memory_order_relaxed);
-    here.blocked_ns.fetch_add(wire::now_ns() - began_ns_, std::memory_order_relaxed);
+    wire::Slot& slot = membership.slot();
+    uint64_t now_ns = wire::now_ns(), blocked_ns = now_ns - began_ns_;
+    slot.gpus[gpu].blocked_ns.fetch_add(blocked_ns, std::memory_order_relaxed);
+    if (for_ == For::nothing) return own_time.leave_out(blocked_ns);
+    slot.gpus[gpu].blocking_calls.fetch_add(1, std::memory_order_relaxed);
+    slot.own[gpu].cpu_ns.fetch_add(own_.cpu_ns, std::memory_order_relaxed);
+    slot.own[gpu].asleep_ns.fetch_add(own_.asleep_ns, std::memory_order_relaxed);
+    if (wire::class_of(slot) == wire::production) own_time.begin(now_ns);
     // After a wait for the context nothing holds the GPU.
     if (for_ == For::stream_or_event) membership.note_wait(gpu);
 }

@@ -38,6 +38,8 @@ Row row_of(wire::Segment& segment, int index, int gpu, uint64_t now) {
     row.gap_ns = here.gap_ns.load();
     row.blocked_ns = here.blocked_ns.load();
     row.blocking_calls = here.blocking_calls.load();
+    row.own_cpu_ns = slot.own[gpu].cpu_ns.load();
+    row.asleep_ns = slot.own[gpu].asleep_ns.load();
     row.operations = operations_of(here);
     row.bursts = here.figures.bursts.load();
     row.moved_ns = moves ? now : std::min(slot.residence.since_ns.load(), now);
@@ -70,6 +72,8 @@ void keep_growing(Row& row, Row& earlier) {
         row.gap_ns = std::max(row.gap_ns, earlier.gap_ns);
         row.blocked_ns = std::max(row.blocked_ns, earlier.blocked_ns);
         row.blocking_calls = std::max(row.blocking_calls, earlier.blocking_calls);
+        row.own_cpu_ns = std::max(row.own_cpu_ns, earlier.own_cpu_ns);
+        row.asleep_ns = std::max(row.asleep_ns, earlier.asleep_ns);
         row.operations = std::max(row.operations, earlier.operations);
         row.bursts = std::max(row.bursts, earlier.bursts);
     }

@@ -13,6 +13,8 @@ struct Row {
     uint64_t gap_ns;
     uint64_t blocked_ns;
     uint64_t blocking_calls;
+    uint64_t own_cpu_ns;
+    uint64_t asleep_ns;
     uint64_t operations;
     uint64_t bursts;
     uint64_t moved_ns;  // when its memory was last on its way; now, where it is

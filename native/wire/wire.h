@@ -42,7 +42,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 9;
+constexpr uint32_t kVersion = 10;
 constexpr size_t kSmallestPlace = 8192;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -284,6 +284,11 @@ struct Slot {
                                     // last: all longer ones
     } waiting[kGpus];
     Flag copy_gates[kGpus];  // as OnGpu::gate, for long copies between host and GPU
+    // Of production, what the threads that wait for the GPU did between two such waits (tenant/own_time.h).
+    struct Own {
+        Count cpu_ns;     // they worked
+        Count asleep_ns;  // they slept
+    } own[kGpus];
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);

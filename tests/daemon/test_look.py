@@ -20,6 +20,7 @@ def test_a_row_has_every_word_of_its_slot(attachment: Attachment) -> None:
     slot.profiled_kernels, slot.unprofiled_kernels, slot.sms_refused, slot.mps_daemon = 15, 16, 1, 17
     slot.residence.since_ns = 18
     here.used_ns, here.busy_ns, here.gap_ns, here.blocked_ns, here.blocking_calls = 21, 22, 23, 24, 25
+    slot.own[0].cpu_ns, slot.own[0].asleep_ns = 32, 33
     here.shut_until_ns, here.tolerant_until_ns, here.in_flight_us, here.sms = 26, 27, 28, 29
     here.rate, here.rate_until_ns = 300, segment.now_ns() + 1_000_000_000
     here.figures = segment.Figures(kernels=1000, graphs=200, copies=30, memory_ops=4, bursts=31)
@@ -33,6 +34,8 @@ def test_a_row_has_every_word_of_its_slot(attachment: Attachment) -> None:
         "gap_ns": 23,
         "blocked_ns": 24,
         "blocking_calls": 25,
+        "own_cpu_ns": 32,
+        "asleep_ns": 33,
         "operations": 1234,
         "bursts": 31,
         "moved_ns": 18,
@@ -69,12 +72,17 @@ def test_a_row_has_every_word_of_its_slot(attachment: Attachment) -> None:
 def test_what_only_grows_does_not_shrink_while_it_is_the_same_tenant(attachment: Attachment) -> None:
     """A reader may see a word before another that was written earlier, and a guest may write what it likes."""
     slot, here = attachment.slots[70], attachment.slots[70].gpus[0]
-    words = ("used_ns", "busy_ns", "gap_ns", "blocked_ns", "blocking_calls")
-    for word in words:
-        setattr(here, word, 50)
+    own = ("own_cpu_ns", "asleep_ns")
+    words = ("used_ns", "busy_ns", "gap_ns", "blocked_ns", "blocking_calls", *own)
+
+    def write(value: int) -> None:
+        for word in set(words) - set(own):
+            setattr(here, word, value)
+        slot.own[0].cpu_ns = slot.own[0].asleep_ns = value
+
+    write(50)
     rows(attachment)
-    for word in words:
-        setattr(here, word, 40)
+    write(40)
     here.figures = segment.Figures(kernels=1, bursts=1)
     _, row = rows(attachment)
     assert [getattr(row, word) for word in words] == [50] * len(words)

@@ -149,6 +149,57 @@ def test_what_a_thread_waits_for_the_gpu_inside_the_driver_is_counted(
             assert seen.blocked_ns >= number * 10_000_000
 
 
+BETWEEN_WAITS = """
+import ctypes, sys, time
+from soft import Gpu, check, driver
+gpu = Gpu(); kernel = gpu.kernel('spin'); stream = gpu.stream()
+length = ctypes.c_uint64(1_000); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
+pinned = check(driver.cuMemHostAlloc(64, 0)); memory = check(driver.cuMemAlloc(64))
+def work():
+    end = time.thread_time() + 0.1
+    while time.thread_time() < end: pass
+ways = {'works': work, 'sleeps': lambda: time.sleep(0.1)}
+for line in sys.stdin:
+    ways[line.strip()]()
+    gpu.launch(kernel, stream, ctypes.addressof(parameters))
+    check(driver.cuMemcpyHtoDAsync(memory, pinned, 64, stream))
+    check(driver.cuStreamSynchronize(stream)); print('done', flush=True)
+"""
+
+
+def test_what_production_does_between_two_waits_is_counted_as_work_or_as_sleep(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    one = tenant("production", [sys.executable, "-u", "-c", BETWEEN_WAITS])
+
+    def after(what: str) -> tuple[int, int]:
+        before = use(tenants_now(), one)
+        one.say(what)
+        assert one.hear() == "done"
+        now = use(tenants_now(), one)
+        assert now.blocking_calls == before.blocking_calls + 1
+        return now.own_cpu_ns - before.own_cpu_ns, now.asleep_ns - before.asleep_ns
+
+    one.say("works")  # nothing is known of the time before the first wait
+    assert one.hear() == "done"
+    assert use(tenants_now(), one).own_cpu_ns == 0
+    worked_ns, _ = after("works")
+    assert worked_ns >= 95_000_000
+    worked_ns, asleep_ns = after("sleeps")
+    assert worked_ns < 95_000_000 <= asleep_ns
+
+
+def test_of_a_lower_class_nobody_asks_what_it_does_between_two_waits(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    one = tenant("opportunistic", [sys.executable, "-u", "-c", BETWEEN_WAITS])
+    for _ in range(3):
+        one.say("works")
+        assert one.hear() == "done"
+    seen = use(tenants_now(), one)
+    assert seen.blocking_calls == 3 and (seen.own_cpu_ns, seen.asleep_ns) == (0, 0)
+
+
 def test_the_time_between_two_bursts_is_no_work(tenant: Start, tenants_now: TenantsNow) -> None:
     one = rested(tenant("production", OBEDIENT))
     for _ in range(2):

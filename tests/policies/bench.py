@@ -53,6 +53,7 @@ class Plant:
         self.host_of_burst = 0.0  # its part of a burst
         self.hidden_of_burst = 0.0  # of that, while the GPU runs
         self.blocked_us, self.blocking_calls = 0.0, 0
+        self.own_cpu_us = self.asleep_us = 0.0  # what its thread does between its waits
         self.launched = self.bursts = 0
         self.used_us = self.shut_us = 0.0  # the neighbour
         self.idle = 0.5  # share of the time that production is, a running mean
@@ -82,12 +83,16 @@ class Plant:
             if busy:
                 self.busy_us += step
                 self.gap_us += step * max(self.host_of_burst - self.hidden_of_burst * beside, 0.0) / slower
-                self.blocked_us += 0.0 if self.polls else step * (1 - self.host_of_burst / slower)
+                own_cpu_us = step * self.host_of_burst / slower
+                self.own_cpu_us += 0.0 if self.polls else own_cpu_us
+                self.blocked_us += 0.0 if self.polls else step - own_cpu_us
                 self.full_us += step / slower
                 self.queue_us[0] -= step / slower
                 if self.now_us >= end_us:
                     self.queue_us.pop(0)
                     self.blocking_calls += not self.polls
+            elif not self.polls:
+                self.asleep_us += step
             if self.has_neighbour:
                 self.shut_us += step if shut else 0.0
                 self.used_us += step * (
@@ -132,6 +137,8 @@ class Plant:
                     busy_us=self.busy_us,
                     gap_us=self.gap_us,
                     blocked_us=self.blocked_us,
+                    own_cpu_us=self.own_cpu_us,
+                    asleep_us=self.asleep_us,
                     blocking_calls=self.blocking_calls,
                     used_us=self.busy_us,
                     operations=self.launched,

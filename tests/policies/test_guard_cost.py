@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cotenant.classes import TenantClass
-from cotenant.policies.guard.cost import Alone, Below, Meter, Part, Stretch, Window, host_us
+from cotenant.policies.guard.cost import Alone, Below, Meter, Part, Stretch, Window, times_us
 from cotenant.policies.guard.position import SHUT, STRICT, TOLERANT
 from cotenant.policies.interface import Tenant
 from cotenant.policies.window import Growth
@@ -140,48 +140,68 @@ def test_the_share_of_a_window_is_the_part_of_its_busy_time_at_its_level() -> No
     assert metered.levels == [TOLERANT] and metered.ended[0][1].share == pytest.approx(0.25)
 
 
+SEEN = Growth(
+    operations=100, bursts=2, busy_us=100.0, gap_us=10.0, blocked_us=30.0, blocking_calls=2, own_cpu_us=45.0
+)
+
+
 @pytest.mark.parametrize(
-    ("grown", "taken_us"),
+    ("grown", "times"),
     [
-        (
-            Growth(operations=100, bursts=2, busy_us=100.0, gap_us=10.0, blocked_us=30.0, blocking_calls=2),
-            70.0,
-        ),
+        (SEEN, (75.0, 45.0)),
         # Less often than once a burst, or than once in 1000 operations, or never: only empty streams are known.
-        (
-            Growth(operations=100, bursts=2, busy_us=100.0, gap_us=10.0, blocked_us=30.0, blocking_calls=1),
-            10.0,
-        ),
-        (
-            Growth(operations=3000, bursts=1, busy_us=100.0, gap_us=10.0, blocked_us=30.0, blocking_calls=2),
-            10.0,
-        ),
-        (Growth(operations=100, bursts=0, busy_us=100.0, gap_us=10.0), 10.0),
-        # Never less than the gaps, nor more than all.
-        (
-            Growth(operations=100, bursts=1, busy_us=100.0, gap_us=40.0, blocked_us=90.0, blocking_calls=1),
-            40.0,
-        ),
-        (
-            Growth(operations=100, bursts=1, busy_us=100.0, gap_us=120.0, blocked_us=90.0, blocking_calls=1),
-            100.0,
-        ),
+        (replace(SEEN, blocking_calls=1), (100.0, 10.0)),
+        (replace(SEEN, operations=3000, bursts=1), (100.0, 10.0)),
+        (Growth(operations=100, bursts=0, busy_us=100.0, gap_us=10.0), (100.0, 10.0)),
+        (Growth(operations=100, bursts=0, busy_us=100.0, gap_us=120.0), (100.0, 100.0)),
     ],
 )
-def test_what_the_jobs_own_cpu_took(grown: Growth, taken_us: float) -> None:
-    assert host_us(grown) == pytest.approx(taken_us)
+def test_how_long_a_job_took_and_what_its_own_cpu_took_of_that(
+    grown: Growth, times: tuple[float, float]
+) -> None:
+    assert times_us(grown) == times
+
+
+def test_whoever_sleeps_is_believed_that_its_cpu_time_is_work_and_a_thread_that_may_spin_is_not() -> None:
+    """Between bursts of 1 ms, 0.4 ms of which they wait for the GPU, threads are awake for 2 ms or asleep."""
+    about = {"operations": 10, "bursts": 1, "busy_us": 1_000.0, "blocked_us": 400.0, "blocking_calls": 1}
+    metered = Metered()
+    metered.ticks(20, NOBODY, own_cpu_us=2_600.0, **about)
+    assert {one.cost for _, one in metered.ended} == {100.0}
+    # A tenth of that is enough.
+    sleeping = Metered()
+    sleeping.ticks(20, NOBODY, own_cpu_us=2_600.0, asleep_us=261.0, **about)
+    assert [one.cost for _, one in sleeping.ended] == pytest.approx([300.0] * len(sleeping.ended))
+    assert metered.ended and sleeping.ended
+
+
+def test_what_was_learned_of_a_thread_that_sleeps_is_of_no_use_once_it_does_not() -> None:
+    about = {"operations": 10, "bursts": 1, "busy_us": 1_000.0, "blocked_us": 400.0, "blocking_calls": 1}
+    metered = Metered()
+    metered.ticks(20, NOBODY, own_cpu_us=2_600.0, asleep_us=1_000.0, **about)
+    metered.meter.learn(metered.ended[0][1], metered.now_us)
+    # That takes a while.
+    for ticks, is_known in ((40, True), (400, False)):
+        metered.ticks(ticks, NOBODY, own_cpu_us=2_600.0, **about)
+        assert (metered.meter.sleeps, metered.meter.alone is not None) == (is_known, is_known)
 
 
 def test_a_window_is_a_mean_of_operations() -> None:
     part = Part()
     first = production()
     after = production(
-        operations=50, bursts=4, busy_us=1_000.0, gap_us=100.0, blocked_us=400.0, blocking_calls=4
+        operations=50,
+        bursts=4,
+        busy_us=1_000.0,
+        gap_us=100.0,
+        blocked_us=400.0,
+        blocking_calls=4,
+        own_cpu_us=500.0,
     )
     stretch = Stretch(7.0, first, worked_us=2_000.0)
     stretch.at_us[STRICT], stretch.clocked = 250.0, 1e6
     part.add(stretch, stretch.grown(after), STRICT)
-    assert part.window(STRICT) == Window(STRICT, 20.0, 0.25, 1_000.0, 4, 7.0, 12.0, 2.0)
+    assert part.window(STRICT) == Window(STRICT, 18.0, 0.25, 1_000.0, 4, 7.0, 10.0, 2.0)
     assert Part().window(STRICT) is None
 
 
@@ -283,9 +303,13 @@ def test_and_stays_eager_down_to_four_tenths(host: float, is_eager: bool) -> Non
 def test_an_eager_job_is_judged_by_its_gpu_time_unless_that_hides_something_gross() -> None:
     meter = learned(window(100.0, host=60.0, gap=50.0))
     assert meter.judged(window(130.0, host=80.0, gap=70.0)).cost == pytest.approx(50.0)
-    # 101 us more with streams that are not empty are gross; 49 are not.
+    # 51 us more with streams that are not empty are gross; 49 are not.
     assert meter.judged(window(149.0, host=109.0, gap=50.0)).cost == pytest.approx(40.0)
     assert meter.judged(window(151.0, host=111.0, gap=50.0)).cost == pytest.approx(40.0 + 51.0)
+    # Streams that are never empty any more cost nothing where it took no longer.
+    assert meter.judged(window(110.0, host=60.0, gap=0.0)).cost == pytest.approx(50.0)
+    assert meter.judged(window(149.0, host=60.0, gap=0.0)).cost == pytest.approx(89.0)
+    assert meter.judged(window(151.0, host=100.0, gap=20.0)).cost == pytest.approx(40.0 + 51.0)
     plain = learned(window(100.0, host=10.0))
     assert plain.judged(window(300.0, host=200.0)).cost == 300.0
 

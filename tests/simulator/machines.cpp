@@ -35,10 +35,12 @@ class Digest {
             const sim::Figures& f = gpu.figures(i);
             add(f.latency);
             add(f.service);
-            for (uint64_t count : {f.operations, f.requests, f.unanswered, f.bursts, f.gates, f.preemptions})
+            for (uint64_t count :
+                 {f.operations, f.requests, f.unanswered, f.bursts, f.gates, f.preemptions, f.blocking_calls})
                 add(count);
-            for (double us : {f.work_us, f.wasted_us, f.sm_us, f.used_us, f.busy_us, f.held_us, f.executed_us,
-                              f.longest_wait_us, f.begun_us, f.ended_us})
+            for (double us :
+                 {f.work_us, f.wasted_us, f.sm_us, f.used_us, f.busy_us, f.held_us, f.executed_us, f.longest_wait_us,
+                  f.begun_us, f.ended_us, f.gap_us, f.blocked_us, f.own_cpu_us, f.asleep_us})
                 add(us);
             for (float sms : gpu.timeline(i)) add(sms);
         }

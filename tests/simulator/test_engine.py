@@ -458,11 +458,19 @@ class Watched(Fixed):
     """What a controller is shown, at each tick."""
 
     sharing = "together"
+    rule = Rule.lanes
     views: ClassVar[list[View]] = []
 
     def tick(self, view: View) -> Knobs:
         self.views.append(view)
-        return Knobs(rule=Rule.lanes)
+        return Knobs(rule=self.rule)
+
+
+class WatchedInTurns(Watched):
+    """Alone its operations have no event each."""
+
+    sharing = "timeslice"
+    rule = Rule.none
 
 
 def test_a_controller_is_shown_what_a_job_has_left_and_has_had() -> None:
@@ -478,6 +486,22 @@ def test_a_controller_is_shown_what_a_job_has_left_and_has_had() -> None:
     assert first.used_us == pytest.approx(30_000, abs=20)  # the time that it waits is not its own
     assert second.used_us == pytest.approx(10_000, abs=20)
     assert first.busy_us == pytest.approx(40_000, abs=20)
+
+
+@pytest.mark.parametrize("policy", [Watched, WatchedInTurns])
+def test_a_controller_is_shown_how_long_a_job_waits_works_and_sleeps(policy: type[Watched]) -> None:
+    Watched.views.clear()
+    ops = (Op(us=500), Op(us=500, gap_us=100, sync=True))
+    run(Job("job", STANDARD, ops, arrivals=listed(0.001, 0.011, 0.045)), under=policy, seconds=0.05)
+    job = next(view.tenants[0] for view in Watched.views if view.now_us == 40_000)
+    assert (job.requests, job.bursts, job.blocking_calls) == (2, 2, 4)
+    # From the first kernel's start to the last one's end, without the grace period; in between the stream is empty.
+    assert job.busy_us == pytest.approx(2 * (500 + 100 + LAUNCH_US + 500))
+    assert job.gap_us == pytest.approx(2 * (100 + LAUNCH_US))
+    assert job.blocked_us == pytest.approx(4 * (LAUNCH_US + 500))
+    assert job.own_cpu_us == pytest.approx(2 * 100)
+    # As soon as it is known: until the third request comes.
+    assert job.asleep_us == pytest.approx(45_000 - 2 * (2 * (LAUNCH_US + 500) + 100))
 
 
 def test_alone_there_is_no_event_for_each_operation() -> None:

@@ -13,6 +13,7 @@ ROOMS = (
     "lanes",
     "lane_events",
     "blocking_call",
+    "own_time",
     "stream_activity",
     "captures",
     "green_contexts",

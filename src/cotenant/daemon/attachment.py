@@ -162,6 +162,8 @@ class Attachment:
             about["gap_us"] = min(row.gap_ns, row.busy_ns) / 1000
             about["blocked_us"] = row.blocked_ns / 1000
             about["blocking_calls"] = row.blocking_calls
+            about["own_cpu_us"] = row.own_cpu_ns / 1000
+            about["asleep_us"] = row.asleep_ns / 1000
             about["operations"] = row.operations
             about["bursts"] = row.bursts
             about["in_flight_us"] = float(row.in_flight_us)

@@ -50,11 +50,11 @@ class Tenant:
     is_held: bool = False  # its gate is closed
     used_us: float = 0.0  # GPU time: it had work and was let through
     busy_us: float = 0.0  # it had work, whether it was let through or not
-    gap_us: float = 0.0  # of busy_us, its streams were empty: it waited for its own CPU; 0, as simulated
-    blocked_us: float = (
-        0.0  # its threads waited for the GPU inside the driver, their times added up; 0, as simulated
-    )
+    gap_us: float = 0.0  # of busy_us, its streams were empty: it waited for its own CPU
+    blocked_us: float = 0.0  # its threads waited for the GPU inside the driver, their times added up
     blocking_calls: int = 0  # and how often
+    own_cpu_us: float = 0.0  # CPU time of these threads between such waits
+    asleep_us: float = 0.0  # and how long they slept there
     operations: int = 0  # kernels, graphs, copies
     bursts: int = 0  # from idle to having work
     in_flight_us: float = 0.0

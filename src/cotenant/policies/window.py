@@ -18,6 +18,8 @@ class Growth:
     gap_us: float = 0.0
     blocked_us: float = 0.0
     blocking_calls: int = 0
+    own_cpu_us: float = 0.0
+    asleep_us: float = 0.0
 
     def __add__(self, other: Growth) -> Growth:
         return Growth(
@@ -29,6 +31,8 @@ class Growth:
             self.gap_us + other.gap_us,
             self.blocked_us + other.blocked_us,
             self.blocking_calls + other.blocking_calls,
+            self.own_cpu_us + other.own_cpu_us,
+            self.asleep_us + other.asleep_us,
         )
 
 
@@ -60,6 +64,8 @@ class Window:
             now.gap_us - first.gap_us,
             now.blocked_us - first.blocked_us,
             now.blocking_calls - first.blocking_calls,
+            now.own_cpu_us - first.own_cpu_us,
+            now.asleep_us - first.asleep_us,
         )
 
     def restart(self, view: View) -> None:

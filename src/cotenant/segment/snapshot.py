@@ -70,6 +70,8 @@ class Use:
     gap_ns: int = 0
     blocking_calls: int = 0
     blocked_ns: int = 0
+    own_cpu_ns: int = 0
+    asleep_ns: int = 0
     operation_ns: int = 0
     operation_alone_ns: int = 0
     # Of one that takes turns with equals.
@@ -243,6 +245,8 @@ def uses_of(slot: Slot, gpus: dict[int, str]) -> Iterator[Use]:
                 "uuid": uuid,
                 "gated": on.gate != GATE_OPEN,
                 "figures": figures,
+                "own_cpu_ns": slot.own[number].cpu_ns,
+                "asleep_ns": slot.own[number].asleep_ns,
                 "operation_ns": pace.now_ns,
                 "operation_alone_ns": pace.alone_ns,
                 "preemptions": waiting.preemptions,

@@ -97,9 +97,10 @@ class Tenant(ctypes.Structure):
         ("has_work", c_uint32),
         ("is_held", c_uint32),
         ("in_request", c_uint32),
-        *_counts("operations requests unanswered bursts gates preemptions"),
+        *_counts("operations requests unanswered bursts gates preemptions blocking_calls"),
         *_doubles(
-            "work_us wasted_us sm_us used_us busy_us held_us executed_us longest_wait_us begun_us ended_us"
+            "work_us wasted_us sm_us used_us busy_us gap_us blocked_us own_cpu_us asleep_us"
+            " held_us executed_us longest_wait_us begun_us ended_us"
         ),
         *_doubles("in_flight_us remaining_us alone_us"),
         *_doubles("latency_sum_us latency_least_us latency_most_us"),

@@ -14,18 +14,25 @@ had.
 Stretches of a level add up to a window: 100 ms at work and 8 bursts, or 200 ms at work and 200 operations. Time in
 which the job had nothing to do is not part of a window.
 
-A job whose own CPU takes most of a burst (eager PyTorch) varies from window to window by far more than sharing costs
+Most jobs wait for the GPU inside the driver, once a burst at least and before the driver holds their launches back.
+Then it is known better what an operation takes: what their threads wait there and what these work in between. GPU time
+that the CPU runs ahead of costs such a job nothing, and time in which it sleeps until the next request comes is no part
+of one, however short. Threads that wait at once count each.
+
+    cost     = d(blocked_us + own_cpu_us) / d(operations)
+
+A thread that never sleeps may spin until the next request comes: then its CPU time counts only inside of bursts.
+
+A job whose own CPU takes most of its time (eager PyTorch) varies from window to window by far more than sharing costs
 it. Sharing the GPU does not make the CPU slower, so of such a job
 
-    cost     = d(busy_us - host_us) / d(operations)
+    cost     = cost - d(host_us) / d(operations)
     slowdown = (cost / alone - 1) * part        part: of its time alone, not the CPU's
 
-    host_us  = busy_us - blocked_us, where the job's threads wait for the GPU inside the driver, once a burst at least
-               and before the driver holds their launches back: GPU time that the CPU runs ahead of costs the job
-               nothing. Threads that wait at once count each.
+    host_us  = own_cpu_us, where that is known
              = gap_us else: its streams were empty. The slowdown is then at least what sharing has cost it.
 
-and where by gap_us the slowdown would be over 50 %, that counts.
+and where its busy time, without what gap_us has grown by, is over 50 % more than alone, that counts.
 
 Stretches in which a lower-class tenant was evicted or restored are left out: no position stops a move, so they are
 neither the cost alone nor a slowdown that a position causes.
@@ -58,6 +65,8 @@ ODD = 4  # spreads from what was expected that make a window odd
 # Shares of the time that a job waits for its own CPU: from which on it is judged by its GPU time, and down to which it
 # still is.
 WAITS_FROM, WAITS_TO = 0.5, 0.4
+SLEEPS_FROM, SLEEPS_TO = 0.1, 0.05  # times the CPU time of its threads that they sleep
+STRETCHES = 100  # that tell whether they do
 SMALLEST_US = 0.001  # that a cost can be
 GROSSLY = 0.5  # slower
 MOST_AHEAD = (
@@ -98,11 +107,11 @@ class Window:
     gap: float = 0.0  # and of that, with empty streams
 
 
-def host_us(grown: Growth) -> float:
-    """Of the time that the job was busy, what its own CPU took and sharing does not lengthen."""
+def times_us(grown: Growth) -> tuple[float, float]:
+    """How long the job took for its operations, and what its own CPU took of that, which sharing does not lengthen."""
     if grown.blocking_calls >= max(grown.bursts, grown.operations / MOST_AHEAD, 1):
-        return min(max(grown.gap_us, grown.busy_us - grown.blocked_us), grown.busy_us)
-    return grown.gap_us
+        return grown.blocked_us + grown.own_cpu_us, grown.own_cpu_us
+    return grown.busy_us, min(grown.gap_us, grown.busy_us)
 
 
 @dataclass(slots=True)
@@ -133,18 +142,19 @@ class Part:
         self.clocked += stretch.clocked
 
     def window(self, level: float) -> Window | None:
-        busy_us = self.grown.busy_us
-        if busy_us <= 0 or not self.grown.operations:
+        busy_us, operations = self.grown.busy_us, self.grown.operations
+        if busy_us <= 0 or not operations:
             return None
+        took_us, host_us = times_us(self.grown)
         return Window(
             level,
-            busy_us / self.grown.operations,
+            max(took_us / operations, SMALLEST_US),
             min(self.at_level_us / busy_us, 1.0),
             self.clocked / busy_us,
             self.grown.bursts,
             self.began_us,
-            host_us(self.grown) / self.grown.operations,
-            self.grown.gap_us / self.grown.operations,
+            host_us / operations,
+            self.grown.gap_us / operations,
         )
 
 
@@ -167,6 +177,8 @@ class Stretch:
             gap_us=tenant.gap_us - self.first.gap_us,
             blocked_us=tenant.blocked_us - self.first.blocked_us,
             blocking_calls=tenant.blocking_calls - self.first.blocking_calls,
+            own_cpu_us=tenant.own_cpu_us - self.first.own_cpu_us,
+            asleep_us=tenant.asleep_us - self.first.asleep_us,
         )
 
 
@@ -254,6 +266,9 @@ class Meter:
     host: float = 0.0  # what the job's CPU takes of an operation alone, a running mean
     gap: float = 0.0  # and of that with empty streams
     host_windows: int = 0
+    own_cpu_us: float = 0.0  # of the last stretches
+    asleep_us: float = 0.0
+    sleeps: bool = False  # its threads do while they have nothing to do
     is_eager: bool = False  # it waits for its CPU for most of the time: it is judged by its GPU time
     parts: dict[float, Part] = field(default_factory=lambda: {SHUT: Part(), STRICT: Part(), TOLERANT: Part()})
     exposed_us: float = -math.inf  # when lower classes last may have run
@@ -330,12 +345,29 @@ class Meter:
         self.begin(tenant, now_us)
         if grown.operations <= 0:
             return None
+        self.know_sleep(grown)
+        grown = self.counted(grown)
         self.ended = self.in_short(stretch, grown)
         # What follows at once is still slowed down by what was.
         level = stretch.level if stretch.is_settled else max(stretch.level, STRICT)
         part = self.parts[level]
         part.add(stretch, grown, level)
         return self.close(level, now_us) if part.is_window else None
+
+    def know_sleep(self, grown: Growth) -> None:
+        self.own_cpu_us += grown.own_cpu_us - self.own_cpu_us / STRETCHES
+        self.asleep_us += grown.asleep_us - self.asleep_us / STRETCHES
+        sleeps = self.asleep_us > (SLEEPS_TO if self.sleeps else SLEEPS_FROM) * self.own_cpu_us
+        if sleeps != self.sleeps:
+            self.sleeps, self.alone = sleeps, None
+            self.forget_parts()
+
+    def counted(self, grown: Growth) -> Growth:
+        """What its threads' CPU time says: they may have worked or spun."""
+        if self.sleeps:
+            return grown
+        in_bursts_us = max(grown.busy_us - grown.blocked_us, 0.0)
+        return replace(grown, own_cpu_us=min(grown.own_cpu_us, in_bursts_us))
 
     def in_short(self, stretch: Stretch, grown: Growth) -> Ended | None:
         window = Part(grown=grown).window(stretch.level)
@@ -353,18 +385,18 @@ class Meter:
         return replace(window, cost=max(window.cost - window.host, SMALLEST_US)) if self.is_eager else window
 
     def judged(self, window: Window) -> Window:
-        """Beside others. What its GPU time has grown by is the most that sharing can have cost an eager job. Where that
-        is gross it counts, since a job may wait for the GPU in a way that nobody sees."""
+        """Beside others. A job may wait for the GPU in a way that nobody sees, so where an eager job's GPU time and its
+        whole time have both grown grossly, that counts: sharing can have cost it no more than either."""
         judged = self.without_host(window)
         if judged is window or self.alone is None:
             return judged
         whole = self.alone.cost + self.host
-        grown = (window.cost - window.gap) - (whole - self.gap)
+        grown = window.cost - whole - max(window.gap - self.gap, 0.0)
         return replace(window, cost=self.alone.cost + grown) if grown > GROSSLY * whole else judged
 
     def drags_on(self, tenant: Tenant, slowdown: float) -> bool:
         """Whether the stretch so far is slowed down by more than this already, however soon it ends."""
-        window = Part(grown=self.stretch.grown(tenant)).window(TOLERANT)
+        window = Part(grown=self.counted(self.stretch.grown(tenant))).window(TOLERANT)
         if window is None or self.alone is None:
             return False
         return self.alone.slowdown(self.judged(window).cost) > slowdown

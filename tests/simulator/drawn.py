@@ -1,0 +1,51 @@
+"""A production job and the kernels of those below it, drawn at random."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+
+from cotenant.simulator import Op
+
+
+class Draw(random.Random):
+    def between(self, least: float, most: float) -> float:
+        """Of every order of magnitude as often."""
+        return math.exp(self.uniform(math.log(least), math.log(most)))
+
+    def ops(self) -> tuple[Op, ...]:
+        """A graph or a kernel; steps that are waited for; eager code; a graph with launches behind it."""
+        graph = Op(us=self.between(20, 20_000), sync=True)
+        steps = Op(us=self.between(30, 5000), gap_us=self.between(10, 4000), sync=True)
+        eager = Op(us=self.between(5, 100), gap_us=self.between(5, 100))
+        return self.choice(
+            [
+                (graph,),
+                (replace(steps, repeat=self.randint(2, 20)),),
+                (replace(eager, repeat=self.randint(20, 300)),),
+                (steps, replace(eager, repeat=self.randint(5, 80), sync=True)),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    ops: tuple[Op, ...]  # of a request
+    rate: float
+    kernels_us: tuple[float, ...]  # of each job below
+
+    @classmethod
+    def of(cls, seed: int) -> Drawn:
+        draw = Draw(seed)
+        ops = draw.ops()
+        rate = min(draw.uniform(0.02, 0.7) / length_us(ops) * 1e6, 1000)
+        return cls(ops, rate, tuple(draw.between(10, 20_000) for _ in range(draw.randint(1, 2))))
+
+    @property
+    def request_us(self) -> float:
+        return length_us(self.ops)
+
+
+def length_us(ops: tuple[Op, ...]) -> float:
+    return sum((one.us + one.gap_us) * one.repeat for one in ops)
