@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -161,6 +162,22 @@ def test_the_sum_of_work_is_that_of_shares_against_the_better_way() -> None:
     assert alone.executed_charged_s == pytest.approx([0.8, 0.8]) and alone.jain_charged == pytest.approx(1)
     assert made[None, 2, "timeslice"].jain_charged is None
     assert alone.longest_wait_ms == pytest.approx([0.0, 10.0])  # a gap of 20 ms; a step takes 100 and 10
+
+
+@pytest.mark.parametrize(
+    ("jobs", "index"),
+    [
+        (["gpt", "longk", "copies"], 1.0),
+        (["gpt", "longk", "graph"], 0.75),
+        (["gpt", "eager", "copies"], 0.75),
+    ],
+)
+def test_jains_index_is_about_those_that_always_want_the_gpu(jobs: list[str], index: float) -> None:
+    made = rows(stand(seen(worked(5, used_s=0.4), worked(48, used_s=0.4))))[None, 2, "cotenant"]
+    row = dataclasses.replace(made, jobs=jobs, executed_steps_s=[1.0, 1.0, 0.0858], executed_charged_s=None)
+    assert row.jain_steps == pytest.approx(index, abs=0.05) and row.jain_charged is None
+    row = dataclasses.replace(row, executed_charged_s=[2.0, 2.0, 0.1716])
+    assert row.jain_charged == pytest.approx(row.jain_steps)
 
 
 def test_the_ideal_is_what_productions_gpu_time_leaves() -> None:

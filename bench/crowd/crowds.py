@@ -21,6 +21,9 @@ QUICK_CROWDS = ("longk*2", "gpt+resnet+longk")
 PRODUCTION = ("decode", "encoder")
 QUICK_PRODUCTION = ("decode",)
 
+# Jobs that do not want the GPU all the time, whoever else does: they copy, or wait for their own CPU.
+MODEST = frozenset({"copies", "flood", "flood-pageable", "eager", "vision-batch", "generate-batch"})
+
 SOLO, ALONE = "solo", "alone"  # one opportunistic job, production: each by itself
 TIMESLICE, MPS_PRIORITY, COTENANT, WEIGHTED = "timeslice", "mps-priority", "cotenant", "cotenant 1:2:4"
 MODES = (TIMESLICE, MPS_PRIORITY, COTENANT, WEIGHTED)

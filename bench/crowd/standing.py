@@ -4,7 +4,8 @@ share of a job      its steps a second, of its rate alone in the same round
 sum of work         the sum of the crowd's shares; one after the other they would reach 1
 better              of time slicing's sum and 1, whichever is more
 executed            GPU time that was executed for a job: as the segment charges it, and steps x solo step time
-Jain's index        (sum x)^2 / (n sum x^2) over what was executed for each in all rounds: 1 when all had the same
+Jain's index        (sum x)^2 / (n sum x^2) over what was executed in all rounds for each that always wants the GPU
+                    (not crowds.MODEST): 1 when all had the same
 wait                the longest time between two steps that ended, less a step alone
 ideal               1 - what production's requests keep the GPU busy for
 """
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catalogue import Job
-from crowds import ALONE, COTENANT, SOLO, TIMESLICE, WEIGHTED, WEIGHTS, Case, Crowd, kind
+from crowds import ALONE, COTENANT, MODEST, SOLO, TIMESLICE, WEIGHTED, WEIGHTS, Case, Crowd, kind
 from intervals import MET, MISSED, Estimate, of_ratios, of_shares, shown
 from outcome import DIFFERS, NOTHING, SAME, UNSTEADY, compare, mean_of, tail_name, tail_percent
 from windows import Seen
@@ -76,11 +77,16 @@ class Row:
 
     @property
     def jain_charged(self) -> float | None:
-        return None if self.executed_charged_s is None else jain(self.executed_charged_s)
+        return None if self.executed_charged_s is None else jain(self._of_wanting(self.executed_charged_s))
 
     @property
     def jain_steps(self) -> float:
-        return jain(self.executed_steps_s)
+        return jain(self._of_wanting(self.executed_steps_s))
+
+    def _of_wanting(self, parts: Sequence[float]) -> list[float]:
+        """Of those that always want the GPU, where there are several; else of all."""
+        wanting = [part for job, part in zip(self.jobs, parts, strict=True) if job not in MODEST]
+        return wanting if len(wanting) > 1 else list(parts)
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"jain_charged": self.jain_charged, "jain_steps": self.jain_steps}
