@@ -14,6 +14,7 @@ from cotenant.policies.guard.allowance import SAVED_US, SHARE, Allowance
 from cotenant.policies.guard.cost import Alone, Below, Ended, Meter, Window
 from cotenant.policies.guard.duty import RECENT_US, Duty
 from cotenant.policies.guard.job import Job
+from cotenant.policies.guard.policy import Guard
 from cotenant.policies.guard.position import HOLD_US, SHUT, STRICT, TOLERANT, Mixer, in_words
 from cotenant.policies.guard.promise import (
     AIM,
@@ -164,6 +165,20 @@ def test_windows_are_of_the_level_that_was_held() -> None:
     assert costs[SHUT] == pytest.approx([100.0] * len(costs[SHUT])) and len(costs[SHUT]) >= 9
     assert costs[STRICT] == pytest.approx([130.0] * len(costs[STRICT])) and len(costs[STRICT]) >= 9
     assert all(one.share == 1.0 for one in bench.windows if one.level == STRICT)
+
+
+def test_a_class_has_the_whole_rate_while_those_below_it_wait_for_it() -> None:
+    guard = Guard()
+    guard.mixer.duty, guard.duty.idle = 0.5, 0.4
+    standard, opportunistic = TenantClass.standard, TenantClass.opportunistic
+    others = [
+        Tenant(2, standard, has_work=True),
+        Tenant(3, opportunistic, has_work=True),
+        Tenant(4, opportunistic, weight=3.0, has_work=True),
+        Tenant(5, opportunistic),  # as if it had
+    ]
+    rates = {number: knobs.rate for number, knobs in guard.rates(others, 0.0).items()}
+    assert rates == pytest.approx({2: 0.2, 3: 0.05, 4: 0.15, 5: 0.04})
 
 
 def test_a_window_beside_a_rate_is_of_that_share() -> None:

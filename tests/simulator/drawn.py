@@ -6,7 +6,8 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from cotenant.simulator import Op
+from cotenant.simulator import ArrivalKind, Arrivals, Job, Op
+from tests.simulator.small import OPPORTUNISTIC, STANDARD
 
 
 class Draw(random.Random):
@@ -49,3 +50,26 @@ class Drawn:
 
 def length_us(ops: tuple[Op, ...]) -> float:
     return sum((one.us + one.gap_us) * one.repeat for one in ops)
+
+
+def crowd(seed: int) -> list[Job]:
+    """One to five jobs of the lower classes that train or serve; some wait for their CPU."""
+    draw = Draw(seed + 10_000)
+    jobs = []
+    for number in range(draw.randint(1, 5)):
+        us = draw.between(8, 20_000)
+        gap_us = draw.choice([0.0, 0.0, draw.between(3, 300), draw.between(100, 20_000)])
+        op = Op(
+            us=us,
+            gap_us=gap_us,
+            sync=draw.random() < 0.4,
+            repeat=draw.choice([1, 10, 100]) if us < 2000 else 1,
+        )
+        name, tenant_class = f"below {number}", draw.choice([STANDARD, OPPORTUNISTIC, OPPORTUNISTIC])
+        if draw.random() < 0.7:
+            jobs.append(Job(name, tenant_class, (op,), trains=True))
+        else:
+            rate = min(draw.uniform(0.05, 0.6) / length_us((op,)) * 1e6, 500)
+            arrivals = Arrivals(ArrivalKind.poisson, rate=rate)
+            jobs.append(Job(name, tenant_class, (op,), arrivals=arrivals))
+    return jobs

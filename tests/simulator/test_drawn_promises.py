@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, Study, Workload
-from tests.simulator.drawn import Drawn
+from tests.simulator.drawn import Drawn, crowd
 from tests.simulator.small import OPPORTUNISTIC
 
 PROMISE = 0.05
 
 
-def slowdown_and_work(drawn: Drawn, policy: str, promise: float | None) -> tuple[float, float]:
+def slowdown_and_work(
+    drawn: Drawn, below: Sequence[Job], policy: str, promise: float | None
+) -> tuple[float, float]:
     arrivals = Arrivals(ArrivalKind.poisson, rate=drawn.rate)
     serving = Job("serving", ops=drawn.ops, arrivals=arrivals, slowdown=promise)
-    below = [
-        Job(f"below {number}", OPPORTUNISTIC, (Op(us=us),), trains=True)
-        for number, us in enumerate(drawn.kernels_us)
-    ]
     served, *others = Study(Workload("drawn", (serving, *below)), "h200", 16.0, seed=3).run(policy).tenants
     work = sum(one.work_us / one.alone.work_us for one in others)
     return served.service.mean_us / served.alone.service.mean_us - 1, work
 
 
+def allowed_work(drawn: Drawn, below: Sequence[Job]) -> float:
+    """Of the time that others have without a promise, the part that costs no more than was promised."""
+    slowdown, work = slowdown_and_work(drawn, below, "strict", None)
+    return work * min(PROMISE / max(slowdown, 1e-9), 1.0)
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_whatever_production_does_its_promise_is_kept_and_what_that_leaves_is_used(seed: int) -> None:
     drawn = Drawn.of(seed)
-    slowdown, work = slowdown_and_work(drawn, "guard", PROMISE)
+    below = [
+        Job(f"below {number}", OPPORTUNISTIC, (Op(us=us),), trains=True)
+        for number, us in enumerate(drawn.kernels_us)
+    ]
+    slowdown, work = slowdown_and_work(drawn, below, "guard", PROMISE)
     # A change of contexts takes a few hundred microseconds: of requests of 20 us hardly one in 100 may meet one.
     assert slowdown < max(1.25 * PROMISE, 5 / drawn.request_us)
-    # Without a promise, and of the time that others have then, the part that costs no more than was promised.
-    at_strict, all_work = slowdown_and_work(drawn, "strict", None)
-    allowed = all_work * min(PROMISE / max(at_strict, 1e-9), 1.0)
-    assert work > 0.5 * allowed - 0.02
+    assert work > 0.5 * allowed_work(drawn, below) - 0.02
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_and_beside_whatever_crowd_of_whichever_classes(seed: int) -> None:
+    drawn, below = Drawn.of(seed), crowd(seed)
+    slowdown, work = slowdown_and_work(drawn, below, "guard", PROMISE)
+    assert slowdown < max(1.4 * PROMISE, 10 / drawn.request_us)
+    assert work > 0.4 * allowed_work(drawn, below) - 0.02

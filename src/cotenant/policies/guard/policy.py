@@ -324,11 +324,18 @@ class Guard(Policy):
         return wanted
 
     def rates(self, others: Sequence[Tenant], now_us: float) -> dict[TenantId, TenantKnobs]:
-        """The lower classes' part of production's pauses, by the weights of those that have work."""
+        """The lower classes' part of production's pauses, by the weights of those of a class that have work: while one
+        class has work, those below it have no use for theirs."""
         rate = self.mixer.duty * self.duty.idle
-        wanting = sum(one.weight for one in others if one.has_work)
+        wanting: dict[TenantClass, float] = {}
+        for one in others:
+            if one.has_work:
+                wanting[one.tenant_class] = wanting.get(one.tenant_class, 0.0) + one.weight
         parts = {
-            one.id: rate * one.weight / (wanting + (0 if one.has_work else one.weight)) for one in others
+            one.id: rate
+            * one.weight
+            / (wanting.get(one.tenant_class, 0.0) + (0 if one.has_work else one.weight))
+            for one in others
         }
         return {
             number: TenantKnobs(rate=part) if part >= SMALLEST_RATE else TenantKnobs(shut=True)
