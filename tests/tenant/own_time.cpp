@@ -27,9 +27,29 @@ void sleep(uint64_t ns) {
     nanosleep(&wanted, nullptr);
 }
 
+// Of one that waits often, few of the times between are looked at, and they tell of all.
+void looks_seldom() {
+    tenant::OwnTime time;
+    uint64_t told_ns = 0, worked_ns = 0;
+    int looks = 0;
+    for (int i = 0; i < 8'000; ++i) {
+        time.begin(now_ns());
+        uint64_t before = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        // Every third is longer.
+        work(i % 3 ? 20'000 : 80'000);
+        worked_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
+        uint64_t told = time.end(now_ns()).cpu_ns;
+        told_ns += told;
+        looks += told > 0;
+    }
+    REQUIRE(looks > 100 && looks < 8'000 / 2);
+    REQUIRE(told_ns > worked_ns * 3 / 4 && told_ns < worked_ns * 5 / 4);
+}
+
 }  // namespace
 
 int main() {
+    looks_seldom();
     tenant::OwnTime time;
     REQUIRE(time.end(now_ns()).cpu_ns == 0 && time.end(now_ns()).asleep_ns == 0);
     for (int i = 0; i < 20; ++i) {
