@@ -15,7 +15,7 @@ constexpr float kMost = 10;    // of them that one counts for
 }  // namespace
 
 OwnTime::Usage OwnTime::usage() {
-    // The times of getrusage are those of the last tick of the kernel's clock, up to 4 ms ago.
+    // The CPU time that getrusage tells is that of the kernel's last tick, up to 4 ms ago.
     timespec cpu = {};
     rusage used = {};
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu) != 0 || getrusage(RUSAGE_THREAD, &used) != 0) return {};

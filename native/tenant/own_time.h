@@ -1,8 +1,8 @@
 // What a thread does between two waits for the GPU: it works, or it sleeps until there is something to do. Of a request
 // the first is a part and the second is not, and whoever spins until the next request comes never sleeps.
 //
-// To ask the kernel takes half a microsecond, before a wait and after it. Of a thread that waits often only some times
-// between two waits are looked at, drawn at random, and each counts for those that were not.
+// To ask the kernel takes half a microsecond, before a wait and after it. So OwnTime looks at only some of the times
+// between two waits where a thread waits often. It draws them at random, and each counts for those that it left out.
 #pragma once
 
 #include <cstdint>

@@ -177,7 +177,7 @@ def test_a_class_has_the_whole_rate_while_those_below_it_wait_for_it() -> None:
         Tenant(4, opportunistic, weight=3.0, has_work=True),
         Tenant(5, opportunistic),  # as if it had
     ]
-    rates = {number: knobs.rate for number, knobs in guard.rates(others, 0.0).items()}
+    rates = {number: knobs.rate for number, knobs in guard.rates(others).items()}
     assert rates == pytest.approx({2: 0.2, 3: 0.05, 4: 0.15, 5: 0.04})
 
 

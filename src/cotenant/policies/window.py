@@ -21,6 +21,22 @@ class Growth:
     own_cpu_us: float = 0.0
     asleep_us: float = 0.0
 
+    @classmethod
+    def of(cls, first: Tenant, now: Tenant) -> Growth:
+        """Between two looks at a tenant."""
+        return cls(
+            now.operations - first.operations,
+            now.bursts - first.bursts,
+            now.used_us - first.used_us,
+            now.busy_us - first.busy_us,
+            now.sm_us - first.sm_us,
+            now.gap_us - first.gap_us,
+            now.blocked_us - first.blocked_us,
+            now.blocking_calls - first.blocking_calls,
+            now.own_cpu_us - first.own_cpu_us,
+            now.asleep_us - first.asleep_us,
+        )
+
     def __add__(self, other: Growth) -> Growth:
         return Growth(
             self.operations + other.operations,
@@ -51,22 +67,7 @@ class Window:
         return view.now_us - self.began_us
 
     def growth(self, tenants: Iterable[Tenant]) -> Growth:
-        return sum((self._growth(tenant) for tenant in tenants), Growth())
-
-    def _growth(self, now: Tenant) -> Growth:
-        first = self._first.get(now.id, now)
-        return Growth(
-            now.operations - first.operations,
-            now.bursts - first.bursts,
-            now.used_us - first.used_us,
-            now.busy_us - first.busy_us,
-            now.sm_us - first.sm_us,
-            now.gap_us - first.gap_us,
-            now.blocked_us - first.blocked_us,
-            now.blocking_calls - first.blocking_calls,
-            now.own_cpu_us - first.own_cpu_us,
-            now.asleep_us - first.asleep_us,
-        )
+        return sum((Growth.of(self._first.get(one.id, one), one) for one in tenants), Growth())
 
     def restart(self, view: View) -> None:
         self.began_us = view.now_us

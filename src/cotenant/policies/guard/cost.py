@@ -15,24 +15,25 @@ Stretches of a level add up to a window: 100 ms at work and 8 bursts, or 200 ms 
 which the job had nothing to do is not part of a window.
 
 Most jobs wait for the GPU inside the driver, once a burst at least and before the driver holds their launches back.
-Then it is known better what an operation takes: what their threads wait there and what these work in between. GPU time
-that the CPU runs ahead of costs such a job nothing, and time in which it sleeps until the next request comes is no part
-of one, however short. Threads that wait at once count each.
+Then guard knows better what an operation takes: what the job's threads wait there and what they work in between. GPU
+time that the CPU runs ahead of costs such a job nothing, and time in which a thread sleeps until the next request comes
+is no part of one, however short. Threads that wait at once count each.
 
-    cost     = d(blocked_us + own_cpu_us) / d(operations)
+    took_us  = blocked_us + own_cpu_us, of such a job; busy_us, of another
+    cost     = d(took_us) / d(operations)
 
 A thread that never sleeps may spin until the next request comes: then its CPU time counts only inside of bursts.
 
 A job whose own CPU takes most of its time (eager PyTorch) varies from window to window by far more than sharing costs
 it. Sharing the GPU does not make the CPU slower, so of such a job
 
-    cost     = cost - d(host_us) / d(operations)
+    cost     = d(took_us - host_us) / d(operations)
     slowdown = (cost / alone - 1) * part        part: of its time alone, not the CPU's
 
     host_us  = own_cpu_us, where that is known
              = gap_us else: its streams were empty. The slowdown is then at least what sharing has cost it.
 
-and where its busy time, without what gap_us has grown by, is over 50 % more than alone, that counts.
+and where took_us, without what gap_us has grown by, is over 50 % more than alone, that counts.
 
 Stretches in which a lower-class tenant was evicted or restored are left out: no position stops a move, so they are
 neither the cost alone nor a slowdown that a position causes.
@@ -170,16 +171,7 @@ class Stretch:
     clocked: float = 0.0
 
     def grown(self, tenant: Tenant) -> Growth:
-        return Growth(
-            operations=tenant.operations - self.first.operations,
-            bursts=tenant.bursts - self.first.bursts,
-            busy_us=tenant.busy_us - self.first.busy_us,
-            gap_us=tenant.gap_us - self.first.gap_us,
-            blocked_us=tenant.blocked_us - self.first.blocked_us,
-            blocking_calls=tenant.blocking_calls - self.first.blocking_calls,
-            own_cpu_us=tenant.own_cpu_us - self.first.own_cpu_us,
-            asleep_us=tenant.asleep_us - self.first.asleep_us,
-        )
+        return Growth.of(self.first, tenant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +355,7 @@ class Meter:
             self.forget_parts()
 
     def counted(self, grown: Growth) -> Growth:
-        """What its threads' CPU time says: they may have worked or spun."""
+        """Of its threads' CPU time only what may be work: between bursts one that never sleeps may spin."""
         if self.sleeps:
             return grown
         in_bursts_us = max(grown.busy_us - grown.blocked_us, 0.0)

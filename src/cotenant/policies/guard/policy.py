@@ -38,6 +38,7 @@ it is needed for a trial only.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -123,7 +124,7 @@ class Guard(Policy):
         self.weigh_company(below, now_us)
         self.calibrate(below, now_us)
         self.choose_level(now_us)
-        knobs = self.knobs(production, others, now_us)
+        knobs = self.knobs(production, others)
         self.below, self.ticked_us = {one.id: one for one in others}, now_us
         return Knobs(rule=self.rule, tenants=knobs)
 
@@ -308,35 +309,30 @@ class Guard(Policy):
         else:
             self.mixer.follow(position, passed_us, now_us)
 
-    def knobs(
-        self, production: Sequence[Tenant], others: Sequence[Tenant], now_us: float
-    ) -> dict[TenantId, TenantKnobs]:
+    def knobs(self, production: Sequence[Tenant], others: Sequence[Tenant]) -> dict[TenantId, TenantKnobs]:
         if self.mixer.level == SHUT:
             wanted = {one.id: TenantKnobs(shut=True) for one in others}
         elif self.mixer.level == TOLERANT:
             wanted = {one.id: TenantKnobs(tolerant=True) for one in production}
         else:
-            wanted = self.rates(others, now_us) if self.mixer.duty < STRICT else {}
+            wanted = self.rates(others) if self.mixer.duty < STRICT else {}
         if self.sm_share < ALL:
             # Also while they wait: what they launch then runs later.
             for one in others:
                 wanted[one.id] = replace(wanted.get(one.id, NO_KNOBS), sm_share=self.sm_share)
         return wanted
 
-    def rates(self, others: Sequence[Tenant], now_us: float) -> dict[TenantId, TenantKnobs]:
+    def rates(self, others: Sequence[Tenant]) -> dict[TenantId, TenantKnobs]:
         """The lower classes' part of production's pauses, by the weights of those of a class that have work: while one
         class has work, those below it have no use for theirs."""
         rate = self.mixer.duty * self.duty.idle
-        wanting: dict[TenantClass, float] = {}
+        at_work: defaultdict[TenantClass, float] = defaultdict(float)  # the weights of a class
         for one in others:
-            if one.has_work:
-                wanting[one.tenant_class] = wanting.get(one.tenant_class, 0.0) + one.weight
-        parts = {
-            one.id: rate
-            * one.weight
-            / (wanting.get(one.tenant_class, 0.0) + (0 if one.has_work else one.weight))
-            for one in others
-        }
+            at_work[one.tenant_class] += one.weight if one.has_work else 0.0
+        parts = {}
+        for one in others:
+            weights = at_work[one.tenant_class] + (0.0 if one.has_work else one.weight)
+            parts[one.id] = rate * one.weight / weights
         return {
             number: TenantKnobs(rate=part) if part >= SMALLEST_RATE else TenantKnobs(shut=True)
             for number, part in parts.items()
