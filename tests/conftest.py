@@ -24,6 +24,8 @@ import pytest
 
 from tests.waiting import PATIENCE
 
+pytest_plugins = ["tests.evidence"]
+
 REAL_GPU = os.environ.get("COTENANT_TEST_REAL_GPU") == "1"
 TREE = Path(__file__).resolve().parent.parent
 CHILD_SECONDS = 60.0
