@@ -409,7 +409,9 @@ def test_told_to_end_it_takes_back_what_it_set(
         child.send_signal(number)
         assert child.wait(60) == 0
     below = attachment.slots[70].gpus[0]
-    assert (below.shut_until_ns, below.rate) == (0, 0)
+    assert below.shut_until_ns == 0
+    # A rate that has expired meanwhile need not be taken back.
+    assert below.rate == 0 or below.rate_until_ns < segment.now_ns()
     assert not lock.is_held(path) and report.read(path) is None
 
 
