@@ -3,8 +3,8 @@
 //
 //                    kernels                                      copies
 //   production       1 s; 2, 3 or 20 ms * w where it shares       10 ms; 0 where it shares
-//   standard         0                                            0
-//   opportunistic    2 ms * w with a floor; else, beside a        30 us
+//   standard         0; 2 ms * f with a floor                     0
+//   opportunistic    2 ms * f with a floor; else, beside a        30 us
 //                    class above, 1 ms to drain or 30 us to cut
 //
 // A tenant shares slices if it has a floor, or if it is production and another production job, or one with a floor,
@@ -13,6 +13,13 @@
 // slices of 2, 5 and 10 ms its requests of 10 ms took 1.28, 1.14 and 1.09 times as long. So production's slices are
 // 20 ms then, and 3 ms where two production jobs have been at work at the same time: one waits for the other. Where
 // somebody has a floor they are 2 ms: all slices together make the shares.
+//
+// A tenant below its floor runs beside all others, and its weight says nothing about its floor. So
+//
+//   f = 1.5 * floor * A / (1 - F), at least 1     A: the weights of the production jobs together, at least 1
+//                                                 F: all floors together
+//
+// With 1 instead of 1.5 all floors would just be kept where everybody always has work, if a switch took no time.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +34,20 @@ inline bool shares_slices(uint32_t tenant_class, bool has_floor, bool beside_pro
     return has_floor || (tenant_class == kProduction && (beside_production || beside_floor));
 }
 
+// All in thousandths. What others say may be more than there is.
+inline uint32_t weight_for_floor(uint32_t floor, uint32_t floors, uint32_t weights_above) {
+    constexpr double kMargin = 1.5, kMostFloors = 900;
+    double together = std::clamp<double>(floors, floor, std::max<double>(floor, kMostFloors));
+    double rest = std::max(1000 - together, 1000 - kMostFloors);
+    double needed = kMargin * floor * std::max(weights_above, 1000u) / rest;
+    return static_cast<uint32_t>(std::clamp(needed, 1000.0, 1e6));
+}
+
 // What the slice depends on.
 struct Slicing {
     uint32_t tenant_class;
     bool shares;             // shares_slices
-    uint32_t weight = 1000;  // thousandths
+    uint32_t weight = 1000;  // thousandths; of a lower class with a floor weight_for_floor
     bool has_above = true;   // a higher class uses the GPU
     bool cuts = false;       // admission::shall_cut
     bool overlaps = false;   // an equal is on the GPU, too
@@ -52,11 +68,11 @@ inline bool is_cut_at(uint32_t slice_us) { return slice_us && slice_us < kDrainU
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
     constexpr uint32_t kSharedUs = 2000, kAboveCutUs = 3000, kUncontendedUs = 20000;  // for a weight of 1
-    if (slicing.tenant_class == kStandard) return 0;
     if (slicing.shares) {
         uint64_t us = !slicing.cuts_below ? kSharedUs : slicing.contends ? kAboveCutUs : kUncontendedUs;
         return std::clamp(static_cast<uint32_t>(us * slicing.weight / 1000), kCutUs, kProductionUs);
     }
+    if (slicing.tenant_class == kStandard) return 0;
     if (slicing.tenant_class == kProduction) return kProductionUs;
     if (!slicing.has_above || slicing.overlaps) return 0;
     return slicing.cuts ? kCutUs : kDrainUs;

@@ -86,7 +86,8 @@ bool Gpu::admit_waiting() {
         t.figures.begun_us = t.done_us = t.empty_us = t.cpu_us = t.charged_us = now_;
         t.state = State::thinking;
         ++here_[t.job->tenant_class];
-        floors_here_ += t.job->floor > 0;
+        floors_here_ += floor_of(*t.job);
+        if (t.is_production()) weights_here_ += weight_of(*t.job);
         any = true;
         begin_request(t);
     }
@@ -96,7 +97,8 @@ bool Gpu::admit_waiting() {
 void Gpu::leave(Tenant& t) {
     t.state = State::gone;
     --here_[t.job->tenant_class];
-    floors_here_ -= t.job->floor > 0;
+    floors_here_ -= floor_of(*t.job);
+    if (t.is_production()) weights_here_ -= weight_of(*t.job);
     t.in_request = false;
     t.ready_us = never;
     t.figures.ended_us = now_;

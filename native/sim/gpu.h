@@ -375,8 +375,9 @@ class Gpu {
     Bound production_bound_ = Bound::unknown;  // of the production kernel that started last
     // Production, below.
     float outstanding_us_[2] = {0, 0};
-    uint32_t here_[4] = {};     // tenants of each class
-    uint32_t floors_here_ = 0;  // tenants with a floor
+    uint32_t here_[4] = {};  // tenants of each class
+    // In thousandths: floors together, and the weights of the production jobs.
+    uint32_t floors_here_ = 0, weights_here_ = 0;
 
     GpuFigures gpu_;
     std::vector<Span> spans_;

@@ -1,6 +1,7 @@
 // A tenant's job: a program of operations, cut into requests, and when the requests arrive.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -65,6 +66,10 @@ struct Job {
     uint64_t persistent_bytes = 0, ephemeral_bytes = 0;
     uint64_t seed = 0;
 };
+
+// In thousandths, as tenants say them.
+inline uint32_t weight_of(const Job& job) { return static_cast<uint32_t>(std::lround(job.weight * 1000)); }
+inline uint32_t floor_of(const Job& job) { return static_cast<uint32_t>(std::lround(job.floor * 1000)); }
 
 // The stream of a job's operations, one after the other.
 class Source {

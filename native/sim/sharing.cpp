@@ -34,11 +34,12 @@ double Gpu::slice_of(Tenant& t) {
 }
 
 admission::Slicing Gpu::slicing_of(Tenant& t) {
-    uint32_t weight = static_cast<uint32_t>(std::lround(t.job->weight * 1000));
-    uint32_t above = 0;
+    uint32_t above = 0, floor = floor_of(*t.job);
     for (uint32_t i = 0; i < t.job->tenant_class; ++i) above += here_[i];
-    bool shares = admission::shares_slices(t.job->tenant_class, t.job->floor > 0, here_[admission::kProduction] > 1,
-                                           floors_here_ > 0);
+    bool shares =
+        admission::shares_slices(t.job->tenant_class, floor > 0, here_[admission::kProduction] > 1, floors_here_ > 0);
+    bool by_floor = floor && !t.is_production();
+    uint32_t weight = by_floor ? admission::weight_for_floor(floor, floors_here_, weights_here_) : weight_of(*t.job);
     admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts()};
     if (!shares || !t.is_production()) return slicing;
     if (is_equal_at_work(t)) t.met_us = now_;
@@ -55,7 +56,7 @@ bool Gpu::is_cut_below(const Tenant& t) const {
 
 // What production keeps queued keeps everybody else off the GPU.
 bool Gpu::holds_gap() const {
-    if (resident_ == Timers::nobody || knobs.rule != admission::strict) return false;
+    if (resident_ == Timers::nobody || knobs.rule != admission::strict || floors_here_) return false;
     const Tenant& t = tenants_[resident_];
     return t.is_production() && t.busy && !t.knobs.tolerant && t.state == State::thinking &&
            admission::is_worth_holding(t.mean_gaps, t.gaps) && is_cut_below(t) && !is_equal_at_work(t);

@@ -15,8 +15,6 @@ constexpr double kTurnPrecision = 0.01;  // of a turn: how exactly its end is me
 
 uint64_t ns(double us) { return static_cast<uint64_t>(std::max(us, 0.0) * 1000); }
 
-uint32_t weight_of(const Job& job) { return static_cast<uint32_t>(std::lround(job.weight * 1000)); }
-
 }  // namespace
 
 // ---- GPU time -------------------------------------------------------------------------------------------------------

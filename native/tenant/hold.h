@@ -16,6 +16,7 @@
 //   waiting   a thread that waits for all of a context's work does not wait for them (wait_for_all.h). Other calls of
 //             the driver that do so (the unloading of a module) return once the watcher sees the job idle
 //   equals    another production job would wait for them: nothing is held while it is at work
+//   floors    a tenant below its floor would wait for them, too: nothing is held where somebody has a floor
 //   blocks    that rely on each other and do not all fit beside them: nothing moves, and after kStillNs nothing is held
 //   the end   of a burst: the watcher tells them by a word in memory, and they are gone in microseconds. The grace
 //             (native/admission/grace.h) says which gaps are waited out, and so which are held

@@ -1,5 +1,6 @@
 #include "tenant/slice_choice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tenant/timeline.h"
@@ -27,26 +28,34 @@ void SliceChoice::mind(bool has_above) {
     if (membership_.is_lane()) return;  // slices are the process's
     wire::Segment& segment = membership_.segment();
     const Terms& terms = membership_.terms;
-    uint32_t tenant_class = terms.tenant_class;
+    uint32_t tenant_class = terms.tenant_class, weight = terms.weight;
     bool beside_production = false, beside_floor = false, cuts_below = false;
+    if (tenant_class != wire::production && terms.floor) {
+        weight = 0;
+        membership_.used_gpus.each([&](int gpu) {
+            wire::Promised promised = wire::promised_on(segment, gpu);
+            weight = std::max(weight, admission::weight_for_floor(terms.floor, promised.floors, promised.weights));
+        });
+    }
     if (tenant_class == wire::production)
         membership_.used_gpus.each([&](int gpu) {
             int index = membership_.index();
             beside_production |= wire::anybody_else(segment, index, gpu, wire::production, wire::production);
-            beside_floor |= wire::any_floor(segment, gpu);
+            beside_floor |= wire::promised_on(segment, gpu).floors != 0;
             cuts_below |= wire::is_cut_below(segment, index, gpu);
             bool is_busy = membership_.slot().gpus[gpu].busy.load();
             if (is_busy && wire::is_equal_at_work(segment, index, gpu)) met_ns_ = wire::now_ns();
         });
     bool shares = admission::shares_slices(tenant_class, terms.floor != 0, beside_production, beside_floor);
-    if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard;  // the driver's own
+    // The driver's own.
+    if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard, shares = false;
     Durations::Noted noted = membership_.durations.take_noted();
     all_kernels_.saw(noted.us, noted.squares);
     membership_.rest_us.store(all_kernels_.rest_us(), std::memory_order_relaxed);
     if (has_above && said_cost_us_ < 0) membership_.used_gpus.each([&](int gpu) { learn_cost(gpu); });
     float cost_us = said_cost_us_ < 0 ? cut_cost_.us() : said_cost_us_;
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
-    admission::Slicing slicing{tenant_class, shares, terms.weight, has_above, cutting_.cuts(), overlaps_};
+    admission::Slicing slicing{tenant_class, shares, weight, has_above, cutting_.cuts(), overlaps_};
     slicing.cuts_below = cuts_below && !beside_floor && !terms.floor;
     slicing.contends = met_ns_ && wire::now_ns() - met_ns_ < kMetNs;
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),

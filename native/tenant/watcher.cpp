@@ -169,7 +169,8 @@ void Watcher::mind_hold(int gpu, uint64_t now) {
     if (is_busy)
         membership_.to_hold.set(gpu, Hold::is_possible() && wire::is_cut_below_at_work(segment_, index_, gpu) &&
                                          !wire::is_tolerant(slot_, gpu) &&
-                                         !wire::is_equal_at_work(segment_, index_, gpu));
+                                         !wire::is_equal_at_work(segment_, index_, gpu) &&
+                                         !wire::promised_on(segment_, gpu).floors);
     bool moves = now < membership_.moved_ns(gpu) + Hold::kStillNs;
     if (!membership_.to_hold.has(gpu) || !is_busy || !moves)
         hold.release();

@@ -182,9 +182,15 @@ bool is_equal_or_below_at_work(Segment& segment, int index, int gpu) {
                   [&](int other) { return other != index && has_work(segment, other, gpu); });
 }
 
-bool any_floor(Segment& segment, int gpu) {
-    return any_in(segment, 0, kClasses - 1,
-                  [&](int other) { return segment.slot(other).floor.load() && uses(segment.slot(other), gpu); });
+Promised promised_on(Segment& segment, int gpu) {
+    Promised sums{0, 0};
+    for_each_in(segment, 0, kClasses - 1, [&](int other) {
+        const Slot& slot = segment.slot(other);
+        if (!uses(slot, gpu)) return;
+        sums.floors += std::min<uint32_t>(slot.floor.load(), 1000);
+        if (class_of(slot) == production) sums.weights += weight_of(slot);
+    });
+    return sums;
 }
 
 bool is_cut_below(Segment& segment, int index, int gpu) {

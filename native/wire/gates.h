@@ -31,8 +31,11 @@ bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
 // Whether a tenant of a lower class that uses this GPU has its kernels cut; and has work.
 bool is_cut_below(Segment& segment, int index, int gpu);
 bool is_cut_below_at_work(Segment& segment, int index, int gpu);
-// Whether a tenant has a floor on this GPU.
-bool any_floor(Segment& segment, int gpu);
+// Of the tenants that use this GPU, in thousandths: their floors together, and the weights of the production jobs.
+struct Promised {
+    uint32_t floors, weights;
+};
+Promised promised_on(Segment& segment, int gpu);
 // Whether a tenant lets lower classes run beside it now.
 bool is_tolerant(const Slot& slot, int gpu);
 // Whether everybody above that uses the GPU does.

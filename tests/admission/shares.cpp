@@ -72,7 +72,7 @@ void rate() {
 void slices() {
     using admission::time_slice_for;
     REQUIRE(time_slice_for({wire::production, false}) == 1000000);
-    REQUIRE(time_slice_for({wire::standard, false}) == 0 && time_slice_for({wire::standard, true}) == 0);
+    REQUIRE(time_slice_for({wire::standard, false}) == 0 && time_slice_for({wire::standard, true}) == 2000);
     uint32_t drained = time_slice_for({wire::opportunistic, false, 1000, true, false});
     uint32_t cut = time_slice_for({wire::opportunistic, false, 1000, true, true});
     REQUIRE(cut < 100 && drained >= 1000 && drained <= 2500);

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, replace
 
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op
-from tests.simulator.small import OPPORTUNISTIC, STANDARD
+from tests.simulator.small import OPPORTUNISTIC, PRODUCTION, STANDARD
 
 
 class Draw(random.Random):
@@ -72,4 +72,42 @@ def crowd(seed: int) -> list[Job]:
             rate = min(draw.uniform(0.05, 0.6) / length_us((op,)) * 1e6, 500)
             arrivals = Arrivals(ArrivalKind.poisson, rate=rate)
             jobs.append(Job(name, tenant_class, (op,), arrivals=arrivals))
+    return jobs
+
+
+def with_floors(seed: int) -> list[Job]:
+    """One to five jobs of the lower classes that always have work, some with a floor, beside production that serves,
+    trains or is not there. All have weights."""
+    draw = Draw(seed + 20_000)
+
+    def kernels() -> tuple[Op, ...]:
+        us = draw.between(5, 30_000)
+        return (Op(us=us, gap_us=us * draw.uniform(0, 0.5), repeat=max(1, round(1000 / us))),)
+
+    jobs = []
+    ops, weight = draw.ops(), draw.choice([0.5, 1.0, 4.0])
+    if draw.random() < 0.5:
+        arrivals = Arrivals(
+            ArrivalKind.poisson, rate=min(draw.uniform(0.05, 0.6) / length_us(ops) * 1e6, 1000)
+        )
+        jobs.append(Job("serving", PRODUCTION, ops, arrivals=arrivals, weight=weight))
+    elif draw.random() < 0.5:
+        jobs.append(Job("training", PRODUCTION, kernels(), trains=True, weight=weight))
+    promised = 0.0
+    for number in range(draw.randint(1, 5)):
+        floor = round(draw.choice([0.0, draw.uniform(0.03, 0.6)]), 3)
+        floor = floor if promised + floor <= 0.85 else 0.0
+        promised += floor
+        tenant_class, weight = draw.choice([STANDARD, OPPORTUNISTIC]), draw.choice([0.5, 1.0, 2.0, 4.0])
+        jobs.append(
+            Job(
+                f"below {number}",
+                tenant_class,
+                kernels(),
+                waits=False,
+                trains=True,
+                weight=weight,
+                floor=floor,
+            )
+        )
     return jobs

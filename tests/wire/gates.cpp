@@ -489,10 +489,13 @@ void bystanders(wire::Segment& segment) {
         bool is_so = waits.count == 3 * tenants && waits.ns == 7 * tenants;
         return is_so && wire::copies_above(segment, self, 0) == 5 * tenants;
     };
-    REQUIRE(above_are(0) && !wire::any_floor(segment, 0));
+    REQUIRE(above_are(0) && !wire::promised_on(segment, 0).floors);
     for (int slot : {self, equal, above, top}) segment.slot(slot).gpus[0].figures.bursts.store(1);
-    REQUIRE(above_are(2) && wire::any_floor(segment, 0));
-    REQUIRE(!wire::any_floor(segment, 1) && wire::copies_above(segment, self, 1) == 0);
+    segment.slot(top).weight.store(2500);
+    segment.slot(equal).floor.store(UINT32_MAX);  // garbage
+    wire::Promised promised = wire::promised_on(segment, 0);
+    REQUIRE(above_are(2) && promised.floors == 1300 && promised.weights == 2500);
+    REQUIRE(!wire::promised_on(segment, 1).floors && wire::copies_above(segment, self, 1) == 0);
     REQUIRE(wire::copies_above(segment, above, 0) == 5 && wire::copies_above(segment, top, 0) == 0);
     REQUIRE(wire::is_equal_on(segment, self, 0) && !wire::is_equal_on(segment, above, 0));
     for (int slot : {top, equal}) segment.slot(slot).owner.fetch_or(wire::kOwnerDied);
