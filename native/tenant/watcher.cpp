@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "admission/bus.h"
 #include "admission/company.h"
@@ -224,6 +225,7 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
     OnGpu& ours = gpus_[gpu];
     Pause& pause = ours.pause;
     bool at_work = seen.is_at_work();
+    uint64_t looked_ns = std::exchange(ours.looked_ns, now);
     membership_.breakdown.saw_streams(slot_.gpus[gpu], gpu, !seen.unfinished, at_work, membership_.burst_began_ns(gpu),
                                       now);
     if (at_work) {
@@ -238,7 +240,9 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
             slot_.grace_us.store(static_cast<uint32_t>(grace_ns() / 1000));
         }
         pause.on = false;
-        ours.worked_ns = now;
+        // What was launched since the last look may be done by now, and whoever waited for it may have returned.
+        bool is_now = seen.called || (seen.unfinished && !seen.is_unknown);
+        ours.worked_ns = is_now ? now : looked_ns;
         account(gpu, now);
         return;
     }

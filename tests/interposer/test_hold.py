@@ -91,7 +91,11 @@ for line in sys.stdin:
     elif what == 'wait for all':
         request(); assert interposer.cuCtxSynchronize() == 0
     elif what.startswith('all '):
-        for _ in range(int(what.split()[1])): launch(); assert interposer.cuCtxSynchronize() == 0
+        for _ in range(int(what.split()[1])):
+            launch(); assert interposer.cuCtxSynchronize() == 0
+            # The watcher may look once more before the next launch.
+            end = time.monotonic() + 0.0003
+            while time.monotonic() < end: pass
     elif what == 'free':
         memory = ctypes.c_uint64(int(check(driver.cuMemAlloc(4096)))); request()
         assert interposer.cuMemFree_v2(memory) == 0
