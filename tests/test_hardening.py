@@ -351,7 +351,7 @@ def test_a_demo_whose_terminal_goes_leaves_nothing_behind(
             preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509 - pytest's own thread forks
         )
         try:
-            wait_for(lambda: bool(folders_of(mark)), 60)
+            wait_for(lambda: bool(folders_of(mark)))
             there = folders_of(mark)
             demo.send_signal(number)
             assert demo.wait(60) == 128 + number

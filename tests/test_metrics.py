@@ -578,21 +578,19 @@ def test_a_real_prometheus_scrapes_it(plain_env: dict[str, str], path: Path, tmp
             command, stdout=subprocess.DEVNULL, stderr=(tmp_path / "prometheus.log").open("w")
         ) as child:
             try:
-                wait_for(lambda: bool(ask('cotenant_tenant_kernels_total{job="train.py"}')), seconds=60)
+                wait_for(lambda: bool(ask('cotenant_tenant_kernels_total{job="train.py"}')))
                 (kernels,) = ask('cotenant_tenant_kernels_total{job="train.py"}')
                 assert kernels["value"][1] == "7" and kernels["metric"]["UUID"] == UUID_TEXT
                 assert [one["value"][1] for one in ask('up{job="cotenant"}')] == ["1"]
-                wait_for(
-                    lambda: bool(ask('ALERTS{alertname="CotenantWorkEscapes",job="serve.py"}')), seconds=60
-                )
+                wait_for(lambda: bool(ask('ALERTS{alertname="CotenantWorkEscapes",job="serve.py"}')))
                 for query in dashboard_queries():
-                    wait_for(functools.partial(has_series, query), seconds=60)
+                    wait_for(functools.partial(has_series, query))
                 has_ended.set()
                 working.join()
                 written = scene()
                 del written.slots[1]
                 written.to(path)
-                wait_for(lambda: not ask('cotenant_tenant_kernels_total{job="train.py"}'), seconds=60)
+                wait_for(lambda: not ask('cotenant_tenant_kernels_total{job="train.py"}'))
                 assert ask('cotenant_tenant_kernels_total{job="serve.py"}')
             finally:
                 has_ended.set()

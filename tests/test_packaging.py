@@ -324,8 +324,8 @@ def test_when_the_package_is_removed_jobs_run_on_and_nothing_else_does(
             # Not the daemon that `run` starts: that one may have ended before a slow job has come.
             with subprocess.Popen([*cotenant_command, "daemon", "--linger", "0"], env=env) as daemon:
                 try:
-                    wait_for(lambda: lock.is_held(path), 60)
-                    wait_for(lambda: has_looked(path), 60)
+                    wait_for(lambda: lock.is_held(path))
+                    wait_for(lambda: has_looked(path))
                     shutil.rmtree(installed)
                     out, errors = job.communicate("go on\n", timeout=60)
                     assert daemon.wait(60) == 0
@@ -335,6 +335,6 @@ def test_when_the_package_is_removed_jobs_run_on_and_nothing_else_does(
             job.kill()
     assert (job.returncode, out, errors) == (0, "computed\n", "")
     assert not lock.is_held(path)
-    wait_for(lambda: not processes_with({f"COTENANT_SEGMENT={path}"}), 60)
+    wait_for(lambda: not processes_with({f"COTENANT_SEGMENT={path}"}))
     left = {one.name.removeprefix(path.name) for one in path.parent.glob(f"{path.name}*")}
     assert left == {"", ".daemon.events"}

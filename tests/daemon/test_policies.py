@@ -170,7 +170,7 @@ def test_the_daemon_outlives_a_policy_without_end(
         return shown is not None and "it did not answer for 5 s" in shown.problem
 
     with subprocess.Popen([*COTENANT, "daemon"], env=plain_env) as child:
-        wait_for(is_told, seconds=60)
+        wait_for(is_told)
         child.terminate()
         assert child.wait(60) == 0
 

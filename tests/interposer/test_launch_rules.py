@@ -307,7 +307,7 @@ def test_the_published_policies_run_live(
                 return False
             return EXPLAINED[policy] in cotenant("explain", pid, env=softgpu_env).stdout
 
-        wait_for(is_told, seconds=60)
+        wait_for(is_told)
     finally:
         daemon.kill()
         daemon.wait()

@@ -227,7 +227,7 @@ class Walk(RuleBasedStateMachine):
         self.free_all(production)
         left = list(self.players.values())
         while left:
-            wait_for(lambda: any(player.hear(0) for player in left), 60)
+            wait_for(lambda: any(player.hear(0) for player in left))
             # One that is away may have to wait for the other's place, which that gives up only below.
             one = min((player for player in left if player.hear(0)), key=is_away)
             one.tell("check", "whole")
