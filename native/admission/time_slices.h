@@ -36,9 +36,9 @@ inline bool shares_slices(uint32_t tenant_class, bool has_floor, bool beside_pro
 
 // All in thousandths. What others say may be more than there is.
 inline uint32_t weight_for_floor(uint32_t floor, uint32_t floors, uint32_t weights_above) {
-    constexpr double kMargin = 1.5, kMostFloors = 900;
-    double together = std::clamp<double>(floors, floor, std::max<double>(floor, kMostFloors));
-    double rest = std::max(1000 - together, 1000 - kMostFloors);
+    constexpr double kMargin = 1.5;
+    constexpr uint32_t kMostFloors = 900;
+    uint32_t rest = 1000 - std::min(std::max(floors, floor), kMostFloors);
     double needed = kMargin * floor * std::max(weights_above, 1000u) / rest;
     return static_cast<uint32_t>(std::clamp(needed, 1000.0, 1e6));
 }

@@ -31,7 +31,7 @@ void SliceChoice::mind(bool has_above) {
     uint32_t tenant_class = terms.tenant_class, weight = terms.weight;
     bool beside_production = false, beside_floor = false, cuts_below = false;
     if (tenant_class != wire::production && terms.floor) {
-        weight = 0;
+        weight = 1000;
         membership_.used_gpus.each([&](int gpu) {
             wire::Promised promised = wire::promised_on(segment, gpu);
             weight = std::max(weight, admission::weight_for_floor(terms.floor, promised.floors, promised.weights));

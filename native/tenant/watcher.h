@@ -41,7 +41,7 @@ class Watcher {
     };
     struct OnGpu {
         Pause pause;
-        uint64_t looked_ns = 0;
+        uint64_t looked_ns = 0;     // at its streams
         uint64_t worked_ns = 0;     // its streams were certainly at work then, or later
         uint64_t accounted_ns = 0;  // up to when its time was charged
         // As of the last look at the gate.

@@ -167,3 +167,20 @@ def test_what_a_cut_costs_is_learned_from_how_long_production_waits(
     # A change of contexts turns out to be what took so long, and not the cut.
     wait_for(lambda: waited_while(4480, DRAIN_US))
     wait_for_slice(tenants_now, steady, CUT_US)
+
+
+@pytest.mark.parametrize("tenant_class", ["standard", "opportunistic"])
+def test_the_slice_of_a_tenant_with_a_floor_follows_from_that_and_from_productions_weight(
+    tenant: Start, compiled: Compile, tenants_now: TenantsNow, tenant_class: str
+) -> None:
+    kernel_module = str(compiled("kernel_module", "-shared"))
+    # Its own weight has no part in it.
+    below = tenant(
+        tenant_class, STEADY, LD_PRELOAD=kernel_module, COTENANT_FLOOR="50%", COTENANT_WEIGHT="0.5"
+    )
+    told(below, "kernels 100")
+    wait_for_slice(tenants_now, below, 3000)
+    above = tenant("production", STEADY, LD_PRELOAD=kernel_module, COTENANT_WEIGHT="4")
+    told(above, "kernels 1")
+    wait_for_slice(tenants_now, below, 12_000)
+    wait_for_slice(tenants_now, above, 8000)
