@@ -10,8 +10,6 @@ import pytest
 
 # Factor of the time limits, for a machine that is emulated: COTENANT_TEST_PATIENCE.
 PATIENCE = float(os.environ.get("COTENANT_TEST_PATIENCE") or 1)
-
-
 # For what never comes. On a busy machine the scheduler has kept whole sessions of processes waiting for 10 s, the
 # software GPU's among them.
 LONGEST_SECONDS = 120

@@ -240,7 +240,7 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
             slot_.grace_us.store(static_cast<uint32_t>(grace_ns() / 1000));
         }
         pause.on = false;
-        // What was launched since the last look may be done by now, and whoever waited for it may have returned.
+        // What a thread launched since the last look may be done by now, and whoever waited for it may have returned.
         bool is_now = seen.called || (seen.unfinished && !seen.is_unknown);
         ours.worked_ns = is_now ? now : looked_ns;
         account(gpu, now);

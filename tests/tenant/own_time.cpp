@@ -28,8 +28,8 @@ void sleep(uint64_t ns) {
     nanosleep(&wanted, nullptr);
 }
 
-// Of one that waits often, few of the times between are looked at, and they tell of all. The clock is the thread's: on
-// a busy machine that has other things to do the thread would wait less often.
+// Of a thread that waits often OwnTime looks at few of the times between two waits, and they tell of all. The clock is
+// the thread's own: by that of the machine a thread waits less often while others have the CPU.
 void looks_seldom() {
     tenant::OwnTime time;
     uint64_t told_ns = 0, worked_ns = 0;
