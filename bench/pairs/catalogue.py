@@ -37,6 +37,7 @@ _JOBS = (
     Job("decode", "production", "production:Decode", "16 decoding steps in CUDA graphs", 20.0, GPU_BOUND),
     Job("encoder", "production", "production:Encoder", "one graph of 1 to 2 ms", 100.0, SHORT_REQUESTS),
     Job("dense", "production", "production:Encoder", "the same, little time between", 400.0, SHORT_REQUESTS),
+    Job("busy", "production", "production:Encoder", "the same, one after the other"),
     Job("vision", "production", "production:Vision", "eager ResNet-50, batch 4", 40.0),
     Job("training", "production", "production:Training", "training, slow data loader", 0.0, GPU_BOUND),
     Job(
@@ -152,6 +153,18 @@ def beside_promise(promise: float) -> str:
     return f"{AS_OPPORTUNISTIC}, beside {promise:.0%}"
 
 
+# The opportunistic job under `cotenant run --floor`.
+_FLOORS = (0.05, 0.20, 0.50)
+
+
+def with_floor(floor: float) -> str:
+    return f"{AS_OPPORTUNISTIC}, at least {floor:.0%}"
+
+
+def beside_floor(floor: float) -> str:
+    return f"{AS_PRODUCTION}, beside a floor of {floor:.0%}"
+
+
 # In a segment of their own that has no daemon: whoever measures sets the rate.
 UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC = "production, unsteered", "opportunistic, unsteered"
 UNSTEERED = (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC)
@@ -175,10 +188,11 @@ OWN_SEGMENTS = {
     )
     for start in starts
 }
-# Each promise, too: production beside another production job, even an idle one, has time slices of 2 ms, not of 1 s.
+# Each promise and each floor, too: production has other time slices beside another production job, even an idle one.
 OWN_SEGMENTS |= {
     start(p): f"promise-{100 * p:.0f}" for p in _PROMISES for start in (with_promise, beside_promise)
 }
+OWN_SEGMENTS |= {start(f): f"floor-{100 * f:.0f}" for f in _FLOORS for start in (with_floor, beside_floor)}
 
 # How `cotenant run` is told.
 RUN_OPTIONS: dict[str, list[str]] = {
@@ -204,6 +218,8 @@ RUN_OPTIONS: dict[str, list[str]] = {
 }
 RUN_OPTIONS |= {with_promise(p): ["--class", "production", "--slowdown", f"{p:.0%}"] for p in _PROMISES}
 RUN_OPTIONS |= {beside_promise(p): RUN_OPTIONS[AS_OPPORTUNISTIC] for p in _PROMISES}
+RUN_OPTIONS |= {with_floor(f): ["--class", "opportunistic", "--floor", f"{f:.0%}"] for f in _FLOORS}
+RUN_OPTIONS |= {beside_floor(f): RUN_OPTIONS[AS_PRODUCTION] for f in _FLOORS}
 
 # Who runs in a mode: how production is started, and how the opportunistic job.
 MODES: dict[str, tuple[str | None, str | None]] = {
@@ -221,6 +237,7 @@ MODES[CONTROL] = MODES["alone"]
 # A mode for each promise: what it promises.
 PROMISED = {f"cotenant {promise:.0%}": promise for promise in _PROMISES}
 MODES |= {mode: (with_promise(promise), beside_promise(promise)) for mode, promise in PROMISED.items()}
+MODES |= {f"floor {floor:.0%}": (beside_floor(floor), with_floor(floor)) for floor in _FLOORS}
 # A constant rate of the other job, of the GPU's time.
 DUTIES = {f"duty {duty:.0%}": duty for duty in (0.10, 0.25, 0.45, 0.70, 1.0)}
 MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTIES}

@@ -1,10 +1,15 @@
 // How much GPU time a tenant that passes gates has executed, estimated from looks at its streams; pure.
 //
-//   executed = the time since the last look, or since its burst began, if its streams have work now, no higher class is
-//              at work, and
+//   executed = the time since the last look, or since its burst began, times the share of it that the hardware gave to
+//              this tenant, if its streams have work now, and
 //                its gate is open, or
 //                what it had started before its gate was closed is still running: it drains, for kDrainNs at most
 //              and 0 otherwise
+//
+// The hardware lets the contexts with work on the GPU run in turn, each for its time slice (time_slices.h): the share
+// is the tenant's slice, of the slices of all of them. Beside a production job with its slice of 1 s that is next to
+// nothing. A context that has no work before its slice ends leaves the rest to the others, and nobody sees that: what a
+// tenant gets in the gaps of a burst of a higher class is a present.
 //
 // A look stands for the time since the last look, but for no more than kLongestLookNs: a tenant that looked so long ago
 // was not running either. If the gate has changed in between, the change has woken the tenant, and the look stands for
@@ -26,11 +31,11 @@ struct Look {
     uint64_t since_ns;  // the last look, or the beginning of the burst
     bool gate_changed;  // since the last look
     bool gate_is_open;
-    bool has_work;       // something is in its streams
-    bool is_running;     // and does not stand at a gate
-    bool is_on;          // what it has started may be on the GPU
-    uint64_t stop_ns;    // since when it should have stopped and has not; 0: it may run, or it has stopped
-    bool above_is_busy;  // a tenant of a higher class has work and does not tolerate overlap
+    bool has_work;     // something is in its streams
+    bool is_running;   // and does not stand at a gate
+    bool is_on;        // what it has started may be on the GPU
+    uint64_t stop_ns;  // since when it should have stopped and has not; 0: it may run, or it has stopped
+    float share;       // slice_share
 };
 
 inline uint64_t executed_ns(const Look& look) {
@@ -38,9 +43,10 @@ inline uint64_t executed_ns(const Look& look) {
     // is charged nothing; otherwise it would never be next.
     uint64_t stopping_ns = look.now_ns - std::min(look.now_ns, look.stop_ns);
     bool drains = look.is_running && look.is_on && look.stop_ns && stopping_ns < kDrainNs;
-    if (!look.has_work || look.above_is_busy || !(look.gate_is_open || drains)) return 0;
+    if (!look.has_work || !(look.gate_is_open || drains)) return 0;
     uint64_t passed_ns = look.now_ns - std::min(look.now_ns, look.since_ns);
-    return std::min(passed_ns, look.gate_changed ? kFirstLookNs : kLongestLookNs);
+    passed_ns = std::min(passed_ns, look.gate_changed ? kFirstLookNs : kLongestLookNs);
+    return static_cast<uint64_t>(static_cast<double>(passed_ns) * look.share);
 }
 
 }  // namespace admission

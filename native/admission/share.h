@@ -45,12 +45,12 @@ class Budgets {
     static constexpr float kRateTurnUs = 20000;
     static constexpr float kFloorTurnUs = 5000, kMostOfFloorUs = 100000;
 
-    // `used_us`: GPU time charged; `did_us`: work that got done.
-    void pass(float rate, float floor, float elapsed_us, float used_us, float did_us) {
+    // `used_us`: GPU time charged (charging.h).
+    void pass(float rate, float floor, float elapsed_us, float used_us) {
         if (rate > 0 && !has_rate_) rate_.begin(rate);
         has_rate_ = rate > 0;
         pass(rate_, rate, elapsed_us, used_us);
-        pass(floor_, floor, elapsed_us, did_us);
+        pass(floor_, floor, elapsed_us, used_us);
         over_rate_ = rate > 0 && !rate_.in_credit();
         below_floor_ = floor > 0 && floor_.in_credit();
     }

@@ -3,16 +3,16 @@
 //
 //                    kernels                                      copies
 //   production       1 s; 2, 3 or 20 ms * w where it shares       10 ms; 0 where it shares
-//   standard         0; 2 ms * f with a floor                     0
-//   opportunistic    2 ms * f with a floor; else, beside a        30 us
+//   standard         0; 2 ms * f where it shares                  0
+//   opportunistic    2 ms * f where it shares; else, beside a     30 us
 //                    class above, 1 ms to drain or 30 us to cut
 //
-// A tenant shares slices if it has a floor, or if it is production and another production job, or one with a floor,
-// uses the GPU. Where a kernel of a lower class waits cut, each end of a slice of production's lets that kernel run for
-// a moment, whether or not the other production job has anything to do, and takes production 0.5 ms on an H200: with
-// slices of 2, 5 and 10 ms its requests of 10 ms took 1.28, 1.14 and 1.09 times as long. So production's slices are
-// 20 ms then, and 3 ms where two production jobs have been at work at the same time: one waits for the other. Where
-// somebody has a floor they are 2 ms: all slices together make the shares.
+// A tenant shares slices while it is below its floor and for a second after that. Production shares them as long as
+// somebody does, and where another production job uses the GPU. Where a kernel of a lower class waits cut, each end of
+// a slice of production's lets that kernel run for a moment, whether or not the other production job has anything to
+// do, and takes production 0.5 ms on an H200: with slices of 2, 5 and 10 ms its requests of 10 ms took 1.28, 1.14
+// and 1.09 times as long. So production's slices are 20 ms then, and 3 ms where two production jobs have been at work
+// at the same time: one waits for the other. For a floor they are 2 ms: all slices together make the shares.
 //
 // A tenant below its floor runs beside all others, and its weight says nothing about its floor. So
 //
@@ -29,11 +29,6 @@
 
 namespace admission {
 
-// Whether it takes turns on the hardware with somebody that is not simply to wait.
-inline bool shares_slices(uint32_t tenant_class, bool has_floor, bool beside_production, bool beside_floor) {
-    return has_floor || (tenant_class == kProduction && (beside_production || beside_floor));
-}
-
 // All in thousandths. What others say may be more than there is.
 inline uint32_t weight_for_floor(uint32_t floor, uint32_t floors, uint32_t weights_above) {
     constexpr double kMargin = 1.5;
@@ -46,16 +41,20 @@ inline uint32_t weight_for_floor(uint32_t floor, uint32_t floors, uint32_t weigh
 // What the slice depends on.
 struct Slicing {
     uint32_t tenant_class;
-    bool shares;             // shares_slices
-    uint32_t weight = 1000;  // thousandths; of a lower class with a floor weight_for_floor
+    bool shares;             // with somebody that is not simply to wait
+    uint32_t weight = 1000;  // thousandths; of a lower class that shares weight_for_floor
     bool has_above = true;   // a higher class uses the GPU
     bool cuts = false;       // admission::shall_cut
     bool overlaps = false;   // an equal is on the GPU, too
-    // Of production: kernels of a lower class are cut and nobody has a floor; another was at work with it lately.
+    // Of production: kernels of a lower class are cut and nobody is below a floor; another was at work with it lately.
     bool cuts_below = false, contends = false;
 };
 
 constexpr uint32_t kDrainUs = 1000, kCutUs = 30;
+constexpr uint32_t kDriverUs = 2048;
+
+// What the hardware gives to one that has asked for this.
+inline uint32_t slice_held(uint32_t asked_us) { return asked_us ? asked_us : kDriverUs; }
 
 // Whether a kernel of a tenant that a higher class interrupts is stopped in the middle, with this slice.
 inline bool is_cut_at(uint32_t slice_us) { return slice_us && slice_us < kDrainUs; }

@@ -137,6 +137,7 @@ void Gpu::refresh_gates() {
         charge(t);
         t.over_rate = t.budgets.over_rate();
         t.below_floor = t.budgets.below_floor();
+        if (t.below_floor) note_below(t);
         for (uint32_t below = t.job->tenant_class + 1; below < 4 && !t.knobs.tolerant; ++below)
             busy_above[below] = true;
     }

@@ -185,12 +185,12 @@ class Gpu {
         bool after_copy = false;   // its present operation follows a copy to or from the host
         double waits_since_us = never;
         admission::Budgets budgets;
-        double floor_work_us = 0;  // that its floor has been told of
         admission::Cutting cutting;
         double last_us = 0;  // how long its last kernel was
         uint32_t gaps = 0;   // in this burst
         float mean_gaps = 0;
-        double met_us = -never;  // when another production job was last at work with it
+        double met_us = -never;    // when another production job was last at work with it
+        double below_us = -never;  // when it was last below its floor
         double granted_sms = 0, gained_us = 0, locked_sms = 0, lock_us = -1, place_used_us = 0;
         uint64_t place = 0;
         double speed = 0;
@@ -252,6 +252,7 @@ class Gpu {
     uint32_t next_wanting(uint32_t after) const;
     double slice_of(Tenant& t);
     admission::Slicing slicing_of(Tenant& t);
+    void note_below(Tenant& t);
     bool is_cut_below(const Tenant& t) const;
     bool holds_gap() const;
     void share();
@@ -378,6 +379,7 @@ class Gpu {
     uint32_t here_[4] = {};  // tenants of each class
     // In thousandths: floors together, and the weights of the production jobs.
     uint32_t floors_here_ = 0, weights_here_ = 0;
+    double below_us_ = -never;  // when somebody was last below a floor
 
     GpuFigures gpu_;
     std::vector<Span> spans_;

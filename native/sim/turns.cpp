@@ -22,7 +22,7 @@ uint64_t ns(double us) { return static_cast<uint64_t>(std::max(us, 0.0) * 1000);
 // A tenant that passes gates is charged what was executed for it; others, as before, the time in which they had work.
 void Gpu::charge(Tenant& t) {
     bool executes = is_gated(t);
-    if (t.state == State::running && (executes || t.job->floor > 0)) progress(t);
+    if (t.state == State::running && executes) progress(t);
     double executed = t.figures.executed_us - t.charged_executed_us;
     t.charged_executed_us = t.figures.executed_us;
     double us = now_ - t.charged_us;
@@ -41,8 +41,7 @@ void Gpu::charge(Tenant& t) {
     double used = executes ? executed : t.state != State::asking ? busy : 0;
     if (t.busy)
         t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), static_cast<float>(us),
-                       static_cast<float>(used), static_cast<float>(t.figures.work_us - t.floor_work_us));
-    t.floor_work_us = t.figures.work_us;
+                       static_cast<float>(used));
     t.figures.used_us += used;
     uint64_t executed_ns = ns(t.figures.executed_us);
     t.turn_key_ns += admission::charged_ns(t.turn_charge.owed_ns(executed_ns - t.keyed_ns), weight_of(*t.job));

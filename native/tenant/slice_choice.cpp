@@ -14,7 +14,11 @@ namespace {
 
 constexpr uint64_t kLongestWaitNs = 5000000;  // more than that was no change of contexts
 constexpr uint32_t kMostWaits = 64;           // in a look: somebody has come, gone or written garbage
-constexpr uint64_t kMetNs = 1000000000;       // how long two production jobs contend after they were at work at once
+// How long two production jobs contend after they were at work at once, and slices follow floors after somebody was
+// below one. To set a slice takes 0.5 ms on an H200.
+constexpr uint64_t kLatelyNs = 1000000000;
+
+bool is_lately(uint64_t then_ns, uint64_t now_ns) { return then_ns && now_ns - then_ns < kLatelyNs; }
 
 }  // namespace
 
@@ -24,13 +28,23 @@ bool SliceChoice::note_overlap(bool overlaps) {
     return changed;
 }
 
+bool SliceChoice::note_floors(int gpu, uint64_t now_ns) {
+    const Terms& terms = membership_.terms;
+    bool is_below = terms.tenant_class == wire::production
+                        ? wire::is_any_below_floor(membership_.segment(), gpu)
+                        : terms.floor && membership_.slot().gpus[gpu].below_floor.load();
+    if (is_below) below_ns_ = now_ns;
+    return is_lately(below_ns_, now_ns) != by_floors_;
+}
+
 void SliceChoice::mind(bool has_above) {
     if (membership_.is_lane()) return;  // slices are the process's
     wire::Segment& segment = membership_.segment();
     const Terms& terms = membership_.terms;
     uint32_t tenant_class = terms.tenant_class, weight = terms.weight;
-    bool beside_production = false, beside_floor = false, cuts_below = false;
-    if (tenant_class != wire::production && terms.floor) {
+    bool beside_production = false, cuts_below = false;
+    by_floors_ = is_lately(below_ns_, wire::now_ns());
+    if (tenant_class != wire::production && by_floors_) {
         weight = 1000;
         membership_.used_gpus.each([&](int gpu) {
             wire::Promised promised = wire::promised_on(segment, gpu);
@@ -41,12 +55,11 @@ void SliceChoice::mind(bool has_above) {
         membership_.used_gpus.each([&](int gpu) {
             int index = membership_.index();
             beside_production |= wire::anybody_else(segment, index, gpu, wire::production, wire::production);
-            beside_floor |= wire::promised_on(segment, gpu).floors != 0;
             cuts_below |= wire::is_cut_below(segment, index, gpu);
             bool is_busy = membership_.slot().gpus[gpu].busy.load();
             if (is_busy && wire::is_equal_at_work(segment, index, gpu)) met_ns_ = wire::now_ns();
         });
-    bool shares = admission::shares_slices(tenant_class, terms.floor != 0, beside_production, beside_floor);
+    bool shares = by_floors_ || beside_production;
     // The driver's own.
     if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard, shares = false;
     Durations::Noted noted = membership_.durations.take_noted();
@@ -56,8 +69,8 @@ void SliceChoice::mind(bool has_above) {
     float cost_us = said_cost_us_ < 0 ? cut_cost_.us() : said_cost_us_;
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
     admission::Slicing slicing{tenant_class, shares, weight, has_above, cutting_.cuts(), overlaps_};
-    slicing.cuts_below = cuts_below && !beside_floor && !terms.floor;
-    slicing.contends = met_ns_ && wire::now_ns() - met_ns_ < kMetNs;
+    slicing.cuts_below = cuts_below && !by_floors_;
+    slicing.contends = is_lately(met_ns_, wire::now_ns());
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),
                                  admission::copy_slice_for(slicing)};
     timeline::saw_slice(wanted.kernels_us, has_above && slicing.cuts, wire::now_ns());

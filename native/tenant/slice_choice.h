@@ -20,6 +20,10 @@ class SliceChoice {
     void ask(uint32_t us) { asked_us_ = us; }
     // Whether an equal was on the GPU with this tenant lately. True: that has changed.
     bool note_overlap(bool overlaps);
+    // A look at who is below a floor: this tenant, or of production anybody. True: other slices are to be had.
+    bool note_floors(int gpu, uint64_t now_ns);
+    // Whether somebody was, lately: the slices are such that the floors are kept.
+    bool by_floors() const { return by_floors_; }
 
  private:
     void learn_cost(int gpu);
@@ -34,7 +38,9 @@ class SliceChoice {
         uint64_t used_ns = 0;
     } seen_[wire::kGpus];
     bool overlaps_ = false;
-    uint64_t met_ns_ = 0;  // when another production job was last at work with this one
+    uint64_t met_ns_ = 0;    // when another production job was last at work with this one
+    uint64_t below_ns_ = 0;  // when somebody was last seen below a floor
+    bool by_floors_ = false;
     const float said_cost_us_ = cut_cost_from_environment();
     uint32_t asked_us_ = 0;
     admission::TimeSlices set_ = {};

@@ -69,17 +69,14 @@ Seen StreamActivity::see(int gpu) {
     return seen;
 }
 
-double StreamActivity::done_us(int gpu) {
-    double queued = 0, in_flight = 0;
-    if (!membership_.try_lock()) return done_us_[gpu];
+void StreamActivity::show_in_flight(int gpu) {
+    double in_flight = 0;
+    if (!membership_.try_lock()) return;
     membership_.streams.for_each([&](StreamState& state) {
-        if (state.gpu != gpu) return;
-        queued += static_cast<double>(state.queued_ns.load(std::memory_order_relaxed)) / 1000;
-        in_flight += membership_.progress.in_flight_us(state);
+        if (state.gpu == gpu) in_flight += membership_.progress.in_flight_us(state);
     });
     membership_.unlock();
     membership_.slot().gpus[gpu].in_flight_us.store(static_cast<uint32_t>(std::min(in_flight, 4e9)));
-    return done_us_[gpu] = queued - in_flight;
 }
 
 }  // namespace tenant

@@ -27,14 +27,13 @@ class StreamActivity {
     explicit StreamActivity(Membership& membership) : membership_(membership) {}
 
     Seen see(int gpu);
-    // Microseconds of work known to be done, of all streams; also shows what is in flight.
-    double done_us(int gpu);
+    // Shows how much work is in flight, in all streams.
+    void show_in_flight(int gpu);
 
  private:
     Membership& membership_;
     // As of the last look, where there can be none now.
     bool running_[wire::kGpus] = {}, needs_sms_[wire::kGpus] = {};
-    double done_us_[wire::kGpus] = {};
     uint64_t moves_[wire::kGpus] = {};  // operations issued, and seen finished
 };
 

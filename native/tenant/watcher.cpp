@@ -154,6 +154,7 @@ void Watcher::look_at(int gpu, uint64_t now) {
     Seen seen = activity_.see(gpu);
     mind_copying(gpu, seen);
     look_for_idleness(gpu, now, seen);
+    if (slices_.note_floors(gpu, now)) slices_.mind(has_above_);
     mind_hold(gpu, now);
     mind_gate(gpu, now, seen);
 }
@@ -170,8 +171,7 @@ void Watcher::mind_hold(int gpu, uint64_t now) {
     if (is_busy)
         membership_.to_hold.set(gpu, Hold::is_possible() && wire::is_cut_below_at_work(segment_, index_, gpu) &&
                                          !wire::is_tolerant(slot_, gpu) &&
-                                         !wire::is_equal_at_work(segment_, index_, gpu) &&
-                                         !wire::promised_on(segment_, gpu).floors);
+                                         !wire::is_equal_at_work(segment_, index_, gpu) && !slices_.by_floors());
     bool moves = now < membership_.moved_ns(gpu) + Hold::kStillNs;
     if (!membership_.to_hold.has(gpu) || !is_busy || !moves)
         hold.release();
@@ -313,15 +313,12 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     float elapsed_us = static_cast<float>(now - std::min(now, ours.minded_ns)) / 1000;
     uint64_t used_ns = here.used_ns.load();
     float used_us = static_cast<float>(used_ns - ours.used_ns) / 1000;
-    double done = activity_.done_us(gpu);
-    // A stream that was destroyed took what it had done with it.
-    float did_us = static_cast<float>(std::max(done - ours.done_us, 0.0));
+    activity_.show_in_flight(gpu);
     ours.minded_ns = now;
     ours.used_ns = used_ns;
-    ours.done_us = done;
     if (here.busy.load()) {
         float rate = static_cast<float>(wire::rate_of(here, now)) / 1000;
-        ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us, did_us);
+        ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us);
         here.over_rate.store(ours.budgets.over_rate());
         here.below_floor.store(ours.budgets.below_floor() || is_let_through(membership_, gpu, now));
     }

@@ -182,6 +182,26 @@ bool is_equal_or_below_at_work(Segment& segment, int index, int gpu) {
                   [&](int other) { return other != index && has_work(segment, other, gpu); });
 }
 
+bool is_any_below_floor(Segment& segment, int gpu) {
+    return any_in(segment, 0, kClasses - 1, [&](int other) {
+        const Slot& slot = segment.slot(other);
+        return slot.floor.load() && slot.gpus[gpu].below_floor.load() && has_work(segment, other, gpu);
+    });
+}
+
+float slice_share(Segment& segment, int index, int gpu) {
+    auto slice_us = [&](int tenant) { return admission::slice_held(segment.slot(tenant).time_slice_us.load()); };
+    double own_us = slice_us(index), all_us = own_us;
+    for_each_in(segment, 0, kClasses - 1, [&](int other) {
+        if (other == index || !has_work(segment, other, gpu)) return;
+        const Slot& slot = segment.slot(other);
+        bool is_on = admission::is_gated(rule_of(segment), class_of(slot)) ? slot.gpus[gpu].on.load() != 0
+                                                                           : !is_tolerant(slot, gpu);
+        if (is_on) all_us += slice_us(other);
+    });
+    return static_cast<float>(own_us / all_us);
+}
+
 Promised promised_on(Segment& segment, int gpu) {
     Promised sums{0, 0};
     for_each_in(segment, 0, kClasses - 1, [&](int other) {

@@ -31,6 +31,10 @@ bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
 // Whether a tenant of a lower class that uses this GPU has its kernels cut; and has work.
 bool is_cut_below(Segment& segment, int index, int gpu);
 bool is_cut_below_at_work(Segment& segment, int index, int gpu);
+// Whether a tenant that uses this GPU has got less than its floor.
+bool is_any_below_floor(Segment& segment, int gpu);
+// The share of this GPU's time that the hardware gives to a tenant with work on it (admission/charging.h).
+float slice_share(Segment& segment, int index, int gpu);
 // Of the tenants that use this GPU, in thousandths: their floors together, and the weights of the production jobs.
 struct Promised {
     uint32_t floors, weights;

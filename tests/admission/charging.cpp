@@ -16,16 +16,17 @@ namespace {
 constexpr uint64_t kMs = 1000000, kNow = 1000 * kMs;
 
 // A look 2 ms after the last one, at streams that run behind an open gate.
-Look running() { return {kNow, kNow - 2 * kMs, false, true, true, true, true, 0, false}; }
+Look running() { return {kNow, kNow - 2 * kMs, false, true, true, true, true, 0, 1}; }
 
 void executed() {
     REQUIRE(executed_ns(running()) == 2 * kMs);
     Look look = running();
     look.has_work = look.is_running = false;
     REQUIRE(executed_ns(look) == 0);
+    // Another context has three quarters of the slices.
     look = running();
-    look.above_is_busy = true;
-    REQUIRE(executed_ns(look) == 0);
+    look.share = 0.25f;
+    REQUIRE(executed_ns(look) == kMs / 2);
     // It was not running itself for most of the time since a look so long ago; nor before its gate was opened.
     look = running();
     look.since_ns = 0;
@@ -60,7 +61,8 @@ void garbage() {
     for (int i = 0; i < 100000; ++i) {
         auto bit = [&] { return random() % 2 == 0; };
         auto moment = [&] { return random() >> random() % 64; };
-        Look look{moment(), moment(), bit(), bit(), bit(), bit(), bit(), moment(), bit()};
+        float share = static_cast<float>(random() % 1001) / 1000;
+        Look look{moment(), moment(), bit(), bit(), bit(), bit(), bit(), moment(), share};
         REQUIRE(executed_ns(look) <= admission::kLongestLookNs);
         REQUIRE(executed_ns(look) <= look.now_ns - std::min(look.now_ns, look.since_ns));
     }
@@ -76,23 +78,23 @@ void company() {
 
 void budgets() {
     admission::Budgets budgets;
-    budgets.pass(0, 0, 1e6f, 1e6f, 0);
+    budgets.pass(0, 0, 1e6f, 1e6f);
     REQUIRE(!budgets.over_rate() && !budgets.below_floor());
-    // Of 10 ms half may be used, and a tenth was promised: nothing was done.
-    for (int ms = 0; ms < 100; ++ms) budgets.pass(0.5f, 0.1f, 1000, 1000, 0);
-    REQUIRE(budgets.over_rate() && budgets.below_floor());
-    for (int ms = 0; ms < 300; ++ms) budgets.pass(0.5f, 0.1f, 1000, 0, 1000);
-    REQUIRE(!budgets.over_rate() && !budgets.below_floor());
+    // Half may be used, and a tenth was promised: all was used, then nothing.
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0.5f, 0.1f, 1000, 1000);
+    REQUIRE(budgets.over_rate() && !budgets.below_floor());
+    for (int ms = 0; ms < 1200; ++ms) budgets.pass(0.5f, 0.1f, 1000, 0);
+    REQUIRE(!budgets.over_rate() && budgets.below_floor());
     // What it was kept from using is spent at once when it is let in again: that is little.
     REQUIRE(budgets.of_rate().credit_us() == admission::Budgets::kRateTurnUs);
     // What is set anew remembers nothing: neither the credit of a rate nor that of a floor.
-    budgets.pass(0, 0, 1000, 0, 0);
+    budgets.pass(0, 0, 1000, 0);
     REQUIRE(budgets.of_rate().credit_us() == 0 && budgets.of_floor().credit_us() == 0);
     // A new rate of nearly everything does not begin with a wait, and one of next to nothing not with a turn.
-    budgets.pass(0.9f, 0, 1000, 1000, 0);
+    budgets.pass(0.9f, 0, 1000, 1000);
     REQUIRE(!budgets.over_rate() && budgets.of_rate().credit_us() > 0.8f * admission::Budgets::kRateTurnUs);
-    budgets.pass(0, 0, 1000, 0, 0);
-    for (int ms = 0; ms < 2; ++ms) budgets.pass(0.02f, 0, 1000, 1000, 0);
+    budgets.pass(0, 0, 1000, 0);
+    for (int ms = 0; ms < 2; ++ms) budgets.pass(0.02f, 0, 1000, 1000);
     REQUIRE(budgets.over_rate());
 }
 

@@ -51,21 +51,21 @@ void rate() {
     // A new rate begins with its part of a turn, once; the same one goes on where it was; after none it is new again.
     admission::Budgets budgets;
     for (int again = 0; again < 2; ++again) {
-        budgets.pass(0.5f, 0, 0, 0, 0);
+        budgets.pass(0.5f, 0, 0, 0);
         REQUIRE(!budgets.over_rate() && budgets.of_rate().credit_us() == 0.5f * budgets.of_rate().turn_us());
-        for (int ms = 0; ms < 30; ++ms) budgets.pass(0.5f, 0, 1000, 1000, 1000);
+        for (int ms = 0; ms < 30; ++ms) budgets.pass(0.5f, 0, 1000, 1000);
         REQUIRE(budgets.over_rate() && !budgets.below_floor());
-        budgets.pass(0, 0, 1000, 1000, 1000);
+        budgets.pass(0, 0, 1000, 1000);
         REQUIRE(!budgets.over_rate());
     }
     // A floor is had when it is due, and not any more when it is not promised.
-    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 0, 0);
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 0);
     REQUIRE(budgets.below_floor());
-    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 0, 1000);
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 1000);
     REQUIRE(!budgets.below_floor());
-    for (int ms = 0; ms < 5000; ++ms) budgets.pass(0, 0.1f, 1000, 1000, 0);
+    for (int ms = 0; ms < 5000; ++ms) budgets.pass(0, 0.1f, 1000, 0);
     REQUIRE(budgets.below_floor());
-    budgets.pass(0, 0, 1000, 0, 0);
+    budgets.pass(0, 0, 1000, 0);
     REQUIRE(!budgets.below_floor());
 }
 

@@ -44,7 +44,5 @@ int main() {
     below.overlaps = true;
     REQUIRE(has(below, 0, 30));
     REQUIRE(has({kOpportunistic, false, 1000, false, true}, 0, 30));
-    REQUIRE(shares_slices(kProduction, false, true, false) && shares_slices(kProduction, false, false, true));
-    REQUIRE(shares_slices(kOpportunistic, true, false, false) && !shares_slices(kOpportunistic, false, true, true));
     return 0;
 }

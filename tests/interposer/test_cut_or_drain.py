@@ -169,18 +169,29 @@ def test_what_a_cut_costs_is_learned_from_how_long_production_waits(
     wait_for_slice(tenants_now, steady, CUT_US)
 
 
-@pytest.mark.parametrize("tenant_class", ["standard", "opportunistic"])
-def test_the_slice_of_a_tenant_with_a_floor_follows_from_that_and_from_productions_weight(
-    tenant: Start, compiled: Compile, tenants_now: TenantsNow, tenant_class: str
+@pytest.mark.parametrize(
+    ("tenant_class", "above_floor_us"), [("standard", DRIVERS_US), ("opportunistic", DRAIN_US)]
+)
+@pytest.mark.parametrize("weight", [1, 4])
+def test_the_slice_of_a_tenant_below_its_floor_follows_from_that_and_from_productions_weight(
+    tenant: Start,
+    compiled: Compile,
+    tenants_now: TenantsNow,
+    tenant_class: str,
+    above_floor_us: int,
+    weight: int,
 ) -> None:
     kernel_module = str(compiled("kernel_module", "-shared"))
     # Its own weight has no part in it.
     below = tenant(
         tenant_class, STEADY, LD_PRELOAD=kernel_module, COTENANT_FLOOR="50%", COTENANT_WEIGHT="0.5"
     )
-    told(below, "kernels 100")
-    wait_for_slice(tenants_now, below, 3000)
-    above = tenant("production", STEADY, LD_PRELOAD=kernel_module, COTENANT_WEIGHT="4")
-    told(above, "kernels 1")
-    wait_for_slice(tenants_now, below, 12_000)
-    wait_for_slice(tenants_now, above, 8000)
+    above = tenant("production", STEADY, LD_PRELOAD=kernel_module, COTENANT_WEIGHT=str(weight))
+    told(below, "kernels 10")
+    told(above, "kernels 500")
+    wait_for_slice(tenants_now, below, 3000 * weight)
+    wait_for_slice(tenants_now, above, 2000 * weight)
+    # Where it gets its floor anyway production has the slices that it has beside any other.
+    told(above, "rest 0")
+    wait_for_slice(tenants_now, below, above_floor_us)
+    wait_for_slice(tenants_now, above, 1_000_000)

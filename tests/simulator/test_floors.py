@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cotenant.simulator import Study, Workload
-from tests.simulator.drawn import with_floors
+from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, Study, Workload
+from cotenant.simulator.results import TenantOutcome
+from tests.simulator.drawn import Drawn, with_floors
+from tests.simulator.small import OPPORTUNISTIC, PRODUCTION, STANDARD
 
 SECONDS = 8.0
 KEPT = 0.95  # of a floor; the daemon calls it kept from 0.9 on (docs/commands.md)
@@ -19,3 +23,26 @@ def test_every_floor_is_kept(seed: int) -> None:
         outcome = Study(Workload("floors", tuple(jobs)), seconds=SECONDS, seed=seed).run(policy)
         for job, tenant in zip(jobs, outcome.tenants, strict=True):
             assert tenant.executed_s >= KEPT * job.floor * SECONDS, f"{policy}: {outcome.tenants}"
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_floor_that_is_had_anyway_costs_production_nothing(seed: int) -> None:
+    """Once production had short slices beside any floor, and held no gaps: up to 2.8 times the service time."""
+    drawn = Drawn.of(seed)
+    production = Job(
+        "serving", PRODUCTION, drawn.ops, arrivals=Arrivals(ArrivalKind.poisson, rate=drawn.rate)
+    )
+    below = [
+        Job(f"below {number}", (STANDARD, OPPORTUNISTIC)[number], (Op(us=us),), waits=False, trains=True)
+        for number, us in enumerate(drawn.kernels_us)
+    ]
+
+    def run(jobs: list[Job]) -> tuple[TenantOutcome, ...]:
+        return (
+            Study(Workload("floors", (production, *jobs)), seconds=SECONDS, seed=seed).run("strict").tenants
+        )
+
+    without = run(below)
+    floors = [0.5 * tenant.executed_s / SECONDS for tenant in without[1:]]
+    beside = run([replace(job, floor=round(floor, 3)) for job, floor in zip(below, floors, strict=True)])
+    assert beside[0].service.mean_us <= 1.05 * without[0].service.mean_us

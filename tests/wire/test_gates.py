@@ -28,6 +28,7 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "copiers",
         "leaving",
         "waits",
+        "slices",
         "race",
     ],
 )
