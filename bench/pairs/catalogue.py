@@ -37,7 +37,7 @@ _JOBS = (
     Job("decode", "production", "production:Decode", "16 decoding steps in CUDA graphs", 20.0, GPU_BOUND),
     Job("encoder", "production", "production:Encoder", "one graph of 1 to 2 ms", 100.0, SHORT_REQUESTS),
     Job("dense", "production", "production:Encoder", "the same, little time between", 400.0, SHORT_REQUESTS),
-    Job("busy", "production", "production:Encoder", "the same, one after the other"),
+    Job("busy", "production", "production:BusyEncoder", "the same, one after the other"),
     Job("vision", "production", "production:Vision", "eager ResNet-50, batch 4", 40.0),
     Job("training", "production", "production:Training", "training, slow data loader", 0.0, GPU_BOUND),
     Job(

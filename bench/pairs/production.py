@@ -104,6 +104,12 @@ class Encoder(_OpenLoop):
         return pytorch.bytes_of(self._output)
 
 
+class BusyEncoder(Encoder):
+    """The same, one request after the other."""
+
+    paced_by_arrivals = False
+
+
 class SmallEncoder(Encoder):
     """128 tokens: kernels that fill a part of the SMs."""
 

@@ -25,6 +25,10 @@ class Share {
         if (credit_us_ <= 0) in_credit_ = false;
         if (credit_us_ >= turn_us_) in_credit_ = true;
     }
+    // Without work no more than a turn is saved.
+    void rest(float share, float elapsed_us) {
+        credit_us_ = std::min(credit_us_ + share * elapsed_us, std::max(credit_us_, turn_us_));
+    }
     void forget() { *this = Share(turn_us_, most_us_); }
     // In a turn, with its part of one.
     void begin(float share) { credit_us_ = share * turn_us_, in_credit_ = true; }
@@ -45,12 +49,13 @@ class Budgets {
     static constexpr float kRateTurnUs = 20000;
     static constexpr float kFloorTurnUs = 5000, kMostOfFloorUs = 100000;
 
-    // `used_us`: GPU time charged (charging.h).
-    void pass(float rate, float floor, float elapsed_us, float used_us) {
+    // `elapsed_us`: with work; `used_us`: of that, GPU time charged (charging.h); `rested_us`: before that, without
+    // work.
+    void pass(float rate, float floor, float elapsed_us, float used_us, float rested_us = 0) {
         if (rate > 0 && !has_rate_) rate_.begin(rate);
         has_rate_ = rate > 0;
-        pass(rate_, rate, elapsed_us, used_us);
-        pass(floor_, floor, elapsed_us, used_us);
+        pass(rate_, rate, elapsed_us, used_us, rested_us);
+        pass(floor_, floor, elapsed_us, used_us, rested_us);
         over_rate_ = rate > 0 && !rate_.in_credit();
         below_floor_ = floor > 0 && floor_.in_credit();
     }
@@ -60,11 +65,10 @@ class Budgets {
     const Share& of_floor() const { return floor_; }
 
  private:
-    static void pass(Share& share, float of, float elapsed_us, float used_us) {
-        if (of > 0)
-            share.pass(of, elapsed_us, used_us);
-        else
-            share.forget();
+    static void pass(Share& share, float of, float elapsed_us, float used_us, float rested_us) {
+        if (of <= 0) return share.forget();
+        share.rest(of, rested_us);
+        share.pass(of, elapsed_us, used_us);
     }
 
     Share rate_{kRateTurnUs, kRateTurnUs}, floor_{kFloorTurnUs, kMostOfFloorUs};

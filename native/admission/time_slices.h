@@ -3,11 +3,10 @@
 //
 //                    kernels                                      copies
 //   production       1 s; 2, 3 or 20 ms * w where it shares       10 ms; 0 where it shares
-//   standard         0; 2 ms * f where it shares                  0
-//   opportunistic    2 ms * f where it shares; else, beside a     30 us
-//                    class above, 1 ms to drain or 30 us to cut
+//   standard,        2 ms * f where it shares; else, beside a     0
+//   opportunistic    class above, 1 ms to drain or 30 us to cut   30 us
 //
-// A tenant shares slices while it is below its floor and for a second after that. Production shares them as long as
+// A tenant shares slices while it is below its floor and for a moment after that. Production shares them as long as
 // somebody does, and where another production job uses the GPU. Where a kernel of a lower class waits cut, each end of
 // a slice of production's lets that kernel run for a moment, whether or not the other production job has anything to
 // do, and takes production 0.5 ms on an H200: with slices of 2, 5 and 10 ms its requests of 10 ms took 1.28, 1.14
@@ -45,7 +44,7 @@ struct Slicing {
     uint32_t weight = 1000;  // thousandths; of a lower class that shares weight_for_floor
     bool has_above = true;   // a higher class uses the GPU
     bool cuts = false;       // admission::shall_cut
-    bool overlaps = false;   // an equal is on the GPU, too
+    bool overlaps = false;   // an equal is on the GPU, too, or a kernel of a lower class that was cut
     // Of production: kernels of a lower class are cut and nobody is below a floor; another was at work with it lately.
     bool cuts_below = false, contends = false;
 };
@@ -59,11 +58,11 @@ inline uint32_t slice_held(uint32_t asked_us) { return asked_us ? asked_us : kDr
 // Whether a kernel of a tenant that a higher class interrupts is stopped in the middle, with this slice.
 inline bool is_cut_at(uint32_t slice_us) { return slice_us && slice_us < kDrainUs; }
 
-// 0: leave the driver's slice. A production job that is on the GPU stays on it. An opportunistic job that delays a
-// higher class is either drained or cut: with short kernels it stops at its next gate by itself, and a cut would only
-// cost a save of all registers; a long kernel is cut at once. A job that delays nobody keeps the driver's slice: equals
-// drain. It also keeps it while an equal is on with it, which one of the two should not be: if both had slices shorter
-// than a switch takes, neither's kernel would ever end.
+// 0: leave the driver's slice. A production job that is on the GPU stays on it. A job that delays a higher class is
+// either drained or cut: with short kernels it stops at its next gate by itself, and a cut would only cost a save of
+// all registers; a long kernel is cut at once. A job that delays nobody keeps the driver's slice: equals drain. It also
+// keeps it while an equal is on with it, which one of the two should not be, or a lower class's kernel that was cut for
+// it: if both had slices shorter than a switch takes, neither's kernel would ever end.
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
     constexpr uint32_t kSharedUs = 2000, kAboveCutUs = 3000, kUncontendedUs = 20000;  // for a weight of 1
@@ -71,7 +70,6 @@ inline uint32_t time_slice_for(const Slicing& slicing) {
         uint64_t us = !slicing.cuts_below ? kSharedUs : slicing.contends ? kAboveCutUs : kUncontendedUs;
         return std::clamp(static_cast<uint32_t>(us * slicing.weight / 1000), kCutUs, kProductionUs);
     }
-    if (slicing.tenant_class == kStandard) return 0;
     if (slicing.tenant_class == kProduction) return kProductionUs;
     if (!slicing.has_above || slicing.overlaps) return 0;
     return slicing.cuts ? kCutUs : kDrainUs;

@@ -9,9 +9,8 @@ namespace sim {
 
 namespace {
 
-// How long two production jobs contend after they were at work at once, and slices follow floors after somebody was
-// below one.
-constexpr double kLatelyUs = 1e6;
+constexpr double kMetUs = 1e6;    // how long two production jobs contend after they were at work at once
+constexpr double kBelowUs = 5e4;  // how long slices follow floors after somebody was below one
 
 }  // namespace
 
@@ -38,21 +37,21 @@ double Gpu::slice_of(Tenant& t) {
 admission::Slicing Gpu::slicing_of(Tenant& t) {
     uint32_t above = 0, floor = floor_of(*t.job);
     for (uint32_t i = 0; i < t.job->tenant_class; ++i) above += here_[i];
-    bool by_floors = now_ - (t.is_production() ? below_us_ : t.below_us) < kLatelyUs;
+    bool by_floors = now_ - (t.is_production() ? below_us_ : t.below_us) < kBelowUs;
     bool shares = by_floors || (t.is_production() && here_[admission::kProduction] > 1);
     bool by_floor = by_floors && !t.is_production();
     uint32_t weight = by_floor ? admission::weight_for_floor(floor, floors_here_, weights_here_) : weight_of(*t.job);
-    admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts()};
+    admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts(), is_cut_below(t)};
     if (!shares || !t.is_production()) return slicing;
     if (is_equal_at_work(t)) t.met_us = now_;
     slicing.cuts_below = !by_floors && is_cut_below(t);
-    slicing.contends = now_ - t.met_us < kLatelyUs;
+    slicing.contends = now_ - t.met_us < kMetUs;
     return slicing;
 }
 
 // The slice that runs now is cut short, as by the kernel module when it sets another.
 void Gpu::note_below(Tenant& t) {
-    if (now_ - below_us_ >= kLatelyUs) turn_end_us_ = never;
+    if (now_ - below_us_ >= kBelowUs) turn_end_us_ = never;
     t.below_us = below_us_ = now_;
 }
 
@@ -65,7 +64,7 @@ bool Gpu::is_cut_below(const Tenant& t) const {
 // What production keeps queued keeps everybody else off the GPU.
 bool Gpu::holds_gap() const {
     if (resident_ == Timers::nobody || knobs.rule != admission::strict) return false;
-    if (now_ - below_us_ < kLatelyUs) return false;
+    if (now_ - below_us_ < kBelowUs) return false;
     const Tenant& t = tenants_[resident_];
     return t.is_production() && t.busy && !t.knobs.tolerant && t.state == State::thinking &&
            admission::is_worth_holding(t.mean_gaps, t.gaps) && is_cut_below(t) && !is_equal_at_work(t);

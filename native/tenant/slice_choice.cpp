@@ -14,11 +14,12 @@ namespace {
 
 constexpr uint64_t kLongestWaitNs = 5000000;  // more than that was no change of contexts
 constexpr uint32_t kMostWaits = 64;           // in a look: somebody has come, gone or written garbage
-// How long two production jobs contend after they were at work at once, and slices follow floors after somebody was
-// below one. To set a slice takes 0.5 ms on an H200.
-constexpr uint64_t kLatelyNs = 1000000000;
+constexpr uint64_t kMetNs = 1000000000;       // how long two production jobs contend after they were at work at once
+// How long slices follow floors after somebody was below one: what the tenant has started then ends, and is not cut. To
+// set a slice takes 0.5 ms on an H200.
+constexpr uint64_t kBelowNs = 50000000;
 
-bool is_lately(uint64_t then_ns, uint64_t now_ns) { return then_ns && now_ns - then_ns < kLatelyNs; }
+bool is_within(uint64_t then_ns, uint64_t ns) { return then_ns && wire::now_ns() - then_ns < ns; }
 
 }  // namespace
 
@@ -34,7 +35,7 @@ bool SliceChoice::note_floors(int gpu, uint64_t now_ns) {
                         ? wire::is_any_below_floor(membership_.segment(), gpu)
                         : terms.floor && membership_.slot().gpus[gpu].below_floor.load();
     if (is_below) below_ns_ = now_ns;
-    return is_lately(below_ns_, now_ns) != by_floors_;
+    return is_within(below_ns_, kBelowNs) != by_floors_;
 }
 
 void SliceChoice::mind(bool has_above) {
@@ -43,7 +44,7 @@ void SliceChoice::mind(bool has_above) {
     const Terms& terms = membership_.terms;
     uint32_t tenant_class = terms.tenant_class, weight = terms.weight;
     bool beside_production = false, cuts_below = false;
-    by_floors_ = is_lately(below_ns_, wire::now_ns());
+    by_floors_ = is_within(below_ns_, kBelowNs);
     if (tenant_class != wire::production && by_floors_) {
         weight = 1000;
         membership_.used_gpus.each([&](int gpu) {
@@ -70,7 +71,7 @@ void SliceChoice::mind(bool has_above) {
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
     admission::Slicing slicing{tenant_class, shares, weight, has_above, cutting_.cuts(), overlaps_};
     slicing.cuts_below = cuts_below && !by_floors_;
-    slicing.contends = is_lately(met_ns_, wire::now_ns());
+    slicing.contends = is_within(met_ns_, kMetNs);
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),
                                  admission::copy_slice_for(slicing)};
     timeline::saw_slice(wanted.kernels_us, has_above && slicing.cuts, wire::now_ns());

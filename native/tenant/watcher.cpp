@@ -310,7 +310,10 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
 
     mind_bus(gpu, now);
     turns_.charge_executed(gpu, now, seen);
-    float elapsed_us = static_cast<float>(now - std::min(now, ours.minded_ns)) / 1000;
+    uint64_t minded_ns = std::min(ours.minded_ns, now);
+    uint64_t began_ns = std::clamp(membership_.burst_began_ns(gpu), minded_ns, now);
+    float rested_us = static_cast<float>(began_ns - minded_ns) / 1000;
+    float elapsed_us = static_cast<float>(now - began_ns) / 1000;
     uint64_t used_ns = here.used_ns.load();
     float used_us = static_cast<float>(used_ns - ours.used_ns) / 1000;
     activity_.show_in_flight(gpu);
@@ -318,7 +321,7 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     ours.used_ns = used_ns;
     if (here.busy.load()) {
         float rate = static_cast<float>(wire::rate_of(here, now)) / 1000;
-        ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us);
+        ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us, rested_us);
         here.over_rate.store(ours.budgets.over_rate());
         here.below_floor.store(ours.budgets.below_floor() || is_let_through(membership_, gpu, now));
     }
@@ -403,9 +406,10 @@ void Watcher::nap_at_gate(uint64_t ns) {
     nap(std::min(ns, kShortestNap));
 }
 
-// Seldom: one was passed because it did not drain, or was taken for stopped.
+// Equals: seldom, one was passed because it did not drain, or was taken for stopped. A lower class: its kernel was cut.
 void Watcher::mind_overlap(int gpu, uint64_t now, const Seen& seen) {
-    if (seen.running && wire::is_equal_on(segment_, index_, gpu)) overlapped_ns_ = now;
+    if (seen.running && (wire::is_equal_on(segment_, index_, gpu) || wire::is_cut_below_on(segment_, index_, gpu)))
+        overlapped_ns_ = now;
     bool overlaps = overlapped_ns_ && now - overlapped_ns_ < kOverlapNs;
     if (slices_.note_overlap(overlaps)) slices_.mind(has_above_);
 }

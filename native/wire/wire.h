@@ -161,8 +161,8 @@ struct OnGpu {
     alignas(64) Flag busy;  // Busy
     Flag holds_turn;        // it has the turn among its equals, and the turn has not ended
     Figures figures;
-    // GPU time charged. Of a tenant that passes gates: executed (admission/charging.h); of production under `strict`: it
-    // had work.
+    // GPU time charged. Of a tenant that passes gates: executed (admission/charging.h); of production under `strict`:
+    // it had work.
     Count used_ns;
     Count busy_ns;  // it had work, whether the gate was open or not
     Count memory_bytes;

@@ -67,12 +67,24 @@ void rate() {
     REQUIRE(budgets.below_floor());
     budgets.pass(0, 0, 1000, 0);
     REQUIRE(!budgets.below_floor());
+    // Who comes from a long rest is owed a turn, and pays back what it had too much meanwhile.
+    const Share& floor = budgets.of_floor();
+    budgets.pass(0, 0.1f, 0, 0, 3.6e9f);
+    REQUIRE(budgets.below_floor() && floor.credit_us() == floor.turn_us());
+    for (int ms = 0; ms < 20; ++ms) budgets.pass(0, 0.1f, 1000, 1000);
+    REQUIRE(!budgets.below_floor() && floor.credit_us() < -10000);
+    budgets.pass(0, 0.1f, 0, 0, 50000);
+    REQUIRE(!budgets.below_floor() && floor.credit_us() > -10000);
+    // A rest takes nothing of what it was owed before.
+    for (int ms = 0; ms < 3000; ++ms) budgets.pass(0, 0.1f, 1000, 0);
+    budgets.pass(0, 0.1f, 0, 0, 1000);
+    REQUIRE(floor.credit_us() == admission::Budgets::kMostOfFloorUs);
 }
 
 void slices() {
     using admission::time_slice_for;
     REQUIRE(time_slice_for({wire::production, false}) == 1000000);
-    REQUIRE(time_slice_for({wire::standard, false}) == 0 && time_slice_for({wire::standard, true}) == 2000);
+    REQUIRE(time_slice_for({wire::standard, true}) == 2000);
     uint32_t drained = time_slice_for({wire::opportunistic, false, 1000, true, false});
     uint32_t cut = time_slice_for({wire::opportunistic, false, 1000, true, true});
     REQUIRE(cut < 100 && drained >= 1000 && drained <= 2500);

@@ -11,7 +11,8 @@ bool has(const Slicing& slicing, uint32_t kernels_us, uint32_t copies_us) {
 
 int main() {
     REQUIRE(has({kProduction, false}, 1000000, 10000) && has({kProduction, true, 3000}, 6000, 0));
-    REQUIRE(has({kStandard, false}, 0, 0) && has({kStandard, true}, 2000, 0));
+    REQUIRE(has({kStandard, false}, 1000, 0) && has({kStandard, true}, 2000, 0));
+    REQUIRE(has({kStandard, false, 1000, true, true}, 30, 0) && has({kStandard, false, 1000, false, true}, 0, 0));
     REQUIRE(has({kOpportunistic, true, 2500}, 5000, 30) && has({kOpportunistic, true, 1}, 30, 30));
     // A floor needs more than a slice of weight 1 where it is large, is one of several, or production's weight is.
     REQUIRE(weight_for_floor(50, 50, 1000) == 1000 && weight_for_floor(50, 50, 0) == 1000);

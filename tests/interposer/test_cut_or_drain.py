@@ -56,8 +56,10 @@ while True:
 
 
 @pytest.fixture
-def steady(tenant: Start, compiled: Compile) -> Tenant:
-    return tenant("opportunistic", STEADY, LD_PRELOAD=str(compiled("kernel_module", "-shared")))
+def steady(tenant: Start, compiled: Compile, request: pytest.FixtureRequest) -> Tenant:
+    """Opportunistic, or of the class that the test names."""
+    tenant_class = getattr(request, "param", "opportunistic")
+    return tenant(tenant_class, STEADY, LD_PRELOAD=str(compiled("kernel_module", "-shared")))
 
 
 def told(one: Tenant, what: str) -> None:
@@ -74,6 +76,7 @@ def wait_for_slice(tenants_now: TenantsNow, one: Tenant, us: int) -> None:
 
 
 @pytest.mark.usefixtures("company")
+@pytest.mark.parametrize("steady", ["standard", "opportunistic"], indirect=True)
 def test_cut_or_drain_follows_the_kernels_as_they_change(steady: Tenant, tenants_now: TenantsNow) -> None:
     told(steady, "kernels 1000")  # half a millisecond is left of one on average
     wait_for_slice(tenants_now, steady, CUT_US)
@@ -169,16 +172,13 @@ def test_what_a_cut_costs_is_learned_from_how_long_production_waits(
     wait_for_slice(tenants_now, steady, CUT_US)
 
 
-@pytest.mark.parametrize(
-    ("tenant_class", "above_floor_us"), [("standard", DRIVERS_US), ("opportunistic", DRAIN_US)]
-)
+@pytest.mark.parametrize("tenant_class", ["standard", "opportunistic"])
 @pytest.mark.parametrize("weight", [1, 4])
 def test_the_slice_of_a_tenant_below_its_floor_follows_from_that_and_from_productions_weight(
     tenant: Start,
     compiled: Compile,
     tenants_now: TenantsNow,
     tenant_class: str,
-    above_floor_us: int,
     weight: int,
 ) -> None:
     kernel_module = str(compiled("kernel_module", "-shared"))
@@ -193,5 +193,5 @@ def test_the_slice_of_a_tenant_below_its_floor_follows_from_that_and_from_produc
     wait_for_slice(tenants_now, above, 2000 * weight)
     # Where it gets its floor anyway production has the slices that it has beside any other.
     told(above, "rest 0")
-    wait_for_slice(tenants_now, below, above_floor_us)
+    wait_for_slice(tenants_now, below, DRAIN_US)
     wait_for_slice(tenants_now, above, 1_000_000)

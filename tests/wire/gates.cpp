@@ -25,6 +25,7 @@
 
 #include "../require.h"
 #include "admission/admission.h"
+#include "admission/time_slices.h"
 #include "admission/turn_keys.h"
 #include "cases.h"
 #include "tenants.h"
@@ -565,6 +566,14 @@ void slices(wire::Segment& segment) {
     REQUIRE(share_is(0.5));
     set(equal, UINT32_MAX), set(self, UINT32_MAX);
     REQUIRE(share_is(0.5));
+
+    // A kernel of a lower class that was cut is on the GPU until its tenant has left it.
+    int between = busy_tenant(segment, wire::standard);
+    REQUIRE(!wire::is_cut_below_on(segment, between, 0));
+    set(self, admission::kCutUs);
+    REQUIRE(wire::is_cut_below_on(segment, between, 0) && !wire::is_cut_below_on(segment, self, 0));
+    segment.slot(self).gpus[0].on.store(0);
+    REQUIRE(!wire::is_cut_below_on(segment, between, 0));
 
     // One that is let through for another reason is below no floor, and one without work waits for none.
     wire::OnGpu& here = segment.slot(self).gpus[0];

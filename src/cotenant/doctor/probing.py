@@ -65,13 +65,11 @@ def time_slices(machine: Machine) -> Finding:
 def judged_slices(facts: dict[str, Any]) -> Finding:
     refused = [name for name, slice_ in facts.items() if slice_ and slice_["refused"]]
     unasked = [name for name, slice_ in facts.items() if not slice_ or not slice_["granted_us"]]
-    consequence = (
-        "a long kernel of an opportunistic job is not cut when production has work, but runs to its end"
-    )
+    consequence = "a long kernel of a lower class is not cut when production has work, but runs to its end"
     if refused:
         cause = f"the driver refused the time slices of {' and '.join(refused)}: {consequence}"
         return Finding(
-            "time-slices", "warn", cause, "keep opportunistic kernels short, or try another driver", facts
+            "time-slices", "warn", cause, "keep kernels of lower classes short, or try another driver", facts
         )
     if unasked:
         cause = f"the driver set no time slice for {' and '.join(unasked)}: {consequence}"
