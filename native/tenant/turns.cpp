@@ -24,9 +24,9 @@ void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen) {
     uint32_t gate = slot_.gpus[gpu].gate.load();
     wire::OnGpu& here = slot_.gpus[gpu];
     uint64_t since = std::max(turns.looked_ns, membership_.burst_began_ns(gpu));
-    uint64_t executed =
-        admission::executed_ns({now, since, gate != turns.gate, gate == wire::kGateOpen, seen.needs_sms, seen.running,
-                                here.on.load() != 0, here.stop_ns.load(), wire::slice_share(segment_, index_, gpu)});
+    uint64_t executed = admission::executed_ns({now, since, gate != turns.gate, gate == wire::kGateOpen, seen.needs_sms,
+                                                seen.running, here.on.load() != 0, here.stop_ns.load(),
+                                                wire::slice_share(segment_, index_, gpu, switch_ns(gpu))});
     if (gate != turns.gate) {
         turns.gate = gate;
         turns.gate_since_ns = now;

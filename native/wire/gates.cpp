@@ -189,7 +189,7 @@ bool is_any_below_floor(Segment& segment, int gpu) {
     });
 }
 
-float slice_share(Segment& segment, int index, int gpu) {
+float slice_share(Segment& segment, int index, int gpu, uint64_t switch_ns) {
     auto slice_us = [&](int tenant) { return admission::slice_held(segment.slot(tenant).time_slice_us.load()); };
     double own_us = slice_us(index), all_us = own_us;
     for_each_in(segment, 0, kClasses - 1, [&](int other) {
@@ -199,7 +199,8 @@ float slice_share(Segment& segment, int index, int gpu) {
                                                                            : !is_tolerant(slot, gpu);
         if (is_on) all_us += slice_us(other);
     });
-    return static_cast<float>(own_us / all_us);
+    if (all_us == own_us) return 1;
+    return static_cast<float>(std::max(own_us - static_cast<double>(switch_ns) / 1000, 0.0) / all_us);
 }
 
 Promised promised_on(Segment& segment, int gpu) {

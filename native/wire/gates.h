@@ -34,8 +34,9 @@ bool is_cut_below_at_work(Segment& segment, int index, int gpu);
 bool is_cut_below_on(Segment& segment, int index, int gpu);
 // Whether a tenant that uses this GPU has got less than its floor.
 bool is_any_below_floor(Segment& segment, int gpu);
-// The share of this GPU's time that the hardware gives to a tenant with work on it (admission/charging.h).
-float slice_share(Segment& segment, int index, int gpu);
+// The share of this GPU's time that the hardware gives to a tenant with work on it (admission/charging.h), where a
+// switch to it takes so long.
+float slice_share(Segment& segment, int index, int gpu, uint64_t switch_ns);
 // Of the tenants that use this GPU, in thousandths: their floors together, and the weights of the production jobs.
 struct Promised {
     uint32_t floors, weights;

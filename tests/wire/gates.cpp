@@ -9,12 +9,10 @@
 //   gates SEGMENT leaving    the gate of a tenant that must be evicted is open
 //   gates SEGMENT waits      waits at a closed gate, and closings amid work, are counted
 //   gates SEGMENT bystanders who counts of the others
-//   gates SEGMENT slices     whose time slices count beside a tenant's own
 //   gates SEGMENT race       many tenants go busy and idle at once; then gates and busy flags must agree
 #include <unistd.h>
 
 #include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +23,6 @@
 
 #include "../require.h"
 #include "admission/admission.h"
-#include "admission/time_slices.h"
 #include "admission/turn_keys.h"
 #include "cases.h"
 #include "tenants.h"
@@ -545,46 +542,6 @@ void waits(wire::Segment& segment) {
     REQUIRE(waits_of(slot) == 0 && !waiting.preemptions.load());
 }
 
-void slices(wire::Segment& segment) {
-    int self = busy_tenant(segment, wire::opportunistic), top = busy_tenant(segment, wire::production);
-    int equal = busy_tenant(segment, wire::opportunistic);
-    auto set = [&](int slot, uint32_t us) { segment.slot(slot).time_slice_us.store(us); };
-    auto share_is = [&](double share) { return std::abs(wire::slice_share(segment, self, 0) - share) < 1e-6; };
-    set(self, 3000), set(top, 2000), set(equal, 5000);
-    segment.slot(equal).gpus[0].on.store(0);
-    REQUIRE(share_is(0.6));
-    segment.slot(equal).gpus[0].on.store(1);
-    REQUIRE(share_is(0.3));
-    // Production that tolerates others, or has no work, leaves them the GPU.
-    segment.slot(top).gpus[0].tolerant_until_ns.store(wire::now_ns() + 50ull * 1000000000);
-    REQUIRE(share_is(0.375));
-    segment.slot(top).gpus[0].tolerant_until_ns.store(0);
-    wire::go_idle(segment, top, 0);
-    REQUIRE(share_is(0.375));
-    // Of one whose slice is not known it is the driver's.
-    set(equal, 0), set(self, 2048);
-    REQUIRE(share_is(0.5));
-    set(equal, UINT32_MAX), set(self, UINT32_MAX);
-    REQUIRE(share_is(0.5));
-
-    // A kernel of a lower class that was cut is on the GPU until its tenant has left it.
-    int between = busy_tenant(segment, wire::standard);
-    REQUIRE(!wire::is_cut_below_on(segment, between, 0));
-    set(self, admission::kCutUs);
-    REQUIRE(wire::is_cut_below_on(segment, between, 0) && !wire::is_cut_below_on(segment, self, 0));
-    segment.slot(self).gpus[0].on.store(0);
-    REQUIRE(!wire::is_cut_below_on(segment, between, 0));
-
-    // One that is let through for another reason is below no floor, and one without work waits for none.
-    wire::OnGpu& here = segment.slot(self).gpus[0];
-    here.below_floor.store(1);
-    REQUIRE(!wire::is_any_below_floor(segment, 0));
-    segment.slot(self).floor.store(100);
-    REQUIRE(wire::is_any_below_floor(segment, 0) && !wire::is_any_below_floor(segment, 1));
-    wire::go_idle(segment, self, 0);
-    REQUIRE(!wire::is_any_below_floor(segment, 0));
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -599,6 +556,5 @@ int main(int argc, char** argv) {
                      {"copiers", copiers},
                      {"leaving", leaving},
                      {"waits", waits},
-                     {"slices", slices},
                      {"race", race}});
 }

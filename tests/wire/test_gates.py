@@ -28,7 +28,6 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "copiers",
         "leaving",
         "waits",
-        "slices",
         "race",
     ],
 )
