@@ -9,8 +9,8 @@ namespace sim {
 
 namespace {
 
-constexpr double kMetUs = 1e6;    // how long two production jobs contend after they were at work at once
-constexpr double kBelowUs = 5e4;  // how long slices follow floors after somebody was below one
+constexpr double kMetUs = 1e6;      // how long two production jobs contend after they were at work at once
+constexpr double kBelowUs = 2.5e5;  // how long slices follow floors after somebody was below one
 
 }  // namespace
 

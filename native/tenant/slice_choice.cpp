@@ -16,8 +16,8 @@ constexpr uint64_t kLongestWaitNs = 5000000;  // more than that was no change of
 constexpr uint32_t kMostWaits = 64;           // in a look: somebody has come, gone or written garbage
 constexpr uint64_t kMetNs = 1000000000;       // how long two production jobs contend after they were at work at once
 // How long slices follow floors after somebody was below one: what the tenant has started then ends, and is not cut. To
-// set a slice takes 0.5 ms on an H200.
-constexpr uint64_t kBelowNs = 50000000;
+// set a slice takes 0.5 ms on an H200, and a tenant is below a floor of 2 % four times a second.
+constexpr uint64_t kBelowNs = 250000000;
 
 bool is_within(uint64_t then_ns, uint64_t ns) { return then_ns && wire::now_ns() - then_ns < ns; }
 
@@ -62,7 +62,7 @@ void SliceChoice::mind(bool has_above) {
         });
     bool shares = by_floors_ || beside_production;
     // The driver's own.
-    if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard, shares = false;
+    if (wire::rule_of(segment.header) == admission::none) tenant_class = wire::standard, shares = has_above = false;
     Durations::Noted noted = membership_.durations.take_noted();
     all_kernels_.saw(noted.us, noted.squares);
     membership_.rest_us.store(all_kernels_.rest_us(), std::memory_order_relaxed);

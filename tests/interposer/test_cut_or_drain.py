@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
+from cotenant.policies.interface import Rule
 from tests.interposer.conftest import COMPANY
 from tests.waiting import wait_for
 
@@ -144,6 +145,18 @@ def test_what_a_cut_costs_can_be_said(tenant: Start, compiled: Compile, tenants_
     wait_for_slice(tenants_now, one, DRAIN_US)
     told(one, "kernels 20000")
     wait_for_slice(tenants_now, one, CUT_US)
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.parametrize("steady", ["standard", "opportunistic"], indirect=True)
+def test_where_nobody_waits_for_anybody_the_slices_are_the_drivers(
+    steady: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
+) -> None:
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
+        segment.Header.from_buffer(mmap.mmap(file.fileno(), segment.PLACE)).knobs.rule = Rule.none
+    wait_for_slice(tenants_now, steady, DRIVERS_US)
 
 
 def test_what_a_cut_costs_is_learned_from_how_long_production_waits(

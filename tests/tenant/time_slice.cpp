@@ -114,7 +114,7 @@ void classes(const char* tenant_class) {
     else if (!strcmp(tenant_class, "opportunistic"))
         REQUIRE(are(1000, 30));
     else
-        REQUIRE(are(kDrivers, kOwn));
+        REQUIRE(are(1000, kOwn));
 }
 
 void changes() {
