@@ -34,6 +34,14 @@ void shares(wire::Segment& segment) {
     REQUIRE(share_is(0.5));
     set(equal, UINT32_MAX), set(self, UINT32_MAX);
     REQUIRE(share_is(0.5));
+    // A lane is on the GPU with others of its process, a client of MPS with other clients, and no slice says how.
+    set(equal, 30);
+    segment.slot(self).lane.store(1);
+    REQUIRE(wire::slice_share(segment, self, 0, 1000000) == 0.5f);
+    segment.slot(self).lane.store(0);
+    segment.slot(self).mps_daemon.store(7);
+    REQUIRE(wire::slice_share(segment, self, 0, 1000000) == 0.5f);
+    segment.slot(self).mps_daemon.store(0);
     // Alone on the GPU there is nobody to switch from.
     segment.slot(equal).gpus[0].on.store(0);
     REQUIRE(wire::slice_share(segment, self, 0, 1000000) == 1);
