@@ -44,7 +44,7 @@ struct Slicing {
     uint32_t weight = 1000;  // thousandths; of a lower class that shares weight_for_floor
     bool has_above = true;   // a higher class uses the GPU
     bool cuts = false;       // admission::shall_cut
-    bool overlaps = false;   // an equal is on the GPU, too, or a kernel of a lower class that was cut
+    bool overlaps = false;   // an equal is on the GPU, too, or a kernel of a lower class
     // Of production: kernels of a lower class are cut and nobody is below a floor; another was at work with it lately.
     bool cuts_below = false, contends = false;
 };
@@ -61,8 +61,8 @@ inline bool is_cut_at(uint32_t slice_us) { return slice_us && slice_us < kDrainU
 // 0: leave the driver's slice. A production job that is on the GPU stays on it. A job that delays a higher class is
 // either drained or cut: with short kernels it stops at its next gate by itself, and a cut would only cost a save of
 // all registers; a long kernel is cut at once. A job that delays nobody keeps the driver's slice: equals drain. It also
-// keeps it while an equal is on with it, which one of the two should not be, or a lower class's kernel that was cut for
-// it: if both had slices shorter than a switch takes, neither's kernel would ever end.
+// keeps it while an equal is on with it, which one of the two should not be, or a lower class's kernel that has not
+// ended: if both had slices shorter than a switch takes, neither's kernel would ever end.
 inline uint32_t time_slice_for(const Slicing& slicing) {
     constexpr uint32_t kProductionUs = 1000000;
     constexpr uint32_t kSharedUs = 2000, kAboveCutUs = 3000, kUncontendedUs = 20000;  // for a weight of 1

@@ -253,6 +253,7 @@ class Gpu {
     double slice_of(Tenant& t);
     admission::Slicing slicing_of(Tenant& t);
     void note_below(Tenant& t);
+    bool is_below_on(const Tenant& t) const;
     bool is_cut_below(const Tenant& t) const;
     bool holds_gap() const;
     void share();

@@ -41,7 +41,7 @@ admission::Slicing Gpu::slicing_of(Tenant& t) {
     bool shares = by_floors || (t.is_production() && here_[admission::kProduction] > 1);
     bool by_floor = by_floors && !t.is_production();
     uint32_t weight = by_floor ? admission::weight_for_floor(floor, floors_here_, weights_here_) : weight_of(*t.job);
-    admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts(), is_cut_below(t)};
+    admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts(), is_below_on(t)};
     if (!shares || !t.is_production()) return slicing;
     if (is_equal_at_work(t)) t.met_us = now_;
     slicing.cuts_below = !by_floors && is_cut_below(t);
@@ -53,6 +53,11 @@ admission::Slicing Gpu::slicing_of(Tenant& t) {
 void Gpu::note_below(Tenant& t) {
     if (now_ - below_us_ >= kBelowUs) turn_end_us_ = never;
     t.below_us = below_us_ = now_;
+}
+
+bool Gpu::is_below_on(const Tenant& t) const {
+    return std::any_of(kernels_.begin(), kernels_.end(),
+                       [&](uint32_t i) { return tenants_[i].job->tenant_class > t.job->tenant_class; });
 }
 
 bool Gpu::is_cut_below(const Tenant& t) const {

@@ -406,10 +406,13 @@ void Watcher::nap_at_gate(uint64_t ns) {
     nap(std::min(ns, kShortestNap));
 }
 
-// Equals: seldom, one was passed because it did not drain, or was taken for stopped. A lower class: its kernel was cut.
+// Equals: seldom, one was passed because it did not drain, or was taken for stopped. A lower class: its kernel was cut,
+// or drains and is long.
 void Watcher::mind_overlap(int gpu, uint64_t now, const Seen& seen) {
-    if (seen.running && (wire::is_equal_on(segment_, index_, gpu) || wire::is_cut_below_on(segment_, index_, gpu)))
-        overlapped_ns_ = now;
+    OnGpu& ours = gpus_[gpu];
+    if (!wire::is_below_on(segment_, index_, gpu)) ours.below_on_ns = now;
+    bool is_below_on = now - std::min(now, ours.below_on_ns) > kMillisecond;
+    if (seen.running && (is_below_on || wire::is_equal_on(segment_, index_, gpu))) overlapped_ns_ = now;
     bool overlaps = overlapped_ns_ && now - overlapped_ns_ < kOverlapNs;
     if (slices_.note_overlap(overlaps)) slices_.mind(has_above_);
 }

@@ -46,6 +46,7 @@ class Watcher {
         uint64_t accounted_ns = 0;  // up to when its time was charged
         // As of the last look at the gate.
         uint64_t minded_ns = 0, used_ns = 0;
+        uint64_t below_on_ns = 0;  // nobody of a lower class was seen on the GPU then
         // As of the last look around; when higher classes last made copies that close our gate, and short ones.
         uint64_t copies_above = 0, bus_used_ns = 0, short_copies_ns = 0;
         uint32_t rule = 0;

@@ -231,12 +231,9 @@ bool is_cut_below_at_work(Segment& segment, int index, int gpu) {
     });
 }
 
-bool is_cut_below_on(Segment& segment, int index, int gpu) {
-    return any_in(segment, class_of(segment.slot(index)) + 1, kClasses - 1, [&](int other) {
-        const Slot& slot = segment.slot(other);
-        return slot.gpus[gpu].on.load() && admission::is_cut_at(slot.time_slice_us.load()) &&
-               has_work(segment, other, gpu);
-    });
+bool is_below_on(Segment& segment, int index, int gpu) {
+    return any_in(segment, class_of(segment.slot(index)) + 1, kClasses - 1,
+                  [&](int other) { return segment.slot(other).gpus[gpu].on.load() && has_work(segment, other, gpu); });
 }
 
 bool is_tolerant(const Slot& slot, int gpu) { return holds_until(slot.gpus[gpu].tolerant_until_ns, now_ns()); }

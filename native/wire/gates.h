@@ -28,10 +28,11 @@ Waits waits_above(Segment& segment, int index, int gpu);
 // Whether another tenant of this class has work on this GPU; of this class or a lower one.
 bool is_equal_at_work(Segment& segment, int index, int gpu);
 bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
-// Whether a tenant of a lower class that uses this GPU has its kernels cut; and has work; and may have one on the GPU.
+// Whether a tenant of a lower class that uses this GPU has its kernels cut; and has work.
 bool is_cut_below(Segment& segment, int index, int gpu);
 bool is_cut_below_at_work(Segment& segment, int index, int gpu);
-bool is_cut_below_on(Segment& segment, int index, int gpu);
+// Whether what a tenant of a lower class has started may be on this GPU.
+bool is_below_on(Segment& segment, int index, int gpu);
 // Whether a tenant that uses this GPU has got less than its floor.
 bool is_any_below_floor(Segment& segment, int gpu);
 // The share of this GPU's time that the hardware gives to a tenant with work on it (admission/charging.h), where a

@@ -21,3 +21,20 @@ def test_production_waits_no_longer_for_a_standard_job_than_for_an_opportunistic
         outcome = Study(Workload("standard", (serving, below)), seconds=8.0, seed=seed).run("strict")
         service_us.append(outcome.tenants[0].service.mean_us)
     assert service_us[0] <= 1.02 * service_us[1]
+
+
+@pytest.mark.parametrize("below_us", [50.0, 300.0, 11_000.0])
+@pytest.mark.parametrize("us", [50.0, 500.0, 11_000.0])
+def test_a_standard_job_that_is_cut_for_production_is_not_held_up_by_a_lower_class(
+    us: float, below_us: float
+) -> None:
+    """If both had slices shorter than a switch, hardly a kernel would end: 0.21 of its work."""
+    arrivals = Arrivals(ArrivalKind.poisson, rate=20)
+    serving = Job("serving", PRODUCTION, (Op(us=1500, sync=True),), arrivals=arrivals)
+    steps = (Op(us=us, repeat=round(20_000 / us)), Op(us=10, gap_us=5000, sync=True))
+    standard = Job("standard", STANDARD, steps, trains=True)
+    below = Job("below", OPPORTUNISTIC, (Op(us=below_us),), waits=False, trains=True)
+    workload = Workload("standard", (serving, standard, below))
+    outcome = Study(workload, seconds=4.0, seed=1).run("strict")
+    tenant = outcome.tenants[1]
+    assert tenant.work_us > 0.75 * tenant.alone.work_us

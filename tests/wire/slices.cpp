@@ -1,12 +1,11 @@
 // Exercises what tenants see of each other's time slices and floors, without CUDA; each case ends with status 0 or says
 // what was wrong.
 //   slices SEGMENT shares    whose time slices count beside a tenant's own
-//   slices SEGMENT cut       whose kernel was cut and is on the GPU
+//   slices SEGMENT below     who of a lower class is on the GPU
 //   slices SEGMENT floors    who is below a floor
 #include <cmath>
 
 #include "../require.h"
-#include "admission/time_slices.h"
 #include "cases.h"
 #include "tenants.h"
 
@@ -47,14 +46,16 @@ void shares(wire::Segment& segment) {
     REQUIRE(wire::slice_share(segment, self, 0, 1000000) == 1);
 }
 
-void cut(wire::Segment& segment) {
+void below(wire::Segment& segment) {
     int self = busy_tenant(segment, wire::opportunistic), above = busy_tenant(segment, wire::standard);
-    wire::Slot& slot = segment.slot(self);
-    REQUIRE(slot.gpus[0].on.load() && !wire::is_cut_below_on(segment, above, 0));
-    slot.time_slice_us.store(admission::kCutUs);
-    REQUIRE(wire::is_cut_below_on(segment, above, 0) && !wire::is_cut_below_on(segment, self, 0));
-    slot.gpus[0].on.store(0);
-    REQUIRE(wire::is_cut_below_at_work(segment, above, 0) && !wire::is_cut_below_on(segment, above, 0));
+    wire::OnGpu& here = segment.slot(self).gpus[0];
+    REQUIRE(here.on.load() && wire::is_below_on(segment, above, 0));
+    REQUIRE(!wire::is_below_on(segment, self, 0) && !wire::is_below_on(segment, above, 1));
+    here.on.store(0);
+    REQUIRE(!wire::is_below_on(segment, above, 0));
+    here.on.store(1);
+    wire::go_idle(segment, self, 0);
+    REQUIRE(!wire::is_below_on(segment, above, 0));
 }
 
 // One that is let through for another reason is below no floor, and one without work waits for none.
@@ -70,4 +71,6 @@ void floors(wire::Segment& segment) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_case(argc, argv, {{"shares", shares}, {"cut", cut}, {"floors", floors}}); }
+int main(int argc, char** argv) {
+    return run_case(argc, argv, {{"shares", shares}, {"below", below}, {"floors", floors}});
+}
