@@ -19,6 +19,7 @@ from pace import Pace
 from rounds import Narrate, Window, run_window
 
 from cotenant.demo.workers import Worker
+from cotenant.errors import Problem
 
 MOST = {AS_PRODUCTION: 0.015, AS_OPPORTUNISTIC: 0.03}
 STARTS = (PLAIN, *MOST)
@@ -36,7 +37,7 @@ def measure(
         about = crew.gather((copy, start) for copy in copies for start in STARTS)
         rates: dict[str, list[list[float]]] = {start: [[] for _ in copies] for start in STARTS}
         for copy, start in itertools.product(copies, STARTS):
-            steps_a_second(crew.worker(copy, start), crew.pace.warm_up, 0, crew.pace)
+            step_lengths(crew.worker(copy, start), crew.pace.warm_up, 0, crew.pace)
         orders = list(itertools.permutations(STARTS))
         for number in range(rounds):
             narrate(f"overhead of {name}: round {number + 1} of {rounds}")
@@ -48,8 +49,14 @@ def measure(
     return {"rows": rows, "about": about}
 
 
+def step_lengths(worker: Worker, seconds: float, seed: int, pace: Pace) -> Sequence[float]:
+    return run_window(None, 0.0, worker, Window("solo", seconds, seed), pace).step_seconds
+
+
 def steps_a_second(worker: Worker, seconds: float, seed: int, pace: Pace) -> float:
-    lengths = run_window(None, 0.0, worker, Window("solo", seconds, seed), pace).step_seconds
+    lengths = step_lengths(worker, seconds, seed, pace)
+    if not lengths:
+        raise Problem("no step ended in a window", "give more --seconds")
     return 1.0 / statistics.median(lengths)
 
 

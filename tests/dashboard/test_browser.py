@@ -41,7 +41,7 @@ FLAGS = [
     "--disable-background-networking",
 ]
 MORE_FLAGS = ["--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
-PATIENCE_MS = 30_000
+PATIENCE_MS = 120_000
 SHARES = {4101: 0.46, 4230: 0.11, 4388: 0.38, 5007: 0.33, 5120: 0.31, 5121: 0.3}
 # Whether the left half of the first chart has the colour of a class in it.
 PAINTED = """() => {
