@@ -153,6 +153,7 @@ void Gpu::refresh_gates() {
         Tenant& t = tenants_[i];
         bool gated = gates && is_gated(t), above_is_busy = busy_above[t.job->tenant_class];
         t.above_is_busy = gated && knobs.rule == admission::strict && above_is_busy;
+        t.production_is_busy = busy_above[admission::kProduction + 1];
         bool has_turn = !gated || may_start(t, rounds_[round_of(t)]);
         admission::Standing now{t.job->tenant_class, above_is_busy, has_turn, t.knobs.shut, t.over_rate, t.below_floor};
         bool goes = !gated || admission::may_run(knobs.rule, now);

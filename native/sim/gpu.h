@@ -154,7 +154,7 @@ class Gpu {
         bool passed = false;   // the present operation's gate, or the delay of what it preempted
         bool cleared = false;  // it has preempted what it wanted to
         bool holds_turn = false, in_request = false;
-        bool above_is_busy = false, seen_on = false, seen_ready = false, over_rate = false,
+        bool above_is_busy = false, production_is_busy = false, seen_on = false, seen_ready = false, over_rate = false,
              below_floor = false;   // at the last look at the gates
         bool is_squeezed = false;   // it started on fewer free SMs than it can fill
         bool is_contended = false;  // a more urgent stream wants SMs, too
@@ -174,6 +174,7 @@ class Gpu {
         double charged_executed_us = 0;
         double turn_us = 0;        // executed in its present turn
         double drain_us = 0;       // how long it has been on since the turn ended
+        double cut_for_us = 0;     // how long it has been on behind its gate for a class that is not production
         double looked_us = 0;      // its watcher has looked at its streams, as far as looks are followed
         double look_us = never;    // and will look next where that may change something
         double gaps_us = 0;        // in its present turn, as its watcher saw them

@@ -41,7 +41,8 @@ admission::Slicing Gpu::slicing_of(Tenant& t) {
     bool shares = by_floors || (t.is_production() && here_[admission::kProduction] > 1);
     bool by_floor = by_floors && !t.is_production();
     uint32_t weight = by_floor ? admission::weight_for_floor(floor, floors_here_, weights_here_) : weight_of(*t.job);
-    admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts(), is_below_on(t)};
+    bool overlaps = is_below_on(t) || admission::shall_end(static_cast<float>(t.cut_for_us), t.cutting.rest_us());
+    admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts(), overlaps};
     if (!shares || !t.is_production()) return slicing;
     if (is_equal_at_work(t)) t.met_us = now_;
     slicing.cuts_below = !by_floors && is_cut_below(t);

@@ -50,6 +50,10 @@ void Gpu::charge(Tenant& t) {
     t.turn_key_ns += admission::charged_ns(t.turn_charge.owed_ns(executed_ns - t.keyed_ns), weight_of(*t.job));
     t.keyed_ns = executed_ns;
     t.turn_us += executed;
+    if (!t.seen_on || t.gate.open)
+        t.cut_for_us = 0;
+    else if (t.above_is_busy && !t.production_is_busy)
+        t.cut_for_us += us;
     if (t.holds_turn || !t.seen_on)
         t.drain_us = 0;
     else if (!t.above_is_busy)

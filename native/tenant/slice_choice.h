@@ -20,6 +20,8 @@ class SliceChoice {
     void ask(uint32_t us) { asked_us_ = us; }
     // Whether an equal was on the GPU with this tenant lately. True: that has changed.
     bool note_overlap(bool overlaps);
+    // The expected rest of the kernel that runs.
+    float rest_us() const { return cutting_.rest_us(); }
     // A look at who is below a floor: this tenant, or of production anybody. True: other slices are to be had.
     bool note_floors(int gpu, uint64_t now_ns);
     // Whether somebody was, lately: the slices are such that the floors are kept.

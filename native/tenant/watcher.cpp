@@ -413,8 +413,21 @@ void Watcher::mind_overlap(int gpu, uint64_t now, const Seen& seen) {
     if (!wire::is_below_on(segment_, index_, gpu)) ours.below_on_ns = now;
     bool is_below_on = now - std::min(now, ours.below_on_ns) > kMillisecond;
     if (seen.running && (is_below_on || wire::is_equal_on(segment_, index_, gpu))) overlapped_ns_ = now;
+    mind_cut(gpu, now, seen);
     bool overlaps = overlapped_ns_ && now - overlapped_ns_ < kOverlapNs;
     if (slices_.note_overlap(overlaps)) slices_.mind(has_above_);
+}
+
+// Its kernel waits, cut, for a class that is not production.
+void Watcher::mind_cut(int gpu, uint64_t now, const Seen& seen) {
+    OnGpu& ours = gpus_[gpu];
+    uint64_t passed_ns = now - std::min(now, std::exchange(ours.cut_looked_ns, now));
+    bool is_closed = slot_.gpus[gpu].gate.load() != wire::kGateOpen;
+    if (!seen.running || !is_closed)
+        ours.cut_ns = 0;
+    else if (wire::is_above_busy(segment_, index_, gpu) && !wire::is_production_at_work(segment_, gpu))
+        ours.cut_ns += passed_ns;
+    if (admission::shall_end(static_cast<float>(ours.cut_ns) / 1000, slices_.rest_us())) overlapped_ns_ = now;
 }
 
 // What the administrator grants; a lane's is not above its process's either.

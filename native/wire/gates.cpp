@@ -231,6 +231,10 @@ bool is_cut_below_at_work(Segment& segment, int index, int gpu) {
     });
 }
 
+bool is_production_at_work(Segment& segment, int gpu) {
+    return any_in(segment, production, production, [&](int other) { return has_work(segment, other, gpu); });
+}
+
 bool is_below_on(Segment& segment, int index, int gpu) {
     return any_in(segment, class_of(segment.slot(index)) + 1, kClasses - 1,
                   [&](int other) { return segment.slot(other).gpus[gpu].on.load() && has_work(segment, other, gpu); });

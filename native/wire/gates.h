@@ -31,6 +31,7 @@ bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
 // Whether a tenant of a lower class that uses this GPU has its kernels cut; and has work.
 bool is_cut_below(Segment& segment, int index, int gpu);
 bool is_cut_below_at_work(Segment& segment, int index, int gpu);
+bool is_production_at_work(Segment& segment, int gpu);
 // Whether what a tenant of a lower class has started may be on this GPU.
 bool is_below_on(Segment& segment, int index, int gpu);
 // Whether a tenant that uses this GPU has got less than its floor.

@@ -111,6 +111,9 @@ void cutting() {
         run(1e7, 1.3e7, 50);
         REQUIRE(!cutting.cuts());
     }
+    // Beside the class for which it was cut a kernel may end once it has cost more than that; a very long one may not.
+    using admission::shall_end;
+    REQUIRE(!shall_end(0, 0) && !shall_end(10000, 5500) && shall_end(20000, 5500) && !shall_end(1e6f, 50000));
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 DRIVERS_US, DRAIN_US, CUT_US = 2048, 1000, 30
 
 # Runs kernels of as many microseconds as it was last told: one by one ("kernels 100") or fifty of them as a graph
-# ("graph 100"), or none ("rest 0"). Its driver has asked the kernel module for a time slice, as the real one does.
+# ("graph 100"), or none ("rest 0"); or its stream waits for so many milliseconds ("block 100"). Its driver has asked
+# the kernel module for a time slice, as the real one does.
 STEADY = """
 import ctypes, select, struct, sys, time
 from soft import Gpu, check, driver
@@ -45,6 +46,11 @@ def graph(us):
     exec = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0))
     return lambda: check(driver.cuGraphLaunch(exec, stream))
 def rest(_): return lambda: time.sleep(0.001)
+def block(ms):
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: time.sleep(ms / 1000))
+    kept.append(function)
+    address = driver.CUhostFn(ctypes.cast(function, ctypes.c_void_p).value)
+    return lambda: check(driver.cuLaunchHostFunc(stream, address, 0))
 launch = lambda: None
 print('ready', flush=True)
 while True:
@@ -156,6 +162,19 @@ def test_where_nobody_waits_for_anybody_the_slices_are_the_drivers(
     wait_for_slice(tenants_now, steady, CUT_US)
     with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
         segment.Header.from_buffer(mmap.mmap(file.fileno(), segment.PLACE)).knobs.rule = Rule.none
+    wait_for_slice(tenants_now, steady, DRIVERS_US)
+
+
+@pytest.mark.usefixtures("company")
+def test_a_kernel_that_is_cut_for_a_standard_job_may_end_after_a_while(
+    steady: Tenant, tenant: Start, compiled: Compile, tenants_now: TenantsNow
+) -> None:
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    above = tenant("standard", STEADY, LD_PRELOAD=str(compiled("kernel_module", "-shared")))
+    # Something of the stream is on its way for a long time, as a kernel would be that is cut again and again.
+    told(steady, "block 1000000")
+    told(above, "kernels 5000")
     wait_for_slice(tenants_now, steady, DRIVERS_US)
 
 

@@ -38,3 +38,16 @@ def test_a_standard_job_that_is_cut_for_production_is_not_held_up_by_a_lower_cla
     outcome = Study(workload, seconds=4.0, seed=1).run("strict")
     tenant = outcome.tenants[1]
     assert tenant.work_us > 0.75 * tenant.alone.work_us
+
+
+def test_a_kernel_that_a_standard_job_has_cut_does_not_stay_on_the_gpu() -> None:
+    """The standard job works for half a second at a time. Once production took 1.77 times as long throughout."""
+    arrivals = Arrivals(ArrivalKind.poisson, rate=60)
+    serving = Job("serving", PRODUCTION, (Op(us=1500, sync=True),), arrivals=arrivals)
+    steps = (Op(us=11_000, repeat=45), Op(us=10, gap_us=5000, sync=True))
+    standard = Job("standard", STANDARD, steps, trains=True)
+    below = Job("below", OPPORTUNISTIC, (Op(us=11_000),), waits=False, trains=True)
+    outcome = Study(Workload("standard", (serving, standard, below)), seconds=8.0, seed=1).run("strict")
+    served, above = outcome.tenants[:2]
+    assert served.service.mean_us < 1.4 * served.alone.service.mean_us
+    assert above.work_us > 0.82 * above.alone.work_us
