@@ -9,8 +9,8 @@
 // The hardware lets the contexts with work on the GPU run in turn, each for its time slice (time_slices.h): the share
 // is the tenant's slice, but for the switch to it, of the slices of all of them. Beside a production job with its slice
 // of 1 s that is next to nothing. A context that has no work before its slice ends leaves the rest to the others, and
-// nobody sees that: what a tenant gets in the gaps of a burst of a higher class is a present. Lanes of a process and
-// clients of MPS are on the GPU at the same time: each is charged an equal part.
+// nobody sees that: a tenant is not charged for what it gets in the gaps of a burst of a higher class. Lanes of a
+// process and clients of MPS are on the GPU at the same time: each is charged an equal part.
 //
 // A look stands for the time since the last look, but for no more than kLongestLookNs: a tenant that looked so long ago
 // was not running either. If the gate has changed in between, the change has woken the tenant, and the look stands for

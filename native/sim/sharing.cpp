@@ -39,8 +39,8 @@ admission::Slicing Gpu::slicing_of(Tenant& t) {
     for (uint32_t i = 0; i < t.job->tenant_class; ++i) above += here_[i];
     bool by_floors = now_ - (t.is_production() ? below_us_ : t.below_us) < kBelowUs;
     bool shares = by_floors || (t.is_production() && here_[admission::kProduction] > 1);
-    bool by_floor = by_floors && !t.is_production();
-    uint32_t weight = by_floor ? admission::weight_for_floor(floor, floors_here_, weights_here_) : weight_of(*t.job);
+    uint32_t weight = by_floors && !t.is_production() ? admission::weight_for_floor(floor, floors_here_, weights_here_)
+                                                      : weight_of(*t.job);
     bool overlaps = is_below_on(t) || admission::shall_end(static_cast<float>(t.cut_for_us), t.cutting.rest_us());
     admission::Slicing slicing{t.job->tenant_class, shares, weight, above > 0, t.cutting.cuts(), overlaps};
     if (!shares || !t.is_production()) return slicing;

@@ -39,12 +39,9 @@ void Gpu::charge(Tenant& t) {
         if (is_held) t.figures.held_us += us;
     }
     double used = executes ? executed : t.state != State::asking ? busy : 0;
-    if (t.busy)
-        t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), static_cast<float>(us),
-                       static_cast<float>(used));
-    else
-        t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), 0, 0,
-                       static_cast<float>(us));
+    auto elapsed = static_cast<float>(us);
+    t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), t.busy ? elapsed : 0,
+                   t.busy ? static_cast<float>(used) : 0, t.busy ? 0 : elapsed);
     t.figures.used_us += used;
     uint64_t executed_ns = ns(t.figures.executed_us);
     t.turn_key_ns += admission::charged_ns(t.turn_charge.owed_ns(executed_ns - t.keyed_ns), weight_of(*t.job));

@@ -19,8 +19,6 @@ constexpr uint64_t kMetNs = 1000000000;       // how long two production jobs co
 // set a slice takes 0.5 ms on an H200, and a tenant is below a floor of 2 % four times a second.
 constexpr uint64_t kBelowNs = 250000000;
 
-bool is_within(uint64_t then_ns, uint64_t ns) { return then_ns && wire::now_ns() - then_ns < ns; }
-
 }  // namespace
 
 bool SliceChoice::note_overlap(bool overlaps) {
@@ -35,7 +33,7 @@ bool SliceChoice::note_floors(int gpu, uint64_t now_ns) {
                         ? wire::is_any_below_floor(membership_.segment(), gpu)
                         : terms.floor && membership_.slot().gpus[gpu].below_floor.load();
     if (is_below) below_ns_ = now_ns;
-    return is_within(below_ns_, kBelowNs) != by_floors_;
+    return wire::is_within(below_ns_, kBelowNs) != by_floors_;
 }
 
 void SliceChoice::mind(bool has_above) {
@@ -44,7 +42,7 @@ void SliceChoice::mind(bool has_above) {
     const Terms& terms = membership_.terms;
     uint32_t tenant_class = terms.tenant_class, weight = terms.weight;
     bool beside_production = false, cuts_below = false;
-    by_floors_ = is_within(below_ns_, kBelowNs);
+    by_floors_ = wire::is_within(below_ns_, kBelowNs);
     if (tenant_class != wire::production && by_floors_) {
         weight = 1000;
         membership_.used_gpus.each([&](int gpu) {
@@ -71,7 +69,7 @@ void SliceChoice::mind(bool has_above) {
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
     admission::Slicing slicing{tenant_class, shares, weight, has_above, cutting_.cuts(), overlaps_};
     slicing.cuts_below = cuts_below && !by_floors_;
-    slicing.contends = is_within(met_ns_, kMetNs);
+    slicing.contends = wire::is_within(met_ns_, kMetNs);
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),
                                  admission::copy_slice_for(slicing)};
     timeline::saw_slice(wanted.kernels_us, has_above && slicing.cuts, wire::now_ns());

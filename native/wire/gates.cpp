@@ -191,9 +191,9 @@ bool is_any_below_floor(Segment& segment, int gpu) {
 
 float slice_share(Segment& segment, int index, int gpu, uint64_t switch_ns) {
     // No slices part the kernels of a lane from others of its process, nor those of one client of MPS from another's.
-    bool is_within = segment.slot(index).lane.load() || segment.slot(index).mps_daemon.load();
+    bool is_together = segment.slot(index).lane.load() || segment.slot(index).mps_daemon.load();
     auto slice_us = [&](int tenant) {
-        return is_within ? 1 : admission::slice_held(segment.slot(tenant).time_slice_us.load());
+        return is_together ? 1 : admission::slice_held(segment.slot(tenant).time_slice_us.load());
     };
     double own_us = slice_us(index), all_us = own_us;
     for_each_in(segment, 0, kClasses - 1, [&](int other) {
@@ -203,7 +203,7 @@ float slice_share(Segment& segment, int index, int gpu, uint64_t switch_ns) {
                                                                            : !is_tolerant(slot, gpu);
         if (is_on) all_us += slice_us(other);
     });
-    if (all_us == own_us || is_within) return static_cast<float>(own_us / all_us);
+    if (all_us == own_us || is_together) return static_cast<float>(own_us / all_us);
     return static_cast<float>(std::max(own_us - static_cast<double>(switch_ns) / 1000, 0.0) / all_us);
 }
 
