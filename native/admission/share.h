@@ -20,8 +20,10 @@ class Share {
     static constexpr float kMostDebtUs = 100000;
 
     Share(float turn_us, float most_us) : turn_us_(turn_us), most_us_(most_us) {}
-    void pass(float share, float elapsed_us, float used_us) {
-        credit_us_ = std::clamp(credit_us_ + share * elapsed_us - used_us, -kMostDebtUs, most_us_);
+    // What is used now adds to a debt up to `most_debt_us`.
+    void pass(float share, float elapsed_us, float used_us, float most_debt_us = kMostDebtUs) {
+        float least_us = std::min(credit_us_, -most_debt_us);
+        credit_us_ = std::clamp(credit_us_ + share * elapsed_us - used_us, least_us, most_us_);
         if (credit_us_ <= 0) in_credit_ = false;
         if (credit_us_ >= turn_us_) in_credit_ = true;
     }
@@ -43,19 +45,26 @@ class Share {
 };
 
 // A tenant's rate, which it may not exceed, and its floor, which it was promised; 0: none. A new value forgets what was
-// before.
+// before. What a tenant gets in the pauses of the higher classes counts towards the next kSpareUs of its floor: they
+// may come back for long, and a debt of 100 ms would leave a floor of 5 % unkept for 2 s.
 class Budgets {
  public:
     static constexpr float kRateTurnUs = 20000;
-    static constexpr float kFloorTurnUs = 5000, kMostOfFloorUs = 100000;
+    static constexpr float kFloorTurnUs = 5000, kMostOfFloorUs = 100000, kSpareUs = 500000;
 
-    // `elapsed_us`: with work; `used_us`: of that, GPU time charged (charging.h); `rested_us`: before that, without
-    // work.
-    void pass(float rate, float floor, float elapsed_us, float used_us, float rested_us = 0) {
+    // What has passed since the last time.
+    struct Passed {
+        float elapsed_us;           // with work
+        float used_us;              // of that, GPU time charged (charging.h)
+        bool above_is_busy = true;  // a higher class wants the GPU
+        float rested_us = 0;        // before that, without work
+    };
+    void pass(float rate, float floor, const Passed& passed) {
         if (rate > 0 && !has_rate_) rate_.begin(rate);
         has_rate_ = rate > 0;
-        pass(rate_, rate, elapsed_us, used_us, rested_us);
-        pass(floor_, floor, elapsed_us, used_us, rested_us);
+        bool is_spare = !passed.above_is_busy && !floor_.in_credit();
+        pass(rate_, rate, passed, Share::kMostDebtUs);
+        pass(floor_, floor, passed, is_spare ? std::min(floor * kSpareUs, Share::kMostDebtUs) : Share::kMostDebtUs);
         over_rate_ = rate > 0 && !rate_.in_credit();
         below_floor_ = floor > 0 && floor_.in_credit();
     }
@@ -65,10 +74,10 @@ class Budgets {
     const Share& of_floor() const { return floor_; }
 
  private:
-    static void pass(Share& share, float of, float elapsed_us, float used_us, float rested_us) {
+    static void pass(Share& share, float of, const Passed& passed, float most_debt_us) {
         if (of <= 0) return share.forget();
-        share.rest(of, rested_us);
-        share.pass(of, elapsed_us, used_us);
+        share.rest(of, passed.rested_us);
+        share.pass(of, passed.elapsed_us, passed.used_us, most_debt_us);
     }
 
     Share rate_{kRateTurnUs, kRateTurnUs}, floor_{kFloorTurnUs, kMostOfFloorUs};

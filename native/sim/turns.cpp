@@ -40,8 +40,9 @@ void Gpu::charge(Tenant& t) {
     }
     double used = executes ? executed : t.state != State::asking ? busy : 0;
     auto elapsed = static_cast<float>(us);
-    t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), t.busy ? elapsed : 0,
-                   t.busy ? static_cast<float>(used) : 0, t.busy ? 0 : elapsed);
+    admission::Budgets::Passed passed{0, 0, t.above_is_busy, elapsed};
+    if (t.busy) passed = {elapsed, static_cast<float>(used), t.above_is_busy};
+    t.budgets.pass(static_cast<float>(t.knobs.rate), static_cast<float>(t.job->floor), passed);
     t.figures.used_us += used;
     uint64_t executed_ns = ns(t.figures.executed_us);
     t.turn_key_ns += admission::charged_ns(t.turn_charge.owed_ns(executed_ns - t.keyed_ns), weight_of(*t.job));

@@ -19,14 +19,17 @@ constexpr uint64_t kLongestSwitchNs = 5000000;  // more than that was no switch:
 
 }  // namespace
 
-void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen) {
+void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen, bool has_equals) {
     OnGpu& turns = gpus_[gpu];
     uint32_t gate = slot_.gpus[gpu].gate.load();
     wire::OnGpu& here = slot_.gpus[gpu];
     uint64_t since = std::max(turns.looked_ns, membership_.burst_began_ns(gpu));
-    uint64_t executed = admission::executed_ns({now, since, gate != turns.gate, gate == wire::kGateOpen, seen.needs_sms,
-                                                seen.running, here.on.load() != 0, here.stop_ns.load(),
-                                                wire::slice_share(segment_, index_, gpu, switch_ns(gpu))});
+    bool was_open = turns.gate == wire::kGateOpen, is_open = gate == wire::kGateOpen;
+    float before = turns.share;
+    turns.share = wire::slice_share(segment_, index_, gpu, switch_ns(gpu));
+    uint64_t executed =
+        admission::executed_ns({now, since, was_open, is_open, has_equals, seen.needs_sms, seen.running,
+                                here.on.load() != 0, here.stop_ns.load(), was_open && !is_open ? before : turns.share});
     if (gate != turns.gate) {
         turns.gate = gate;
         turns.gate_since_ns = now;

@@ -16,7 +16,7 @@ class Turns {
           index_(membership.index()),
           activity_(activity) {}
 
-    void charge_executed(int gpu, uint64_t now_ns, const Seen& seen);
+    void charge_executed(int gpu, uint64_t now_ns, const Seen& seen, bool has_equals);
     void take_part(int gpu, uint64_t now_ns, const Seen& seen, bool has_equals);
     // How soon the next look shall come, for one with equals.
     uint64_t pace() const;
@@ -27,6 +27,7 @@ class Turns {
     struct OnGpu {
         uint32_t gate = 0;
         uint64_t gate_since_ns = 0;  // since when it has been so
+        float share = 1;             // admission::Look
         uint64_t looked_ns = 0;
         uint64_t passed_ns = 0;    // the time that the last look stands for
         uint64_t ran_ns = 0;       // when our streams were last seen running

@@ -309,7 +309,7 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     }
 
     mind_bus(gpu, now);
-    turns_.charge_executed(gpu, now, seen);
+    turns_.charge_executed(gpu, now, seen, has_equals_);
     uint64_t minded_ns = std::min(ours.minded_ns, now);
     uint64_t began_ns = std::clamp(membership_.burst_began_ns(gpu), minded_ns, now);
     float rested_us = static_cast<float>(began_ns - minded_ns) / 1000;
@@ -321,7 +321,9 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
     ours.used_ns = used_ns;
     if (here.busy.load()) {
         float rate = static_cast<float>(wire::rate_of(here, now)) / 1000;
-        ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000, elapsed_us, used_us, rested_us);
+        bool above_is_busy = wire::is_above_busy(segment_, index_, gpu);
+        ours.budgets.pass(rate, static_cast<float>(terms_.floor) / 1000,
+                          {elapsed_us, used_us, above_is_busy, rested_us});
         here.over_rate.store(ours.budgets.over_rate());
         here.below_floor.store(ours.budgets.below_floor() || is_let_through(membership_, gpu, now));
     }

@@ -1,4 +1,5 @@
-// Pure parts of how a tenant shares: `shares rate`, `slices`, `cut`, `cost`. Status 0, or the line that does not hold.
+// Pure parts of how a tenant shares: `shares rate`, `floors`, `slices`, `cut`, `cost`. Status 0, or the line that does
+// not hold.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -51,34 +52,57 @@ void rate() {
     // A new rate begins with its part of a turn, once; the same one goes on where it was; after none it is new again.
     admission::Budgets budgets;
     for (int again = 0; again < 2; ++again) {
-        budgets.pass(0.5f, 0, 0, 0);
+        budgets.pass(0.5f, 0, {0, 0});
         REQUIRE(!budgets.over_rate() && budgets.of_rate().credit_us() == 0.5f * budgets.of_rate().turn_us());
-        for (int ms = 0; ms < 30; ++ms) budgets.pass(0.5f, 0, 1000, 1000);
+        for (int ms = 0; ms < 30; ++ms) budgets.pass(0.5f, 0, {1000, 1000});
         REQUIRE(budgets.over_rate() && !budgets.below_floor());
-        budgets.pass(0, 0, 1000, 1000);
+        budgets.pass(0, 0, {1000, 1000});
         REQUIRE(!budgets.over_rate());
     }
     // A floor is had when it is due, and not any more when it is not promised.
-    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 0);
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, {1000, 0});
     REQUIRE(budgets.below_floor());
-    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, 1000, 1000);
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.1f, {1000, 1000});
     REQUIRE(!budgets.below_floor());
-    for (int ms = 0; ms < 5000; ++ms) budgets.pass(0, 0.1f, 1000, 0);
+    for (int ms = 0; ms < 5000; ++ms) budgets.pass(0, 0.1f, {1000, 0});
     REQUIRE(budgets.below_floor());
-    budgets.pass(0, 0, 1000, 0);
+    budgets.pass(0, 0, {1000, 0});
     REQUIRE(!budgets.below_floor());
     // Who comes from a long rest is owed a turn, and pays back what it had too much meanwhile.
     const Share& floor = budgets.of_floor();
-    budgets.pass(0, 0.1f, 0, 0, 3.6e9f);
+    budgets.pass(0, 0.1f, {0, 0, true, 3.6e9f});
     REQUIRE(budgets.below_floor() && floor.credit_us() == floor.turn_us());
-    for (int ms = 0; ms < 20; ++ms) budgets.pass(0, 0.1f, 1000, 1000);
+    for (int ms = 0; ms < 20; ++ms) budgets.pass(0, 0.1f, {1000, 1000});
     REQUIRE(!budgets.below_floor() && floor.credit_us() < -10000);
-    budgets.pass(0, 0.1f, 0, 0, 50000);
+    budgets.pass(0, 0.1f, {0, 0, true, 50000});
     REQUIRE(!budgets.below_floor() && floor.credit_us() > -10000);
     // A rest takes nothing of what it was owed before.
-    for (int ms = 0; ms < 3000; ++ms) budgets.pass(0, 0.1f, 1000, 0);
-    budgets.pass(0, 0.1f, 0, 0, 1000);
+    for (int ms = 0; ms < 3000; ++ms) budgets.pass(0, 0.1f, {1000, 0});
+    budgets.pass(0, 0.1f, {0, 0, true, 1000});
     REQUIRE(floor.credit_us() == admission::Budgets::kMostOfFloorUs);
+}
+
+// How long a tenant waits for its floor beside a higher class, after it has run for a second; ms.
+int wait_for_floor(float share, bool beside_a_higher_class) {
+    admission::Budgets budgets;
+    for (int ms = 0; ms < 1000; ++ms) budgets.pass(0, share, {1000, 1000, beside_a_higher_class});
+    int waited = 0;
+    for (; !budgets.below_floor(); ++waited) budgets.pass(0, share, {1000, 0, true});
+    return waited;
+}
+
+void floors() {
+    // What nobody else wanted is forgotten soon; what was taken from a higher class (a kernel of a second) is not.
+    for (float share : {0.02f, 0.05f, 0.1f}) {
+        float turn_ms = admission::Budgets::kFloorTurnUs / share / 1000;
+        REQUIRE(static_cast<float>(wait_for_floor(share, false)) <= 500 + turn_ms + 2);
+        REQUIRE(static_cast<float>(wait_for_floor(share, true)) >= 100 / share);
+    }
+    // A debt that is larger already stays as it is while spare time is used.
+    admission::Budgets budgets;
+    for (int ms = 0; ms < 1000; ++ms) budgets.pass(0, 0.05f, {1000, 1000, true});
+    for (int ms = 0; ms < 100; ++ms) budgets.pass(0, 0.05f, {1000, 1000, false});
+    REQUIRE(budgets.of_floor().credit_us() == -Share::kMostDebtUs);
 }
 
 void slices() {
@@ -202,6 +226,7 @@ void cost() {
 int main(int, char** argv) {
     if (!strcmp(argv[1], "cost")) cost();
     if (!strcmp(argv[1], "rate")) rate();
+    if (!strcmp(argv[1], "floors")) floors();
     if (!strcmp(argv[1], "slices")) slices();
     if (!strcmp(argv[1], "cut")) cut();
     return 0;

@@ -25,6 +25,18 @@ def test_every_floor_is_kept(seed: int) -> None:
             assert tenant.executed_s >= KEPT * job.floor * SECONDS, f"{policy}: {outcome.tenants}"
 
 
+@pytest.mark.parametrize("floor", [0.02, 0.05, 0.1])
+def test_a_floor_is_kept_soon_after_production_has_come(floor: float) -> None:
+    """Once the tenant had to make up for all that it had got alone: a floor of 5 % was not kept for 2 s."""
+    endless = Job("endless", PRODUCTION, (Op(us=500.0),), waits=False, trains=True, begins_s=1.0)
+    below = Job("below", OPPORTUNISTIC, (Op(us=400.0),), waits=False, trains=True, floor=floor)
+    executed_s = [
+        Study(Workload("floors", (endless, below)), seconds=seconds).run("strict").tenants[1].executed_s
+        for seconds in (2.0, 3.0)
+    ]
+    assert executed_s[1] - executed_s[0] >= KEPT * floor
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_a_floor_that_is_had_anyway_costs_production_nothing(seed: int) -> None:
     """Once production had short slices beside any floor, and held no gaps: up to 2.8 times the service time."""
