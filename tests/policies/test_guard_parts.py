@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -287,6 +288,30 @@ def test_the_position_does_not_wind_up_while_another_rules() -> None:
         promise.see(window(105.0, share=0.1), known)
         promise.move(1e6, known, TOLERANT)
     assert promise.position == pytest.approx(0.2 * AIM, rel=0.001)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_job_that_was_slow_by_itself_does_not_keep_the_lower_classes_away_for_good(seed: int) -> None:
+    """For six seconds it is half as slow again, whatever they do. They are left so little that a window of chance
+    seemed to show endless harm, and for minutes nothing else did."""
+    promise, known = Promise(0.05), alone(100.0, spread=0.02, windows=16)
+    draw = random.Random(seed)
+
+    def see(number: int, slowdown: float) -> None:
+        known.learned_us = number * 1e5
+        cost = 100.0 * (1 + slowdown) * draw.gauss(1.0, 0.02)
+        better = promise.see(window(cost, share=min(promise.position, STRICT)), known)
+        if number % 40 == 0:
+            better |= promise.looked(known, changed=False)
+        if better:
+            promise.move(number * 1e5, known, STRICT)
+
+    for number in range(60):
+        see(number, 0.5)
+    assert promise.position < 0.05
+    for number in range(60, 160):
+        see(number, 0.01 * promise.position)
+    assert promise.position > 0.5
 
 
 def test_a_clearly_negative_slowdown_is_no_room() -> None:

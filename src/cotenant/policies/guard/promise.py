@@ -17,7 +17,9 @@ and its neighbours begin with what they never do again. A window moves the posit
 is large or small. `windows` is how many the slope rests on: more, up to 128, the noisier windows are against the
 promise; fewer when they drift away from it in one direction. A slope is that of the share that is held: half of the
 time costs more than half where each burst pays for a change of contexts, and less where the GPU's clock falls at its
-power limit only, so what was seen at another share counts for less.
+power limit only, so what was seen at another share counts for less. No slope is over 4: where the lower classes hardly
+run, a window that is slow by itself (two production jobs wait for each other) seems to say that they do endless harm,
+and a position that followed would never come back.
 
 What counts in the end is not the slopes but what the job was slowed down by. Where that was more than the aim lately,
 the position that is held is lower until it is made up for:
@@ -71,6 +73,7 @@ EXCESS_US = 2_000_000.0  # at work that the excess is a mean of
 LATER = 2 / 3  # of a window that each one after the first adds to those that a slope rests on
 LATELY = 8  # windows of the running mean that is told
 CURVED = 0.2  # part of the slope that it may differ by there
+STEEPEST = 4.0  # slowdown by all of the gaps: more is chance, seen while the lower classes hardly ran
 
 
 @dataclass(slots=True)
@@ -304,6 +307,7 @@ class Promise:
             at = min(self.position, STRICT)
             if self.has_pauses:
                 self.strict.add(slowdown, window.share, at, clock, self.memory(self.strict, at, alone))
+                self.strict.slope = min(self.strict.slope, STEEPEST)
         else:
             strict = self.at_strict or 0.0
             memory = self.memory(self.extra, window.share, alone)
