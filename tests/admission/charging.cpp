@@ -134,6 +134,8 @@ void budgets() {
 void cutting() {
     for (double every_us : {1000.0, 20000.0}) {
         admission::Cutting cutting;
+        cutting.look(0, 0, 0, admission::kCutCostUs);
+        REQUIRE(cutting.cuts());  // nothing is known
         auto run = [&](double from_us, double to_us, double kernel_us) {
             for (double at = from_us; at < to_us; at += every_us)
                 cutting.look(at, every_us, every_us * kernel_us, admission::kCutCostUs);

@@ -94,6 +94,16 @@ def test_cut_or_drain_follows_the_kernels_as_they_change(steady: Tenant, tenants
 
 
 @pytest.mark.usefixtures("company")
+def test_a_tenant_is_cut_before_its_first_kernel_and_drained_once_it_is_known_to_have_short_ones(
+    steady: Tenant, tenants_now: TenantsNow
+) -> None:
+    told(steady, "block 1")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    told(steady, "kernels 10")
+    wait_for_slice(tenants_now, steady, DRAIN_US)
+
+
+@pytest.mark.usefixtures("company")
 def test_a_graph_counts_as_its_pieces_between_gates(steady: Tenant, tenants_now: TenantsNow) -> None:
     told(steady, "kernels 1000")
     wait_for_slice(tenants_now, steady, CUT_US)
