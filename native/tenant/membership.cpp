@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "admission/company.h"
 #include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/green_contexts.h"
@@ -9,6 +10,7 @@
 #include "tenant/settings.h"
 #include "wire/border.h"
 #include "wire/clock.h"
+#include "wire/gates.h"
 #include "wire/sleep.h"
 
 namespace tenant {
@@ -31,9 +33,23 @@ void Membership::become_busy(int gpu, bool wants_turn) {
     }
     // While it was idle it has not looked who is there, nor on a GPU that it has not used. Before it is busy: a thread
     // that finds it so passes gates.
-    company.add(gpu);
+    company.set(gpu, finds_company(gpu));
     wire::go_busy(*segment_, index_, gpu, wants_turn);
     if (watcher_sleep.load() == soundly) wake_watcher();
+}
+
+// Of one whose gates others may close. In a shared segment only the watcher knows who is there.
+bool Membership::finds_company(int gpu) {
+    uint32_t rule = wire::rule_of(segment_->header), own = wire::class_of(*slot_);
+    if (!admission::is_gated(rule, own) || wire::is_shared(*segment_)) return true;
+    const wire::OnGpu& here = slot_->gpus[gpu];
+    uint64_t now = wire::now_ns();
+    auto anybody = [&](uint32_t first, uint32_t last) {
+        return wire::anybody_else(*segment_, index_, gpu, first, last);
+    };
+    admission::Others others{own > 0 && anybody(0, own - 1), anybody(own, own),
+                             own + 1 < wire::kClasses && anybody(own + 1, wire::kClasses - 1)};
+    return admission::has_company(rule, others, wire::holds_until(here.shut_until_ns, now) || wire::rate_of(here, now));
 }
 
 bool Membership::do_due(const StreamState& state) {

@@ -177,6 +177,7 @@ class Membership {
     std::atomic<uint32_t> watcher_sleep{awake};
 
  private:
+    bool finds_company(int gpu);
     friend class MembershipLocked;
     friend struct MembershipInside;  // tests/tenant/membership_inside.h
 
