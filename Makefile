@@ -53,7 +53,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    --config-settings=build-dir=build/native '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks check-transparent interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -143,9 +143,6 @@ check-locks: lint-warnings $(PACKAGE)  ## the interposer's tests on a build that
 	cp -r $(VENV)/lib/python3*/site-packages/cotenant/native build/checking
 	cp build/lint/native/shim/lib/libcuda.so.1 build/checking/shim
 	COTENANT_NATIVE=$(CURDIR)/build/checking $(PYTHON_IN_VENV) -m pytest --quiet tests/interposer
-
-check-transparent: $(PACKAGE)  ## the software GPU's own tests through the interposer, in tenants of several kinds (half a minute)
-	@COTENANT_TEST_TRANSPARENT=1 $(PYTEST) tests/interposer/test_transparent.py
 
 interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shim/hooks.list
 	@include=$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu*/include)

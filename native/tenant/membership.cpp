@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "admission/company.h"
 #include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/green_contexts.h"
@@ -40,16 +39,9 @@ void Membership::become_busy(int gpu, bool wants_turn) {
 
 // Of one whose gates others may close. In a shared segment only the watcher knows who is there.
 bool Membership::finds_company(int gpu) {
-    uint32_t rule = wire::rule_of(segment_->header), own = wire::class_of(*slot_);
-    if (!admission::is_gated(rule, own) || wire::is_shared(*segment_)) return true;
-    const wire::OnGpu& here = slot_->gpus[gpu];
-    uint64_t now = wire::now_ns();
-    auto anybody = [&](uint32_t first, uint32_t last) {
-        return wire::anybody_else(*segment_, index_, gpu, first, last);
-    };
-    admission::Others others{own > 0 && anybody(0, own - 1), anybody(own, own),
-                             own + 1 < wire::kClasses && anybody(own + 1, wire::kClasses - 1)};
-    return admission::has_company(rule, others, wire::holds_until(here.shut_until_ns, now) || wire::rate_of(here, now));
+    bool is_gated = admission::is_gated(wire::rule_of(segment_->header), wire::class_of(*slot_));
+    if (!is_gated || wire::is_shared(*segment_)) return true;
+    return wire::has_company(*segment_, index_, gpu, wire::others_of(*segment_, index_, gpu));
 }
 
 bool Membership::do_due(const StreamState& state) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "admission/bus.h"
-#include "admission/company.h"
 #include "admission/rules.h"
 #include "tenant/captures.h"
 #include "tenant/lanes.h"
@@ -104,25 +103,20 @@ void Watcher::take_requests(uint64_t now) {
 
 void Watcher::look_around(uint64_t now) {
     uint32_t tenant_class = terms_.tenant_class, rule = wire::rule_of(segment_.header);
-    uint32_t lowest = wire::kClasses - 1;
     membership_.durations.pass_time(now);
     // A tenant that a dead one keeps waiting has work, and reaps it.
     if (is_busy() && (tenant_class != wire::production || wire::is_shared(segment_))) wire::reap_slots(segment_);
     has_others_below_ = has_equals_ = has_above_ = false;
     membership_.used_gpus.each([&](int gpu) {
-        wire::OnGpu& here = slot_.gpus[gpu];
-        bool below = tenant_class < lowest && wire::anybody_else(segment_, index_, gpu, tenant_class + 1, lowest);
-        bool equals = wire::anybody_else(segment_, index_, gpu, tenant_class, tenant_class);
-        bool above = tenant_class > 0 && wire::anybody_else(segment_, index_, gpu, 0, tenant_class - 1);
-        bool steered = wire::holds_until(here.shut_until_ns, now) || wire::rate_of(here, now);
-        has_others_below_ |= below;
-        has_equals_ |= equals;
-        has_above_ |= above;
-        membership_.below.set(gpu, below);
+        admission::Others others = wire::others_of(segment_, index_, gpu);
+        has_others_below_ |= others.below;
+        has_equals_ |= others.equal;
+        has_above_ |= others.above;
+        membership_.below.set(gpu, others.below);
         if (!admission::is_gated(rule, tenant_class))
             membership_.breakdown.weigh(slot_, gpu, !wire::anybody_at_work(segment_, index_, gpu), now);
-        membership_.company.set(gpu, admission::has_company(rule, {above, equals, below}, steered));
-        if (above) mind_copies_above(gpu, now);
+        membership_.company.set(gpu, wire::has_company(segment_, index_, gpu, others));
+        if (others.above) mind_copies_above(gpu, now);
         mind_gate(gpu, now, activity_.see(gpu));
     });
     slices_.mind(has_above_);

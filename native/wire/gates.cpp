@@ -148,6 +148,19 @@ bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t
     return any_in(segment, first, last, [&](int other) { return other != index && uses(segment.slot(other), gpu); });
 }
 
+admission::Others others_of(Segment& segment, int index, int gpu) {
+    uint32_t own = class_of(segment.slot(index));
+    return {own > 0 && anybody_else(segment, index, gpu, 0, own - 1), anybody_else(segment, index, gpu, own, own),
+            own + 1 < kClasses && anybody_else(segment, index, gpu, own + 1, kClasses - 1)};
+}
+
+bool has_company(Segment& segment, int index, int gpu, const admission::Others& others) {
+    const OnGpu& here = segment.slot(index).gpus[gpu];
+    uint64_t now = now_ns();
+    bool is_steered = holds_until(here.shut_until_ns, now) || rate_of(here, now);
+    return admission::has_company(rule_of(segment.header), others, is_steered);
+}
+
 uint64_t copies_above(Segment& segment, int index, int gpu) {
     uint32_t tenant_class = class_of(segment.slot(index));
     uint64_t copies = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "admission/admission.h"
+#include "admission/company.h"
 #include "admission/turns.h"
 #include "wire/wire.h"
 
@@ -16,6 +17,9 @@ bool has_work(Segment& segment, int index, int gpu);
 bool anybody_at_work(Segment& segment, int index, int gpu);
 // Whether any other tenant of these classes, `first` to `last`, uses this GPU, with work or without.
 bool anybody_else(Segment& segment, int index, int gpu, uint32_t first, uint32_t last);
+// Who else uses this GPU, by their classes against this tenant's, and whether these are company for it.
+admission::Others others_of(Segment& segment, int index, int gpu);
+bool has_company(Segment& segment, int index, int gpu, const admission::Others& others);
 // How many copies tenants of higher classes have launched on this GPU, ever: a sum that changes while they copy.
 uint64_t copies_above(Segment& segment, int index, int gpu);
 // How many bursts of tenants of higher classes were timed on this GPU, ever, and how long they have waited for it in

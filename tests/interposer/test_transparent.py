@@ -1,9 +1,8 @@
 """The driver is the same through the interposer: the software GPU's own tests pass in a tenant too, whose memory is
-counted, limited or made movable and whose streams have gates (`make check-transparent`)."""
+counted, limited or made movable and whose streams have gates."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -11,12 +10,7 @@ import pytest
 
 from tests.conftest import REAL_GPU, TREE, Run
 
-pytestmark = [
-    pytest.mark.skipif(REAL_GPU, reason="bench/coverage does this on a GPU"),
-    pytest.mark.skipif(
-        os.environ.get("COTENANT_TEST_TRANSPARENT") != "1", reason="make check-transparent runs these"
-    ),
-]
+pytestmark = pytest.mark.skipif(REAL_GPU, reason="bench/coverage does this on a GPU")
 
 # Without those of programs of their own (APART has the rest of them), and those that measure.
 FILES = {

@@ -155,7 +155,8 @@ def test_who_waits_for_room_in_a_full_stream_goes_on_when_there_is_some(
     gate.hold(stream)
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    wait_for(lambda: done >= 1000)
+    # Of some thousand: in a tenant of a lower class gates are among them.
+    wait_for(lambda: done >= 900)
     gate.settle()
     assert done < 1100, "nothing bounds what is queued"
     gate.open()
