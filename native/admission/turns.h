@@ -9,8 +9,12 @@
 //               densely in its next turn. A turn that has not been worth its switch yet is kept through gaps that
 //               together are shorter than a switch
 //   turn_ns     follows from the measured cost of a switch: switching takes at most kSwitchPart of the time, and of ten
-//               tenants each has a turn within a second. Where a ready tenant is brief, kBriefTurnNs: it leaves the GPU
-//               by itself at once, and then copies, which takes no turn, beside the kernels of the next
+//               tenants each has a turn within a second. Where a ready tenant is brief, kBriefTurnNs, or what that one
+//               executes in a turn if that is more
+//   brief       is a tenant that leaves the GPU by itself, and then has something to do beside the kernels of the next.
+//               It copies, which takes no turn; or it waits for its CPU for so long that others get more out of its
+//               absence than the switches to all who are ready cost them: where it waits a whole turn for each of its
+//               own, it does a fraction of what it could, and nobody gains as much by that
 //
 // Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a higher
 // class ran, or in which its streams waited for the CPU.
@@ -26,8 +30,9 @@ namespace admission {
 constexpr uint64_t kDrainNs = 100000000;
 constexpr double kSwitchPart = 0.02;
 constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRoundNs = 1000000000;
-constexpr uint64_t kWorthSwitches = 5;         // a shorter turn may have gaps
-constexpr uint64_t kBriefTurnNs = 2000000;     // as long as the driver's own time slice
+constexpr uint64_t kWorthSwitches = 5;      // a shorter turn may have gaps
+constexpr uint64_t kBriefTurnNs = 2000000;  // as long as the driver's own time slice
+constexpr uint64_t kNotBrief = UINT64_MAX;
 constexpr uint64_t kLongestGapNs = 100000;     // in a turn, for which the GPU may idle though another tenant is ready
 constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
 
@@ -50,8 +55,7 @@ struct Equal {
     bool is_on;       // what it has started may still be on the GPU, and it is not below its floor: such a tenant runs
                       // beside the holder of the turn, and nobody waits for it
     bool is_overdue;  // and should have ended more than kDrainNs ago
-    bool is_brief = false;  // it wants the GPU for a moment between two copies: in its last turn it executed less than
-                            // makes a turn worth its switch, and then went on copying
+    uint64_t brief_ns = kNotBrief;  // what it executed in its last turn, where it is brief
 };
 
 inline bool goes_before(const Equal& a, const Equal& b) {
@@ -70,12 +74,19 @@ inline bool waits_for(const Equal& self, const Equal& other) {
 // Whether a turn, over now, has been worth its switch.
 inline bool was_worth_it(uint64_t executed_ns, uint64_t switch_ns) { return executed_ns >= kWorthSwitches * switch_ns; }
 
-// `ready`: how many tenants take turns; `any_briefly`: another than the one whose turn it is does so briefly.
-inline uint64_t turn_ns(uint64_t switch_ns, uint32_t ready, bool any_briefly) {
+// Of one that left the GPU by itself after it had executed so much, and is ready again after a while; `ready`: how many
+// tenants take turns, with it.
+inline uint64_t brief_ns(uint64_t executed_ns, uint64_t away_ns, uint64_t switch_ns, uint32_t ready) {
+    return away_ns / std::max(ready, 1u) >= switch_ns ? executed_ns : kNotBrief;
+}
+
+// `ready`: as above; `brief_ns`: the least of all others than the one whose turn it is.
+inline uint64_t turn_ns(uint64_t switch_ns, uint32_t ready, uint64_t brief_ns) {
     uint64_t longest = std::min(kLongestTurnNs, kRoundNs / std::max(ready, 1u));
-    if (any_briefly) return std::min(std::max(kWorthSwitches * switch_ns, kBriefTurnNs), longest);
     auto cheap = static_cast<uint64_t>(static_cast<double>(switch_ns) / kSwitchPart);
-    return std::clamp(cheap, std::min(kShortestTurnNs, longest), longest);
+    uint64_t usual = std::clamp(cheap, std::min(kShortestTurnNs, longest), longest);
+    if (brief_ns == kNotBrief) return usual;
+    return std::min(std::max({kWorthSwitches * switch_ns, kBriefTurnNs, brief_ns}), usual);
 }
 
 struct Turn {

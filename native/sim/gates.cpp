@@ -49,6 +49,7 @@ void Gpu::go_busy(Tenant& t) {
 
 void Gpu::go_idle(Tenant& t) {
     charge(t);
+    if (t.seen_ready) t.gave_us = now_;
     t.busy = t.holds_turn = t.seen_on = t.seen_ready = false;
     t.look_us = t.leaves_us = t.comes_us = never;
     t.waits_since_us = never;

@@ -172,8 +172,10 @@ class Gpu {
         admission::TurnCharge turn_charge;
         uint64_t turn_key_ns = 0, keyed_ns = 0;  // the latter: executed, as far as the key knows
         double charged_executed_us = 0;
-        double turn_us = 0;        // executed in its present turn
-        double drain_us = 0;       // how long it has been on since the turn ended
+        double turn_us = 0;                        // executed in its present turn
+        double gave_us = never;                    // when it gave its turn away
+        uint64_t brief_ns = admission::kNotBrief;  // admission::Equal, beside is_brief
+        double drain_us = 0;                       // how long it has been on since the turn ended
         double cut_for_us = 0;     // how long it has been on behind its gate for a class that is not production
         double looked_us = 0;      // its watcher has looked at its streams, as far as looks are followed
         double look_us = never;    // and will look next where that may change something
@@ -239,6 +241,7 @@ class Gpu {
     double in_flight_limit_us(const Tenant& t) const;
     void see_blocked(Tenant& t);
     void see_own_cpu(Tenant& t);
+    static uint64_t brief_ns_of(const Tenant& t) { return t.is_brief ? 0 : t.brief_ns; }
     bool is_empty(const Tenant& t) const { return t.state == State::thinking && !t.passed; }
     double left_of_operation_us(const Tenant& t) const { return t.left_us + t.rest_us; }
 

@@ -83,6 +83,9 @@ void Gpu::claim(Tenant& t) {
         if (uses && other.number != t.number && share_turns(t, other)) most = std::max(most, other.turn_key_ns);
     }
     t.turn_key_ns = admission::key_when_ready(t.turn_key_ns, most);
+    uint32_t ready = rounds_[round_of(t)].ready + 1;
+    double away_us = std::max(now_ - t.gave_us, 0.0);
+    t.brief_ns = admission::brief_ns(ns(t.turn_us), ns(away_us), ns(switch_us()), ready);
 }
 
 // For the tenants whose streams have run empty.
@@ -95,6 +98,7 @@ void Gpu::forgo_turns() {
             if (other != i && share_turns(t, tenants_[other]) && is_ready(tenants_[other]))
                 least = std::min(least, tenants_[other].turn_key_ns);
         t.turn_key_ns = admission::key_when_empty(t.turn_key_ns, least);
+        t.gave_us = now_;
     }
 }
 
@@ -102,8 +106,12 @@ void Gpu::forgo_turns() {
 
 double Gpu::turn_us(const Round& round, const Tenant& t) const {
     if (knobs.turn_us > 0) return knobs.turn_us;
-    bool any_briefly = round.brief > (t.is_brief && t.seen_ready ? 1u : 0u);
-    return static_cast<double>(admission::turn_ns(ns(switch_us()), round.ready, any_briefly)) / 1000;
+    uint64_t brief_ns = admission::kNotBrief;
+    if (round.brief > 0)
+        for (uint32_t i : with_work_)
+            if (i != t.number && tenants_[i].seen_ready && share_turns(t, tenants_[i]))
+                brief_ns = std::min(brief_ns, brief_ns_of(tenants_[i]));
+    return static_cast<double>(admission::turn_ns(ns(switch_us()), round.ready, brief_ns)) / 1000;
 }
 
 // What has been cut in the middle is on; what has passed its gate is about to be.
@@ -127,7 +135,7 @@ admission::Equal Gpu::as_equal(const Tenant& t) const {
             t.holds_turn,
             counts_as_on(t) && !t.below_floor,
             ns(t.drain_us) >= admission::kDrainNs,
-            t.is_brief};
+            brief_ns_of(t)};
 }
 
 void Gpu::end_turns() {
@@ -138,6 +146,7 @@ void Gpu::end_turns() {
         bool ready = is_ready(t), others = round.ready > (ready ? 1u : 0u);
         bool is_over = admission::is_over({ns(t.turn_us), ns(turn_us(round, t)), ns(switch_us()), !ready, UINT64_MAX});
         if (!is_gated(t) || is_barred(t) || (others && is_over)) t.holds_turn = false;
+        if (ready && !t.holds_turn) t.brief_ns = admission::kNotBrief;
     }
 }
 
@@ -157,7 +166,7 @@ void Gpu::look_at_rounds() {
         if (equal.is_on && !equal.is_overdue && round.on < 2) round.some_on[round.on++] = i;
         if (!equal.is_ready) continue;
         ++round.ready;
-        round.brief += equal.is_brief;
+        round.brief += equal.brief_ns != admission::kNotBrief;
         bool wins = round.first == Timers::nobody || admission::goes_before(equal, as_equal(tenants_[round.first]));
         if (wins) round.first = i;
     }

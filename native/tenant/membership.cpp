@@ -33,7 +33,7 @@ void Membership::become_busy(int gpu, bool wants_turn) {
     // While it was idle it has not looked who is there, nor on a GPU that it has not used. Before it is busy: a thread
     // that finds it so passes gates.
     company.set(gpu, finds_company(gpu));
-    wire::go_busy(*segment_, index_, gpu, wants_turn);
+    wire::go_busy(*segment_, index_, gpu, wants_turn ? how_ready(gpu) : wire::not_ready);
     if (watcher_sleep.load() == soundly) wake_watcher();
 }
 
@@ -69,7 +69,27 @@ void Membership::become_copying(int gpu) {
 }
 
 void Membership::become_ready(int gpu) {
-    if (!is_leaving()) wire::go_ready(*segment_, index_, gpu, brief.has(gpu) ? wire::briefly : wire::ready);
+    if (!is_leaving()) wire::go_ready(*segment_, index_, gpu, how_ready(gpu));
+}
+
+void Membership::note_empty(int gpu, uint64_t since_ns, uint64_t executed_ns) {
+    empty_[gpu].executed_ns.store(executed_ns, std::memory_order_relaxed);
+    empty_[gpu].since_ns.store(since_ns, std::memory_order_relaxed);
+}
+
+// A value of wire::Ready, of one that passes gates.
+uint32_t Membership::how_ready(int gpu) {
+    constexpr uint64_t kMostUs = 1000000;
+    if (brief.has(gpu)) return wire::briefly;
+    uint64_t since_ns = empty_[gpu].since_ns.load(std::memory_order_relaxed), now_ns = wire::now_ns();
+    uint32_t ready = since_ns ? wire::ready_equals(*segment_, index_, gpu).count : 0;
+    if (!ready || now_ns < since_ns) return wire::ready;
+    uint32_t switch_us = slot_->gpus[gpu].switch_us.load(std::memory_order_relaxed);
+    uint64_t brief_ns =
+        admission::brief_ns(empty_[gpu].executed_ns.load(std::memory_order_relaxed), now_ns - since_ns,
+                            switch_us ? uint64_t{switch_us} * 1000 : admission::kAssumedSwitchNs, ready);
+    if (brief_ns == admission::kNotBrief) return wire::ready;
+    return wire::briefly + static_cast<uint32_t>(std::min(brief_ns / 1000, kMostUs));
 }
 
 CUdeviceptr Membership::copy_gate_of(StreamState& state) {

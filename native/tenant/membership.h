@@ -101,6 +101,8 @@ class Membership {
     void ask_for_hold(int gpu) { due_.look_again(gpu); }
     // The edge from empty to having work, for one that passes gates: it takes the turn among its equals, or waits.
     void become_ready(int gpu);
+    // And back, whether or not it is busy for a while yet: it executed so much in its turn.
+    void note_empty(int gpu, uint64_t since_ns, uint64_t executed_ns);
     uint64_t burst_began_ns(int gpu) const { return burst_began_ns_[gpu].load(); }
     bool is_leaving() const { return leaving_.load(); }
     // Where a context finds this tenant's gate on its GPU, and the progress words; 0: the driver would not map it.
@@ -178,6 +180,7 @@ class Membership {
 
  private:
     bool finds_company(int gpu);
+    uint32_t how_ready(int gpu);
     friend class MembershipLocked;
     friend struct MembershipInside;  // tests/tenant/membership_inside.h
 
@@ -206,6 +209,10 @@ class Membership {
     std::atomic<uint32_t> phase_{0};  // of the watcher: see joining.cpp; threads wait for it to change
     std::atomic<uint32_t> leaving_{0};
     std::atomic<uint64_t> burst_began_ns_[wire::kGpus]{};
+    // Since when its streams were empty, 0: they never were, and what it had executed in its turn.
+    struct Empty {
+        std::atomic<uint64_t> since_ns{0}, executed_ns{0};
+    } empty_[wire::kGpus];
     std::atomic<uint64_t> moved_ns_[wire::kGpus]{};
 };
 

@@ -1,6 +1,7 @@
 #include "tenant/turns.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "admission/charging.h"
 #include "admission/turns.h"
@@ -43,7 +44,7 @@ void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen, bool has_eq
 
 uint64_t Turns::turn_ns(int gpu, const wire::ReadyEquals& ready) const {
     if (uint32_t told_us = wire::turn_us(segment_.header.knobs)) return uint64_t{told_us} * 1000;
-    return admission::turn_ns(switch_ns(gpu), ready.count, ready.any_briefly);
+    return admission::turn_ns(switch_ns(gpu), ready.count, ready.brief_ns);
 }
 
 uint64_t Turns::switch_ns(int gpu) const {
@@ -57,7 +58,7 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
     wire::ReadyEquals ready = wire::ready_equals(segment_, index_, gpu);
     bool others_are_ready = ready.count > 0, holds = here.holds_turn.load();
     if (holds && !turns.held) {
-        turns.executed_ns = turns.gaps_ns = turns.passed_ns = 0;
+        turns.executed_ns = turns.before_ns = turns.gaps_ns = turns.passed_ns = 0;
         turns.switched_ns = here.switch_ns.load();
         wire::charge(segment_, index_, gpu, 0, turns.charge.begin(switch_ns(gpu)));
     }
@@ -76,6 +77,7 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
     bool keeps_gap = has_equals && holds && !over;
     if (!has_work && here.ready.load() && !keeps_gap) {
         membership_.brief.set(gpu, seen.copying && !admission::was_worth_it(turns.executed_ns, switch_ns(gpu)));
+        note_empty(gpu, now);
         wire::forgo_turn(segment_, index_, gpu);
         // Either a launch in this moment sees that we are not ready, or we see the launch.
         if (Seen again = activity_.see(gpu); again.wants_turn() || again.is_unknown)
@@ -85,8 +87,8 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
     } else if (has_work && !here.ready.load()) {
         membership_.become_ready(gpu);
     } else if (holds && over && others_are_ready) {
-        here.holds_turn.store(0);
-        turns.executed_ns = 0;
+        wire::end_turn(segment_, index_, gpu);
+        turns.before_ns = std::exchange(turns.executed_ns, 0);
     }
     bool goes = wire::refresh_gate(segment_, index_, gpu);
     uint32_t gate = here.gate.load();
@@ -107,6 +109,11 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
         wire::leave_gpu(segment_, index_, gpu, gate, turns.ran_ns);
     else
         turns.draining = true;
+}
+
+void Turns::note_empty(int gpu, uint64_t since) {
+    const OnGpu& turns = gpus_[gpu];
+    if (slot_.gpus[gpu].ready.load()) membership_.note_empty(gpu, since, turns.before_ns + turns.executed_ns);
 }
 
 // From when the one before us was last seen running to when we are first seen so.

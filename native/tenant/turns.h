@@ -18,6 +18,8 @@ class Turns {
 
     void charge_executed(int gpu, uint64_t now_ns, const Seen& seen, bool has_equals);
     void take_part(int gpu, uint64_t now_ns, const Seen& seen, bool has_equals);
+    // Since then its streams have been empty, if it was ready before.
+    void note_empty(int gpu, uint64_t since_ns);
     // How soon the next look shall come, for one with equals.
     uint64_t pace() const;
     // As it was at the last look.
@@ -32,6 +34,7 @@ class Turns {
         uint64_t passed_ns = 0;    // the time that the last look stands for
         uint64_t ran_ns = 0;       // when our streams were last seen running
         uint64_t executed_ns = 0;  // in this turn
+        uint64_t before_ns = 0;    // and in the one before, if that has just ended: its last operations end now
         uint64_t gaps_ns = 0;      // in which our streams were empty in this turn
         admission::TurnCharge charge;
         uint64_t switched_ns = 0;  // when the turn came to us, if the switch is being measured

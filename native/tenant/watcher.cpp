@@ -244,6 +244,7 @@ void Watcher::look_for_idleness(int gpu, uint64_t now, const Seen& seen) {
     account(gpu, pause.since_ns);
     if (now - pause.since_ns < grace_ns()) return;
     uint64_t began_ns = membership_.burst_began_ns(gpu);
+    turns_.note_empty(gpu, pause.since_ns);
     slot_.gpus[gpu].busy.store(0);
     // Either a launch in this moment sees that we are idle, or we see the launch. Once we have looked, `busy` is the
     // launching thread's again.

@@ -58,13 +58,14 @@ admission::Equal as_equal(Segment& segment, int index, int gpu) {
     const OnGpu& here = slot.gpus[gpu];
     uint64_t stop_ns = here.stop_ns.load();
     bool is_there = has_work(segment, index, gpu);
+    uint32_t how = here.ready.load();
     return {here.turn_key.load(),
             static_cast<uint32_t>(index),
-            is_there && here.ready.load() && !is_barred(slot, gpu),
+            is_there && how && !is_barred(slot, gpu),
             here.holds_turn.load() != 0,
             is_there && here.on.load() && !here.below_floor.load(),
             stop_ns && !is_within(stop_ns, admission::kDrainNs),
-            here.ready.load() == briefly};
+            how < briefly ? admission::kNotBrief : uint64_t{how - briefly} * 1000};
 }
 
 bool has_turn(Segment& segment, int index, int gpu) {
@@ -330,7 +331,7 @@ void catch_up(Segment& segment, int index, int gpu) {
     if (after != before) key.store(after);
 }
 
-void go_busy(Segment& segment, int index, int gpu, bool wants_turn) {
+void go_busy(Segment& segment, int index, int gpu, uint32_t how) {
     Slot& slot = segment.slot(index);
     slot.heartbeat_ns.store(now_ns());
     FAULT_POINT();
@@ -344,8 +345,8 @@ void go_busy(Segment& segment, int index, int gpu, bool wants_turn) {
     if (is_shared(segment)) look_at_rivals(segment, index, Look::now);
     catch_up(segment, index, gpu);
     FAULT_POINT();
-    if (wants_turn)
-        go_ready(segment, index, gpu);
+    if (how)
+        go_ready(segment, index, gpu, how);
     else
         refresh_gate(segment, index, gpu);
 }
@@ -359,7 +360,7 @@ void go_idle(Segment& segment, int index, int gpu) {
     refresh_gates(segment, class_of(slot), gpu);
 }
 
-void go_ready(Segment& segment, int index, int gpu, Ready how) {
+void go_ready(Segment& segment, int index, int gpu, uint32_t how) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
     Classes equals = equals_of(rule_of(segment), class_of(slot));
@@ -401,6 +402,14 @@ void forgo_turn(Segment& segment, int index, int gpu) {
     here.ready.store(0);
 }
 
+void end_turn(Segment& segment, int index, int gpu) {
+    OnGpu& here = segment.slot(index).gpus[gpu];
+    uint32_t how = here.ready.load();
+    if (how >= briefly) here.ready.compare_exchange_strong(how, ready);
+    FAULT_POINT();
+    here.holds_turn.store(0);
+}
+
 bool is_equal_on(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     return any_in(segment, equals.first, equals.last, [&](int other) {
@@ -411,14 +420,14 @@ bool is_equal_on(Segment& segment, int index, int gpu) {
 ReadyEquals ready_equals(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     uint32_t others = 0;
-    bool any_briefly = false;
+    uint64_t brief_ns = admission::kNotBrief;
     for_each_in(segment, equals.first, equals.last, [&](int other) {
         admission::Equal one = as_equal(segment, other, gpu);
         if (other == index || !one.is_ready) return;
         ++others;
-        any_briefly |= one.is_brief;
+        brief_ns = std::min(brief_ns, one.brief_ns);
     });
-    return {others ? others + 1 : 0, any_briefly};
+    return {others ? others + 1 : 0, brief_ns};
 }
 
 void close_gates_below(Segment& segment, int index, int gpu) {

@@ -58,8 +58,8 @@ bool is_above_busy(Segment& segment, int index, int gpu);
 admission::Standing standing(Segment& segment, int index, int gpu);
 
 // The edge from idle to busy: sets busy, with a fresh heartbeat, then closes the gates of the lower classes. A tenant
-// that passes gates takes the turn if it is free; one that is about to copy wants none.
-void go_busy(Segment& segment, int index, int gpu, bool wants_turn = true);
+// that passes gates takes the turn if it is free; one that is about to copy wants none. `how`: a value of Ready.
+void go_busy(Segment& segment, int index, int gpu, uint32_t how = ready);
 // The edge from busy to idle of an owner that no longer launches: opens the gates that it kept closed.
 void go_idle(Segment& segment, int index, int gpu);
 // Closes the gates of the tenants that wait for this one; it has set its own `busy` before.
@@ -79,7 +79,7 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns = 0);
 
 // The following are for tenants that pass gates. The tenant has work again, and is about to launch it: takes the turn
 // if it is free.
-void go_ready(Segment& segment, int index, int gpu, Ready how = ready);
+void go_ready(Segment& segment, int index, int gpu, uint32_t how = ready);
 // The tenant's streams have run empty, and it no longer launches: gives its turn away.
 void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns);
 // The same, where others are ready: the tenant has no claim to what it did not use, and one of the others goes next. It
@@ -87,11 +87,13 @@ void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns);
 void forgo_turn(Segment& segment, int index, int gpu);
 // The tenant's gate has had this value, closed, for so long that its streams stand: the next tenant may start.
 void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran_ns);
+// The tenant's turn is over, and it has work left, however briefly it wanted the GPU before.
+void end_turn(Segment& segment, int index, int gpu);
 // Whether the work of one of its equals may be on the GPU, stopped or not.
 bool is_equal_on(Segment& segment, int index, int gpu);
 struct ReadyEquals {
-    uint32_t count;    // with itself; 0: no other is ready
-    bool any_briefly;  // one of the others wants the GPU for a moment only
+    uint32_t count;                            // with itself; 0: no other is ready
+    uint64_t brief_ns = admission::kNotBrief;  // the least of the others
 };
 ReadyEquals ready_equals(Segment& segment, int index, int gpu);
 // Brings a tenant's turn key to those of its equals that have work (admission/turn_keys.h).

@@ -62,7 +62,8 @@ constexpr uint32_t kGateOpen = 1;
 // bytes or more between host and GPU are in its streams.
 enum Busy : uint32_t { idle = 0, busy = 1, copying = 2 };
 
-// Whether a tenant wants the GPU, for a turn among its equals. `briefly`: between two copies (admission/turns.h).
+// Whether a tenant wants the GPU, for a turn among its equals. `briefly` and more: the rest are the microseconds that
+// it executed in its last turn (admission/turns.h).
 enum Ready : uint32_t { not_ready = 0, ready = 1, briefly = 2 };
 
 // `pinned`: its memory does not move. `evicting`: it puts nothing new on the GPU, and queued work drains.

@@ -55,15 +55,26 @@ void whose_turn() {
 void lengths() {
     for (uint64_t us : {0, 1, 100, 140, 200, 400, 2000, 100000})
         for (uint32_t ready : {0u, 1u, 2u, 8u, 10u, 16u, 256u}) {
-            uint64_t ns = admission::turn_ns(us * 1000, ready, false);
-            uint64_t before_brief_ns = admission::turn_ns(us * 1000, ready, true);
+            uint64_t ns = admission::turn_ns(us * 1000, ready, admission::kNotBrief);
+            uint64_t before_brief_ns = admission::turn_ns(us * 1000, ready, 0);
             // One that leaves the GPU again at once waits no longer than others, and for no less than a switch's worth.
             REQUIRE(before_brief_ns > 0 && before_brief_ns <= ns);
             if (us <= 1000 && ready <= 10) REQUIRE(admission::was_worth_it(before_brief_ns, us * 1000));
+            // Nobody gets less than the one that is brief had before, but for a whole turn.
+            for (uint64_t brief_ns : {uint64_t{1000000}, uint64_t{3000000}, admission::kRoundNs})
+                REQUIRE(admission::turn_ns(us * 1000, ready, brief_ns) == std::clamp(brief_ns, before_brief_ns, ns));
             REQUIRE(ns > 0 && ns <= admission::kLongestTurnNs && ns * ready <= admission::kRoundNs);
             // Under 3 % goes into switching, where a round leaves room for that.
             if (us <= 1000 && ready <= 10) REQUIRE(static_cast<double>(us) * 1000 <= 0.03 * static_cast<double>(ns));
         }
+}
+
+// It is away for longer than the switches to all take that are ready, itself among them.
+void returns() {
+    for (uint32_t ready : {2u, 3u, 16u}) {
+        REQUIRE(admission::brief_ns(700000, ready * 200000, 200000, ready) == 700000);
+        REQUIRE(admission::brief_ns(700000, ready * 200000 - 1, 200000, ready) == admission::kNotBrief);
+    }
 }
 
 void ends() {
@@ -89,6 +100,7 @@ void ends() {
 int main() {
     whose_turn();
     lengths();
+    returns();
     ends();
     return 0;
 }

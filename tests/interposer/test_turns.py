@@ -115,6 +115,17 @@ def test_one_that_runs_empty_passes_its_turn(tenant: Start, tenants_now: Tenants
         goes_on(tenants_now, waiting_for_itself)
 
 
+def test_one_that_returns_from_its_cpu_does_not_wait_for_a_whole_turn(tenant: Start) -> None:
+    """The other, which always has work, gives way after as much as makes its turn worth the switch: a tenth."""
+    always, _ = clocked(tenant, 200), clocked(tenant, 300, ahead=1, away_ms=20)
+
+    def is_short() -> bool:
+        here = slot_of(always).gpus[0]
+        return bool(0 < here.turn_us < max(20 * here.switch_us, 5_000))
+
+    wait_for(is_short)
+
+
 def test_one_that_does_not_drain_is_passed(tenant: Start) -> None:
     held, other = ready(tenant("opportunistic", OBEDIENT)), ready(tenant("opportunistic", OBEDIENT))
     assert order(held, "begin") == "did begin"  # its stream waits for what the program does next

@@ -133,6 +133,20 @@ def test_no_crowd_that_always_has_work_loses_against_time_slicing(seed: int) -> 
         assert max(one.longest_wait_s for one in outcome.tenants) <= LONGEST_WAIT_S
 
 
+@pytest.mark.parametrize("policy", OURS)
+@pytest.mark.parametrize("us", [50, 200, 700, 2000, 5000])
+def test_one_that_returns_from_its_cpu_has_as_much_as_with_time_slicing(us: float, policy: str) -> None:
+    """Beside one that always has work. It once waited for a whole turn of the other for each of its own, did a quarter
+    of what time slicing lets it do, and the two together did less, too."""
+    always = Job("always", OPPORTUNISTIC, (Op(us=140, repeat=70),), waits=False)
+    returns = Job("returns", OPPORTUNISTIC, (Op(us=us, sync=True, gap_us=1000),), waits=True)
+    compared = study(1, always, returns)
+    slices, outcome = compared.run("timeslice"), compared.run(policy)
+    shares = [one.below[1].share for one in (slices, outcome)]
+    assert shares[1] >= 0.9 * shares[0], shown(outcome)
+    assert sum_of_work(outcome) >= 0.93 * sum_of_work(slices), shown(outcome)
+
+
 @pytest.mark.parametrize("seed", (*SEEDS[:10], *HARDEST))
 def test_no_crowd_loses_against_time_slicing_where_some_wait_for_their_cpu(seed: int) -> None:
     jobs = crowd(1000 + seed, (*ALWAYS_WORK, *SOMETIMES_WORK))

@@ -320,13 +320,20 @@ void copiers(wire::Segment& segment) {
     int runs = busy_tenant(segment, wire::opportunistic), copier = wire::take_slot(segment);
     wire::join_class(segment, copier, wire::opportunistic);
     never_stale(segment, copier);
-    wire::go_busy(segment, copier, 0, false);
+    wire::go_busy(segment, copier, 0, wire::not_ready);
     wire::OnGpu& here = segment.slot(copier).gpus[0];
     REQUIRE(here.busy.load() == wire::busy && !here.ready.load() && !here.on.load());
     REQUIRE(may_copy(segment, copier) && is_open(segment, runs) && wire::ready_equals(segment, runs, 0).count == 0);
     wire::go_ready(segment, copier, 0, wire::briefly);
     wire::ReadyEquals others = wire::ready_equals(segment, runs, 0);
-    REQUIRE(others.count == 2 && others.any_briefly && !wire::ready_equals(segment, copier, 0).any_briefly);
+    REQUIRE(others.count == 2 && others.brief_ns == 0);
+    REQUIRE(wire::ready_equals(segment, copier, 0).brief_ns == admission::kNotBrief);
+    // Nor is it brief any more when its turn was not enough for it.
+    wire::go_ready(segment, copier, 0, wire::briefly + 700);
+    REQUIRE(wire::ready_equals(segment, runs, 0).brief_ns == 700000);
+    wire::end_turn(segment, copier, 0);
+    others = wire::ready_equals(segment, runs, 0);
+    REQUIRE(others.count == 2 && others.brief_ns == admission::kNotBrief);
     wire::forgo_turn(segment, copier, 0);
     REQUIRE(wire::ready_equals(segment, runs, 0).count == 0);
 }

@@ -156,5 +156,6 @@ def draw_timelines(axes: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
         axis.set_xlim(begin, begin + length)
         axis.set_ylabel(f"SMs\n{outcome.policy}", fontsize=8)
         axis.tick_params(labelbottom=axis is axes[-1], labelsize=7)
-    axes[0].legend(fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False)
+    if axes[0].get_legend_handles_labels()[0]:
+        axes[0].legend(fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, frameon=False)
     axes[-1].set_xlabel("seconds")
