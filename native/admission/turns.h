@@ -16,6 +16,10 @@
 //               absence than the switches to all who are ready cost them: where it waits a whole turn for each of its
 //               own, it does a fraction of what it could, and nobody gains as much by that
 //
+//   beside      whoever has the turn runs one that returns from its CPU, where nobody above uses the GPU: there the
+//               hardware's time slices cut nobody for a class above, and a switch by them costs half of one by turns.
+//               One at a time, for kBriefTurnNs, and only as long as it has not executed more than the others
+//
 // Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a higher
 // class ran, or in which its streams waited for the CPU.
 #pragma once
@@ -33,6 +37,8 @@ constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRound
 constexpr uint64_t kWorthSwitches = 5;      // a shorter turn may have gaps
 constexpr uint64_t kBriefTurnNs = 2000000;  // as long as the driver's own time slice
 constexpr uint64_t kNotBrief = UINT64_MAX;
+constexpr uint64_t kBesideNs = 280000;         // two switches by the hardware, on an H200
+constexpr uint32_t kMostForBeside = 4;         // with more the others' turns would come too late
 constexpr uint64_t kLongestGapNs = 100000;     // in a turn, for which the GPU may idle though another tenant is ready
 constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
 
@@ -78,6 +84,21 @@ inline bool was_worth_it(uint64_t executed_ns, uint64_t switch_ns) { return exec
 // tenants take turns, with it.
 inline uint64_t brief_ns(uint64_t executed_ns, uint64_t away_ns, uint64_t switch_ns, uint32_t ready) {
     return away_ns / std::max(ready, 1u) >= switch_ns ? executed_ns : kNotBrief;
+}
+
+struct Returning {
+    uint64_t executed_ns, away_ns;  // as above
+    uint64_t key_ns, least_key_ns;  // its turn key, and the least of its equals that take turns
+    bool has_above;                 // somebody of a higher class uses the GPU
+    bool any_beside;                // another runs so now
+    uint32_t ready;                 // as above
+};
+
+inline bool runs_beside(const Returning& tenant) {
+    if (tenant.has_above || tenant.any_beside || tenant.ready > kMostForBeside) return false;
+    if (tenant.least_key_ns >= UINT64_MAX - kBriefTurnNs) return false;
+    return tenant.executed_ns <= kBriefTurnNs && tenant.away_ns >= kBesideNs &&
+           tenant.key_ns <= tenant.least_key_ns + kBriefTurnNs;
 }
 
 // `ready`: as above; `brief_ns`: the least of all others than the one whose turn it is.

@@ -161,7 +161,7 @@ void Gpu::refresh_gates() {
         set_gate(t, t.gate, goes);
         set_gate(t, t.link_gate, !gated || admission::may_copy(knobs.rule, now, copies_above[t.job->tenant_class]));
         if (!gated) continue;
-        if (goes && has_turn && t.seen_ready) take_turn(t);
+        if (goes && has_turn && t.seen_ready && !t.beside) take_turn(t);
         if (!goes && t.seen_ready && t.waits_since_us == never) t.waits_since_us = now_;
         if (is_contended_) edge_us_ = std::min({edge_us_, turn_edge_us(t), look_edge_us(t)});
         if (t.knobs.rate > 0)

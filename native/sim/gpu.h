@@ -160,6 +160,7 @@ class Gpu {
         bool is_contended = false;  // a more urgent stream wants SMs, too
         bool has_place = false;     // in the order of kernels that run together
         bool is_brief = false;      // it wants turns for a moment between two copies
+        bool beside = false;        // it takes no turn now
         bool yields = false;        // it gives its SMs up to a waiting stream, for one sharing-out
         uint32_t number = 0;
         Source source;
@@ -241,6 +242,7 @@ class Gpu {
     double in_flight_limit_us(const Tenant& t) const;
     void see_blocked(Tenant& t);
     void see_own_cpu(Tenant& t);
+    bool has_above(const Tenant& t) const;
     static uint64_t brief_ns_of(const Tenant& t) { return t.is_brief ? 0 : t.brief_ns; }
     bool is_empty(const Tenant& t) const { return t.state == State::thinking && !t.passed; }
     double left_of_operation_us(const Tenant& t) const { return t.left_us + t.rest_us; }

@@ -11,6 +11,7 @@ namespace sim {
 
 namespace {
 
+constexpr double kBesideUs = admission::kBriefTurnNs / 1000.0;
 constexpr double kTurnPrecision = 0.01;  // of a turn: how exactly its end is met
 
 uint64_t ns(double us) { return static_cast<uint64_t>(std::max(us, 0.0) * 1000); }
@@ -84,8 +85,24 @@ void Gpu::claim(Tenant& t) {
     }
     t.turn_key_ns = admission::key_when_ready(t.turn_key_ns, most);
     uint32_t ready = rounds_[round_of(t)].ready + 1;
-    double away_us = std::max(now_ - t.gave_us, 0.0);
-    t.brief_ns = admission::brief_ns(ns(t.turn_us), ns(away_us), ns(switch_us()), ready);
+    uint64_t executed = ns(t.turn_us), away = ns(std::max(now_ - t.gave_us, 0.0));
+    t.brief_ns = admission::brief_ns(executed, away, ns(switch_us()), ready);
+    admission::Returning returning{executed, away, t.turn_key_ns, admission::kNoKey, has_above(t), false, ready};
+    for (uint32_t i : with_work_) {
+        const Tenant& other = tenants_[i];
+        if (i == t.number || !share_turns(t, other) || !is_ready(other)) continue;
+        returning.any_beside |= other.beside;
+        if (!other.beside) returning.least_key_ns = std::min(returning.least_key_ns, other.turn_key_ns);
+    }
+    t.beside = !t.is_brief && admission::runs_beside(returning);
+    if (t.beside) t.turn_us = 0;
+}
+
+bool Gpu::has_above(const Tenant& t) const {
+    return std::any_of(tenants_.begin(), tenants_.end(), [&](const Tenant& other) {
+        bool uses = other.state != State::away && other.state != State::gone && other.figures.bursts > 0;
+        return uses && other.job->tenant_class < t.job->tenant_class;
+    });
 }
 
 // For the tenants whose streams have run empty.
@@ -109,7 +126,7 @@ double Gpu::turn_us(const Round& round, const Tenant& t) const {
     uint64_t brief_ns = admission::kNotBrief;
     if (round.brief > 0)
         for (uint32_t i : with_work_)
-            if (i != t.number && tenants_[i].seen_ready && share_turns(t, tenants_[i]))
+            if (i != t.number && tenants_[i].seen_ready && !tenants_[i].beside && share_turns(t, tenants_[i]))
                 brief_ns = std::min(brief_ns, brief_ns_of(tenants_[i]));
     return static_cast<double>(admission::turn_ns(ns(switch_us()), round.ready, brief_ns)) / 1000;
 }
@@ -131,9 +148,9 @@ bool Gpu::is_ready(const Tenant& t) const {
 admission::Equal Gpu::as_equal(const Tenant& t) const {
     return {t.turn_key_ns,
             t.number,
-            is_ready(t),
+            is_ready(t) && !t.beside,
             t.holds_turn,
-            counts_as_on(t) && !t.below_floor,
+            counts_as_on(t) && !t.below_floor && !t.beside,
             ns(t.drain_us) >= admission::kDrainNs,
             brief_ns_of(t)};
 }
@@ -141,6 +158,7 @@ admission::Equal Gpu::as_equal(const Tenant& t) const {
 void Gpu::end_turns() {
     for (uint32_t i : with_work_) {
         Tenant& t = tenants_[i];
+        if (t.beside && (t.turn_us > kBesideUs || has_above(t))) t.beside = false;
         if (!t.holds_turn) continue;
         const Round& round = rounds_[round_of(t)];
         bool ready = is_ready(t), others = round.ready > (ready ? 1u : 0u);
@@ -162,7 +180,7 @@ void Gpu::look_at_rounds() {
         Round& round = rounds_[round_of(t)];
         is_contended_ = ++here[round_of(t)] > 1 || is_contended_;
         t.seen_on = is_on(t);
-        t.seen_ready = equal.is_ready;
+        t.seen_ready = equal.is_ready || (t.beside && is_ready(t));
         if (equal.is_on && !equal.is_overdue && round.on < 2) round.some_on[round.on++] = i;
         if (!equal.is_ready) continue;
         ++round.ready;
@@ -173,6 +191,7 @@ void Gpu::look_at_rounds() {
 }
 
 bool Gpu::may_start(const Tenant& t, const Round& round) const {
+    if (t.beside) return true;
     admission::Equal self = as_equal(t);
     if (!self.is_ready && round.first != Timers::nobody) return false;
     for (uint32_t other : {round.first, round.some_on[0], round.some_on[1]})
@@ -198,6 +217,7 @@ void Gpu::take_turn(Tenant& t) {
 // When something about turns may change because of this tenant, though nothing happens.
 double Gpu::turn_edge_us(const Tenant& t) const {
     const Round& round = rounds_[round_of(t)];
+    if (t.beside && t.seen_on) return now_ + std::max(kBesideUs - t.turn_us, kTurnPrecision * kBesideUs);
     if (round.ready == 0 || t.above_is_busy) return never;
     if (!t.holds_turn) return t.seen_on ? now_ + std::max(admission::kDrainNs / 1000.0 - t.drain_us, 1.0) : never;
     if (!t.seen_on) return never;

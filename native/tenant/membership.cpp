@@ -82,12 +82,26 @@ uint32_t Membership::how_ready(int gpu) {
     constexpr uint64_t kMostUs = 1000000;
     if (brief.has(gpu)) return wire::briefly;
     uint64_t since_ns = empty_[gpu].since_ns.load(std::memory_order_relaxed), now_ns = wire::now_ns();
-    uint32_t ready = since_ns ? wire::ready_equals(*segment_, index_, gpu).count : 0;
-    if (!ready || now_ns < since_ns) return wire::ready;
+    if (!since_ns || now_ns < since_ns) return wire::ready;
+    wire::ReadyEquals others = wire::ready_equals(*segment_, index_, gpu);
+    if (!others.count) return wire::ready;
+    uint64_t executed_ns = empty_[gpu].executed_ns.load(std::memory_order_relaxed);
+    // The hardware's slices part processes. In a shared segment only the watcher knows who is there.
+    bool has_slices = !is_lane() && !slot_->mps_daemon.load(std::memory_order_relaxed);
+    if (has_slices && !wire::is_shared(*segment_)) {
+        admission::Returning returning{executed_ns,
+                                       now_ns - since_ns,
+                                       slot_->gpus[gpu].turn_key.load(),
+                                       others.least_key_ns,
+                                       wire::others_of(*segment_, index_, gpu).above,
+                                       others.any_beside,
+                                       others.count};
+        if (admission::runs_beside(returning)) return wire::beside;
+    }
     uint32_t switch_us = slot_->gpus[gpu].switch_us.load(std::memory_order_relaxed);
     uint64_t brief_ns =
-        admission::brief_ns(empty_[gpu].executed_ns.load(std::memory_order_relaxed), now_ns - since_ns,
-                            switch_us ? uint64_t{switch_us} * 1000 : admission::kAssumedSwitchNs, ready);
+        admission::brief_ns(executed_ns, now_ns - since_ns,
+                            switch_us ? uint64_t{switch_us} * 1000 : admission::kAssumedSwitchNs, others.count);
     if (brief_ns == admission::kNotBrief) return wire::ready;
     return wire::briefly + static_cast<uint32_t>(std::min(brief_ns / 1000, kMostUs));
 }

@@ -77,6 +77,11 @@ class Membership {
     bool may_stand(StreamState& state) { return !is_lane() || standing_places.take(this, state); }
     // When something last happened in its streams on this GPU, as its watcher sees it.
     uint64_t moved_ns(int gpu) const { return std::max(moved_ns_[gpu].load(), burst_began_ns(gpu)); }
+    // What was launched behind gates, ever, as long as it takes alone.
+    void note_launched(int gpu, float us) {
+        launched_ns_[gpu].fetch_add(static_cast<uint64_t>(us * 1000), std::memory_order_relaxed);
+    }
+    uint64_t launched_ns(int gpu) const { return launched_ns_[gpu].load(std::memory_order_relaxed); }
     void note_move(int gpu, uint64_t now_ns) { moved_ns_[gpu].store(now_ns, std::memory_order_relaxed); }
 
     wire::Segment& segment() { return *segment_; }
@@ -209,6 +214,7 @@ class Membership {
     std::atomic<uint32_t> phase_{0};  // of the watcher: see joining.cpp; threads wait for it to change
     std::atomic<uint32_t> leaving_{0};
     std::atomic<uint64_t> burst_began_ns_[wire::kGpus]{};
+    std::atomic<uint64_t> launched_ns_[wire::kGpus]{};
     // Since when its streams were empty, 0: they never were, and what it had executed in its turn.
     struct Empty {
         std::atomic<uint64_t> since_ns{0}, executed_ns{0};

@@ -350,6 +350,7 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
         membership_->durations.note_pieces(operation_us, operation_us * membership_->durations.piece_of_graph(shape));
     state_->since_gate_us.store(since_gate_us + operation_us, std::memory_order_relaxed);
     state_->queued_ns.fetch_add(static_cast<uint64_t>(operation_us * 1000), std::memory_order_relaxed);
+    membership_->note_launched(state_->gpu, operation_us);
     if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_, expected.scale);
 }
 

@@ -16,6 +16,7 @@ namespace {
 // is it seen.
 constexpr uint64_t kSettleNs = 30000;
 constexpr uint64_t kBlockedNs = 20000000;
+constexpr uint64_t kLongestBesideNs = 20000000;
 constexpr uint64_t kLongestSwitchNs = 5000000;  // more than that was no switch: somebody had no processor
 
 }  // namespace
@@ -31,6 +32,14 @@ void Turns::charge_executed(int gpu, uint64_t now, const Seen& seen, bool has_eq
     uint64_t executed =
         admission::executed_ns({now, since, was_open, is_open, has_equals, seen.needs_sms, seen.running,
                                 here.on.load() != 0, here.stop_ns.load(), was_open && !is_open ? before : turns.share});
+    uint64_t beside_ns = wire::used_beside_ns(segment_, index_, gpu);
+    if (turns.beside) {
+        uint64_t launched = membership_.launched_ns(gpu) - turns.launched_ns;
+        executed = std::min(executed, launched - std::min(launched, turns.executed_ns));
+    } else if (was_open && is_open) {
+        executed -= std::min(executed, beside_ns - std::min(beside_ns, turns.beside_ns));
+    }
+    turns.beside_ns = beside_ns;
     if (gate != turns.gate) {
         turns.gate = gate;
         turns.gate_since_ns = now;
@@ -57,8 +66,12 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
     OnGpu& turns = gpus_[gpu];
     wire::ReadyEquals ready = wire::ready_equals(segment_, index_, gpu);
     bool others_are_ready = ready.count > 0, holds = here.holds_turn.load();
-    if (holds && !turns.held) {
+    bool beside = here.ready.load() == wire::beside, comes_beside = beside && !turns.beside;
+    turns.beside = beside;
+    if (comes_beside) turns.beside_since_ns = now;
+    if (comes_beside || (holds && !turns.held))
         turns.executed_ns = turns.before_ns = turns.gaps_ns = turns.passed_ns = 0;
+    if (holds && !turns.held) {
         turns.switched_ns = here.switch_ns.load();
         wire::charge(segment_, index_, gpu, 0, turns.charge.begin(switch_ns(gpu)));
     }
@@ -86,9 +99,11 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
             wire::go_empty(segment_, index_, gpu, turns.ran_ns);
     } else if (has_work && !here.ready.load()) {
         membership_.become_ready(gpu);
-    } else if (holds && over && others_are_ready) {
+    } else if ((holds && over && others_are_ready) || (beside && is_over_beside(gpu, now))) {
         wire::end_turn(segment_, index_, gpu);
         turns.before_ns = std::exchange(turns.executed_ns, 0);
+        // Whatever its kernels were expected to take: next time it takes a turn.
+        if (beside) turns.before_ns += admission::kBriefTurnNs;
     }
     bool goes = wire::refresh_gate(segment_, index_, gpu);
     uint32_t gate = here.gate.load();
@@ -111,8 +126,16 @@ void Turns::take_part(int gpu, uint64_t now, const Seen& seen, bool has_equals) 
         turns.draining = true;
 }
 
-void Turns::note_empty(int gpu, uint64_t since) {
+bool Turns::is_over_beside(int gpu, uint64_t now) const {
     const OnGpu& turns = gpus_[gpu];
+    return turns.executed_ns > admission::kBriefTurnNs || now - turns.beside_since_ns > kLongestBesideNs ||
+           wire::others_of(segment_, index_, gpu).above;
+}
+
+void Turns::note_empty(int gpu, uint64_t since) {
+    OnGpu& turns = gpus_[gpu];
+    turns.beside = false;
+    turns.launched_ns = membership_.launched_ns(gpu);
     if (slot_.gpus[gpu].ready.load()) membership_.note_empty(gpu, since, turns.before_ns + turns.executed_ns);
 }
 

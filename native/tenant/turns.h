@@ -41,6 +41,10 @@ class Turns {
         float switch_us = 0;       // what it costs; 0: not measured yet
         bool empty = false;        // our streams were, at the last look
         bool held = false;         // we had the turn at the last look
+        bool beside = false;       // we ran beside it
+        uint64_t beside_since_ns = 0;
+        uint64_t launched_ns = 0;  // before our streams were last empty
+        uint64_t beside_ns = 0;    // wire::used_beside_ns, at the last look
         bool draining = false;     // our gate is closed, and our work is still there
         bool others_are_ready = false;
         bool copying = false;  // copies were seen to run
@@ -48,6 +52,7 @@ class Turns {
 
     uint64_t turn_ns(int gpu, const wire::ReadyEquals& ready) const;
     uint64_t switch_ns(int gpu) const;
+    bool is_over_beside(int gpu, uint64_t now_ns) const;
     void measure_switch(int gpu, uint64_t now_ns, const Seen& seen);
 
     Membership& membership_;

@@ -59,16 +59,18 @@ admission::Equal as_equal(Segment& segment, int index, int gpu) {
     uint64_t stop_ns = here.stop_ns.load();
     bool is_there = has_work(segment, index, gpu);
     uint32_t how = here.ready.load();
+    bool takes_turns = how != beside;
     return {here.turn_key.load(),
             static_cast<uint32_t>(index),
-            is_there && how && !is_barred(slot, gpu),
+            is_there && how && takes_turns && !is_barred(slot, gpu),
             here.holds_turn.load() != 0,
-            is_there && here.on.load() && !here.below_floor.load(),
+            is_there && here.on.load() && takes_turns && !here.below_floor.load(),
             stop_ns && !is_within(stop_ns, admission::kDrainNs),
-            how < briefly ? admission::kNotBrief : uint64_t{how - briefly} * 1000};
+            how < briefly || !takes_turns ? admission::kNotBrief : uint64_t{how - briefly} * 1000};
 }
 
 bool has_turn(Segment& segment, int index, int gpu) {
+    if (segment.slot(index).gpus[gpu].ready.load() == beside) return true;
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     admission::Equal self = as_equal(segment, index, gpu);
     return !any_in(segment, equals.first, equals.last, [&](int other) {
@@ -215,7 +217,8 @@ float slice_share(Segment& segment, int index, int gpu, uint64_t switch_ns) {
         const Slot& slot = segment.slot(other);
         bool is_on = admission::is_gated(rule_of(segment), class_of(slot)) ? slot.gpus[gpu].on.load() != 0
                                                                            : !is_tolerant(slot, gpu);
-        if (is_on) all_us += slice_us(other);
+        // What runs beside a turn is seldom there: it is told by what it executes.
+        if (is_on && slot.gpus[gpu].ready.load() != beside) all_us += slice_us(other);
     });
     if (all_us == own_us || is_together) return static_cast<float>(own_us / all_us);
     return static_cast<float>(std::max(own_us - static_cast<double>(switch_ns) / 1000, 0.0) / all_us);
@@ -419,15 +422,18 @@ bool is_equal_on(Segment& segment, int index, int gpu) {
 
 ReadyEquals ready_equals(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
-    uint32_t others = 0;
-    uint64_t brief_ns = admission::kNotBrief;
+    ReadyEquals found{0};
     for_each_in(segment, equals.first, equals.last, [&](int other) {
+        if (other == index) return;
+        found.any_beside |= segment.slot(other).gpus[gpu].ready.load() == beside && has_work(segment, other, gpu);
         admission::Equal one = as_equal(segment, other, gpu);
-        if (other == index || !one.is_ready) return;
-        ++others;
-        brief_ns = std::min(brief_ns, one.brief_ns);
+        if (!one.is_ready) return;
+        ++found.count;
+        found.brief_ns = std::min(found.brief_ns, one.brief_ns);
+        found.least_key_ns = std::min(found.least_key_ns, one.turn_key_ns);
     });
-    return {others ? others + 1 : 0, brief_ns};
+    found.count += found.count > 0;
+    return found;
 }
 
 void close_gates_below(Segment& segment, int index, int gpu) {
@@ -473,7 +479,8 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
     auto may_run = [&](bool* has_turn) {
         uint32_t rule = rule_of(segment);
         admission::Standing now = standing(segment, index, gpu);
-        *has_turn = now.has_turn && !is_barred(segment.slot(index), gpu) && admission::is_gated(rule, now.tenant_class);
+        *has_turn = now.has_turn && here.ready.load() != beside && !is_barred(segment.slot(index), gpu) &&
+                    admission::is_gated(rule, now.tenant_class);
         return admission::may_run(rule, now);
     };
     bool goes = true, was_open = false;
@@ -509,9 +516,19 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
     return goes;
 }
 
+uint64_t used_beside_ns(Segment& segment, int index, int gpu) {
+    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
+    uint64_t sum = 0;
+    for_each_in(segment, equals.first, equals.last, [&](int other) {
+        if (other != index) sum += segment.slot(other).gpus[gpu].beside_ns.load(std::memory_order_relaxed);
+    });
+    return sum;
+}
+
 void charge(Segment& segment, int index, int gpu, uint64_t used_ns, uint64_t owed_ns) {
     Slot& slot = segment.slot(index);
     OnGpu& here = slot.gpus[gpu];
+    if (here.ready.load() == beside) here.beside_ns.fetch_add(used_ns, std::memory_order_relaxed);
     here.used_ns.fetch_add(used_ns, std::memory_order_relaxed);
     if (admission::is_gated(rule_of(segment), class_of(slot)))
         here.turn_key.fetch_add(admission::charged_ns(owed_ns, weight_of(slot)), std::memory_order_relaxed);

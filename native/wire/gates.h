@@ -87,17 +87,21 @@ void go_empty(Segment& segment, int index, int gpu, uint64_t ran_ns);
 void forgo_turn(Segment& segment, int index, int gpu);
 // The tenant's gate has had this value, closed, for so long that its streams stand: the next tenant may start.
 void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran_ns);
-// The tenant's turn is over, and it has work left, however briefly it wanted the GPU before.
+// The tenant's turn, or its time beside another's, is over, and it has work left, however briefly it wanted the GPU.
 void end_turn(Segment& segment, int index, int gpu);
 // Whether the work of one of its equals may be on the GPU, stopped or not.
 bool is_equal_on(Segment& segment, int index, int gpu);
 struct ReadyEquals {
     uint32_t count;                            // with itself; 0: no other is ready
     uint64_t brief_ns = admission::kNotBrief;  // the least of the others
+    uint64_t least_key_ns = UINT64_MAX;        // likewise
+    bool any_beside = false;                   // another runs beside them
 };
 ReadyEquals ready_equals(Segment& segment, int index, int gpu);
 // Brings a tenant's turn key to those of its equals that have work (admission/turn_keys.h).
 void catch_up(Segment& segment, int index, int gpu);
+// GPU time that was charged to its equals beside the holder of a turn, ever.
+uint64_t used_beside_ns(Segment& segment, int index, int gpu);
 // Charges GPU time to a tenant, and to its turn key what it owes for that.
 void charge(Segment& segment, int index, int gpu, uint64_t used_ns, uint64_t owed_ns);
 

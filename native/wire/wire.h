@@ -63,8 +63,8 @@ constexpr uint32_t kGateOpen = 1;
 enum Busy : uint32_t { idle = 0, busy = 1, copying = 2 };
 
 // Whether a tenant wants the GPU, for a turn among its equals. `briefly` and more: the rest are the microseconds that
-// it executed in its last turn (admission/turns.h).
-enum Ready : uint32_t { not_ready = 0, ready = 1, briefly = 2 };
+// it executed in its last turn; `beside`: it takes no turn now (admission/turns.h).
+enum Ready : uint32_t { not_ready = 0, ready = 1, briefly = 2, beside = 0x80000000 };
 
 // `pinned`: its memory does not move. `evicting`: it puts nothing new on the GPU, and queued work drains.
 enum Where : uint32_t { pinned = 0, resident = 1, evicting = 2, evicted = 3, restoring = 4 };
@@ -183,6 +183,7 @@ struct OnGpu {
     Flag sms_now;        // written by the owner: how many its kernels get; 0: all
     Count detours;       // kernels that were launched into so many
     Count undetoured;    // and those that meanwhile were not
+    Count beside_ns;     // of used_ns, beside the holder of a turn
 };
 
 struct Slot {

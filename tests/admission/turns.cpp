@@ -77,6 +77,22 @@ void returns() {
     }
 }
 
+void beside() {
+    admission::Returning good{700000, admission::kBesideNs, 5000000, 4000000, false, false, 2};
+    REQUIRE(admission::runs_beside(good));
+    for (int what = 0; what < 7; ++what) {
+        admission::Returning one = good;
+        if (what == 0) one.executed_ns = admission::kBriefTurnNs + 1;
+        if (what == 1) one.away_ns = admission::kBesideNs - 1;
+        if (what == 2) one.key_ns = one.least_key_ns + admission::kBriefTurnNs + 1;
+        if (what == 3) one.has_above = true;
+        if (what == 4) one.any_beside = true;
+        if (what == 5) one.ready = admission::kMostForBeside + 1;
+        if (what == 6) one.least_key_ns = UINT64_MAX;  // nobody takes turns
+        REQUIRE(!admission::runs_beside(one));
+    }
+}
+
 void ends() {
     admission::Turn turn{0, 10000000, 200000, false, 0};
     REQUIRE(!admission::is_over(turn));
@@ -101,6 +117,7 @@ int main() {
     whose_turn();
     lengths();
     returns();
+    beside();
     ends();
     return 0;
 }

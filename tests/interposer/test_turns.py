@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotenant import segment
+from cotenant.segment.wire import Ready
 from tests.interposer.conftest import set_stale_ms
 from tests.interposer.test_gates import OBEDIENT, order, ready, rested, use
 from tests.interposer.test_host_copies import slot_of
@@ -117,6 +118,8 @@ def test_one_that_runs_empty_passes_its_turn(tenant: Start, tenants_now: Tenants
 
 def test_one_that_returns_from_its_cpu_does_not_wait_for_a_whole_turn(tenant: Start) -> None:
     """The other, which always has work, gives way after as much as makes its turn worth the switch: a tenth."""
+    above = ready(tenant("production", OBEDIENT))
+    assert order(above, "work 1") == "did work"
     always, _ = clocked(tenant, 200), clocked(tenant, 300, ahead=1, away_ms=20)
 
     def is_short() -> bool:
@@ -124,6 +127,20 @@ def test_one_that_returns_from_its_cpu_does_not_wait_for_a_whole_turn(tenant: St
         return bool(0 < here.turn_us < max(20 * here.switch_us, 5_000))
 
     wait_for(is_short)
+
+
+def test_where_nobody_is_above_one_that_returns_from_its_cpu_runs_beside_the_other(tenant: Start) -> None:
+    always, returns = clocked(tenant, 200), clocked(tenant, 300, ahead=1, away_ms=20)
+
+    def runs_beside() -> bool:
+        return bool(slot_of(returns).gpus[0].ready == Ready.beside)
+
+    wait_for(runs_beside)
+    # And has no turn: the other keeps its own.
+    wait_for(lambda: runs_beside() and slot_of(always).gpus[0].holds_turn and runs_beside())
+    above = ready(tenant("production", OBEDIENT))
+    assert order(above, "work 1") == "did work"
+    wait_for(lambda: not runs_beside())
 
 
 def test_one_that_does_not_drain_is_passed(tenant: Start) -> None:

@@ -144,7 +144,7 @@ def test_one_that_returns_from_its_cpu_has_as_much_as_with_time_slicing(us: floa
     slices, outcome = compared.run("timeslice"), compared.run(policy)
     shares = [one.below[1].share for one in (slices, outcome)]
     assert shares[1] >= 0.9 * shares[0], shown(outcome)
-    assert sum_of_work(outcome) >= 0.93 * sum_of_work(slices), shown(outcome)
+    assert sum_of_work(outcome) >= 0.96 * sum_of_work(slices), shown(outcome)
 
 
 @pytest.mark.parametrize("seed", (*SEEDS[:10], *HARDEST))

@@ -6,6 +6,7 @@
 //   gates SEGMENT steered    what a controller sets opens and closes gates
 //   gates SEGMENT copies     long copies wait for a higher class that copies, for no other, and for no turn
 //   gates SEGMENT copiers    one that copies has no part in turns
+//   gates SEGMENT besides    one that runs beside the holder of the turn takes none
 //   gates SEGMENT leaving    the gate of a tenant that must be evicted is open
 //   gates SEGMENT waits      waits at a closed gate, and closings amid work, are counted
 //   gates SEGMENT bystanders who counts of the others
@@ -338,6 +339,34 @@ void copiers(wire::Segment& segment) {
     REQUIRE(wire::ready_equals(segment, runs, 0).count == 0);
 }
 
+// One that runs beside the holder of the turn takes none, and nobody waits for it. Then it waits like any other.
+void besides(wire::Segment& segment) {
+    int holder = busy_tenant(segment, wire::opportunistic), other = busy_tenant(segment, wire::opportunistic);
+    REQUIRE(is_open(segment, holder) && !is_open(segment, other));
+    wire::OnGpu& here = segment.slot(other).gpus[0];
+    wire::forgo_turn(segment, other, 0);
+    wire::go_ready(segment, other, 0, wire::beside);
+    REQUIRE(is_open(segment, other) && is_open(segment, holder) && here.on.load() && !here.holds_turn.load());
+    wire::ReadyEquals seen = wire::ready_equals(segment, holder, 0);
+    REQUIRE(seen.count == 0 && seen.any_beside && seen.brief_ns == admission::kNotBrief);
+    seen = wire::ready_equals(segment, other, 0);
+    REQUIRE(seen.count == 2 && !seen.any_beside);
+    REQUIRE(seen.least_key_ns == segment.slot(holder).gpus[0].turn_key.load());
+    REQUIRE(wire::slice_share(segment, holder, 0, 0) == 1 && wire::slice_share(segment, other, 0, 0) < 1);
+    uint64_t used = here.used_ns.load();
+    wire::charge(segment, other, 0, 3000, 3000);
+    REQUIRE(here.used_ns.load() == used + 3000 && wire::used_beside_ns(segment, holder, 0) == 3000);
+    REQUIRE(wire::used_beside_ns(segment, other, 0) == 0);
+    int third = busy_tenant(segment, wire::opportunistic);
+    wire::go_idle(segment, holder, 0);  // the next one starts, whoever is beside
+    REQUIRE(is_open(segment, third) && segment.slot(third).gpus[0].holds_turn.load() && is_open(segment, other));
+    wire::end_turn(segment, other, 0);
+    REQUIRE(!wire::refresh_gate(segment, other, 0) && !is_open(segment, other) && here.ready.load() == wire::ready);
+    wire::charge(segment, other, 0, 3000, 3000);
+    REQUIRE(wire::used_beside_ns(segment, holder, 0) == 3000);
+    for (int slot : {holder, other, third}) wire::leave_slot(segment, slot);
+}
+
 void race(wire::Segment& segment) {
     segment.header.knobs.stale_ms.store(60000);  // whichever of the threads is held up
     std::atomic<int> ready{0};
@@ -561,6 +590,7 @@ int main(int argc, char** argv) {
                      {"steered", steered},
                      {"copies", copies},
                      {"copiers", copiers},
+                     {"besides", besides},
                      {"leaving", leaving},
                      {"waits", waits},
                      {"race", race}});

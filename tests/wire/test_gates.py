@@ -26,6 +26,7 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "steered",
         "copies",
         "copiers",
+        "besides",
         "leaving",
         "waits",
         "race",
