@@ -15,7 +15,7 @@
 //
 // One that runs beside the holder of a turn (turns.h) waits for the ends of the other's slices for longer than it runs,
 // and nobody sees that either. So it is charged no more than what it has launched since its streams were last empty
-// takes alone, and the other is not charged what it was.
+// takes alone, and the holder is charged that much less.
 //
 // A look stands for the time since the last look, but for no more than kLongestLookNs: a tenant that looked so long ago
 // was not running either. If its gate's opening has woken the tenant, the look stands for nothing.

@@ -15,10 +15,9 @@
 //               It copies, which takes no turn; or it waits for its CPU for so long that others get more out of its
 //               absence than the switches to all who are ready cost them: where it waits a whole turn for each of its
 //               own, it does a fraction of what it could, and nobody gains as much by that
-//
 //   beside      whoever has the turn runs one that returns from its CPU, where nobody above uses the GPU: there the
 //               hardware's time slices cut nobody for a class above, and a switch by them costs half of one by turns.
-//               One at a time, for kBriefTurnNs, and only as long as it has not executed more than the others
+//               One at a time, for kBriefTurnNs, and only if it has executed at most kBriefTurnNs more than the others
 //
 // Executed is GPU time that a tenant's operations took: not the time in which its kernel was cut, in which a higher
 // class ran, or in which its streams waited for the CPU.
@@ -37,7 +36,7 @@ constexpr uint64_t kShortestTurnNs = 5000000, kLongestTurnNs = 100000000, kRound
 constexpr uint64_t kWorthSwitches = 5;      // a shorter turn may have gaps
 constexpr uint64_t kBriefTurnNs = 2000000;  // as long as the driver's own time slice
 constexpr uint64_t kNotBrief = UINT64_MAX;
-constexpr uint64_t kBesideNs = 280000;         // two switches by the hardware, on an H200
+constexpr uint64_t kLeastAwayNs = 280000;      // two switches by the hardware, on an H200
 constexpr uint32_t kMostForBeside = 4;         // with more the others' turns would come too late
 constexpr uint64_t kLongestGapNs = 100000;     // in a turn, for which the GPU may idle though another tenant is ready
 constexpr uint64_t kAssumedSwitchNs = 200000;  // until one was measured
@@ -97,7 +96,7 @@ struct Returning {
 inline bool runs_beside(const Returning& tenant) {
     if (tenant.has_above || tenant.any_beside || tenant.ready > kMostForBeside) return false;
     if (tenant.least_key_ns >= UINT64_MAX - kBriefTurnNs) return false;
-    return tenant.executed_ns <= kBriefTurnNs && tenant.away_ns >= kBesideNs &&
+    return tenant.executed_ns <= kBriefTurnNs && tenant.away_ns >= kLeastAwayNs &&
            tenant.key_ns <= tenant.least_key_ns + kBriefTurnNs;
 }
 

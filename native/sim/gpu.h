@@ -242,6 +242,9 @@ class Gpu {
     double in_flight_limit_us(const Tenant& t) const;
     void see_blocked(Tenant& t);
     void see_own_cpu(Tenant& t);
+    static bool uses(const Tenant& t) {
+        return t.state != State::away && t.state != State::gone && t.figures.bursts > 0;
+    }
     bool has_above(const Tenant& t) const;
     static uint64_t brief_ns_of(const Tenant& t) { return t.is_brief ? 0 : t.brief_ns; }
     bool is_empty(const Tenant& t) const { return t.state == State::thinking && !t.passed; }

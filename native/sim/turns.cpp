@@ -80,8 +80,7 @@ void Gpu::claim(Tenant& t) {
     if (!is_gated(t)) return;
     uint64_t most = 0;
     for (const Tenant& other : tenants_) {
-        bool uses = other.state != State::away && other.state != State::gone && other.figures.bursts > 0;
-        if (uses && other.number != t.number && share_turns(t, other)) most = std::max(most, other.turn_key_ns);
+        if (uses(other) && other.number != t.number && share_turns(t, other)) most = std::max(most, other.turn_key_ns);
     }
     t.turn_key_ns = admission::key_when_ready(t.turn_key_ns, most);
     uint32_t ready = rounds_[round_of(t)].ready + 1;
@@ -100,8 +99,7 @@ void Gpu::claim(Tenant& t) {
 
 bool Gpu::has_above(const Tenant& t) const {
     return std::any_of(tenants_.begin(), tenants_.end(), [&](const Tenant& other) {
-        bool uses = other.state != State::away && other.state != State::gone && other.figures.bursts > 0;
-        return uses && other.job->tenant_class < t.job->tenant_class;
+        return uses(other) && other.job->tenant_class < t.job->tenant_class;
     });
 }
 

@@ -78,18 +78,6 @@ bool has_turn(Segment& segment, int index, int gpu) {
     });
 }
 
-// Of its equals that are ready.
-uint64_t least_ready_key(Segment& segment, int index, int gpu) {
-    Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
-    uint64_t least = admission::kNoKey;
-    for_each_in(segment, equals.first, equals.last, [&](int other) {
-        if (other == index) return;
-        admission::Equal one = as_equal(segment, other, gpu);
-        if (one.is_ready) least = std::min(least, one.turn_key_ns);
-    });
-    return least;
-}
-
 // Of its equals, at work or not.
 uint64_t largest_key(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
@@ -398,7 +386,7 @@ void leave_gpu(Segment& segment, int index, int gpu, uint32_t gate, uint64_t ran
 
 void forgo_turn(Segment& segment, int index, int gpu) {
     OnGpu& here = segment.slot(index).gpus[gpu];
-    raise_key(here, admission::key_when_empty(here.turn_key.load(), least_ready_key(segment, index, gpu)));
+    raise_key(here, admission::key_when_empty(here.turn_key.load(), ready_equals(segment, index, gpu).least_key_ns));
     here.holds_turn.store(0);
     FAULT_POINT();
     stop_waiting(segment.slot(index).waiting[gpu]);

@@ -4,7 +4,7 @@
 
 #include "admission/admission.h"
 #include "admission/company.h"
-#include "admission/turns.h"
+#include "admission/turn_keys.h"
 #include "wire/wire.h"
 
 namespace wire {
@@ -92,10 +92,10 @@ void end_turn(Segment& segment, int index, int gpu);
 // Whether the work of one of its equals may be on the GPU, stopped or not.
 bool is_equal_on(Segment& segment, int index, int gpu);
 struct ReadyEquals {
-    uint32_t count;                            // with itself; 0: no other is ready
-    uint64_t brief_ns = admission::kNotBrief;  // the least of the others
-    uint64_t least_key_ns = UINT64_MAX;        // likewise
-    bool any_beside = false;                   // another runs beside them
+    uint32_t count;                             // with itself; 0: no other is ready
+    uint64_t brief_ns = admission::kNotBrief;   // the least of the others
+    uint64_t least_key_ns = admission::kNoKey;  // likewise
+    bool any_beside = false;                    // another runs beside them
 };
 ReadyEquals ready_equals(Segment& segment, int index, int gpu);
 // Brings a tenant's turn key to those of its equals that have work (admission/turn_keys.h).

@@ -78,12 +78,12 @@ void returns() {
 }
 
 void beside() {
-    admission::Returning good{700000, admission::kBesideNs, 5000000, 4000000, false, false, 2};
+    admission::Returning good{700000, admission::kLeastAwayNs, 5000000, 4000000, false, false, 2};
     REQUIRE(admission::runs_beside(good));
     for (int what = 0; what < 7; ++what) {
         admission::Returning one = good;
         if (what == 0) one.executed_ns = admission::kBriefTurnNs + 1;
-        if (what == 1) one.away_ns = admission::kBesideNs - 1;
+        if (what == 1) one.away_ns = admission::kLeastAwayNs - 1;
         if (what == 2) one.key_ns = one.least_key_ns + admission::kBriefTurnNs + 1;
         if (what == 3) one.has_above = true;
         if (what == 4) one.any_beside = true;
