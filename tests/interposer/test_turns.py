@@ -140,13 +140,14 @@ def test_where_nobody_is_above_one_that_returns_from_its_cpu_runs_beside_the_oth
     wait_for(runs_beside)
     # And has no turn: the other keeps its own.
     wait_for(lambda: runs_beside() and slot_of(always).gpus[0].holds_turn and runs_beside())
+    wait_for(lambda: bool(slot_of(returns).gpus[0].beside_ns > 0))
     above = ready(tenant("production", OBEDIENT))
     assert order(above, "work 1") == "did work"
     goes_on(tenants_now, returns)
     before = slot_of(returns).gpus[0].beside_ns
     for _ in range(5):
         goes_on(tenants_now, returns)
-    assert slot_of(returns).gpus[0].beside_ns == before > 0
+    assert slot_of(returns).gpus[0].beside_ns == before
 
 
 def test_one_that_does_not_drain_is_passed(tenant: Start) -> None:
