@@ -500,7 +500,9 @@ def test_a_daemons_policy_is_told_with_its_decisions_and_gpus_where_there_are_se
     gpu: dict[str, Any] = {
         "gpu": 0, "used_seconds": 1.0, "gpu_share": None, "waits": True, "only_copies": False, "has_work": True,
         "below_floor": False, "why": [], "memory_bytes": 0, "movable_bytes": 0, "sms_by_policy": 0.0, "sms_now": 0,
-        "undetoured": 0, "detours": 0, "breakdown": {"text": ["a burst"]}, "device": {"in_words": "it is fast"},
+        "undetoured": 0, "detours": 0, "breakdown": {"text": ["a burst"]}, "device": {
+            "in_words": "it is fast", "outside_in_words": ["is shared"],
+        },
         "at_work": {"in_words": "1980 MHz"},
     }  # fmt: skip
     decisions = [{"at": 0, "gpu": 1, "text": "it waits"}]
@@ -508,15 +510,18 @@ def test_a_daemons_policy_is_told_with_its_decisions_and_gpus_where_there_are_se
     shared = {"share": "turns", "reason": None, "fault": None}
     told = list(explain.in_words(about(gpus=[gpu, gpu | {"gpu": 1}], policy=policy, sharing=shared)))
     at = time.strftime("%H:%M:%S", time.localtime(0))
+
+    def on_gpu(number: int) -> list[str]:
+        lines = ["the gate of train (20) is being opened right now", "a burst", "it is fast"]
+        return [f"  {line}" for line in [*lines, f"GPU {number} is shared", "1980 MHz"]]
+
     assert told == [
         "train (20): standard, weight 1",
         "train (20) takes turns",
         "GPU 0: train (20) waits; has used 1.0 s",
-        *(one_gpu := [
-            "  the gate of train (20) is being opened right now", "  a burst", "  it is fast", "  1980 MHz",
-        ]),
+        *on_gpu(0),
         "GPU 1: train (20) waits; has used 1.0 s",
-        *one_gpu,
+        *on_gpu(1),
         "policy mine, daemon 7",
         "  late",
         f"  {at} GPU 1: it waits",
@@ -526,6 +531,7 @@ def test_a_daemons_policy_is_told_with_its_decisions_and_gpus_where_there_are_se
     assert told[2:] == [
         "GPU 0: train (20) has work and is not waiting; has used 1.0 s",
         "  it is fast",
+        "  GPU 0 is shared",
         "policy mine, daemon 7",
         f"  {at} it waits",
     ]

@@ -266,16 +266,16 @@ def test_how_fast_a_gpu_runs_is_said_with_how_long_ago_that_was(monkeypatch: pyt
         (6.0 + STALE_SECONDS, f", {1 + STALE_SECONDS:.0f} s ago"),
     ):
         monkeypatch.setattr("cotenant.segment.now_ns", lambda now_s=now_s: int(now_s * 1e9))
-        told = states.figures(shown, 1)
+        told = states.figures(shown, 1, ())
         assert told["in_words"] == f"The GPU runs at 1500 of 2000 MHz: power limit{ago}."
         assert (told["throttled"], told["seconds_ago"], told["clock_mhz"]) == (True, now_s - 5, 1500)
     monkeypatch.setattr("cotenant.segment.now_ns", lambda: 0)
-    assert states.figures(shown, 1)["seconds_ago"] == 0
+    assert states.figures(shown, 1, ())["seconds_ago"] == 0
     for gpu, why in (0, "nobody has worked on it since the daemon began"), (2, "no NVML"):
-        told = states.figures(shown, gpu)
+        told = states.figures(shown, gpu, ())
         assert told["in_words"] == f"How fast the GPU runs is not known: {why}."
         assert (told["throttled"], told["seconds_ago"], "at_us" in told) == (None, None, False)
-    assert "no daemon runs" in states.figures("no daemon runs", 1)["in_words"]
+    assert "no daemon runs" in states.figures("no daemon runs", 1, ())["in_words"]
 
 
 def test_a_gpu_that_is_lost_hides_no_process_of_the_others(

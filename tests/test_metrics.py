@@ -157,6 +157,8 @@ def test_every_figure_is_a_family_a_label_or_left_out_on_purpose(
         "memory",
         "seconds_ago",
         "in_words",
+        "outsider_pids",
+        "outside_in_words",
         # Of the time between two looks: Prometheus has rates of its own.
         "gpu_share",
         "share",

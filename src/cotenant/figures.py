@@ -272,6 +272,10 @@ OF_WAITS = (
     " since it began where those are fewer than 20."
 )
 MPS = "The MPS daemon that its contexts live in; empty: contexts of its own. Jobs with the same one can overlap."
+OUTSIDERS = (
+    "Processes that use the GPU and are no tenants of this segment, as NVML lists them: no class, limit or promise"
+    " holds for them. Not known where NVML numbers processes as another PID namespace does."
+)
 FIGURES = (
     *at(
         Width.table,
@@ -516,6 +520,9 @@ FIGURES = (
         of_gpu("slowed_by", "", "What does: a list, as `power limit`.", kind=Kind.text),
         of_gpu("seconds_ago", "seconds", "When the daemon asked.", kind=Kind.unserved),
         of_gpu("in_words", "", "All that in a sentence, or why it is not known.", kind=Kind.unserved),
+        of_gpu("outsiders", "count", OUTSIDERS),
+        of_gpu("outsider_pids", "", "Their PIDs: a list.", kind=Kind.unserved),
+        of_gpu("outside_in_words", "", "Who they are: sentences about the GPU.", kind=Kind.unserved),
     ),
 )
 

@@ -57,3 +57,26 @@ def policy_file(folder: Path, source: str) -> str:
     file = folder / "policy.py"
     file.write_text(source)
     return str(file)
+
+
+# A program that always has work, until its input ends.
+BUSY = """
+import sys, threading
+from cuda.bindings import driver
+
+def check(result, *values):
+    assert result == driver.CUresult.CUDA_SUCCESS, result
+    return values[0] if values else None
+
+check(*driver.cuInit(0))
+device = check(*driver.cuDeviceGet(0))
+check(*driver.cuCtxSetCurrent(check(*driver.cuDevicePrimaryCtxRetain(device))))
+module = check(*driver.cuModuleLoadData(b"softgpu 1\\nkernel burn time=10ms\\n\\0"))
+burn = check(*driver.cuModuleGetFunction(module, b"burn"))
+stream, memory = check(*driver.cuStreamCreate(0)), check(*driver.cuMemAlloc(1024))
+ends = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ends.set())).start()
+while not ends.wait(0.01):
+    check(*driver.cuLaunchKernel(burn, 8, 1, 1, 32, 1, 1, 0, stream, 0, 0))
+    check(*driver.cuStreamSynchronize(stream))
+"""

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from cotenant.gpus import nvml
 from cotenant.launch import driver
 from cotenant.policies.interface import GpuState, Tenant, View
 from tests.conftest import REAL_GPU
-from tests.daemon.made import COTENANT, policy_file
+from tests.daemon.made import BUSY, COTENANT, policy_file
 from tests.segments import UUID_TEXT
 from tests.waiting import wait_for
 
@@ -73,6 +74,9 @@ class FakeNvml:
     def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: str) -> str:
         assert instance == "instance"
         return "device"
+
+    def nvmlDeviceGetComputeRunningProcesses(self, place: str) -> list[Any]:
+        raise self.NVMLError(NO_PERMISSION)
 
     def nvmlShutdown(self) -> None:
         self.is_open = False
@@ -274,6 +278,42 @@ def test_a_policy_sees_it_and_so_does_the_report(attachment: Attachment, tmp_pat
     assert state and (state.clock_mhz, state.power_w, state.slowed_by) == (1455, 698, ("power limit",))
 
 
+def test_the_processes_on_a_gpu_are_listed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a MIG instance, not of the GPU that it is a part of."""
+    listed: list[str] = []
+
+    def processes(place: str) -> list[Any]:
+        listed.append(place)
+        return [SimpleNamespace(pid=pid) for pid in (9, 7)]
+
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    for uuid, place in (UUID_TEXT, "device"), (f"MIG{UUID_TEXT[3:]}", "instance"):
+        ml = FakeNvml(uuid=uuid)
+        monkeypatch.setattr(ml, "nvmlDeviceGetComputeRunningProcesses", processes)
+        session = clocks.Session(ml)
+        assert session.read({0: UUID_TEXT})[0].processes == (7, 9)
+        now += clocks.LIST_SECONDS - 1
+        assert session.read({0: UUID_TEXT})[0].processes == (7, 9) and listed == [place]
+        now += 1
+        session.read({0: UUID_TEXT})
+        assert listed == [place, place]
+        listed.clear()
+
+
+def test_where_nvml_lists_no_processes_the_clock_is_known_all_the_same() -> None:
+    reading = clocks.Session(FakeNvml()).read({0: UUID_TEXT})[0]
+    assert reading.state and reading.processes == ()
+
+
+def test_the_report_has_the_processes(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    for state in None, GpuState(1.0):
+        report.Report(path).show("guard", "", {}, {0: Reading(state, processes=(7, 9))})
+        shown = report.read(path)
+        assert shown and shown.gpus[0].processes == (7, 9)
+
+
 def test_the_clock_at_work_is_a_mean_over_work_and_not_over_time() -> None:
     at_work = clocks.ClockAtWork()
 
@@ -321,6 +361,7 @@ def test_ticks_go_on_while_nvml_hangs(attachment: Attachment, tmp_path: Path) ->
         '[{"gpu": 0, "problem": 3, "state": null}]',
         '[{"gpu": 0, "problem": "", "state": 3}]',
         '[{"gpu": 0, "problem": "", "state": null, "at_work": [{"pid": 1, "started": 1, "clock_mhz": "1"}]}]',
+        '[{"gpu": 0, "problem": "", "state": null, "processes": ["1"], "at_work": []}]',
         '[{"gpu": 0, "problem": "", "state": {"at_us": 1, "slowed_by": []}}]',
         '[{"gpu": 0, "problem": "", "state": {"at_us": NaN, "slowed_by": [], "clock_mhz": 1, "highest_mhz": 1,'
         ' "power_w": 1, "power_limit_w": 1}}]',
@@ -333,28 +374,6 @@ def test_a_damaged_state_is_no_report(tmp_path: Path, gpus: str) -> None:
     assert report.read(path)  # as a daemon of before has it
     report.file_for(path).write_text(f'{beginning}, "gpus": {gpus}}}')
     assert report.read(path) is None
-
-
-BUSY = """
-import sys, threading
-from cuda.bindings import driver
-
-def check(result, *values):
-    assert result == driver.CUresult.CUDA_SUCCESS, result
-    return values[0] if values else None
-
-check(*driver.cuInit(0))
-device = check(*driver.cuDeviceGet(0))
-check(*driver.cuCtxSetCurrent(check(*driver.cuDevicePrimaryCtxRetain(device))))
-module = check(*driver.cuModuleLoadData(b"softgpu 1\\nkernel burn time=10ms\\n\\0"))
-burn = check(*driver.cuModuleGetFunction(module, b"burn"))
-stream = check(*driver.cuStreamCreate(0))
-ends = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), ends.set())).start()
-while not ends.wait(0.01):
-    check(*driver.cuLaunchKernel(burn, 8, 1, 1, 32, 1, 1, 0, stream, 0, 0))
-    check(*driver.cuStreamSynchronize(stream))
-"""
 
 
 @pytest.mark.skipif(REAL_GPU, reason="tells the software GPU what to say")

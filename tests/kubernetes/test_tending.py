@@ -11,9 +11,10 @@ import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
+from cotenant.gpus import outsiders
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import agent as agents
-from cotenant.kubernetes.node import container, outsiders
+from cotenant.kubernetes.node import container
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.pods import Finder, Pods
 from cotenant.kubernetes.node.preparing import Claims

@@ -211,3 +211,10 @@ class GpuFigures:
     """When the daemon asked."""
     in_words: str
     """All that in a sentence, or why it is not known."""
+    outsiders: int | None
+    """Processes that use the GPU and are no tenants of this segment, as NVML lists them: no class, limit or
+    promise holds for them. Not known where NVML numbers processes as another PID namespace does."""
+    outsider_pids: tuple[int, ...] | None
+    """Their PIDs: a list."""
+    outside_in_words: tuple[str, ...]
+    """Who they are: sentences about the GPU."""

@@ -51,8 +51,9 @@ def status(job: str | int | None = None, *, interval_seconds: float = 0.25, segm
     return Status(
         segment=path,
         gpus=tuple(
-            Gpu(gpu=number, uuid=uuid, **fields(figures.read(figures.Of.gpu, states.figures(shown, number))))
+            Gpu(gpu=number, uuid=uuid, **fields(figures.read(figures.Of.gpu, state)))
             for number, uuid in seen.gpus.items()
+            for state in [states.figures(shown, number, seen.tenants)]
         ),
         tenants=tuple(tenant_of(figures.record(one, nvml, lately)) for one in chosen),
     )

@@ -33,6 +33,8 @@ BY_NAME = {
     "operation_alone_us": "float | None",
     "slowed_by": "tuple[str, ...]",
     "in_words": "str",
+    "outsider_pids": "tuple[int, ...] | None",
+    "outside_in_words": "tuple[str, ...]",
 }
 CLASSES = {
     Of.tenant: ("TenantFigures", "Of one tenant."),

@@ -76,7 +76,7 @@ def gather(
             "only_copies": use.only_copies,
             "why": list(wait_reasons.reasons(seen, tenant, use, now_ns)),
             "breakdown": breakdown_of(tenant, use),
-            "device": figures.read(figures.Of.gpu, states.figures(shown, use.gpu)),
+            "device": figures.read(figures.Of.gpu, states.figures(shown, use.gpu, seen.tenants)),
             "at_work": states.at_work(shown, tenant, use.gpu),
         }
     return about | {"sharing": sharing.of(tenant), "policy": policy_about(seen, tenant, path)}
@@ -162,6 +162,7 @@ def in_words(about: dict[str, Any]) -> Iterator[str]:
             yield from (f"  {line}" for line in gpu["breakdown"]["text"])
         if about["policy"]["daemon"] is not None:
             yield f"  {gpu['device']['in_words']}"
+        yield from (f"  GPU {gpu['gpu']} {line}" for line in gpu["device"]["outside_in_words"])
         if gpu["at_work"] and gpu["at_work"]["in_words"]:
             yield f"  {gpu['at_work']['in_words']}"
     if not about["gpus"]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,6 +59,7 @@ def command(words: tuple[str, ...], output: str, interval_seconds: float, segmen
 
     path = segment.path_to_read(segment_file)
     seen, lately = looking.twice(path, interval_seconds)
+    gpus = states_of(seen, path)
     if words:
         from cotenant.tenants import jobs
 
@@ -67,10 +68,13 @@ def command(words: tuple[str, ...], output: str, interval_seconds: float, segmen
     if not seen.tenants:
         narrate("no tenants")
     tell_wrong_settings(path)
+    for number, state in gpus.items():
+        for line in state["outside_in_words"]:
+            narrate(f"GPU {number} {printable(line)}")
     nvml = nvml_bytes() if seen.tenants and output != "table" else {}
     parts = mig_instances(seen) if output in ("json", "wide") else {}
     if output == "json":
-        print_json(seen, path, nvml, lately, parts)
+        print_json(seen, path, gpus, nvml, lately, parts)
     elif output == "csv":
         print_csv(seen, nvml, lately)
     elif seen.tenants:
@@ -85,6 +89,14 @@ def tell_wrong_settings(path: Path) -> None:
 
     if problem := live.problem_of_daemon(path):
         narrate(f"cotenant: the daemon keeps the last settings that were right: {problem}")
+
+
+def states_of(seen: segment.Snapshot, path: Path) -> dict[int, dict[str, Any]]:
+    """What the daemon last saw of each GPU."""
+    from cotenant.gpus import states
+
+    shown = states.read(path)
+    return {number: states.figures(shown, number, seen.tenants) for number in seen.gpus}
 
 
 def nvml_bytes() -> figures.NvmlBytes:
@@ -104,18 +116,16 @@ def mig_instances(seen: segment.Snapshot) -> dict[int, Instance]:
 def print_json(
     seen: segment.Snapshot,
     path: Path,
+    states: Mapping[int, Mapping[str, Any]],
     nvml: figures.NvmlBytes,
     lately: Mapping[Key, Lately],
     parts: Mapping[int, Instance],
 ) -> None:
     import json
 
-    from cotenant.gpus import states
-
-    shown = states.read(path)
     gpus = [
         {"gpu": number, "uuid": parts[number].uuid if number in parts else uuid}
-        | figures.read(Of.gpu, states.figures(shown, number))
+        | figures.read(Of.gpu, states[number])
         for number, uuid in seen.gpus.items()
     ]
     tenants = [figures.record(tenant, nvml, lately) for tenant in seen.tenants]

@@ -1,4 +1,5 @@
-"""Each GPU's clock and power, as NVML reports them: at the power limit the clock falls, for all tenants alike.
+"""Each GPU's clock and power, as NVML reports them: at the power limit the clock falls, for all tenants alike. And the
+processes that NVML lists there, among which may be some that are no tenants (gpus/outsiders.py).
 
 A thread of its own queries NVML, and no tick waits for it: a query takes 1 or 2 us on an H200, but 1 ms for the highest
 clock, longer where NVML has to wake up the GPU, and any query may hang. The thread queries every READ_SECONDS at most,
@@ -18,16 +19,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cotenant import segment
 from cotenant.classes import TenantClass
-from cotenant.gpus import nvml
+from cotenant.gpus import nvml, process_memory
 from cotenant.launch import driver
 from cotenant.policies.interface import GpuState, TenantId, View
 
 READ_SECONDS = 0.2
+LIST_SECONDS = 5.0  # from one list of processes to the next
 STALE_SECONDS = 2.0  # an older state is shown to no policy
 AGAIN_SECONDS = 30.0  # after a failure
 CLOSE_SECONDS = 10.0
@@ -57,6 +59,7 @@ class Reading:
 
     state: GpuState | None = None
     problem: str = ""
+    processes: tuple[int, ...] = ()  # by the numbers that NVML gives them
 
 
 NOT_YET = Reading()
@@ -173,6 +176,9 @@ class Session:
     def __init__(self, ml: Any) -> None:
         self.ml = ml
         self.devices: dict[str, Any] = {}  # by UUID
+        self.places: dict[str, Any] = {}  # likewise: the GPU, or the MIG instance
+        self.processes: dict[str, tuple[int, ...]] = {}
+        self.next_list = 0.0
         self.highest_mhz: dict[str, float | None] = {}
         self.failed: dict[str, str] = {}  # why
         self.failed_at = 0.0
@@ -181,13 +187,22 @@ class Session:
         return bool(self.failed) and time.monotonic() - self.failed_at > AGAIN_SECONDS
 
     def read(self, uuids: Mapping[int, str]) -> dict[int, Reading]:
-        return {gpu: self.read_one(uuid) for gpu, uuid in uuids.items()}
+        states = {gpu: self.read_one(uuid) for gpu, uuid in uuids.items()}
+        if time.monotonic() >= self.next_list:
+            self.next_list = time.monotonic() + LIST_SECONDS
+            self.processes = {uuid: self.processes_on(place) for uuid, place in self.places.items()}
+        return {
+            gpu: replace(state, processes=self.processes.get(uuids[gpu], ())) for gpu, state in states.items()
+        }
+
+    def processes_on(self, place: Any) -> tuple[int, ...]:
+        return tuple(sorted(one.pid for one in process_memory.processes(self.ml, place)))
 
     def read_one(self, uuid: str) -> Reading:
         if uuid not in self.failed:
             try:
                 if uuid not in self.devices:
-                    self.devices[uuid] = device_named(self.ml, uuid)
+                    self.devices[uuid], self.places[uuid] = named(self.ml, uuid)
                     self.highest_mhz[uuid] = self.figure("MaxClockInfo", uuid, self.ml.NVML_CLOCK_SM)
                 return self.state_of(uuid)
             except self.ml.NVMLError as error:
@@ -227,15 +242,16 @@ class Session:
         return None if found == NO_FIGURE else float(found)
 
 
-def device_named(ml: Any, uuid: str) -> Any:
-    """The GPU; for a MIG instance the GPU that it is a part of, whose clock it has. Only what is asked for is looked
-    up: NVML wakes up a GPU that it is asked for. Raises NVMLError."""
+def named(ml: Any, uuid: str) -> tuple[Any, Any]:
+    """The GPU, twice; or the GPU that a MIG instance is a part of, whose clock it has, and the instance. Only what is
+    asked for is looked up: NVML wakes up a GPU that it is asked for. Raises NVMLError."""
     try:
-        return ml.nvmlDeviceGetHandleByUUID(uuid)
+        device = ml.nvmlDeviceGetHandleByUUID(uuid)
+        return device, device
     except ml.NVMLError as error:
         try:
             instance = ml.nvmlDeviceGetHandleByUUID(uuid.replace("GPU-", "MIG-", 1))
-            return ml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
+            return ml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance), instance
         except ml.NVMLError:
             raise error from None
 

@@ -2,7 +2,7 @@
 
     {"pid", "policy", "since", "problem",
      "tenants": [{"pid", "started", "gpu", "decisions": [{"at", "text", "about"}]}],
-     "gpus": [{"gpu", "problem", "state": the fields of GpuState, or null,
+     "gpus": [{"gpu", "problem", "state": the fields of GpuState, or null, "processes": [PID],
                "at_work": [{"pid", "started", "clock_mhz"}]}],
      "promises": [{"pid", "started", "gpu", "kept", "since_ns"}]}
 
@@ -124,6 +124,7 @@ class Report:
                 "gpu": gpu,
                 "problem": one.problem,
                 "state": asdict(one.state) if one.state else None,
+                "processes": one.processes,
                 "at_work": [
                     {"pid": pid, "started": started, "clock_mhz": mhz}
                     for (pid, started, on), mhz in clocks.items()
@@ -236,11 +237,12 @@ def reading(found: Any) -> Reading:
     from cotenant.policies.interface import GpuState
 
     state, problem = found["state"], text(found["problem"])
+    processes = tuple(whole(one) for one in found.get("processes", ()))
     if state is None:
-        return Reading(problem=problem)
+        return Reading(problem=problem, processes=processes)
     words = tuple(text(one) for one in state["slowed_by"])
     figures = {name: state[name] if state[name] is None else number(state[name]) for name in FIGURES}
-    return Reading(GpuState(number(state["at_us"]), slowed_by=words, **figures), problem)
+    return Reading(GpuState(number(state["at_us"]), slowed_by=words, **figures), problem, processes)
 
 
 def whole(found: Any) -> int:

@@ -1,7 +1,8 @@
-"""How fast each GPU runs, as the daemon last saw it, for `status` and `explain`."""
+"""How fast each GPU runs, and who uses it past Cotenant, as the daemon last saw it, for `status` and `explain`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from cotenant import segment
 from cotenant.daemon import lock, report
 from cotenant.daemon.clocks import STALE_SECONDS, Reading
 from cotenant.errors import Problem
+from cotenant.gpus import outsiders
 from cotenant.policies.interface import GpuState
 from cotenant.tenants import jobs
 
@@ -25,10 +27,11 @@ def read(path: Path) -> report.Shown | str:
     return shown or "no daemon runs"
 
 
-def figures(shown: report.Shown | str, gpu: int) -> dict[str, Any]:
-    """Of one GPU: what NVML said and how long ago, and the same in words. What is not known is None."""
+def figures(shown: report.Shown | str, gpu: int, tenants: Sequence[segment.Tenant]) -> dict[str, Any]:
+    """Of one GPU: what NVML said and how long ago, and the same in words; `tenants` are all of the segment. What is not
+    known is None."""
     reading = Reading(problem=shown) if isinstance(shown, str) else shown.gpus.get(gpu, Reading())
-    told = asdict(reading.state or GpuState(0))
+    told = asdict(reading.state or GpuState(0)) | outside(reading, tenants)
     del told["at_us"]
     if reading.state is None:
         why = reading.problem or "nobody has worked on it since the daemon began"
@@ -38,6 +41,18 @@ def figures(shown: report.Shown | str, gpu: int) -> dict[str, Any]:
     when = f", {ago:.0f} s ago." if ago > STALE_SECONDS else "."
     words = reading.state.in_words().removesuffix(".") + when
     return told | {"throttled": reading.state.throttled, "seconds_ago": round(ago, 3), "in_words": words}
+
+
+def outside(reading: Reading, tenants: Sequence[segment.Tenant]) -> dict[str, Any]:
+    found = outsiders.among(reading.processes, tenants)
+    if found is None:
+        return {"outsiders": None, "outsider_pids": None, "outside_in_words": []}
+    pids = [one.pid for one in found]
+    return {
+        "outsiders": len(pids),
+        "outsider_pids": pids,
+        "outside_in_words": list(outsiders.in_words(found)),
+    }
 
 
 def at_work(shown: report.Shown | str, tenant: segment.Tenant, gpu: int) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ class TenantsCollector(Collector):
         )
         found = Families()
         for number, uuid in seen.gpus.items():
-            state = states.figures(shown, number)
+            state = states.figures(shown, number, seen.tenants)
             if state["seconds_ago"] is not None and state["seconds_ago"] <= OLD_SECONDS:
                 found.add(Of.gpu, state, self.of_machine() | self.of_gpu(number, uuid))
         self.look_into_containers(seen)

@@ -115,7 +115,9 @@ def clock_and_power(gpu: GpuRow, brief: bool = False) -> str:
     if not brief and gpu.state.get("slowed_by"):
         known.append(f"slowed by: {', '.join(gpu.state['slowed_by'])}")
     if not known and not brief:
-        return str(gpu.state.get("in_words", ""))
+        known.append(str(gpu.state.get("in_words", "")))
+    if not brief and gpu.state.get("outsiders"):
+        known.append(f"processes outside Cotenant: {gpu.state['outsiders']}")
     return "  ".join(known)
 
 

@@ -22,7 +22,9 @@ def look(model: Model, path: Path, words: Sequence[str] = ()) -> Picture:
     at_ns = segment.now_ns()
     shown = states.read(path)
     verdicts = NO_VERDICTS if isinstance(shown, str) else shown.promises
-    picture = model.look(seen, at_ns, {gpu: states.figures(shown, gpu) for gpu in seen.gpus}, verdicts)
+    picture = model.look(
+        seen, at_ns, {gpu: states.figures(shown, gpu, seen.tenants) for gpu in seen.gpus}, verdicts
+    )
     return only(picture, words) if words else picture
 
 

@@ -90,6 +90,7 @@ class Card {
     if (gpu.power_w) facts.push(Math.round(gpu.power_w) + of(gpu.power_limit_w, "W"));
     facts.push(`${size(gpu.memory_bytes)} allocated`);
     if (gpu.host_bytes) facts.push(`${size(gpu.host_bytes)} evicted to the host`);
+    if (gpu.outsiders) facts.push(`processes outside Cotenant: ${gpu.outsiders}`);
     const slowed = gpu.slowed_by?.length ? `slowed by ${gpu.slowed_by.join(", ")}` : "";
     const text = facts.join("  ·  ");
     if (this.facts.dataset.told === text + slowed) return;

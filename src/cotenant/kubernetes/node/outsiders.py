@@ -6,14 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from cotenant import units
+from cotenant.gpus import outsiders
 from cotenant.kubernetes.node.pods import Place
 from cotenant.metrics import containers
-
-PROC = Path("/proc")
-INTERPOSER = "/cotenant/shim/libcuda.so.1"
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,5 @@ def among(
     for pid in sorted({pid for _, pid in on_gpus} - tenants):
         ids = containers.ids_in_cgroup(containers.text_of(pid, "cgroup"))
         place = next((places[one] for one in ids if one in places), None)
-        if place and not has_interposer(pid):
+        if place and outsiders.is_interposed(pid) is False:
             yield Outsider(pid, place, sum(size for (_, one), size in on_gpus.items() if one == pid))
-
-
-def has_interposer(pid: int) -> bool:
-    try:
-        with (PROC / str(pid) / "maps").open(encoding="utf-8", errors="replace") as lines:
-            return any(line.rstrip().endswith(INTERPOSER) for line in lines)
-    except OSError:
-        return True  # it has ended
