@@ -6,6 +6,10 @@
 //   standard,        2 ms * f where it shares; else, beside a     0
 //   opportunistic    class above, 1 ms to drain or 30 us to cut   30 us
 //
+// A class above that has rested for a second does not count where processes that are no tenants use the SMs: they have
+// the driver's slice, beside which one of 30 us is a hundredth of the GPU. The first burst after such a rest may wait
+// for the driver's slice to end, as it may for one of these processes.
+//
 // A tenant shares slices while it is below its floor and for a moment after that. Production shares them as long as
 // somebody does, and where another production job uses the GPU. Where a kernel of a lower class waits cut, each end of
 // a slice of production's lets that kernel run for a moment, whether or not the other production job has anything to
@@ -42,13 +46,14 @@ struct Slicing {
     uint32_t tenant_class;
     bool shares;             // with somebody that is not simply to wait
     uint32_t weight = 1000;  // thousandths; of a lower class that shares weight_for_floor
-    bool has_above = true;   // a higher class uses the GPU
+    bool has_above = true;   // a higher class uses the GPU, and does not rest
     bool cuts = false;       // admission::shall_cut
     bool overlaps = false;   // an equal is on the GPU, too, or a kernel of a lower class
     // Of production: kernels of a lower class are cut and nobody is below a floor; another was at work with it lately.
     bool cuts_below = false, contends = false;
 };
 
+constexpr uint64_t kRestNs = 1000000000;
 constexpr uint32_t kDrainUs = 1000, kCutUs = 30;
 constexpr uint32_t kDriverUs = 2048;
 

@@ -36,6 +36,25 @@ bool SliceChoice::note_floors(int gpu, uint64_t now_ns) {
     return wire::is_within(below_ns_, kBelowNs) != by_floors_;
 }
 
+bool SliceChoice::note_rest(int gpu, uint64_t now_ns) {
+    if (membership_.terms.tenant_class == wire::production) return false;
+    wire::Segment& segment = membership_.segment();
+    auto& seen = seen_[gpu];
+    if (!wire::holds_until(segment.header.gpus[gpu].outsiders_until_ns, now_ns) ||
+        wire::worked_above(segment, membership_.index(), gpu, seen.bursts_above))
+        seen.worked_above_ns = now_ns;
+    bool rests = now_ns - seen.worked_above_ns >= admission::kRestNs;
+    return std::exchange(seen.rests, rests) != rests;
+}
+
+bool SliceChoice::is_any_above_awake() {
+    bool any = false;
+    membership_.used_gpus.each([&](int gpu) {
+        any |= !seen_[gpu].rests && wire::others_of(membership_.segment(), membership_.index(), gpu).above;
+    });
+    return any;
+}
+
 void SliceChoice::mind(bool has_above) {
     if (membership_.is_lane()) return;  // slices are the process's
     wire::Segment& segment = membership_.segment();
@@ -67,7 +86,8 @@ void SliceChoice::mind(bool has_above) {
     if (has_above && said_cost_us_ < 0) membership_.used_gpus.each([&](int gpu) { learn_cost(gpu); });
     float cost_us = said_cost_us_ < 0 ? cut_cost_.us() : said_cost_us_;
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
-    admission::Slicing slicing{tenant_class, shares, weight, has_above, cutting_.cuts(), overlaps_};
+    admission::Slicing slicing{tenant_class,    shares,   weight, has_above && is_any_above_awake(),
+                               cutting_.cuts(), overlaps_};
     slicing.cuts_below = cuts_below && !by_floors_;
     slicing.contends = wire::is_within(met_ns_, kMetNs);
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),

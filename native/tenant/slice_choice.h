@@ -24,20 +24,26 @@ class SliceChoice {
     float rest_us() const { return cutting_.rest_us(); }
     // A look at who is below a floor: this tenant, or of production anybody. True: other slices are to be had.
     bool note_floors(int gpu, uint64_t now_ns);
+    // A look at whether the classes above rest beside processes that are no tenants. True: that has changed.
+    bool note_rest(int gpu, uint64_t now_ns);
     // Whether somebody was, lately: the slices are such that the floors are kept.
     bool by_floors() const { return by_floors_; }
 
  private:
     void learn_cost(int gpu);
+    bool is_any_above_awake();
 
     Membership& membership_;
     admission::Cutting cutting_;
     admission::RecentKernels all_kernels_;  // of the whole run
     admission::CutCost cut_cost_;
-    // As of the last look: how long production has waited for a GPU, and how much this tenant has executed there.
+    // As of the last look: how long production has waited for a GPU, how much this tenant has executed there, and
+    // whether the classes above rest.
     struct {
         wire::Waits waits;
         uint64_t used_ns = 0;
+        uint64_t bursts_above = 0, worked_above_ns = 0;  // when a class above last worked, or nobody else was there
+        bool rests = false;
     } seen_[wire::kGpus];
     bool overlaps_ = false;
     uint64_t met_ns_ = 0;    // when another production job was last at work with this one

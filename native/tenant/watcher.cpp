@@ -148,7 +148,8 @@ void Watcher::look_at(int gpu, uint64_t now) {
     Seen seen = activity_.see(gpu);
     mind_copying(gpu, seen);
     look_for_idleness(gpu, now, seen);
-    if (slices_.note_floors(gpu, now)) slices_.mind(has_above_);
+    bool has_changed = slices_.note_floors(gpu, now);
+    if (slices_.note_rest(gpu, now) || has_changed) slices_.mind(has_above_);
     mind_hold(gpu, now);
     mind_gate(gpu, now, seen);
 }

@@ -1,6 +1,7 @@
 #include "wire/gates.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "admission/time_slices.h"
 #include "admission/turn_keys.h"
@@ -173,6 +174,19 @@ Waits waits_above(Segment& segment, int index, int gpu) {
             waits.ns += there.waited_ns.load();
         });
     return waits;
+}
+
+bool worked_above(Segment& segment, int index, int gpu, uint64_t& bursts) {
+    uint32_t tenant_class = class_of(segment.slot(index));
+    uint64_t before = std::exchange(bursts, 0);
+    bool has_any = false;
+    if (tenant_class > 0)
+        for_each_in(segment, 0, tenant_class - 1, [&](int other) {
+            if (!uses(segment.slot(other), gpu)) return;
+            has_any |= has_work(segment, other, gpu);
+            bursts += segment.slot(other).gpus[gpu].figures.bursts.load();
+        });
+    return has_any || bursts != before;
 }
 
 bool is_equal_at_work(Segment& segment, int index, int gpu) {

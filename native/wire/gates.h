@@ -29,6 +29,8 @@ struct Waits {
     uint64_t ns = 0;
 };
 Waits waits_above(Segment& segment, int index, int gpu);
+// Whether a tenant of a higher class has work on this GPU, or began a burst since this was last asked with `bursts`.
+bool worked_above(Segment& segment, int index, int gpu, uint64_t& bursts);
 // Whether another tenant of this class has work on this GPU; of this class or a lower one.
 bool is_equal_at_work(Segment& segment, int index, int gpu);
 bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);

@@ -42,7 +42,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 10;
+constexpr uint32_t kVersion = 11;
 constexpr size_t kSmallestPlace = 8192;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -119,7 +119,8 @@ struct Header {
         Flag known;  // 0 free, 1 being written, kGpuValid
         Flag capacity_check;
         uint8_t uuid[16];
-        Count capacity;  // of its memory, as far as tenants are concerned; 0: all of it
+        Count capacity;            // of its memory, as far as tenants are concerned; 0: all of it
+        Count outsiders_until_ns;  // until then processes use its SMs that are no tenants (gpus/outsiders.py)
     } gpus[kGpus];
     // Where memory is short (native/admission/arbiter.h); 0: the default.
     struct MemoryKnobs {

@@ -78,6 +78,9 @@ class FakeNvml:
     def nvmlDeviceGetComputeRunningProcesses(self, place: str) -> list[Any]:
         raise self.NVMLError(NO_PERMISSION)
 
+    def nvmlDeviceGetProcessUtilization(self, place: str, since_us: int) -> list[Any]:
+        raise self.NVMLError(NOT_SUPPORTED)
+
     def nvmlShutdown(self) -> None:
         self.is_open = False
 
@@ -299,6 +302,29 @@ def test_the_processes_on_a_gpu_are_listed_now_and_then(monkeypatch: pytest.Monk
         session.read({0: UUID_TEXT})
         assert listed == [place, place]
         listed.clear()
+
+
+def test_who_has_used_sms_since_the_list_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer is about the time before; where nobody has used any NVML finds nothing."""
+    answers: list[Any] = [[(7, 50, 90)], [(7, 80, 0), (9, 90, 5)], None, [(7, 120, 1)]]
+    since: list[int] = []
+
+    def utilization(place: str, since_us: int) -> list[Any]:
+        since.append(since_us)
+        answer = answers.pop(0)
+        if answer is None:
+            raise FakeNvml.NVMLError(NOT_FOUND)
+        return [SimpleNamespace(pid=pid, timeStamp=at_us, smUtil=sms) for pid, at_us, sms in answer]
+
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    ml = FakeNvml()
+    monkeypatch.setattr(ml, "nvmlDeviceGetProcessUtilization", utilization)
+    session, working = clocks.Session(ml), []
+    for _ in range(4):
+        working.append(session.read({0: UUID_TEXT})[0].working)
+        now += clocks.LIST_SECONDS
+    assert working == [set(), {9}, set(), {7}] and since == [0, 50, 90, 90]
 
 
 def test_where_nvml_lists_no_processes_the_clock_is_known_all_the_same() -> None:

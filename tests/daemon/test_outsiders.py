@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cotenant import segment
+from cotenant.daemon.attachment import OUTSIDERS_SECONDS, Attachment
 from cotenant.daemon.clocks import Reading
+from cotenant.daemon.loop import Daemon
 from cotenant.gpus import outsiders, states
 from cotenant.gpus.outsiders import Outsider
 from cotenant.segment import pids
@@ -88,6 +91,27 @@ def test_each_kind_in_a_sentence_of_its_own() -> None:
     crowd = [Outsider(pid, "burn", False) for pid in range(6)]
     [line] = outsiders.in_words(crowd)
     assert "by burn (0), burn (1), burn (2), burn (3) and 2 more: no class" in line
+
+
+def test_the_daemon_tells_the_tenants_of_those_that_use_sms(attachment: Attachment) -> None:
+    """By a moment that runs out by itself; each list is weighed once."""
+    one = Daemon(attachment, "guard", 10)
+    gpu = attachment.header.gpus[0]
+
+    def until_s(*processes: int, working: int = TRAIN) -> float:
+        one.readings = {0: Reading(processes=processes, working=frozenset([working]))}
+        one.weigh_processes()
+        return float(gpu.outsiders_until_ns - segment.now_ns()) / 1e9
+
+    first, second = (number.pid for number in segment.read(attachment.path).tenants)
+    assert until_s(first, second) < 0
+    assert 10 < until_s(TRAIN, first) <= OUTSIDERS_SECONDS
+    gpu.outsiders_until_ns = 0
+    one.weigh_processes()
+    assert gpu.outsiders_until_ns == 0
+    assert until_s(TRAIN, NOTEBOOK, first) > 10
+    assert until_s(TRAIN, first, working=first) < 0
+    assert until_s() < 0  # NVML does not say
 
 
 @pytest.mark.skipif(REAL_GPU, reason="launches kernels of the software GPU")

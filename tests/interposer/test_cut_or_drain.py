@@ -175,6 +175,33 @@ def test_where_nobody_waits_for_anybody_the_slices_are_the_drivers(
     wait_for_slice(tenants_now, steady, DRIVERS_US)
 
 
+@pytest.mark.parametrize("steady", ["standard", "opportunistic"], indirect=True)
+def test_beside_processes_that_are_no_tenants_the_drivers_slice_holds_while_production_rests(
+    steady: Tenant,
+    tenant: Start,
+    compiled: Compile,
+    tenants_now: TenantsNow,
+    softgpu_env: dict[str, str],
+) -> None:
+    """They have the driver's slice: beside these a tenant with one of 30 us would hardly ever run."""
+    above = tenant("production", STEADY, LD_PRELOAD=str(compiled("kernel_module", "-shared")))
+    told(above, "kernels 1")
+    told(above, "rest 0")
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
+        header = segment.Header.from_buffer(mmap.mmap(file.fileno(), segment.PLACE))
+    header.gpus[0].outsiders_until_ns = segment.now_ns() + 50 * 10**9
+    wait_for_slice(tenants_now, steady, DRIVERS_US)
+    told(above, "kernels 1")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    told(above, "rest 0")
+    header.gpus[0].outsiders_until_ns = segment.now_ns() + 50 * 10**9
+    wait_for_slice(tenants_now, steady, DRIVERS_US)
+    header.gpus[0].outsiders_until_ns = 0
+    wait_for_slice(tenants_now, steady, CUT_US)
+
+
 @pytest.mark.usefixtures("company")
 def test_a_kernel_that_is_cut_for_a_standard_job_may_end_after_a_while(
     steady: Tenant, tenant: Start, compiled: Compile, tenants_now: TenantsNow

@@ -3,6 +3,7 @@
 //   slices SEGMENT shares    whose time slices count beside a tenant's own
 //   slices SEGMENT below     who of a lower class is on the GPU
 //   slices SEGMENT floors    who is below a floor
+//   slices SEGMENT above     whether a higher class has worked since it was last asked
 #include <cmath>
 
 #include "../require.h"
@@ -69,8 +70,24 @@ void floors(wire::Segment& segment) {
     REQUIRE(!wire::is_any_below_floor(segment, 0));
 }
 
+// A burst between two looks is seen by its count.
+void above(wire::Segment& segment) {
+    int self = busy_tenant(segment, wire::standard), top = busy_tenant(segment, wire::production);
+    busy_tenant(segment, wire::opportunistic);
+    uint64_t bursts = 0;
+    segment.slot(top).gpus[0].figures.bursts.store(1);
+    REQUIRE(wire::worked_above(segment, self, 0, bursts) && wire::worked_above(segment, self, 0, bursts));
+    wire::go_idle(segment, top, 0);
+    wire::worked_above(segment, self, 0, bursts);
+    REQUIRE(!wire::worked_above(segment, self, 0, bursts));
+    segment.slot(top).gpus[0].figures.bursts.fetch_add(1);
+    REQUIRE(wire::worked_above(segment, self, 0, bursts) && !wire::worked_above(segment, self, 0, bursts));
+    uint64_t none = 0;
+    REQUIRE(!wire::worked_above(segment, top, 0, none) && none == 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    return run_case(argc, argv, {{"shares", shares}, {"below", below}, {"floors", floors}});
+    return run_case(argc, argv, {{"shares", shares}, {"below", below}, {"floors", floors}, {"above", above}});
 }

@@ -32,6 +32,7 @@ NO_KNOBS = TenantKnobs()
 CLASSES = tuple(TenantClass)
 ROW = struct.Struct(wire.ROW_FORMAT)
 LONGEST_PROGRAM = 64
+OUTSIDERS_SECONDS = 15.0  # for which it holds that there are some
 MOST_ROWS = segment.SLOTS * segment.GPUS
 
 
@@ -196,6 +197,11 @@ class Attachment:
         here.sms, here.sms_until_ns = sms, until_ns if sms else 0
         if self.is_shared:
             segment.wire_library().cotenant_segment_steer(self.address, row.slot, gpu)
+
+    def note_outsiders(self, gpu: int, are_there: bool) -> None:
+        """Processes that are no tenants use this GPU's SMs: what a tenant's time slice depends on (time_slices.h)."""
+        until_ns = segment.now_ns() + round(OUTSIDERS_SECONDS * 1e9) if are_there else 0
+        self.header.gpus[gpu].outsiders_until_ns = until_ns
 
     def sleep(self, most_ms: int, choices: int, signals: Sequence[int]) -> int:
         """Until a tenant has work, comes or goes, or a policy is named; the signal that ended it, or 0."""

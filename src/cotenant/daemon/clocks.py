@@ -60,6 +60,9 @@ class Reading:
     state: GpuState | None = None
     problem: str = ""
     processes: tuple[int, ...] = ()  # by the numbers that NVML gives them
+    working: frozenset[int] = (
+        frozenset()
+    )  # of these, who has used SMs since the list before; where NVML says so
 
 
 NOT_YET = Reading()
@@ -177,7 +180,8 @@ class Session:
         self.ml = ml
         self.devices: dict[str, Any] = {}  # by UUID
         self.places: dict[str, Any] = {}  # likewise: the GPU, or the MIG instance
-        self.processes: dict[str, tuple[int, ...]] = {}
+        self.lists: dict[str, tuple[tuple[int, ...], frozenset[int]]] = {}
+        self.sampled_us: dict[str, int] = {}  # NVML's last sample of who uses SMs
         self.next_list = 0.0
         self.highest_mhz: dict[str, float | None] = {}
         self.failed: dict[str, str] = {}  # why
@@ -190,13 +194,26 @@ class Session:
         states = {gpu: self.read_one(uuid) for gpu, uuid in uuids.items()}
         if time.monotonic() >= self.next_list:
             self.next_list = time.monotonic() + LIST_SECONDS
-            self.processes = {uuid: self.processes_on(place) for uuid, place in self.places.items()}
-        return {
-            gpu: replace(state, processes=self.processes.get(uuids[gpu], ())) for gpu, state in states.items()
-        }
+            self.lists = {uuid: self.listed(uuid) for uuid in self.places}
+        found = {}
+        for gpu, state in states.items():
+            processes, working = self.lists.get(uuids[gpu], ((), frozenset()))
+            found[gpu] = replace(state, processes=processes, working=working)
+        return found
 
-    def processes_on(self, place: Any) -> tuple[int, ...]:
-        return tuple(sorted(one.pid for one in process_memory.processes(self.ml, place)))
+    def listed(self, uuid: str) -> tuple[tuple[int, ...], frozenset[int]]:
+        processes = process_memory.processes(self.ml, self.places[uuid])
+        return tuple(sorted(one.pid for one in processes)), self.working_on(uuid)
+
+    def working_on(self, uuid: str) -> frozenset[int]:
+        try:
+            samples = self.ml.nvmlDeviceGetProcessUtilization(self.places[uuid], self.sampled_us.get(uuid, 0))
+        except self.ml.NVMLError:  # also where nobody has used any
+            return frozenset()
+        before_us = self.sampled_us.get(uuid)
+        self.sampled_us[uuid] = max((one.timeStamp for one in samples), default=before_us or 0)
+        # The first answer goes back to before this daemon began.
+        return frozenset(one.pid for one in samples if one.smUtil and before_us is not None)
 
     def read_one(self, uuid: str) -> Reading:
         if uuid not in self.failed:

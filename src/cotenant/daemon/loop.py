@@ -24,10 +24,12 @@ from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
 from cotenant.daemon.report import Report, Told
 from cotenant.errors import Problem
 from cotenant.events.watching import Watching
+from cotenant.gpus import outsiders
 from cotenant.mps import pairs
 from cotenant.policies import border, registry
 from cotenant.policies.interface import Knobs, Met, Pair, Policy, Said, TenantId, View
 from cotenant.policies.strict import Strict
+from cotenant.tenants import jobs
 
 CALM_MS = 100.0
 LONGEST_SLEEP_MS, LONGEST_SLEEP_ALONE_MS = 5000, 500
@@ -64,6 +66,7 @@ class Daemon:
         self.clocks = clocks or Clocks()
         self.readings: Mapping[int, Reading] = {}  # at the last tick, by the GPU's number
         self.clock_at_work = ClockAtWork()
+        self.listed: dict[int, tuple[int, ...]] = {}  # the processes of each GPU, as they were last weighed
         # What the segment named at the last tick, or the settings where it named none; how often it had been, and as
         # which file.
         self.wanted: str | None = None
@@ -146,6 +149,7 @@ class Daemon:
         # While no tenant is at work nothing is decided, and the last report is complete.
         self.is_told &= not (at_work or is_news)
         if not self.is_told and self.report.is_due() and self.attachment.is_current():
+            self.weigh_processes()
             self.show(look)
             self.is_told = True
         if time.monotonic() >= self.keep_at or not at_work:
@@ -244,6 +248,16 @@ class Daemon:
         verdicts = self.events.verdicts if self.events else {}
         self.report.show(self.about.name, self.problem, lines, self.readings, clocks, verdicts)
         self.report.pause(time.thread_time() - began)
+
+    def weigh_processes(self) -> None:
+        """Each list once: what is written of it holds until the next."""
+        for gpu, reading in self.readings.items():
+            if reading.processes is self.listed.get(gpu):
+                continue
+            self.listed[gpu] = reading.processes
+            with contextlib.suppress(Problem, OSError):
+                found = outsiders.among(reading.processes, jobs.look(self.attachment.path).tenants) or ()
+                self.attachment.note_outsiders(gpu, any(one.pid in reading.working for one in found))
 
     def explained(self, gpu: int, tenant: TenantId) -> list[str]:
         try:
