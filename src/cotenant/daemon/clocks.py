@@ -60,9 +60,7 @@ class Reading:
     state: GpuState | None = None
     problem: str = ""
     processes: tuple[int, ...] = ()  # by the numbers that NVML gives them
-    working: frozenset[int] = (
-        frozenset()
-    )  # of these, who has used SMs since the list before; where NVML says so
+    working: frozenset[int] = frozenset()  # who used SMs since the list before, where NVML says so
 
 
 NOT_YET = Reading()
