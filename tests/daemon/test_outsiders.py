@@ -36,7 +36,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
         TRAIN: ("python3", "python3\0-u\0train.py\0", "/usr/lib/libcuda.so.1"),
         NOTEBOOK: ("jupyter", "", None),  # another user's: its maps may not be read
         SERVER: ("nvidia-cuda-mps", "nvidia-cuda-mps-server\0", "/usr/lib/libcuda.so.1"),
-        OTHER: ("python3", "python3\0serve.py\0", "/opt/lib/cotenant/shim/libcuda.so.1"),
+        OTHER: ("python3", "python3\0serve.py\0", "/opt/lib/cotenant/native/shim/libcuda.so.1"),
     }
     for pid, (comm, words, mapped) in about.items():
         place = tmp_path / str(pid)
@@ -142,6 +142,15 @@ def test_a_job_without_cotenant_is_named_by_explain_and_status(
                     shown = cotenant("status", env=env)
                     assert line in shown.stderr and "also used" not in shown.stdout
                     assert "cotenant_gpu_outsiders" in cotenant("metrics", env=env).stdout
+                finally:
+                    other.communicate(b"", timeout=60)
+            # WHEN a job of another segment comes, THEN it is called that
+            elsewhere = env | {"COTENANT_SEGMENT": str(tmp_path / "elsewhere"), "COTENANT_NO_DAEMON": "1"}
+            with subprocess.Popen(run, env=elsewhere, stdin=subprocess.PIPE) as other:
+                try:
+                    wait_for(lambda: outside() == [other.pid])
+                    line = f"GPU 0 is also used by busy.py ({other.pid}), no tenant of this segment"
+                    assert line in cotenant("status", env=env).stderr
                 finally:
                     other.communicate(b"", timeout=60)
             wait_for(lambda: outside() == [])

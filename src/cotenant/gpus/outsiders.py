@@ -14,7 +14,7 @@ from cotenant.launch import job_name
 from cotenant.segment.pids import start_time
 
 PROC = Path("/proc")
-INTERPOSER = "/cotenant/shim/libcuda.so.1"
+INTERPOSER = "/shim/libcuda.so.1"  # the end of its path, in a package, a build folder and a container
 # It has the GPU for its clients, which NVML lists too. The kernel keeps so much of the name.
 MPS_SERVER = "nvidia-cuda-mps-server"[:15]
 MOST_NAMED = 4
