@@ -170,6 +170,9 @@ def test_beside_kernels_that_are_drained_nothing_holds_the_gpu(
     kernel_module = str(compiled("kernel_module", "-shared"))
     # However long its kernels take on a busy machine.
     below = tenant("opportunistic", STEADY, LD_PRELOAD=kernel_module, COTENANT_CUT_COST="1000000")
+    # It has that slice at first, too, and is cut until something is known of its kernels.
+    told(below, "block 1")
+    wait_for_slice(tenants_now, below, CUT_US)
     told(below, "kernels 2000")
     wait_for_slice(tenants_now, below, DRAIN_US)
     assert does(production, "300")[0] == 0
