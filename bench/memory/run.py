@@ -132,11 +132,20 @@ def together(
         time.sleep(0.005)
     found["steps"] = [len(job.losses()) - had for job, had in zip(trainings, before, strict=True)]
     for job in trainings:
-        pausing.pause(path, job.pid)
+        paused(path, job)
     progress("the server alone again")
     server.say("mark alone")
     time.sleep(alone_seconds(options))
     found["server"] = json.loads(server.finish(30)[-1])
+
+
+def paused(path: Path, job: Job) -> segment.Tenant:
+    """One whose work does not end in time goes on, and is asked once more."""
+    try:
+        return pausing.pause(path, job.pid)
+    except pausing.Refused as refused:
+        progress(f"again, since {refused.message}")
+        return pausing.pause(path, job.pid)
 
 
 def grow(server: Job, options: argparse.Namespace) -> None:
@@ -163,7 +172,7 @@ def by_hand(setting: Setting, job: Job, options: argparse.Namespace) -> dict[str
         time.sleep(chance.random() * (time.monotonic() - began) / BETWEEN_PAUSES)
         before = pausing.tenant_with(path, job.pid)
         began = time.monotonic()
-        away = pausing.pause(path, job.pid)
+        away = paused(path, job)
         seconds = time.monotonic() - began
         pausing.resume(path, job.pid, 60)
         back = pausing.tenant_with(path, job.pid)
@@ -187,10 +196,10 @@ def pauses_of_two(
     path = setting.segment()
     first, second = jobs
     progress("pausing by hand: at the end of a step")
-    pausing.pause(path, second.pid)
+    paused(path, second)
     found["step_end"] = by_hand(setting, first, options)
     progress("pausing by hand: amid a step")
-    pausing.pause(path, first.pid)
+    paused(path, first)
     found["amid"] = by_hand(setting, second, options)
     pausing.resume(path, first.pid, 60)
 
