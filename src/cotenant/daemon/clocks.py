@@ -1,5 +1,5 @@
-"""Each GPU's clock and power, as NVML reports them: at the power limit the clock falls, for all tenants alike. And the
-processes that NVML lists there, among which may be some that are no tenants (gpus/outsiders.py).
+"""Each GPU's clock and power, as NVML reports them: at the power limit the clock falls, for all tenants alike. NVML
+also lists the processes on the GPU; some of them may be no tenants (gpus/outsiders.py).
 
 A thread of its own queries NVML, and no tick waits for it: a query takes 1 or 2 us on an H200, but 1 ms for the highest
 clock, longer where NVML has to wake up the GPU, and any query may hang. The thread queries every READ_SECONDS at most,
