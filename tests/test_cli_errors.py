@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -100,15 +101,17 @@ def test_help_has_examples(cotenant: Run, name: str) -> None:
         assert f"cotenant {name}" in done.stdout
 
 
-def with_subcommands(one: click.Command) -> Iterator[click.Command]:
-    yield one
-    for below in one.commands.values() if isinstance(one, click.Group) else ():
-        yield from with_subcommands(below)
+def with_subcommands(name: str, one: click.Command | None = None) -> Iterator[tuple[str, click.Command]]:
+    """By their names, as `segment` and `segment create`."""
+    one = one or command(name)
+    yield name, one
+    for word, below in one.commands.items() if isinstance(one, click.Group) else ():
+        yield from with_subcommands(f"{name} {word}", below)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_names_the_variable_of_every_option(name: str) -> None:
-    for one in with_subcommands(command(name)):
+    for _, one in with_subcommands(name):
         shown = one.get_help(click.Context(one, terminal_width=1000, max_content_width=1000))
         options = [option for option in one.params if isinstance(option, click.Option) and not option.hidden]
         assert [option.envvar for option in options if str(option.envvar) not in shown] == []
@@ -116,21 +119,61 @@ def test_help_names_the_variable_of_every_option(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_80_columns(name: str) -> None:
-    for one in with_subcommands(command(name)):
+    for _, one in with_subcommands(name):
         shown = one.get_help(click.Context(one, info_name=f"cotenant {name}", terminal_width=80))
         assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_flag_has_a_variable_and_both_are_documented(name: str) -> None:
-    table = DOCUMENT.read_text()
-    for option in command(name).params:
-        if isinstance(option, click.Option):
-            assert isinstance(option.envvar, str) and option.envvar.startswith("COTENANT_"), option.name
-            row = rf"^\| `{name}` \| .*`{re.escape(option.opts[-1])}[` =].* \| `{option.envvar}` \|"
-            assert re.search(row, table, re.MULTILINE), (
-                f"{option.opts[-1]} of {name} is not in {DOCUMENT.name}"
-            )
+def rows(heading: str) -> list[list[str]]:
+    """Of the first table below a heading of the page."""
+    below = DOCUMENT.read_text().partition(f"{heading}\n")[2].splitlines()
+    table = itertools.dropwhile(lambda line: not line.startswith("|"), below)
+    lines = list(itertools.takewhile(lambda line: line.startswith("|"), table))[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_every_command_is_documented_and_no_other() -> None:
+    known = {name: one for top in COMMANDS for name, one in with_subcommands(top)}
+    listed = set()
+    for cell, _ in rows("# Commands"):
+        for words in re.findall("`(?:cotenant )?([^`]+)`", cell):
+            name, *rest = words.split()
+            listed.add(name)
+            if rest and isinstance(known.get(name), click.Group):
+                listed |= {f"{name} {below}" for below in rest[0].strip("[]").split("\\|")}
+    assert sorted(known.keys() - listed) == []
+    assert sorted(listed - known.keys()) == []
+
+
+def test_every_flag_has_a_variable_and_both_are_documented_and_no_other() -> None:
+    known = {
+        (name, flag, str(option.envvar))
+        for top in COMMANDS
+        for name, one in with_subcommands(top)
+        for option in one.params
+        if isinstance(option, click.Option) and not option.hidden
+        for flag in (*option.opts, *option.secondary_opts)
+    }
+    # What Kubernetes' manifests call the name of a pod's node.
+    assert {variable for *_, variable in known if not variable.startswith("COTENANT_")} == {"NODE_NAME"}
+    listed = {
+        (name, flag, variable.strip("`"))
+        for names, flags, variable, *_ in rows("## All flags and their variables")
+        for name in re.findall("`([^`]+)`", names)
+        for flag in re.findall("`(-[^`= ]+)", flags)
+    }
+    assert sorted(known - listed) == []
+    assert sorted(listed - known) == []
+
+
+def test_the_variables_without_a_flag_are_in_the_code() -> None:
+    files = [file for folder in ("src", "native") for file in (DOCUMENT.parents[1] / folder).rglob("*.*")]
+    code = "".join(file.read_text() for file in files if file.suffix in (".py", ".h", ".cpp"))
+    named = [
+        name for cell, _ in rows("These variables have no flag:") for name in re.findall("`(.+?)`", cell)
+    ]
+    assert named
+    assert [name for name in named if f'"{name}"' not in code] == []
 
 
 def test_shell_completion_knows_commands_and_classes(cotenant: Run, plain_env: dict[str, str]) -> None:

@@ -129,15 +129,13 @@ class TenantKnobs:
     shut: bool = False  # its gate stays closed until the next tick
     tolerant: bool = False  # lower classes do not wait for it until the next tick
     rate: float | None = None  # share of the GPU's time that it may use
-    # Share of the SMs that its kernels may hold; live only of a lower class, and not of every kernel
-    # (native/tenant/detour.h). Where the job was told another one, the smaller holds.
-    sm_share: float | None = None
+    # Live only of a lower class, and not of every kernel (native/tenant/detour.h). Where the job was told another one,
+    # the smaller holds.
+    sm_share: float | None = None  # share of the SMs that its kernels may hold
     # Simulated only.
     time_slice_us: float | None = None
     rank: float = 0.0  # an order of tenants for rules that ask for one: lower goes first
-    lane: int = (
-        0  # tenants of one lane begin their iterations one after another, under the rule that asks for it
-    )
+    lane: int = 0  # tenants of one lane begin their iterations one after another, where the rule asks for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@
 MuxFlow protects online work on GPUs under MPS by such a state machine (from GPU utilisation, SM activity, clock and
 memory) and by an SM share that follows online's; the paper keeps its thresholds to itself, so the numbers are ours.
 Clock and memory are not seen here. Its placement by predicted speed is a cluster's matter. Evicted jobs are killed
-there and started elsewhere; here they are held. Live, SMs are not seen and the share of a running process cannot be
-changed: time with work stands for SM activity, and the share is one of GPU time.
+there and started elsewhere; here they are held. Live, SMs are not seen: time with work stands for SM activity, and the
+share is one of GPU time (`rate`, not `sm_share`).
 """
 
 from __future__ import annotations
