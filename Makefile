@@ -17,9 +17,15 @@ ZIG := $(VENV)/.zig-installed
 BUNDLE_MACHINE ?= $(shell uname -m)
 BUNDLE_PYTHONS ?= 3.11 3.12 3.13
 
+# Another compiler may warn of what ours does not: that stops whoever tests the sources, not who only builds them.
+WERROR := OFF
+test lint lint-python lint-warnings sanitize: WERROR := ON
+
 # Most tests wait more than they compute. Neighbours stay together: many share a program that the first of them compiles.
+# Each worker reads all tests: the modules are compiled before, where the environment does not forbid to keep that.
 TESTS_AT_ONCE ?= $(shell expr $$(nproc) + 2)
-PYTEST := $(PYTHON_IN_VENV) -m pytest --quiet --numprocesses $(TESTS_AT_ONCE) --dist worksteal
+RUN_PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON_IN_VENV) -m pytest --quiet
+PYTEST := $(RUN_PYTEST) --numprocesses $(TESTS_AT_ONCE) --dist worksteal
 
 # Programs whose threads or processes meet in memory; the others only compute.
 SANITIZED := tests/wire $(addprefix tests/tenant/test_,device_attributes.py fresh_blocks.py memory_quota.py)
@@ -50,10 +56,11 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	@echo "building and installing the package"
 	unset MAKEFLAGS  # ninja looks for make's jobserver in it, which is not for commands like this
 	$(PYTHON_IN_VENV) -m pip install -qq --disable-pip-version-check --no-build-isolation \
-	    --config-settings=build-dir=build/native '.[demo,cluster]'
+	    --config-settings=build-dir=build/native --config-settings=cmake.define.COTENANT_WERROR=$(WERROR) \
+	    '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-drawn test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -65,7 +72,11 @@ demo: $(PACKAGE)  ## share one GPU between two jobs, and show what it does to la
 	@$(VENV)/bin/cotenant demo --output demo-report
 
 test: lint $(PACKAGE)  ## lint, and all tests that need no GPU
-	@$(PYTEST)
+	@$(RUN_PYTEST) --collect-only >/dev/null  # what is wrong there the workers say
+	$(PYTEST)
+
+test-drawn: $(PACKAGE)  ## the tests of what is drawn at random, all cases of them (make test has a part)
+	@COTENANT_TEST_DRAWN=all $(PYTEST) $(shell grep -l 'import drawn_cases' -r tests --include='test_*.py')
 
 # KUBERNETES_BUILD_SECONDS: the longest that building may take; KUBERNETES_TESTS: pytest's options.
 KUBERNETES_BUILD_SECONDS ?= inf
@@ -125,13 +136,16 @@ lint-cpp: $(TOOLS)
 	    exit 1
 	fi
 
-# With the check of the lock order, so that tests/interposer/test_lock_order.py need not build another.
-lint-warnings: $(TOOLS)
+# What was built for something else may have warnings. The interposer is built once more, with the check of its lock order
+# (tests/interposer/test_lock_order.py) and so that gcc sees large frames.
+lint-warnings: $(PACKAGE)
 	@echo "lint: C++ warnings as errors"
 	unset MAKEFLAGS  # as above
+	$(VENV)/bin/cmake -S . -B build/native --log-level=WARNING -DCOTENANT_WERROR=ON >/dev/null
+	$(VENV)/bin/cmake --build build/native -- --quiet
 	$(VENV)/bin/cmake -S . -B build/lint -G Ninja --log-level=WARNING -DCOTENANT_WERROR=ON -DCOTENANT_CHECK_LOCKS=ON \
 	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython3_EXECUTABLE=$(PYTHON_IN_VENV) >/dev/null
-	$(VENV)/bin/cmake --build build/lint -- --quiet
+	$(VENV)/bin/cmake --build build/lint --target shim -- --quiet
 
 format: $(TOOLS)  ## rewrite the sources in the project's format
 	@$(VENV)/bin/ruff check --quiet --fix-only $(PYTHON_FOLDERS)

@@ -1,6 +1,7 @@
 #include "admission/grace.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace admission {
@@ -10,11 +11,19 @@ namespace {
 constexpr float kShortestUs = 40, kLongestUs = 1e6f;
 constexpr float kQuarters[] = {1, 1.18920712f, 1.41421356f, 1.68179283f};  // of a doubling
 constexpr float kForget = 0.995f;  // what a pause still counts when the next one is seen
+constexpr int kPlaces = Grace::kPlaces;
+
+// Where each place begins. Without a logarithm: the C library's differs in its last bit from machine to machine, and
+// simulations shall not.
+constexpr auto edges() {
+    std::array<float, kPlaces> found{};
+    for (int place = 0; place < kPlaces; ++place)
+        found[place] = place < 4 ? kShortestUs * kQuarters[place] : 2 * found[place - 4];
+    return found;
+}
+constexpr std::array<float, kPlaces> kEdges = edges();
 
 }  // namespace
-
-// Without a logarithm: the C library's differs in its last bit from machine to machine, and simulations shall not.
-float Grace::edge(int place) { return std::ldexp(kShortestUs * kQuarters[place % 4], place / 4); }
 
 int Grace::place_of(float us) {
     if (us <= kShortestUs) return 0;
@@ -43,17 +52,17 @@ void Grace::saw_pause(double since_us, double until_us) {
     all_us_ = all_us_ * kForget + us + worked_us;
     if (++seen_ < kFewest) return;
 
-    // From the longest on, so that nothing is left over by rounding; of equals the shortest is best.
-    float longer = 0, longer_us = 0, best = 0;
-    for (int i = kPlaces - 1; i >= 0; --i) {
-        longer += counts_[i];
-        longer_us += sums_[i];
-        float here = worth(edge(i), longer, longer_us);
-        if (i == kPlaces - 1 || here >= best) {
-            best = here;
-            best_us_ = edge(i);
-        }
+    // From the longest on, so that nothing is left over by rounding.
+    float longer[kPlaces], longer_us[kPlaces], worths[kPlaces];
+    longer[kPlaces - 1] = counts_[kPlaces - 1];
+    longer_us[kPlaces - 1] = sums_[kPlaces - 1];
+    for (int i = kPlaces - 2; i >= 0; --i) {
+        longer[i] = longer[i + 1] + counts_[i];
+        longer_us[i] = longer_us[i + 1] + sums_[i];
     }
+    for (int i = 0; i < kPlaces; ++i) worths[i] = worth(kEdges[i], longer[i], longer_us[i]);
+    // Of equals the shortest is best.
+    best_us_ = kEdges[std::max_element(worths, worths + kPlaces) - worths];
 }
 
 float Grace::us(float otherwise) const { return seen_ < kFewest ? otherwise : best_us_; }

@@ -26,15 +26,13 @@ class Grace {
     static constexpr float kLostUs = 300;    // of a pause, to two changes of contexts
     static constexpr float kEnough = 0.25f;  // the share that counts half
     static constexpr int kFewest = 16;       // pauses, before anything is concluded
+    static constexpr int kPlaces = 56;       // place i holds the pauses from its edge to the next; four a doubling
 
     void saw_pause(double since_us, double until_us);
     // Microseconds; `otherwise` while too little is known.
     float us(float otherwise) const;
 
  private:
-    // Place i holds the pauses from edge(i) to edge(i + 1); four places for each doubling.
-    static constexpr int kPlaces = 56;
-    static float edge(int place);
     static int place_of(float us);
     float worth(float grace_us, float longer, float longer_us) const;
 

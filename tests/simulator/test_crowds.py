@@ -20,11 +20,11 @@ import pytest
 from cotenant.classes import TenantClass
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, OpKind, Outcome, Study, Workload
 from cotenant.simulator.workload_file import trace_job
+from tests.cases import drawn_cases
 from tests.simulator.small import OPPORTUNISTIC, PRODUCTION
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 OURS = ("strict", "guard", "fair")
-SEEDS = range(16)
 # Of 240 these are behind most: in the sum of work, in executed time, in the better of the two.
 HARDEST = (16, 85, 92, 100, 119, 125, 216, 229)
 SECONDS = 3.0
@@ -120,7 +120,7 @@ def shown(outcome: Outcome) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", drawn_cases(64, always=16))
 def test_no_crowd_that_always_has_work_loses_against_time_slicing(seed: int) -> None:
     jobs = crowd(seed, ALWAYS_WORK)
     compared = study(seed, *jobs)
@@ -147,7 +147,7 @@ def test_one_that_returns_from_its_cpu_has_as_much_as_with_time_slicing(us: floa
     assert sum_of_work(outcome) >= 0.96 * sum_of_work(slices), shown(outcome)
 
 
-@pytest.mark.parametrize("seed", (*SEEDS[:10], *HARDEST))
+@pytest.mark.parametrize("seed", sorted({*drawn_cases(240, always=10), *HARDEST}))
 def test_no_crowd_loses_against_time_slicing_where_some_wait_for_their_cpu(seed: int) -> None:
     jobs = crowd(1000 + seed, (*ALWAYS_WORK, *SOMETIMES_WORK))
     compared = study(seed, *jobs)
@@ -168,7 +168,7 @@ def test_no_crowd_loses_against_time_slicing_where_some_wait_for_their_cpu(seed:
             assert jain(always) >= LEAST_JAIN, f"{policy}: {shown(outcome)}"
 
 
-@pytest.mark.parametrize("seed", SEEDS[:8])
+@pytest.mark.parametrize("seed", drawn_cases(64, always=8))
 def test_weights_are_delivered_in_executed_time(seed: int) -> None:
     jobs = crowd(2000 + seed, ALWAYS_WORK, (1.0, 2.0, 4.0))
     weights = sum(job.weight for job in jobs)
@@ -189,7 +189,7 @@ def serving(source: random.Random) -> Job:
     return Job("serving", PRODUCTION, ops, arrivals=Arrivals(ArrivalKind.poisson, rate=min(rate, 200.0)))
 
 
-@pytest.mark.parametrize("seed", SEEDS[:8])
+@pytest.mark.parametrize("seed", drawn_cases(64, always=8))
 def test_production_is_no_worse_beside_a_crowd_than_beside_one_of_them(seed: int) -> None:
     jobs = crowd(3000 + seed, (*ALWAYS_WORK, *SOMETIMES_WORK))
     production = serving(random.Random(seed))

@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, Outcome, Study, Workload
+from tests.cases import drawn_cases
 from tests.simulator.drawn import Drawn
 from tests.simulator.small import OPPORTUNISTIC
 
@@ -51,7 +52,7 @@ def test_gaps_of_a_burst_are_waited_out_where_others_have_time_enough(
     assert below.work_us / below.alone.work_us > 0.8
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", drawn_cases(80, always=30))
 def test_whatever_production_does_it_is_hardly_delayed_and_the_rest_is_used(seed: int) -> None:
     drawn = Drawn.of(seed)
     serving, *below = outcome(drawn.ops, drawn.rate, *drawn.kernels_us).tenants

@@ -8,6 +8,7 @@ import pytest
 
 from cotenant.simulator import ArrivalKind, Arrivals, Job, Op, Study, Workload
 from cotenant.simulator.results import TenantOutcome
+from tests.cases import drawn_cases
 from tests.simulator.drawn import Drawn, with_floors
 from tests.simulator.small import OPPORTUNISTIC, PRODUCTION, STANDARD
 
@@ -15,7 +16,7 @@ SECONDS = 8.0
 KEPT = 0.95  # of a floor; the daemon calls it kept from 0.9 on (docs/commands.md)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", drawn_cases(24, always=10))
 def test_every_floor_is_kept(seed: int) -> None:
     """Once a tenant's weight made its slices: a fifth of such floors were not kept, one of them to 0.27."""
     jobs = with_floors(seed)
@@ -37,7 +38,7 @@ def test_a_floor_is_kept_soon_after_production_has_come(floor: float) -> None:
     assert executed_s[1] - executed_s[0] >= KEPT * floor
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", drawn_cases(24, always=10))
 def test_a_floor_that_is_had_anyway_costs_production_nothing(seed: int) -> None:
     """Once production had short slices beside any floor, and held no gaps: up to 2.8 times the service time."""
     drawn = Drawn.of(seed)

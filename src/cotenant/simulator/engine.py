@@ -68,7 +68,8 @@ class Engine:
         self._lib = native.library()
         self._recording = recording
         machine = machine_record(gpu, policy)
-        self._mps_daemon = int(policy.sharing == "together")
+        mps_daemon = int(policy.sharing == "together")
+        self._declared = [as_declared(number, job, mps_daemon) for number, job in enumerate(jobs)]
         begin, length = recording.timeline_of(seconds)
         self._handle = self._lib.cotenant_sim_new(
             ctypes.byref(machine), recording.timeline_places, begin * 1e6, length * 1e6, recording.most_spans
@@ -80,6 +81,7 @@ class Engine:
             self._add(job, seed)
         self._views = (native.Tenant * len(jobs))()
         self._tenant_knobs = (native.TenantKnobs * len(jobs))()
+        self._set_knobs: list[interface.TenantKnobs | None] = [None] * len(jobs)  # what is written there
         self._failure: BaseException | None = None
 
     def close(self) -> None:
@@ -141,8 +143,8 @@ class Engine:
         view = interface.View(
             now_us=about.now_us,
             tenants=[
-                seen_tenant(number, job, seen, self._mps_daemon)
-                for number, (job, seen) in enumerate(zip(self._jobs, self._views, strict=True))
+                seen_tenant(declared, seen)
+                for declared, seen in zip(self._declared, self._views, strict=True)
                 if seen.is_here
             ],
             sms=self._gpu.sms,
@@ -163,6 +165,9 @@ class Engine:
         )
         for number in range(len(self._jobs)):
             of = knobs.tenants.get(number, NO_KNOBS)
+            if of is self._set_knobs[number]:
+                continue
+            self._set_knobs[number] = of
             into = self._tenant_knobs[number]
             into.shut, into.tolerant = of.shut, of.tolerant
             # The engine takes 0 for "no limit"; a rate of nothing at all is a very small one.
@@ -292,36 +297,49 @@ def hash_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def seen_tenant(number: int, job: Job, seen: Any, mps_daemon: int) -> interface.Tenant:
-    return interface.Tenant(
-        id=number,
-        tenant_class=job.tenant_class,
-        weight=job.weight,
-        slowdown=job.slowdown,
-        floor=job.floor,
-        has_work=bool(seen.has_work),
-        is_held=bool(seen.is_held),
-        used_us=seen.used_us,
-        busy_us=seen.busy_us,
-        gap_us=seen.gap_us,
-        blocked_us=seen.blocked_us,
-        blocking_calls=seen.blocking_calls,
-        own_cpu_us=seen.own_cpu_us,
-        asleep_us=seen.asleep_us,
-        operations=seen.operations,
-        bursts=seen.bursts,
-        in_flight_us=seen.in_flight_us,
-        mps_daemon=mps_daemon,
-        share_request=job.share_request,
-        share_limit=job.share_limit,
-        sm_us=seen.sm_us,
-        requests=seen.requests,
-        request_us=seen.latency_sum_us,
-        alone_us=seen.alone_us,
-        remaining_us=seen.remaining_us,
-        in_request=bool(seen.in_request),
-        arrived_us=seen.begun_us,
-        trains=job.trains,
-        persistent_bytes=job.memory_bytes,
-        ephemeral_bytes=job.ephemeral_bytes,
+def as_declared(number: int, job: Job, mps_daemon: int) -> dict[str, Any]:
+    """What a tenant says of itself at every tick alike, with a default for what it says anew each time."""
+    return dict(
+        vars(
+            interface.Tenant(
+                id=number,
+                tenant_class=job.tenant_class,
+                weight=job.weight,
+                slowdown=job.slowdown,
+                floor=job.floor,
+                mps_daemon=mps_daemon,
+                share_request=job.share_request,
+                share_limit=job.share_limit,
+                trains=job.trains,
+                persistent_bytes=job.memory_bytes,
+                ephemeral_bytes=job.ephemeral_bytes,
+            )
+        )
     )
+
+
+def seen_tenant(declared: dict[str, Any], seen: Any) -> interface.Tenant:
+    # As Tenant(...) would do it, in a third of the time.
+    tenant = interface.Tenant.__new__(interface.Tenant)
+    about = tenant.__dict__
+    about.update(declared)
+    about["has_work"] = seen.has_work != 0
+    about["is_held"] = seen.is_held != 0
+    about["used_us"] = seen.used_us
+    about["busy_us"] = seen.busy_us
+    about["gap_us"] = seen.gap_us
+    about["blocked_us"] = seen.blocked_us
+    about["blocking_calls"] = seen.blocking_calls
+    about["own_cpu_us"] = seen.own_cpu_us
+    about["asleep_us"] = seen.asleep_us
+    about["operations"] = seen.operations
+    about["bursts"] = seen.bursts
+    about["in_flight_us"] = seen.in_flight_us
+    about["sm_us"] = seen.sm_us
+    about["requests"] = seen.requests
+    about["request_us"] = seen.latency_sum_us
+    about["alone_us"] = seen.alone_us
+    about["remaining_us"] = seen.remaining_us
+    about["in_request"] = seen.in_request != 0
+    about["arrived_us"] = seen.begun_us
+    return tenant
