@@ -30,8 +30,11 @@ PYTEST := $(RUN_PYTEST) --numprocesses $(TESTS_AT_ONCE) --dist worksteal
 # Programs whose threads or processes meet in memory; the others only compute.
 SANITIZED := tests/wire $(addprefix tests/tenant/test_,device_attributes.py fresh_blocks.py memory_quota.py)
 
-# Folders too, so that a deleted file counts as a change.
-SOURCES := pyproject.toml CMakeLists.txt LICENSE README.md $(shell find src native -not -name '__pycache__' -not -name '*.pyc' 2>/dev/null)
+# With the list of them, so that a deleted file counts as a change. (A folder changes when Python keeps bytecode in it.)
+FILES := $(sort $(filter-out $(WIRE_LAYOUT),$(shell find src native -type f -not -name '*.pyc' 2>/dev/null)))
+LIST_OF_FILES := build/files
+$(shell mkdir -p build; echo '$(FILES)' | cmp -s - $(LIST_OF_FILES) || echo '$(FILES)' >$(LIST_OF_FILES))
+SOURCES := pyproject.toml CMakeLists.txt LICENSE README.md $(FILES) $(LIST_OF_FILES)
 PYTHON_FOLDERS := $(wildcard src tests bench examples packaging native/codegen)
 CPP_FILES := $(shell find $(wildcard native tests bench) \( -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.inc' \) 2>/dev/null)
 
@@ -60,7 +63,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-drawn test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-drawn test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-interposer lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -116,7 +119,7 @@ sanitize: $(PACKAGE)  ## the native tests that have threads or share memory, wit
 
 # Side by side: types are checked on one core only, while the compiler has the others.
 lint:  ## formats, types and compiler warnings
-	@$(MAKE) --jobs 2 lint-python lint-cpp lint-warnings
+	@$(MAKE) --jobs 2 lint-python lint-cpp lint-interposer lint-warnings
 
 lint-python: $(PACKAGE)
 	@echo "lint: ruff"
@@ -136,13 +139,17 @@ lint-cpp: $(TOOLS)
 	    exit 1
 	fi
 
-# What was built for something else may have warnings. The interposer is built once more, with the check of its lock order
-# (tests/interposer/test_lock_order.py) and so that gcc sees large frames.
+# What was built for something else may have warnings.
 lint-warnings: $(PACKAGE)
 	@echo "lint: C++ warnings as errors"
 	unset MAKEFLAGS  # as above
 	$(VENV)/bin/cmake -S . -B build/native --log-level=WARNING -DCOTENANT_WERROR=ON >/dev/null
 	$(VENV)/bin/cmake --build build/native -- --quiet
+
+# For tests/interposer/test_lock_order.py, and since gcc sees large frames here only.
+lint-interposer: $(TOOLS)
+	@echo "lint: the interposer that checks the order of its locks"
+	unset MAKEFLAGS  # as above
 	$(VENV)/bin/cmake -S . -B build/lint -G Ninja --log-level=WARNING -DCOTENANT_WERROR=ON -DCOTENANT_CHECK_LOCKS=ON \
 	    -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython3_EXECUTABLE=$(PYTHON_IN_VENV) >/dev/null
 	$(VENV)/bin/cmake --build build/lint --target shim -- --quiet
@@ -152,7 +159,7 @@ format: $(TOOLS)  ## rewrite the sources in the project's format
 	$(VENV)/bin/ruff format --quiet $(PYTHON_FOLDERS)
 	$(VENV)/bin/clang-format -i $(CPP_FILES)
 
-check-locks: lint-warnings $(PACKAGE)  ## the interposer's tests on a build that checks the order of its locks
+check-locks: lint-interposer $(PACKAGE)  ## the interposer's tests on a build that checks the order of its locks
 	@rm -rf build/checking
 	cp -r $(VENV)/lib/python3*/site-packages/cotenant/native build/checking
 	cp build/lint/native/shim/lib/libcuda.so.1 build/checking/shim
