@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 
 import wheels
-from wheels import ROOT, PackagingError, pip
+from checkout import ROOT, PackagingError, pip
 
 from cotenant.launch.architecture import ARCHITECTURES, HERE, Architecture
 

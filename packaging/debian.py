@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from wheels import PackagingError
+from checkout import PackagingError
 
 SUITE = "trixie"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from checkout import ROOT, pip
 from debian import Debian
-from wheels import ROOT, pip
 
 from cotenant.launch.architecture import Architecture
 

@@ -18,7 +18,8 @@ import threading
 from pathlib import Path
 
 import foreign
-from wheels import ROOT, PackagingError, clean_environment
+from checkout import ROOT, PackagingError
+from wheels import clean_environment
 
 from cotenant import segment
 from cotenant.launch.architecture import ARCHITECTURES, HERE, Architecture

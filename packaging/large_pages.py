@@ -27,8 +27,8 @@ from typing import BinaryIO
 
 import foreign
 import wheels
+from checkout import ROOT, PackagingError
 from debian import Debian
-from wheels import ROOT, PackagingError
 
 from cotenant.launch.architecture import ARCHITECTURES
 

@@ -19,28 +19,15 @@ import venv
 import zipfile
 from pathlib import Path
 
+import foreign
+from checkout import ROOT, PackagingError, pip
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 from cotenant.launch.architecture import ARCHITECTURES, HERE, Architecture
 
-ROOT = Path(__file__).resolve().parent.parent
 OLDEST_GLIBC = (2, 28)
 SELF_TEST_SECONDS = 1800.0  # for a step; an emulated machine beside other work is slow
-
-
-class PackagingError(Exception):
-    pass
-
-
-def pip(
-    *arguments: str | Path, python: Path = Path(sys.executable), extra: dict[str, str] | None = None
-) -> None:
-    command = [str(python), "-m", "pip", "-qq", "--disable-pip-version-check", *map(str, arguments)]
-    env = os.environ | (extra or {})
-    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise PackagingError(f"pip {arguments[0]} failed:\n{(result.stderr or result.stdout).strip()}")
 
 
 def write_compilers(folder: Path, machine: Architecture) -> None:
@@ -178,8 +165,6 @@ def test_here(wheel: Path, folder: Path) -> None:
 
 def test_elsewhere(wheel: Path, machine: Architecture) -> None:
     """With Debian's Python for that machine, by qemu's emulation of a process."""
-    import foreign
-
     if problem := foreign.cannot_run(machine):
         print(f"  not tested: {problem}", flush=True)
         return

@@ -1,4 +1,4 @@
-"""The classes of tenants: a lower value goes first. `OneOf` (cli.py) parses a class on the command line, and
+"""The classes of tenants: a lower value goes first. `OneOf` (options.py) parses a class on the command line, and
 native/tenant/settings.cpp parses COTENANT_CLASS inside a tenant."""
 
 from __future__ import annotations

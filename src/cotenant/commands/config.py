@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cotenant import segment
-from cotenant.cli import Nested, output_option, report, segment_option
+from cotenant.cli import Nested, report
 from cotenant.errors import FAILED, USAGE, Problem, narrate
+from cotenant.options import output_option, segment_option
 from cotenant.terminal import say
 
 if TYPE_CHECKING:

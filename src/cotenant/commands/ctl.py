@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 from cotenant import classes, segment, units
-from cotenant.cli import OneOf, jobs_argument, segment_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.options import OneOf, jobs_argument, segment_option
 from cotenant.tenants import jobs, memory_knobs
 
 PATIENCE_SECONDS = 5.0

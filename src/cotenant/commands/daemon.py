@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import segment
-from cotenant.cli import segment_option
 from cotenant.config.settings import option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.options import segment_option
 from cotenant.terminal import say
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import Number, segment_option
+from cotenant.options import Number, segment_option
 
 
 @click.command(

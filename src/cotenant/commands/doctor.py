@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotenant.cli import output_option, segment_option
 from cotenant.errors import FAILED, narrate
+from cotenant.options import output_option, segment_option
 from cotenant.terminal import say
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cotenant import segment
-from cotenant.cli import jobs_argument, output_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.options import jobs_argument, output_option, segment_option
 from cotenant.terminal import printable, say
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import click
 
 from cotenant import figures, segment, units
 from cotenant.classes import TenantClass
-from cotenant.cli import jobs_argument, output_option, segment_option
 from cotenant.errors import Problem
+from cotenant.options import jobs_argument, output_option, segment_option
 from cotenant.tenants import jobs, looking
 from cotenant.tenants.lately import NOTHING_KNOWN, Key, Lately
 from cotenant.terminal import printable, say

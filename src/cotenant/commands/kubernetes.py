@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import units
-from cotenant.cli import Nested, OneOf
+from cotenant.cli import Nested
 from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.kubernetes import names
+from cotenant.options import OneOf
 from cotenant.terminal import say
 
 if TYPE_CHECKING:

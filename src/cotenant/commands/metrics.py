@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from cotenant import segment
-from cotenant.cli import segment_option
 from cotenant.config.settings import option
 from cotenant.errors import Problem, narrate
+from cotenant.options import segment_option
 from cotenant.terminal import say
 
 

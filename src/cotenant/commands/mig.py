@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotenant.cli import Nested, output_option
+from cotenant.cli import Nested
 from cotenant.errors import USAGE, Problem, unknown
+from cotenant.options import output_option
 from cotenant.terminal import say
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import jobs_argument, segment_option
 from cotenant.errors import narrate
+from cotenant.options import jobs_argument, segment_option
 
 
 @click.command(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cotenant.cli import output_option
 from cotenant.errors import Problem, narrate
+from cotenant.options import output_option
 from cotenant.terminal import say
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cotenant.cli import Number, OneOf, output_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.options import Number, OneOf, output_option
 from cotenant.terminal import say
 
 if TYPE_CHECKING:

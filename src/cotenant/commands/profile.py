@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import classes, output_files
-from cotenant.cli import OneOf, gpu_option, output_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate, unknown
 from cotenant.launch import environment, execute, job_name
+from cotenant.options import OneOf, gpu_option, output_option, segment_option
 from cotenant.terminal import Stdout, say
 
 if TYPE_CHECKING:

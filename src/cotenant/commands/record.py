@@ -16,9 +16,9 @@ from pathlib import Path
 import click
 
 from cotenant import classes, output_files, units
-from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.launch import environment, execute, job_name
+from cotenant.options import OneOf, gpu_option, segment_option
 
 SMALLEST_LIMIT = 4096
 

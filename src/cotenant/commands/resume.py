@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import Number, jobs_argument, segment_option
 from cotenant.errors import narrate
+from cotenant.options import Number, jobs_argument, segment_option
 
 
 @click.command(

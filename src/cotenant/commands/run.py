@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from cotenant import classes, segment
-from cotenant.cli import OneOf, gpu_option, segment_option
 from cotenant.config.settings import option
 from cotenant.errors import USAGE, Problem, narrate
 from cotenant.launch import environment, execute, job_name, mounts, python_path
 from cotenant.mps import control, decide, sharing
+from cotenant.options import OneOf, gpu_option, segment_option
 from cotenant.terminal import say
 
 

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import click
 
 from cotenant import classes, segment, units
-from cotenant.cli import Nested, output_option
+from cotenant.cli import Nested
 from cotenant.errors import USAGE, Problem, narrate, unknown
+from cotenant.options import output_option
 from cotenant.segment.folder import create_folder
 from cotenant.segment.grants import Grant, Subject, grants_in, merged, write_grants
 from cotenant.segment.layout import uuid_bytes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import output_files
-from cotenant.cli import OneOf, output_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.options import OneOf, output_option
 from cotenant.terminal import say
 from cotenant.units import share_above_zero, share_to_one
 

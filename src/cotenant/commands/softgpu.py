@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import OneOf
 from cotenant.errors import USAGE, Problem, unknown
 from cotenant.launch import execute, native_files, preload
+from cotenant.options import OneOf
 from cotenant.terminal import say
 
 SHARINGS = ("timeslice", "all-at-once")

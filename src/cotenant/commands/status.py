@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import figures, segment, table
-from cotenant.cli import jobs_argument, segment_option
 from cotenant.config.settings import option
 from cotenant.errors import narrate
 from cotenant.figures import Of, Width
+from cotenant.options import jobs_argument, segment_option
 from cotenant.tenants.lately import Key, Lately
 from cotenant.terminal import Stdout, printable, say
 

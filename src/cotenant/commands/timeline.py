@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from cotenant.cli import Number, jobs_argument, segment_option
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.options import Number, jobs_argument, segment_option
 from cotenant.units import bytes_in
 
 LEAST_RING, MOST_RING = 64 << 10, 64 << 20

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from cotenant.cli import jobs_argument, segment_option
 from cotenant.config.settings import option
+from cotenant.options import jobs_argument, segment_option
 
 
 @click.command(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cotenant import output_files
-from cotenant.cli import Nested, Number, OneOf, output_option
+from cotenant.cli import Nested
 from cotenant.errors import USAGE, Problem, narrate
+from cotenant.options import Number, OneOf, output_option
 from cotenant.terminal import Stdout, console, say
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any
 import click
 
 from cotenant import classes, units
-from cotenant.cli import Number, OneOf
 from cotenant.errors import USAGE, Problem
 from cotenant.mps import decide
+from cotenant.options import Number, OneOf
 
 
 @dataclass(frozen=True)
