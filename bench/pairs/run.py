@@ -105,6 +105,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, default=Path("pairs.json"), help="default pairs.json")
     parser.add_argument("--markdown", type=Path, metavar="PAGE", help="rewrite the tables in this page")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where an interrupted run has left --output"
+    )
     add_start(parser)
     parser.add_argument(
         "--jobs", type=words, default=OVERHEAD_JOBS, help="of overhead; default " + ",".join(OVERHEAD_JOBS)
@@ -186,9 +189,14 @@ def run_pairs(options: argparse.Namespace, reporter: Reporter) -> int:
         "machine": "",
         "rounds": options.rounds,
         "seconds": options.seconds,
+        "modes": list(modes),
         "skipped_modes": {},
         "pairs": [],
     }
+    if options.resume:
+        take_up(section, options)
+        measured = {entry["pair"] for entry in section["pairs"]}
+        pairs = [pair for pair in pairs if pair.name not in measured]
     python, cotenant = shlex.split(options.python), shlex.split(options.cotenant)
     with (
         setting(python, cotenant, any(map(needs_mps, modes))) as place,
@@ -205,6 +213,23 @@ def run_pairs(options: argparse.Namespace, reporter: Reporter) -> int:
             reporter.keep(section)
     reporter.show(section)
     return 1 if any("failed" in entry for entry in section["pairs"]) else 0
+
+
+def take_up(section: dict[str, Any], options: argparse.Namespace) -> None:
+    """The pairs that an interrupted run has measured in the same way."""
+    try:
+        before = report.load(options.output).get(options.what, {})
+    except (OSError, ValueError) as error:
+        raise Problem(f"cannot go on with {options.output}: {error}", "leave out --resume") from None
+    for name in ("rounds", "seconds", "modes"):
+        if before and before.get(name) != section[name]:
+            raise Problem(
+                f"{options.output} is of a run with other {name}: {before.get(name)}",
+                "give the same, or leave out --resume",
+                USAGE,
+            )
+    section["machine"] = before.get("machine", "")
+    section["pairs"] = [entry for entry in before.get("pairs", []) if "figures" in entry]
 
 
 def one_pair(

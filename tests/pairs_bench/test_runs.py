@@ -127,6 +127,22 @@ def test_a_pair_that_fails_or_is_skipped_does_not_stop_the_others(bench: Bench) 
     assert "error: toy-service+toy-dying" in done.stderr and "died on purpose" in done.stderr
 
 
+def test_an_interrupted_run_goes_on_with_what_it_has_not_measured(bench: Bench) -> None:
+    asked = ["--modes", "timeslice", "--seconds", "1"]
+    assert bench.run("--pairs", "toy-service+toy-dying,toy-service+toy-work", *asked).returncode == 1
+    before = bench.section("pairs")["pairs"]
+    everything = ["--pairs", "toy-service+toy-work,toy-training+toy-work", *asked, "--resume"]
+    done = bench.run(*everything)
+    assert done.returncode == 0, done.stderr
+    kept, new = bench.section("pairs")["pairs"]
+    assert kept == before[1] and new["pair"] == "toy-training+toy-work" and "figures" in new
+    assert "**toy-service+toy-work**" in done.stdout and "**toy-training+toy-work**" in done.stdout
+
+    other = bench.run(*everything, "--rounds", "2")
+    assert other.returncode == 2 and "is of a run with other rounds: 1" in other.stderr
+    assert bench.section("pairs")["pairs"] == [kept, new]
+
+
 def test_without_mps_its_modes_are_skipped_with_the_reason(bench: Bench) -> None:
     options = ("--pairs", "toy-training+toy-work", "--modes", "mps,timeslice", "--seconds", "0.3")
     done = bench.run(*options, MPS_BROKEN="1")
