@@ -163,7 +163,7 @@ check-locks: lint-interposer $(PACKAGE)  ## the interposer's tests on a build th
 	@rm -rf build/checking
 	cp -r $(VENV)/lib/python3*/site-packages/cotenant/native build/checking
 	cp build/lint/native/shim/lib/libcuda.so.1 build/checking/shim
-	COTENANT_NATIVE=$(CURDIR)/build/checking $(PYTHON_IN_VENV) -m pytest --quiet tests/interposer
+	COTENANT_NATIVE=$(CURDIR)/build/checking $(PYTEST) tests/interposer
 
 interposition-report: $(TOOLS)  ## rewrite docs/interposition.md from native/shim/hooks.list
 	@include=$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu*/include)
