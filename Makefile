@@ -63,7 +63,7 @@ $(PACKAGE): $(TOOLS) $(WIRE_LAYOUT) $(SOURCES)
 	    '.[demo,cluster]'
 	touch $@
 
-.PHONY: venv build demo test test-drawn test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-interposer lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-scale bench-kubernetes bench-simulator wheels bundle clean
+.PHONY: venv build demo test test-drawn test-kubernetes test-slurm test-systemd test-examples test-16k sanitize lint lint-python lint-cpp lint-interposer lint-warnings format check-locks interposition-report figures chart fuzz-segment bench-launch bench-timeline bench-daemon bench-coverage bench-pairs bench-crowd bench-memory bench-drills bench-outsiders bench-scale bench-kubernetes bench-simulator wheels bundle clean
 
 venv: $(TOOLS)  ## make .venv with the tools
 	@:
@@ -231,6 +231,9 @@ bench-memory: $(PACKAGE)  ## jobs that do not fit on the GPU together (needs a G
 
 bench-drills: $(PACKAGE)  ## what killed processes and a damaged segment do to the other jobs (needs a GPU)
 	@$(PYTHON_IN_VENV) bench/drills/run.py
+
+bench-outsiders: $(PACKAGE)  ## jobs outside Cotenant beside tenants, and jobs of several segments that start at once (needs a GPU)
+	@$(PYTHON_IN_VENV) bench/outsiders/run.py
 
 $(ZIG): $(TOOLS)
 	@echo "installing the compiler for wheels into $(VENV)"
