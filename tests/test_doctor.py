@@ -20,7 +20,7 @@ from cotenant.daemon import lock
 from cotenant.doctor import checks, configuration, devices, installed, probing, shared_memory
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.gpus import nvml
-from cotenant.launch import native_files
+from cotenant.launch import elf, native_files
 from tests.segments import Written
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def test_functions_that_only_the_driver_has_are_named(
     assert finding.verdict == "warn"
     assert "cotenant_segment_open" in finding.facts["missing"]
     # What it uses of the C library is none of its own.
-    assert not {"close", "memcpy", "strlen"} & installed.exported(native / "libcotenant_wire.so").keys()
+    assert not {"close", "memcpy", "strlen"} & elf.exported(native / "libcotenant_wire.so").keys()
     assert installed.symbols(machine(driver_file=native_files.shim())).verdict == "ok"
 
 

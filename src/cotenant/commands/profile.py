@@ -137,7 +137,9 @@ def online(
     trace: Path | None,
 ) -> int:
     try:
-        after = environment.of_command(before, classes.TenantClass.production.name, segment_file, job)
+        after = environment.of_command(
+            before, classes.TenantClass.production.name, segment_file, job, program=program
+        )
     except environment.NotShared as reason:
         raise Problem(f"nothing can be profiled: {reason.message}", reason.hint) from None
     if gpu:

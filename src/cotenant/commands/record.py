@@ -114,7 +114,9 @@ def command(
     before = execute.inherited()
     program = execute.find_program(words[0], before)
     try:
-        after = environment.of_command(before, tenant_class, segment_file, job_name.of_command(words))
+        after = environment.of_command(
+            before, tenant_class, segment_file, job_name.of_command(words), program=program
+        )
     except environment.NotShared as reason:
         raise Problem(f"nothing can be recorded: {reason.message}", reason.hint) from None
     if gpu:

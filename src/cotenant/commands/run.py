@@ -130,6 +130,7 @@ def command(
             segment_file,
             name or job_name.of_command(words or ("container",)),
             create=not dry_run,
+            program="" if dry_run else program,
         )
         is_production = of_class == classes.TenantClass.production.name
         promises = (

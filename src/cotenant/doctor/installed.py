@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,7 @@ from typing import Any
 from cotenant.doctor.child import ended, last_line
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.gpus import nvml
-from cotenant.launch import native_files, preload
-
-# <elf.h>. pyelftools finds the tables; its objects, one for each symbol, take seconds on an emulated machine.
-SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
-EXPORTED_KINDS = {1: "data", 2: "function", 10: "function"}  # STT_OBJECT, STT_FUNC, STT_GNU_IFUNC
-BOUND_FOR_OTHERS = (1, 2)  # STB_GLOBAL, STB_WEAK
-UNDEFINED = 0  # SHN_UNDEF
+from cotenant.launch import elf, native_files, preload
 
 
 def package(machine: Machine) -> Finding:
@@ -110,7 +103,7 @@ def preloads(machine: Machine) -> Finding:
 
 def symbols(machine: Machine) -> Finding:
     assert machine.driver_file is not None
-    theirs, ours = exported(machine.driver_file), exported(native_files.shim())
+    theirs, ours = elf.exported(machine.driver_file), elf.exported(native_files.shim())
     missing = sorted(name for name, kind in theirs.items() if kind == "function" and name not in ours)
     data = sorted(name for name, kind in theirs.items() if kind == "data" and name not in ours)
     facts = {"driver": len(theirs), "interposer": len(ours), "missing": missing, "data": data}
@@ -119,7 +112,7 @@ def symbols(machine: Machine) -> Finding:
             "symbols",
             "warn",
             f"the driver exports {len(missing)} functions that the interposer does not: {shortened(missing)}",
-            "install a newer Cotenant: a program that links to one of them does not start under it",
+            "install a newer Cotenant: a program that links to one of them runs without it",
             facts,
         )
     functions = sum(kind == "function" for kind in theirs.values())
@@ -127,32 +120,6 @@ def symbols(machine: Machine) -> Finding:
     return Finding(
         "symbols", "ok", f"all {functions} functions of the driver are reachable{debugger}", facts=facts
     )
-
-
-def exported(library: Path) -> dict[str, str]:
-    """The names a library defines for others: "function" or "data"."""
-    from elftools.elf.dynamic import DynamicSegment
-    from elftools.elf.elffile import ELFFile
-
-    with library.open("rb") as file:
-        # By segment, not by section: a stripped library has no sections.
-        dynamic = next(s for s in ELFFile(file).iter_segments() if isinstance(s, DynamicSegment))
-        _, symbols_at = dynamic.get_table_offset("DT_SYMTAB")
-        _, names_at = dynamic.get_table_offset("DT_STRTAB")
-        assert symbols_at is not None and names_at is not None
-        symbols_size = dynamic.num_symbols() * SYMBOL.size
-        names_size = next(dynamic.iter_tags("DT_STRSZ"))["d_val"]
-        file.seek(symbols_at)
-        symbols = file.read(symbols_size)
-        file.seek(names_at)
-        names = file.read(names_size)
-    found = {}
-    for name_at, about, _, section, _, _ in SYMBOL.iter_unpack(symbols):
-        kind = EXPORTED_KINDS.get(about & 15)
-        name = names[name_at : names.index(0, name_at)].decode()
-        if kind and about >> 4 in BOUND_FOR_OTHERS and section != UNDEFINED and name:
-            found[name] = kind
-    return found
 
 
 def shortened(names: list[str], most: int = 5) -> str:

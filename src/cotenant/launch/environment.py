@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cotenant import segment
 from cotenant.errors import Problem
-from cotenant.launch import driver, native_files, preload, python_path
+from cotenant.launch import driver, elf, native_files, preload, python_path
 
 PROMISES = (
     "COTENANT_WEIGHT",
@@ -57,6 +57,7 @@ def of_command(
     segment_file: Path | None,
     name: str,
     create: bool = True,
+    program: str = "",
 ) -> dict[str, str]:
     """Of one that is started here, in the segment that is given or found. Raises NotShared."""
     try:
@@ -70,6 +71,11 @@ def of_command(
         raise NotShared(
             f"LD_PRELOAD cannot hold the path {shim}", "install into a folder without spaces and colons"
         )
+    if program and (newer := only_the_drivers(Path(program), shim, driver_file)):
+        raise NotShared(
+            f"{program} links to {newer}, which only the driver has, not this version of Cotenant",
+            "install a newer Cotenant",
+        )
     path = segment_file.absolute() if segment_file else segment.path_for({})
     if create:
         try:
@@ -79,6 +85,18 @@ def of_command(
         if not native_files.is_softgpu(driver_file) and not segment.is_in_memory(path):
             raise NotShared(f"{path} is on a disk", "name a file on a tmpfs such as /dev/shm with --segment")
     return of_tenant(inherited, driver_file, path, tenant_class, name)
+
+
+def only_the_drivers(program: Path, shim: Path, driver_file: Path) -> str:
+    """A function of the driver's that the program links to and the interposer does not have: with the interposer the
+    loader would not start it. Empty: there is none, or nobody can tell."""
+    try:
+        if not elf.needs(program, driver.LIBRARY):
+            return ""
+        theirs, ours = elf.exported(driver_file), elf.exported(shim)
+        return min(elf.wanted(program) & theirs.keys() - ours.keys(), default="")
+    except Exception:  # whatever the file is: the kernel and the loader say what is wrong with it
+        return ""
 
 
 def of_tenant(
