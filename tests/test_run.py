@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -233,14 +234,15 @@ def newer_driver(native: Path, tmp_path: Path, softgpu_env: dict[str, str]) -> C
     build = [compiler, "-shared", "-fPIC", "-Wl,--no-as-needed", "-x", "c", "-"]
     subprocess.run([*build, f"-Wl,-soname,{software}", "-o", stub], input="", text=True, check=True)
     newer = "int cuFromTheFuture(void) { return 42; } int cuInit(unsigned flags) { return 0; }"
-    words = [*build, "-Wl,-soname,libcuda.so.1", "-o", library, "-x", "none", stub]
+    words: list[str | Path] = [*build, "-Wl,-soname,libcuda.so.1", "-o", library, "-x", "none", stub]
     subprocess.run(words, input=newer, text=True, check=True)
     softgpu_env |= {"COTENANT_DRIVER": str(library), "LD_LIBRARY_PATH": str(folder)}
 
     def compiled(source: str) -> Path:
         program = tmp_path / "program"
-        words = [compiler, "-Wl,-z,now", "-Wl,--allow-shlib-undefined", "-x", "c", "-", "-o", program]
-        subprocess.run([*words, "-x", "none", library], input=source, text=True, check=True)
+        options = ["-Wl,-z,now", "-Wl,--allow-shlib-undefined"]
+        words: list[str | Path] = [compiler, *options, "-x", "c", "-", "-o", program, "-x", "none", library]
+        subprocess.run(words, input=source, text=True, check=True)
         return program
 
     return compiled
@@ -268,6 +270,20 @@ def test_a_program_that_links_to_functions_that_we_know_is_a_tenant(
     program = newer_driver("int cuInit(unsigned); int main(void) { return cuInit(0); }")
     done = cotenant("run", "--", str(program), env=softgpu_env)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_file_says_of_itself_nothing_stops_run(seed: int, native: Path, tmp_path: Path) -> None:
+    """It is the kernel's to say what is wrong with it."""
+    draw, file = random.Random(seed), tmp_path / "program"
+    content = bytearray(Path("/bin/true").read_bytes())
+    for _ in range(draw.randrange(1, 40)):
+        place = draw.randrange(6, 64 if draw.random() < 0.5 else 2000)
+        content[place] = draw.choice((0, 1, 0x7F, 0xFF, draw.randrange(256)))
+    file.write_bytes(content[: draw.choice((len(content), draw.randrange(5, 1000)))])
+    assert execute.linked(str(file)) in ("", "statically linked", "linked with musl")
+    shim = native / "shim" / "libcuda.so.1"
+    assert environment.only_the_drivers(file, shim, native / "softgpu" / "libcuda.so.1") == ""
 
 
 def test_a_program_that_changes_its_user_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,20 +1,33 @@
-"""Which functions an ELF file has for others, and which it wants of others."""
+"""What an ELF file says of itself: who loads it, what it is linked with, which names it has for others and wants."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 # <elf.h>. pyelftools finds the tables; its objects, one for each symbol, take seconds on an emulated machine.
 HEAD = b"\x7fELF\x02\x01"  # of 64 bits, the lowest byte first
-PART = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr
-LOADED, DYNAMIC = 1, 2  # PT_LOAD, PT_DYNAMIC
+PART = struct.Struct("<II5Q8x")  # Elf64_Phdr
+LOADED, DYNAMIC, INTERPRETER = 1, 2, 3  # PT_LOAD, PT_DYNAMIC, PT_INTERP
 NEEDED, NAMES, NAMES_SIZE = 1, 5, 10  # DT_NEEDED, DT_STRTAB, DT_STRSZ
 SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
 KINDS = {0: "unknown", 1: "data", 2: "function", 10: "function"}  # STT_OBJECT, STT_FUNC, STT_GNU_IFUNC
 BOUND_FOR_OTHERS = (1, 2)  # STB_GLOBAL, STB_WEAK
 UNDEFINED = 0  # SHN_UNDEF
+LONGEST_PATH = 4096
+MOST_BYTES = 1 << 62  # of a file, whatever its head says
+
+
+class Part(NamedTuple):
+    kind: int
+    flags: int
+    offset: int  # in the file
+    address: int  # in memory
+    physical: int
+    length: int  # in the file
+    size: int  # in memory
 
 
 def exported(library: Path) -> dict[str, str]:
@@ -51,27 +64,46 @@ def symbols(file: Path) -> Iterator[tuple[str, str, bool]]:
             yield name, kind, section != UNDEFINED
 
 
+def parts(opened: BinaryIO) -> list[Part]:
+    """Of what the kernel loads; none, if this is no file of ours."""
+    opened.seek(0)
+    head = opened.read(64)
+    if len(head) < 64 or head[:6] != HEAD:
+        return []
+    (first,) = struct.unpack_from("<Q", head, 32)
+    size, count = struct.unpack_from("<HH", head, 54)
+    if size != PART.size or first > MOST_BYTES:
+        return []
+    opened.seek(first)
+    table = opened.read(size * count)
+    return [Part._make(fields) for fields in PART.iter_unpack(table[: len(table) // size * size])]
+
+
+def interpreter(file: Path) -> bytes | None:
+    """The path of its loader. Empty: it is loaded without one; None: this is no file of ours."""
+    with file.open("rb") as opened:
+        found = parts(opened)
+        for part in found:
+            if part.kind == INTERPRETER:
+                opened.seek(min(part.offset, MOST_BYTES))
+                return opened.read(min(part.length, LONGEST_PATH)).rstrip(b"\0")
+    return b"" if found else None
+
+
 def needs(file: Path, library: str) -> bool:
     """Whether it is linked with this library. `run` asks that of every program: pyelftools takes long to load."""
     with file.open("rb") as opened:
-        head = opened.read(64)
-        if head[:6] != HEAD:
-            return False
-        (first,) = struct.unpack_from("<Q", head, 32)
-        size, count = struct.unpack_from("<HH", head, 54)
-        opened.seek(first)
-        table = opened.read(size * count)
-        parts = [PART.unpack_from(table, size * number) for number in range(count)]
-        for kind, _, offset, _, _, length, _, _ in parts:
-            if kind != DYNAMIC:
+        found = parts(opened)
+        for part in found:
+            if part.kind != DYNAMIC:
                 continue
-            opened.seek(offset)
-            entries = list(struct.iter_unpack("<QQ", opened.read(length)))
+            opened.seek(part.offset)
+            entries = list(struct.iter_unpack("<QQ", opened.read(part.length)))
             about = dict(entries)
             names_at = next(
-                about[NAMES] - address + offset
-                for kind, _, offset, address, _, length, _, _ in parts
-                if kind == LOADED and address <= about[NAMES] < address + length
+                about[NAMES] - one.address + one.offset
+                for one in found
+                if one.kind == LOADED and one.address <= about[NAMES] < one.address + one.length
             )
             opened.seek(names_at)
             names = opened.read(about[NAMES_SIZE])

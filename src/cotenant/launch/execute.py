@@ -7,13 +7,13 @@ import errno
 import os
 import signal
 import stat
-import struct
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from cotenant.errors import NOT_EXECUTABLE, NOT_FOUND, Problem
+from cotenant.launch import elf
 
 
 def find_program(name: str, environment: Mapping[str, str]) -> str:
@@ -57,19 +57,13 @@ def takes_other_rights(file: str) -> bool:
 def linked(file: str) -> str:
     """How, where that is not with the C library's own loader."""
     try:
-        with open(file, "rb") as program:
-            head = program.read(4096)
-        if head[:6] != b"\x7fELF\x02\x01" or os.path.basename(file).startswith("ld"):
-            return ""
-        (first,) = struct.unpack_from("<Q", head, 32)
-        size, count = struct.unpack_from("<HH", head, 54)
-        parts = [struct.unpack_from("<IIQQQQ", head, first + size * i) for i in range(count)]
-    except (OSError, struct.error):
+        loader = elf.interpreter(Path(file))
+    except OSError:
         return ""
-    for kind, _, start, _, _, length in parts:
-        if kind == 3:  # PT_INTERP
-            is_musl = os.path.basename(head[start : start + length]).startswith(b"ld-musl")
-            return "linked with musl" if is_musl else ""
+    if loader is None or os.path.basename(file).startswith("ld"):
+        return ""
+    if loader:
+        return "linked with musl" if os.path.basename(loader).startswith(b"ld-musl") else ""
     return "statically linked"
 
 
