@@ -1,4 +1,4 @@
-"""What `run` reads in the file of a program before it starts it: does it link to functions that only a newer driver has?"""
+"""What `run` reads of a program before it starts it: does it link to functions that only a newer driver has?"""
 
 from __future__ import annotations
 
