@@ -54,6 +54,8 @@ static int in_a_bare_clone(void) {
     unsigned long long memory = 0;
     if (function("cuMemAlloc_v2")(&memory, (size_t)4096)) return 11;
     if (function("cuMemsetD8Async")(memory, 0, (size_t)64, (void*)0)) return 12;
+    // A lock that a thread of the driver's holds now would stay locked in the child.
+    if (function("cuCtxSynchronize")()) return 19;
     pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (!child) {
         alarm(60);
