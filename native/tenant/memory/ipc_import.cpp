@@ -77,9 +77,8 @@ void unmap_closed() {
     }
 }
 
-// Opened once more, if it is open; 0: it is not.
-CUdeviceptr open_again(const IpcHandle& handle) {
-    ImportsLocked locked;
+// Opened once more, if it is open; 0: it is not. With the lock.
+CUdeviceptr count_again(const IpcHandle& handle) {
     CUdeviceptr found = 0;
     imports.each([&](uint64_t address, Import& one) {
         if (found || !one.handle.same_export(handle)) return;
@@ -87,6 +86,19 @@ CUdeviceptr open_again(const IpcHandle& handle) {
         found = address;
     });
     return found;
+}
+
+CUdeviceptr open_again(const IpcHandle& handle) {
+    ImportsLocked locked;
+    return count_again(handle);
+}
+
+// What another thread has entered since, where one was faster. 0: there is no space.
+CUdeviceptr enter(const Import& one) {
+    ImportsLocked locked;
+    if (CUdeviceptr there = count_again(one.handle)) return there;
+    CUdeviceptr address = one.mapping + one.range.offset;
+    return imports.enter(address, one) ? address : 0;
 }
 
 // The device that opens it must get at it; its peers may, as with the driver's own.
@@ -135,22 +147,9 @@ CUresult open_first(CUdeviceptr* out, const IpcHandle& handle, CUcontext context
     close(file);
     if (!mapping) return CUDA_ERROR_MAP_FAILED;
     Import one{handle, mapping, range, context, 1};
-    // Another thread may have been faster.
-    if ((*out = open_again(handle))) {
-        unmap(one);
-        return CUDA_SUCCESS;
-    }
-    bool entered = false;
-    {
-        ImportsLocked locked;
-        entered = imports.enter(mapping + range.offset, one) != nullptr;
-    }
-    if (!entered) {
-        unmap(one);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *out = mapping + range.offset;
-    return CUDA_SUCCESS;
+    *out = enter(one);
+    if (*out != mapping + range.offset) unmap(one);
+    return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // As the driver: what a context has opened goes with it.
