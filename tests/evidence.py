@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cotenant import segment
+from tests.conftest import processes_naming
 
 
 def text_of(file: Path) -> str:
@@ -32,8 +34,17 @@ def of_tenant(one: segment.Tenant, now_ns: int) -> Iterator[str]:
             f"  GPU {use.gpu}: memory {use.memory_bytes}, movable {use.movable_bytes}, busy {use.busy}, "
             f"gated {use.gated}, holds turn {use.holds_turn}, {use.figures}"
         )
-    for thread in sorted(Path(f"/proc/{one.pid}/task").iterdir()):
+    yield from of_threads(one.pid)
+
+
+def of_threads(pid: int) -> Iterator[str]:
+    for thread in sorted(Path(f"/proc/{pid}/task").iterdir()):
         yield of_thread(thread)
+
+
+def of_process(pid: int) -> Iterator[str]:
+    yield f"{pid} {text_of(Path(f'/proc/{pid}/comm'))}"
+    yield from of_threads(pid)
 
 
 def of_segment(path: Path) -> Iterator[str]:
@@ -67,6 +78,10 @@ def pytest_runtest_makereport(
     if env := fixtures.get("softgpu_env"):
         tenants = until_gone(of_segment(Path(env["COTENANT_SEGMENT"])))
         report.sections.append(("tenants", "\n".join(tenants)))
+        # softgpud, and its clients that are no tenants. A real GPU has no folder.
+        folders = [Path(env["COTENANT_SOFTGPU_DIR"])] if "COTENANT_SOFTGPU_DIR" in env else []
+        processes = (until_gone(of_process(pid)) for pid in processes_naming(folders))
+        report.sections.append(("processes of the software GPU", "\n".join(chain.from_iterable(processes))))
     if mps := fixtures.get("mps"):
         report.sections.append(("MPS", "\n".join(until_gone(of_files(mps.folder)))))
     return report
