@@ -6,7 +6,7 @@
 //   a higher class copies     while a copy of at least kBusCopy bytes is in one of its streams: gates for copies are
 //                             closed. Shorter copies only have the copy engines' time slices (time_slices.h)
 //   a higher class uses the bus    if it has copied so within the last kBusNs
-//   a copy is split           if a higher class uses the bus, and the copy has more bytes than a piece
+//   a copy is split           if a higher class uses the bus, and the copy has at least kPieceGrain more than a piece
 //   a piece                   has as many bytes as the bus carries in kPieceUs, by the speed that was learned; at
 //                             least kSmallestPiece and at most kLargestPiece. Where the higher classes tolerate overlap
 //                             and made none but short copies, kLongPieceUs

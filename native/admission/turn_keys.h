@@ -14,7 +14,7 @@
 //   runs empty  key > least, where `least` is of its equals that are ready: one of them goes next
 //
 // In nanoseconds at a weight of 1. kNoKey stands for the least where there is no such equal. Keys come out of shared
-// memory: any value is taken.
+// memory: any value is taken, and what no tenant can have used counts for nobody else (key_for_others).
 #pragma once
 
 #include <algorithm>
@@ -27,6 +27,12 @@ namespace admission {
 constexpr uint64_t kLargestDebtNs = 20000000, kLargestClaimNs = 50000000;
 constexpr uint64_t kNoKey = UINT64_MAX;
 constexpr uint64_t kLargestKey = uint64_t{1} << 62;  // a larger one is garbage
+
+// Since the machine started a key has grown by at most 1000 in each nanosecond, at the least weight. The others would
+// follow a larger one up to where theirs are garbage too, and stay there.
+inline uint64_t key_for_others(uint64_t key, uint64_t now_ns) {
+    return key < std::min(now_ns, kLargestKey / 1000) * 1000 ? key : kNoKey;
+}
 
 // By how much the key grows; `weight` in thousandths.
 inline uint64_t charged_ns(uint64_t executed_ns, uint32_t weight) { return executed_ns * 1000 / std::max(weight, 1u); }
@@ -57,7 +63,7 @@ inline uint64_t key_when_ready(uint64_t key, uint64_t most) {
 }
 
 inline uint64_t key_when_empty(uint64_t key, uint64_t least) {
-    return least == kNoKey ? key : std::max(key, least + 1);
+    return least >= kLargestKey ? key : std::max(key, least + 1);
 }
 
 }  // namespace admission

@@ -300,7 +300,8 @@ struct UpdateExec<index, per_thread, CUresult(CUgraphExec, CUgraph, Results...)>
         tenant::GatedGraph gated(graph, exec);
         if (!gated.exists()) return call_real<index>(exec, graph, results...);
         CUresult result = call_real<index>(exec, gated.clone(), results...);
-        if (result != CUDA_SUCCESS) name_originals(gated, results...);
+        // After any other error they need not have been written.
+        if (result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) name_originals(gated, results...);
         return result;
     }
 };
@@ -344,11 +345,9 @@ struct ChildOfExec<index, per_thread, CUresult(CUgraphExec, CUgraphNode, CUgraph
 template <int index, bool per_thread, class Function>
 struct DestroyExec {
     static CUresult call(CUgraphExec exec) {
-        CUresult result = call_real<index>(exec);
-        if (result != CUDA_SUCCESS) return result;
-        tenant::forget_exec(exec);
-        tenant::forget_graph_memory(exec);
-        return result;
+        tenant::EndingExec ending(exec);
+        tenant::EndingGraphMemory memory(exec);
+        return memory.result(ending.result(call_real<index>(exec)));
     }
 };
 
@@ -426,7 +425,8 @@ struct ResetPrimary {
 inline void hand_out_unknown(const char* name) {
     tenant::count(tenant::Uncovered::unknown_function);
     tenant::detour::give_up(tenant::detour::unknown_function);
-    if (strncmp(name, "cuMulticastBind", strlen("cuMulticastBind")) == 0) tenant::give_out_drivers_handles();
+    for (const char* binds : {"cuMulticastBind", "cuLogicalEndpointBind"})
+        if (strncmp(name, binds, strlen(binds)) == 0) tenant::give_out_drivers_handles();
 }
 
 // The driver decides which version a caller gets; we only swap its function for ours. So name, version and flags are

@@ -104,7 +104,12 @@ struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstrea
         return reserved.call([&] {
             CUresult result = tenant::allocate_movable(out, bytes, reserved.place());
             if (result == CUDA_SUCCESS) reserved.keep(*out, bytes, MemoryKind::pages);
-            return result == CUDA_ERROR_NOT_SUPPORTED ? call_real<index>(out, bytes, stream) : result;
+            if (result != CUDA_ERROR_NOT_SUPPORTED) return result;
+            // Then it comes from the driver's pool, and that is counted.
+            if (reserved.place()) tenant::know_pools_of(reserved.place());
+            result = call_real<index>(out, bytes, stream);
+            tenant::settle_pools();
+            return result;
         });
     }
     static CUresult call(CUdeviceptr* out, size_t bytes, CUstream stream) {
@@ -132,8 +137,9 @@ template <int index, bool per_thread, class Function>
 struct CreatePool {
     static CUresult call(CUmemoryPool* pool, const CUmemPoolProps* properties) {
         CUresult result = call_real<index>(pool, properties);
-        if (result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-            tenant::know_pool(*pool, properties->location.id);
+        bool on_device = result == CUDA_SUCCESS && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+        if (result == CUDA_SUCCESS)
+            tenant::know_pool(*pool, on_device ? tenant::place_of_device(properties->location.id) : tenant::Place{});
         return result;
     }
 };
@@ -186,6 +192,8 @@ struct ReleasePhysical {
     static CUresult call(CUmemGenericAllocationHandle handle) {
         tenant::Still still;
         tenant::UnderWay under_way;
+        // The driver may give the handle to another thread's memory at once: that is entered after this one is gone.
+        tenant::ResidenceLocked locked;
         CUresult result = tenant::is_number(handle) ? CUDA_SUCCESS : call_real<index>(handle);
         if (result == CUDA_SUCCESS) tenant::release_physical(handle);
         return result;
@@ -252,6 +260,8 @@ uint64_t array_bytes(const Descriptor* array, unsigned int levels) {
         if (__builtin_mul_overflow(row, tenant::in_pages(height, 8), &plane) ||
             __builtin_mul_overflow(plane, depth, &box) || __builtin_add_overflow(bytes, box, &bytes))
             return UINT64_MAX / 2;
+        // The driver takes no more levels than there are, however many it is asked for.
+        if (width <= 1 && height <= 1 && (depth <= 1 || flags_of(*array) & CUDA_ARRAY3D_LAYERED)) break;
         width = width > 1 ? width / 2 : 1;
         height = height > 1 ? height / 2 : 1;
         if (!(flags_of(*array) & CUDA_ARRAY3D_LAYERED)) depth = depth > 1 ? depth / 2 : 1;

@@ -75,6 +75,18 @@ struct BindPhysical<index, per_thread,
         return result;
     }
 };
+// To a logical endpoint, which has a number.
+template <int index, bool per_thread, class... Rest>
+struct BindPhysical<index, per_thread,
+                    CUresult(cuuint32_t, CUdevice, cuuint64_t, CUmemGenericAllocationHandle, Rest...)> {
+    static CUresult call(cuuint32_t endpoint, CUdevice device, cuuint64_t offset, CUmemGenericAllocationHandle handle,
+                         Rest... rest) {
+        tenant::Still still;
+        CUresult result = call_real<index>(endpoint, device, offset, tenant::drivers_handle(handle), rest...);
+        if (result == CUDA_SUCCESS) tenant::pin_handle(handle);
+        return result;
+    }
+};
 
 // Likewise. The multicast object's handle and the address are of one type: only their places tell them apart.
 template <int index, bool per_thread, class Function>
@@ -98,6 +110,17 @@ struct BindAddress<index, per_thread,
         tenant::Still still;
         CUresult result = call_real<index>(multicast, device, offset, address, bytes, flags);
         if (result == CUDA_SUCCESS) tenant::pin_memory(address, bytes);
+        return result;
+    }
+};
+template <int index, bool per_thread>
+struct BindAddress<index, per_thread,
+                   CUresult(cuuint32_t, CUdevice, cuuint64_t, void*, cuuint64_t, unsigned long long)> {
+    static CUresult call(cuuint32_t endpoint, CUdevice device, cuuint64_t offset, void* address, cuuint64_t bytes,
+                         unsigned long long flags) {
+        tenant::Still still;
+        CUresult result = call_real<index>(endpoint, device, offset, address, bytes, flags);
+        if (result == CUDA_SUCCESS) tenant::pin_memory(reinterpret_cast<CUdeviceptr>(address), bytes);
         return result;
     }
 };

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 
@@ -57,13 +56,17 @@ bool is_nvml_name(const char* path) {
 }
 
 const char* nvml_stand_in(const char* path, const char* own_path) {
-    static char stand_in[PATH_MAX];
+    // Never freed: a thread may be about to open it.
+    static tenant::Lazy<const char*> found;
     const char* limited = tenant::setting("COTENANT_MEMORY");
     const char* slash = own_path ? strrchr(own_path, '/') : nullptr;
     if (!limited || !*limited || !slash) return path;
-    if (snprintf(stand_in, sizeof stand_in, "%.*s/libcotenant-nvml.so.1", static_cast<int>(slash - own_path),
-                 own_path) >= static_cast<int>(sizeof stand_in))
-        return path;
+    const char* stand_in = found.get([&]() -> const char* {
+        char* text = nullptr;
+        int length = asprintf(&text, "%.*s/libcotenant-nvml.so.1", static_cast<int>(slash - own_path), own_path);
+        return length > 0 ? text : nullptr;
+    });
+    if (!stand_in) return path;
     // The file that the program names, so that the one the stand-in needs is loaded already.
     open_past_us(path, RTLD_LAZY | RTLD_LOCAL);
     return open_past_us(stand_in, RTLD_LAZY | RTLD_LOCAL) ? stand_in : path;

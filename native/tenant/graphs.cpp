@@ -60,6 +60,12 @@ KeptClone** find_kept(CUgraphExec exec) {
     return place;
 }
 
+void keep(KeptClone* entry) {
+    Locked locked(kept_lock);
+    entry->next = kept;
+    kept = entry;
+}
+
 void destroy(KeptClone* entry) {
     if (entry->clone) driver.cuGraphDestroy(entry->clone);
     if (Membership::current_if_joined()) entry->membership->progress.free_graph_word(entry->word);
@@ -306,9 +312,7 @@ void GatedGraph::keep_for(CUgraphExec exec) {
     entry_->exec = exec;
     entry_->clone = clone_;
     clone_ = nullptr;
-    Locked locked(kept_lock);
-    entry_->next = kept;
-    kept = entry_;
+    keep(entry_);
     entry_ = nullptr;
 }
 
@@ -335,15 +339,22 @@ CUgraphNode node_in_exec(CUgraphExec exec, CUgraphNode node) {
     return cloned ? cloned : node;
 }
 
-void forget_exec(CUgraphExec exec) {
-    KeptClone* found = nullptr;
-    {
-        Locked locked(kept_lock);
-        KeptClone** place = find_kept(exec);
-        found = *place;
-        if (found) *place = found->next;
-    }
-    if (found) destroy(found);
+void forget_exec(CUgraphExec exec) { EndingExec(exec).result(CUDA_SUCCESS); }
+
+EndingExec::EndingExec(CUgraphExec exec) {
+    Locked locked(kept_lock);
+    KeptClone** place = find_kept(exec);
+    kept_ = *place;
+    if (kept_) *place = kept_->next;
+}
+
+CUresult EndingExec::result(CUresult result) {
+    if (!kept_) return result;
+    if (result == CUDA_SUCCESS)
+        destroy(kept_);
+    else
+        keep(kept_);
+    return result;
 }
 
 int standing_graphs(const Membership& membership, int gpu) {

@@ -48,6 +48,17 @@ class GatedGraph {
 // The node of an exec that a node of the program's graph stands for.
 CUgraphNode node_in_exec(CUgraphExec exec, CUgraphNode node);
 void forget_exec(CUgraphExec exec);
+
+// Around the end of an exec, whose handle the driver may give away before it returns.
+class EndingExec {
+ public:
+    explicit EndingExec(CUgraphExec exec);
+    CUresult result(CUresult result);
+
+ private:
+    KeptClone* kept_;
+};
+
 // How many stand at a gate of this tenant's inside, on this GPU.
 int standing_graphs(const Membership& membership, int gpu);
 // The tenant whose gates an exec has; null: it has none.

@@ -77,11 +77,14 @@ CopyAhead::CopyAhead(Work& work, const HostCopy& asked) : work_(work) {
     size_t piece = admission::piece_bytes(us_per_mib, piece_us);
     float mib = static_cast<float>(piece) / kMib;
     Work::Expected expected{us_per_mib > 0 ? us_per_mib * mib : admission::kUnknown, piece_us, 1 / mib};
-    if (copy.bytes <= piece) return;
+    // The driver may return from a synchronous copy of so little before it has been made, as its documentation has it.
+    // Then the program would write over what the pieces before it still have to carry.
+    size_t rest = piece + admission::kPieceGrain;
+    if (copy.bytes <= rest) return;
     is_split_ = work.begin_pieces();
     if (!is_split_) return;
     CUstream stream = work.stream();  // for all of them, also if the stream becomes another lane's
-    for (; copy.bytes - bytes_ > piece && !work.pieces_are_waited_for(); bytes_ += piece) {
+    for (; copy.bytes - bytes_ > rest && !work.pieces_are_waited_for(); bytes_ += piece) {
         work.pass_gate(shape, expected);
         result_ = work.result(copy_piece(copy, bytes_, piece, stream));
         if (result_ != CUDA_SUCCESS) return;

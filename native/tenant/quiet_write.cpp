@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,42 +10,29 @@
 
 namespace tenant {
 
-namespace {
-
-// A write raises SIGPIPE where nobody reads, SIGXFSZ beyond RLIMIT_FSIZE, and SIGTTOU in the background of a terminal.
-// All three reach the thread that writes; the last is not raised while it is blocked.
-class Blocked {
- public:
-    Blocked() {
-        sigset_t all, pending;
-        sigemptyset(&all);
-        sigemptyset(&ours_);
-        sigpending(&pending);
-        for (int number : {SIGPIPE, SIGXFSZ, SIGTTOU}) {
-            sigaddset(&all, number);
-            if (!sigismember(&pending, number)) sigaddset(&ours_, number);
-        }
-        pthread_sigmask(SIG_BLOCK, &all, &before_);
+WritingSignalsBlocked::WritingSignalsBlocked() {
+    sigset_t all, pending;
+    sigemptyset(&all);
+    sigemptyset(&ours_);
+    sigpending(&pending);
+    for (int number : {SIGPIPE, SIGXFSZ, SIGTTOU}) {
+        sigaddset(&all, number);
+        if (!sigismember(&pending, number)) sigaddset(&ours_, number);
     }
-    ~Blocked() {
-        timespec at_once{};
-        while (sigtimedwait(&ours_, nullptr, &at_once) > 0) {
-        }
-        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+}
+
+WritingSignalsBlocked::~WritingSignalsBlocked() {
+    timespec at_once{};
+    while (sigtimedwait(&ours_, nullptr, &at_once) > 0) {
     }
-    Blocked(const Blocked&) = delete;
-    Blocked& operator=(const Blocked&) = delete;
-
- private:
-    sigset_t ours_, before_;
-};
-
-}  // namespace
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 void quiet_write(int fd, const char* line, size_t bytes) {
     int saved = errno;
     {
-        Blocked blocked;
+        WritingSignalsBlocked blocked;
         // A pipe or a terminal that is full would hold the program up until somebody reads.
         pollfd one{fd, POLLOUT, 0};
         bool written = poll(&one, 1, 0) == 1 && (one.revents & POLLOUT) && write(fd, line, bytes) >= 0;

@@ -80,6 +80,17 @@ struct NamedStream {
     CUcontext context = nullptr;  // of a default stream; of others when it was looked for
 };
 
+// What a launch does to the other tenants of its process. Of the calling thread, which has one at a time: in the launch
+// path nothing of this is touched where there are no lanes.
+struct Crossing {
+    Membership* escaped = nullptr;
+    Membership* before = nullptr;
+    StreamState* moved = nullptr;
+    GoingThrough stream, graph;
+    StreamKey key = kNoStream;  // of the stream, which another lane may take over before the operation is in it
+};
+thread_local Crossing crossing;
+
 StreamState* enter_stream(Membership& membership, NamedStream& stream) {
     CUcontext context = stream.find_context();
     // Whether or not the stream is watched, its work is waited for before memory moves.
@@ -91,6 +102,14 @@ StreamState* enter_stream(Membership& membership, NamedStream& stream) {
         return nullptr;
     }
     MembershipLocked locked(membership);
+    // Another lane's thread may have entered it since it was looked for.
+    if (Membership::lanes_open() && stream.key != kNoStream)
+        Membership::for_each([&](Membership& other) {
+            StreamState* there = &other == &membership ? nullptr : other.streams.find(stream.key);
+            if (!there) return;
+            crossing.moved = there;
+            other.streams.remove(stream.key);
+        });
     StreamState* state = nullptr;
     if (stream.key != kNoStream) state = membership.streams.find(stream.key);
     if (!state && stream.key != kNoStream) state = membership.streams.enter(stream.key, stream.handle, context, gpu);
@@ -117,17 +136,6 @@ StreamState* state_of(Membership& membership, CUstream handle, bool per_thread_d
     if (state) last = {stream.key, state, generation};
     return state;
 }
-
-// What a launch does to the other tenants of its process. Of the calling thread, which has one at a time: in the launch
-// path nothing of this is touched where there are no lanes.
-struct Crossing {
-    Membership* escaped = nullptr;
-    Membership* before = nullptr;
-    StreamState* moved = nullptr;
-    GoingThrough stream, graph;
-    StreamKey key = kNoStream;  // of the stream, which another lane may take over before the operation is in it
-};
-thread_local Crossing crossing;
 
 bool is_capturing(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

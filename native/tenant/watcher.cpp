@@ -73,9 +73,9 @@ void Watcher::watch() {
         } else if (now - last_busy < kLingerNs && (has_others_below_ || has_equals_)) {
             doze(kLongestNap, Membership::lightly);
         } else if (timing) {
-            nap(kCalmNs);
+            doze(kCalmNs, Membership::soundly);
         } else {
-            nap(kLookNs);
+            doze(kLookNs, Membership::soundly);
         }
     }
     if (!membership_.is_lane()) timeline::end_recording(membership_, wire::now_ns());

@@ -80,8 +80,9 @@ Granted granted_by(const Grant& grant) {
 
 void seal(Header& header) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    for (int gpu = 0; gpu < kGpus; ++gpu) set_capacity(header, gpu, header.gpus[gpu].capacity.load());
-    set_memory_knobs(header, raw(header.memory_knobs));
+    // The words themselves are only read: another tool may be changing them.
+    for (Header::Gpu& gpu : header.gpus) gpu.capacity_check.store(check_of(gpu.capacity.load()));
+    header.memory_knobs.check.store(check_of_memory_knobs(raw(header.memory_knobs)));
     for (Grant& grant : header.grants) grant.check.store(check_of_grant(raw(grant)));
 }
 

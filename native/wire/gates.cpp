@@ -25,6 +25,14 @@ constexpr int kMostTries = 100;
 
 uint32_t rule_of(Segment& segment) { return rule_of(segment.header); }
 
+// A neighbour may still hold the number of one that has left. Then nobody closes its gates, as nobody would open them.
+bool is_member(Segment& segment, int index) {
+    uint64_t mask = uint64_t{1} << (index % 64);
+    for (auto& words : members_of(segment))
+        if (words[index / 64].load() & mask) return true;
+    return false;
+}
+
 template <class Is>
 bool any_in(Segment& segment, uint32_t first, uint32_t last, Is&& is) {
     for (uint32_t tenant_class = first; tenant_class <= last && tenant_class < kClasses; ++tenant_class)
@@ -79,14 +87,17 @@ bool has_turn(Segment& segment, int index, int gpu) {
     });
 }
 
+uint64_t key_for_others(Segment& segment, int index, int gpu) {
+    return admission::key_for_others(segment.slot(index).gpus[gpu].turn_key.load(), now_ns());
+}
+
 // Of its equals, at work or not.
 uint64_t largest_key(Segment& segment, int index, int gpu) {
     Classes equals = equals_of(rule_of(segment), class_of(segment.slot(index)));
     uint64_t most = 0;
     for_each_in(segment, equals.first, equals.last, [&](int other) {
-        uint64_t key = segment.slot(other).gpus[gpu].turn_key.load();
-        if (other != index && uses(segment.slot(other), gpu) && key < admission::kLargestKey)
-            most = std::max(most, key);
+        uint64_t key = key_for_others(segment, other, gpu);
+        if (other != index && uses(segment.slot(other), gpu) && key != admission::kNoKey) most = std::max(most, key);
     });
     return most;
 }
@@ -115,8 +126,10 @@ void close_gate(Flag& gate) {
 void close_copy_gates_below(Segment& segment, int index, int gpu) {
     const Slot& slot = segment.slot(index);
     if (is_shared(segment) || rule_of(segment) != admission::strict || is_tolerant(slot, gpu)) return;
-    for_each_in(segment, class_of(slot) + 1, kClasses - 1,
-                [&](int below) { close_gate(segment.slot(below).copy_gates[gpu]); });
+    for_each_in(segment, class_of(slot) + 1, kClasses - 1, [&](int below) {
+        close_gate(segment.slot(below).copy_gates[gpu]);
+        if (!is_member(segment, below)) refresh_gate(segment, below, gpu);
+    });
 }
 
 uint32_t closed_after(uint32_t gate) { return gate + 2 == kGateOpen ? kGateOpen + 2 : gate + 2; }
@@ -302,6 +315,7 @@ admission::Standing standing(Segment& segment, int index, int gpu) {
 }
 
 bool may_copy(Segment& segment, int index, int gpu) {
+    if (!is_member(segment, index)) return true;
     admission::Standing tenant = standing_with(segment, index, gpu, false, true);
     return admission::may_copy(rule_of(segment), tenant, is_above_copying(segment, index, gpu));
 }
@@ -329,7 +343,7 @@ void catch_up(Segment& segment, int index, int gpu) {
     uint64_t least = admission::kNoKey;
     for_each_in(segment, equals.first, equals.last, [&](int other) {
         if (other != index && has_work(segment, other, gpu))
-            least = std::min(least, segment.slot(other).gpus[gpu].turn_key.load());
+            least = std::min(least, key_for_others(segment, other, gpu));
     });
     Count& key = segment.slot(index).gpus[gpu].turn_key;
     uint64_t before = key.load(), after = admission::key_with_work(before, least);
@@ -432,7 +446,7 @@ ReadyEquals ready_equals(Segment& segment, int index, int gpu) {
         if (!one.is_ready) return;
         ++found.count;
         found.brief_ns = std::min(found.brief_ns, one.brief_ns);
-        found.least_key_ns = std::min(found.least_key_ns, one.turn_key_ns);
+        found.least_key_ns = std::min(found.least_key_ns, key_for_others(segment, other, gpu));
     });
     found.count += found.count > 0;
     return found;
@@ -446,6 +460,7 @@ void close_gates_below(Segment& segment, int index, int gpu) {
         uint32_t before = there.gate.fetch_add(2);
         if (before + 2 == kGateOpen) there.gate.fetch_add(2);
         if (before == kGateOpen && there.ready.load()) preempt(segment.slot(below).waiting[gpu], now_ns());
+        if (!is_member(segment, below)) refresh_gate(segment, below, gpu);
     });
 }
 
@@ -479,6 +494,8 @@ bool refresh_gate(Segment& segment, int index, int gpu, uint64_t ran_ns) {
     OnGpu& here = segment.slot(index).gpus[gpu];
     Slot::Waiting& waiting = segment.slot(index).waiting[gpu];
     auto may_run = [&](bool* has_turn) {
+        *has_turn = false;
+        if (!is_member(segment, index)) return true;
         uint32_t rule = rule_of(segment);
         admission::Standing now = standing(segment, index, gpu);
         *has_turn = now.has_turn && here.ready.load() != beside && !is_barred(segment.slot(index), gpu) &&

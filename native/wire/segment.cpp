@@ -43,8 +43,8 @@ Segment* map(int fd) {
 
 // A new segment appears under its name only when it is complete: written beside it, then linked.
 bool create(const char* path, std::string* why) {
-    std::string beside = std::string(path) + ".new." + std::to_string(getpid());
-    ::unlink(beside.c_str());
+    // Processes of two containers may have one PID, and make it at once.
+    std::string beside = std::string(path) + ".new." + std::to_string(getpid()) + "." + std::to_string(now_ns());
     int fd = ::open(beside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         *why = because("cannot create", path);

@@ -183,7 +183,10 @@ void same_handle() {
     CUdeviceptr other = allocate_and_free_in(kStream);
     reach_all(second);
     REQUIRE(tenant::free_deferred() && !allocated.count(unseen) && allocated.count(other));
-    REQUIRE(take_again(kBytes, kStream, false) == other);
+    // Of memory of another context than the stream's it is told when it is free; in that stream nobody allocates it.
+    REQUIRE(take_again(kBytes, kStream, false) == 0);
+    CUdeviceptr own = allocate(kBytes, context_at(2));
+    REQUIRE(tenant::defer_free_in(own, kStream, false) == CUDA_SUCCESS && take_again(kBytes, kStream, false) == own);
 }
 
 // Only a few events are kept for later.
@@ -350,7 +353,8 @@ class Walk {
         std::vector<Pending>& pending = pending_[life];
         size_t at = pending.size();
         while (at-- > 0 && !expected)
-            if (allocated.at(pending[at].pointer).bytes == bytes) {
+            if (const Allocation& one = allocated.at(pending[at].pointer);
+                one.bytes == bytes && one.context == lives[life].context) {
                 expected = pending[at].pointer;
                 pending.erase(pending.begin() + static_cast<long>(at));
             }

@@ -142,7 +142,17 @@ CUresult register_host(void*, size_t, unsigned int) {
     ++pinned;
     return CUDA_SUCCESS;
 }
-CUresult unregister_host(void*) { return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS; }
+CUresult get_current(CUcontext* out) { return *out = current, CUDA_SUCCESS; }
+CUcontext ended = nullptr;  // a call in it is an error
+CUresult unregister_host(void*) {
+    REQUIRE(current && current != ended);
+    return fails() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+void give_back(tenant::HostPool& pool, uint64_t all_but) {
+    while (pool.give_back_one(all_but)) {
+    }
+}
 
 void install() {
     tenant::driver.cuMemCreate = create;
@@ -153,6 +163,7 @@ void install() {
     tenant::driver.cuMemcpyDtoHAsync_v2 = to_host;
     tenant::driver.cuMemcpyHtoDAsync_v2 = to_gpu;
     tenant::driver.cuCtxSetCurrent = set_current;
+    tenant::driver.cuCtxGetCurrent = get_current;
     tenant::driver.cuStreamCreate = create_stream;
     tenant::driver.cuStreamSynchronize = synchronize;
     tenant::driver.cuMemHostRegister_v2 = register_host;
@@ -200,7 +211,7 @@ struct Job {
         }
     }
     ~Job() {
-        pool.shrink_to(0);
+        give_back(pool, 0);
         for (uint32_t i = 0; i < chunks.count(); ++i) delete &chunks[i];
         mappings.clear();
         physicals.clear();
@@ -388,7 +399,7 @@ void budget(wire::Segment& segment) {
     REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
     job.is_whole_on_gpu();
     REQUIRE(pinned.load() == 2 * tenant::HostPool::kBlock);
-    job.pool.shrink_to(0);
+    give_back(job.pool, 0);
     REQUIRE(pinned.load() == 0);
 }
 
@@ -427,14 +438,33 @@ void shrinking(wire::Segment& segment) {
     REQUIRE(job.eviction.evict(job.nothing(), nobody) && job.eviction.restore(nobody));
     REQUIRE(job.pool.bytes() == 2 * kBlock);
     for (uint64_t keep : {kBlock + 1, kBlock, uint64_t{1}, uint64_t{0}}) {
-        job.pool.shrink_to(keep);
+        give_back(job.pool, keep);
         REQUIRE(job.pool.bytes() == (keep + kBlock - 1) / kBlock * kBlock && counted.load() == job.pool.bytes());
     }
     // What was touched ahead goes too, and is not used any more.
     job.pool.touch_block();
-    job.pool.shrink_to(0);
+    give_back(job.pool, 0);
     REQUIRE(job.pool.prepare(1) && job.pool.bytes() == kBlock);
     memset(job.pool.at(0), 1, kBlock);
+}
+
+// A context takes along what was pinned in it, and the rest is given back in the contexts that it was pinned in.
+void pinned_in_a_context_that_ends(wire::Segment& segment) {
+    Job job(segment, 11);
+    constexpr uint64_t kBlock = tenant::HostPool::kBlock;
+    wire::Count& counted = segment.slot(0).residence.host_pinned_bytes;
+    auto one = reinterpret_cast<CUcontext>(1), other = reinterpret_cast<CUcontext>(2);
+    for (uint64_t block = 0; block < 4; ++block) {
+        current = block % 2 ? other : one;
+        REQUIRE(job.pool.prepare((block + 1) * kBlock));
+    }
+    ended = current = one;
+    job.pool.forget_context(one);
+    REQUIRE(job.pool.bytes() == 2 * kBlock && counted.load() == 2 * kBlock);
+    for (uint64_t block : {0, 1}) memset(job.pool.at(block * kBlock), 1, kBlock);
+    give_back(job.pool, 0);
+    REQUIRE(job.pool.bytes() == 0 && counted.load() == 0);
+    ended = nullptr;
 }
 
 }  // namespace
@@ -462,5 +492,6 @@ int main(int argc, char** argv) {
     if (which == "wide ranges") wide_ranges(*segment);
     if (which == "a context ends") context_ends(*segment);
     if (which == "shrinking") shrinking(*segment);
+    if (which == "pinned in a context that ends") pinned_in_a_context_that_ends(*segment);
     return 0;
 }

@@ -5,9 +5,11 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "../require.h"
 #include "tenant/captures.h"
@@ -22,6 +24,7 @@ namespace {
 
 constexpr uint64_t kWhole = 2 << 20, kOffset = 512, kBytes = 1000;
 CUcontext const kFirst = reinterpret_cast<CUcontext>(0x100), kSecond = reinterpret_cast<CUcontext>(0x200);
+CUcontext const kGreen = reinterpret_cast<CUcontext>(0x300);  // a green one of the first
 
 CUcontext current = kFirst;
 std::map<CUcontext, int> waited;
@@ -108,6 +111,7 @@ size_t open_files() {
 tenant::ExportedRange told{kWhole, kOffset, kBytes};
 tenant::Asked answer = tenant::Asked::got;
 int questions = 0;
+std::function<void()> meanwhile;  // what another thread does while this one asks
 
 // One question at a time to this process's own exporter.
 std::mutex asking;
@@ -134,6 +138,7 @@ namespace tenant {
 DriverCalls driver;
 Membership* Membership::join() { return nullptr; }
 bool mind_forks() { return true; }
+CUcontext owner_of(CUcontext context) { return context == kGreen ? kFirst : context; }
 int listen_for_importers(const uint8_t (&)[16]) { return open("/dev/null", O_RDONLY); }
 int next_importer(int, uint64_t* key) {
     std::unique_lock locked(asking);
@@ -151,6 +156,7 @@ void answer_importer(int, const ExportedRange& range, int file) {
 }
 Asked ask_exporter(const uint8_t (&)[16], uint64_t, ExportedRange* range, int* file) {
     ++questions;
+    if (auto act = std::exchange(meanwhile, nullptr)) act();
     *range = told;
     *file = answer == Asked::got ? open("/dev/null", O_RDONLY) : -1;
     return answer;
@@ -201,6 +207,10 @@ void opening() {
     REQUIRE(!is_closed(first) && !is_closed(second + 1));
     // It is another mapping then.
     REQUIRE(opened(1, &again) == CUDA_SUCCESS && questions == 3 && is_closed(again) && is_closed(second));
+    // Another thread is faster: both have its mapping.
+    meanwhile = [&] { REQUIRE(opened(1, &second) == CUDA_SUCCESS); };
+    REQUIRE(opened(1, &first) == CUDA_SUCCESS && first == second && ranges.size() == 1 && questions == 5);
+    REQUIRE(is_closed(first) && ranges.size() == 1 && is_closed(first) && !is_closed(first));
     REQUIRE(ranges.empty() && open_files() == files);
 }
 
@@ -226,6 +236,12 @@ void contexts() {
     REQUIRE(ranges.size() == 1 && ranges.count(second - kOffset) && !is_closed(first) && !is_closed(third));
     REQUIRE(waited.empty());
     REQUIRE(is_closed(second) && ranges.empty() && waited[kSecond] == 1);
+    // What was opened in a green context stays when that ends.
+    current = kGreen;
+    REQUIRE(opened(1, &first) == CUDA_SUCCESS);
+    current = kFirst;
+    context_ended(kGreen);
+    REQUIRE(is_closed(first) && waited[kFirst] == 1 && !waited.count(kGreen));
     REQUIRE(opened(2, &second) == CUDA_SUCCESS);
     // A child has none of it, and unmaps nothing.
     tell<AtFork>([](const AtFork& one) { one.in_child(); });

@@ -53,6 +53,7 @@ void install() {
         current = context;
         return CUDA_SUCCESS;
     };
+    driver.cuCtxGetCurrent = [](CUcontext* out) { return *out = current, CUDA_SUCCESS; };
     driver.cuMemCreate = [](CUmemGenericAllocationHandle* out, size_t, const CUmemAllocationProp*, unsigned long long) {
         if (at_create) at_create();
         *out = ++handles;

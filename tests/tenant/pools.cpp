@@ -129,7 +129,7 @@ bool counts(uint64_t first, uint64_t second) {
 }
 CUmemoryPool made(uint64_t number, CUdevice device) {
     stocks[pool_at(number)] = {device};
-    know_pool(pool_at(number), device);
+    know_pool(pool_at(number), place_of_device(device));
     return pool_at(number);
 }
 bool destroy(CUmemoryPool pool, CUresult result = CUDA_SUCCESS) {
@@ -226,12 +226,20 @@ void graphs() {
     graph_reserved[1] = 128 * kMiB;
     REQUIRE(graph_memory_counted(place_of_device(1)) == 128 * kMiB && counts(32, 128));
     graph_reserved[1] = 32 * kMiB;
-    forget_graph_memory(exec_at(2));
+    EndingGraphMemory(exec_at(2)).result(CUDA_ERROR_UNKNOWN);
+    REQUIRE(counts(32, 96));
+    {
+        // The driver gives its handle to another thread's before it returns.
+        EndingGraphMemory ending(exec_at(2));
+        promise_graph_memory(exec_at(2), place_of_device(1), 80 * kMiB);
+        REQUIRE(ending.result(CUDA_SUCCESS) == CUDA_SUCCESS && counts(32, 80));
+    }
+    EndingGraphMemory(exec_at(2)).result(CUDA_SUCCESS);
     REQUIRE(counts(32, 64));
-    forget_graph_memory(exec_at(2));
-    forget_graph_memory(exec_at(1));
+    EndingGraphMemory(exec_at(2)).result(CUDA_SUCCESS);
+    EndingGraphMemory(exec_at(1)).result(CUDA_SUCCESS);
     REQUIRE(counts(32, 32));
-    forget_graph_memory(exec_at(3));
+    EndingGraphMemory(exec_at(3)).result(CUDA_SUCCESS);
     REQUIRE(counts(0, 32));
 }
 

@@ -40,6 +40,7 @@ def eviction(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "wide ranges",
         "a context ends",
         "shrinking",
+        "pinned in a context that ends",
     ],
 )
 def test_moving(eviction: Path, tmp_path: Path, case: str) -> None:

@@ -325,7 +325,9 @@ CUresult defer_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_def
     if (result != CUDA_SUCCESS) return result;
     Order* order = order_of(where.key, where.context);
     result = order ? driver.cuEventRecord(reached, where.stream) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_SUCCESS && !append(order, pointer, range.bytes, reached)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    // Memory of another context, or GPU, than the stream's is nothing to allocate in that stream's order again.
+    uint64_t usable_bytes = range.context == where.context ? range.bytes : 0;
+    if (result == CUDA_SUCCESS && !append(order, pointer, usable_bytes, reached)) result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) give_event(reached, where.context);
     if (order && !capture_is_open()) {
         Relaxed relaxed;

@@ -1,6 +1,6 @@
 #include "tenant/memory/host_pool.h"
 
-#include "tenant/driver_calls.h"
+#include "tenant/context.h"
 #include "tenant/lazy.h"
 #include "tenant/memory/host_memory.h"
 #include "wire/border.h"
@@ -69,7 +69,7 @@ bool HostPool::add_block() {
         fresh_.give_up(block);
         return false;
     }
-    blocks_.add(block);  // there is space: claim
+    blocks_.add({block, current_context()});  // there is space: claim
     --claimed_;
     return true;
 }
@@ -98,19 +98,28 @@ bool HostPool::prepare(uint64_t bytes) {
     return good;
 }
 
-void HostPool::shrink_to(uint64_t bytes) {
+bool HostPool::give_back_one(uint64_t bytes) {
     if (touched_) fresh_.give_up(touched_);
     touched_ = nullptr;
-    while (uint64_t count = blocks_.count()) {
-        if ((count - 1) * kBlock < bytes) return;
-        char* block = blocks_[count - 1];
-        // What the driver would not let go stays ours, and counted.
-        CUresult result = driver.cuMemHostUnregister(block);
-        if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) return;
-        fresh_.give_up(block);
-        blocks_.remove(count - 1);
-        slot_->residence.host_pinned_bytes.fetch_sub(kBlock);
-    }
+    uint64_t count = blocks_.count();
+    if (count == 0 || (count - 1) * kBlock < bytes) return false;
+    // What the driver would not let go stays ours, and counted.
+    if (driver.cuCtxSetCurrent(blocks_[count - 1].context) != CUDA_SUCCESS) return false;
+    CUresult result = driver.cuMemHostUnregister(blocks_[count - 1].pages);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) return false;
+    drop(count - 1);
+    return true;
+}
+
+void HostPool::forget_context(CUcontext context) {
+    for (size_t i = blocks_.count(); i-- > 0;)
+        if (blocks_[i].context == context) drop(i);
+}
+
+void HostPool::drop(size_t i) {
+    fresh_.give_up(blocks_[i].pages);
+    blocks_.remove(i);
+    slot_->residence.host_pinned_bytes.fetch_sub(kBlock);
 }
 
 void HostPool::forget_in_child() {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "tenant/driver_calls.h"
 #include "tenant/growing_array.h"
 #include "tenant/memory/fresh_blocks.h"
 #include "wire/wire.h"
@@ -37,25 +38,33 @@ class HostPool {
     void touch_block();
     // and has that one, if all is less than `bytes` so far. False: nothing to do, or not to be had.
     bool prepare(uint64_t bytes);
-    // Keeps no more than so much.
-    void shrink_to(uint64_t bytes);
+    // Gives one block back where it has more than so much, and has others to give.
+    bool give_back_one(uint64_t bytes);
+    // The blocks that were pinned in it, in which nothing is: the driver has let them go.
+    void forget_context(CUcontext context);
 
     // Whether the budget has space for so much of one's own.
     bool fits(uint64_t bytes) const;
     uint64_t bytes() const { return blocks_.count() * kBlock; }
-    char* at(uint64_t offset) const { return blocks_[offset / kBlock] + offset % kBlock; }
+    char* at(uint64_t offset) const { return blocks_[offset / kBlock].pages + offset % kBlock; }
     // How much from there on lies in one piece: a copy must not cross from one block to the next.
     static uint64_t piece(uint64_t offset) { return kBlock - offset % kBlock; }
 
     void forget_in_child();
 
  private:
+    struct Block {
+        char* pages;
+        CUcontext context;  // that it was pinned in
+    };
+
     bool take_from_budget(uint64_t blocks);
     bool add_block();
+    void drop(size_t i);
 
     wire::Segment* segment_ = nullptr;
     wire::Slot* slot_ = nullptr;
-    GrowingArray<char*> blocks_;
+    GrowingArray<Block> blocks_;
     char* touched_ = nullptr;  // the next one's pages
     uint64_t claimed_ = 0;     // blocks of the budget that are not had yet
     FreshBlocks fresh_{kBlock};

@@ -8,6 +8,7 @@
 #include "tenant/context.h"
 #include "tenant/context_end.h"
 #include "tenant/fork.h"
+#include "tenant/green_contexts.h"
 #include "tenant/locked.h"
 #include "tenant/memory/ipc_export.h"
 #include "tenant/memory/ipc_socket.h"
@@ -184,6 +185,8 @@ bool import_allocation(CUdeviceptr* out, const CUipcMemHandle& given, unsigned i
         *result = CUDA_ERROR_INVALID_VALUE;
     else if ((*result = driver.cuCtxGetDevice(&device)) == CUDA_SUCCESS)
         *result = driver.cuCtxGetCurrent(&context);
+    // The mapping outlives a green context.
+    context = owner_of(context);
     if (*result == CUDA_SUCCESS && is_own_export(handle)) *result = CUDA_ERROR_INVALID_CONTEXT;
     if (*result == CUDA_SUCCESS && !mind_forks()) *result = CUDA_ERROR_MAP_FAILED;
     if (*result != CUDA_SUCCESS) return true;

@@ -156,6 +156,8 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
         return Freed::now;
     }
     *result = CUDA_SUCCESS;
+    // First: it may wait for the mover, and a capture may begin meanwhile.
+    uint64_t so_far = deferred_so_far();
     if (capture_is_open()) {
         if (!captures_allow_it()) return Freed::not_ours;
         // Waiting for the GPU would end the capture.
@@ -166,7 +168,6 @@ Freed free_movable(CUdeviceptr pointer, CUresult* result) {
     {
         // As the driver: what is queued may still use it.
         InContext there(range.context);
-        uint64_t so_far = deferred_so_far();
         *result = driver.cuCtxSynchronize();
         if (*result != CUDA_SUCCESS) return Freed::now;
         free_deferred_until(so_far, range.context);

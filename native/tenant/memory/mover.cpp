@@ -446,6 +446,14 @@ CUcontext a_context() {
     return nullptr;
 }
 
+// The lock is for the contexts, which must not end meanwhile. The program gets it between two blocks.
+void shrink_pool_to(uint64_t bytes) {
+    for (bool gave = true; gave;) {
+        ResidenceLocked locked;
+        gave = residence.pool.give_back_one(bytes);
+    }
+}
+
 // Where GPU memory is short, the host memory for an eviction is pinned ahead: that takes longer than the copying.
 bool Mover::prepare() {
     uint64_t all = 0, now = wire::now_ns();
@@ -458,15 +466,14 @@ bool Mover::prepare() {
     if (residence.pool.bytes() <= all + 2 * HostPool::kBlock)
         needed_ns_ = now;
     else if (now - needed_ns_ > kNotNeededForNs)
-        residence.pool.shrink_to(all);
+        shrink_pool_to(all);
     if (!crowded_ns_ || now - crowded_ns_ > kCrowdedForNs || residence.pool.bytes() >= all) return false;
     if (now < prepare_from_ns_) return false;
     prepare_from_ns_ = now + kNoMoreForNs;
     // A part of it would help no tenant.
     if (!residence.pool.fits(all)) return false;
     residence.pool.touch_block();
-    // The lock is for the context, which must not end meanwhile.
-    ResidenceLocked locked;
+    ResidenceLocked locked;  // likewise
     CUcontext context = a_context();
     bool good = context && driver.cuCtxSetCurrent(context) == CUDA_SUCCESS && residence.pool.prepare(all);
     if (good) prepare_from_ns_ = 0;

@@ -23,10 +23,7 @@ struct GraphMemory {
     Place place;
     uint64_t counted;
 };
-struct Promise {
-    CUdevice device;
-    uint64_t bytes;
-};
+using Promise = GraphMemoryPromise;
 
 // Guarded by the ledger's lock.
 KnownPool pools[kMostPools];
@@ -80,7 +77,7 @@ Change settle_locked() {
     Change changed = Change::none;
     for (uint32_t i = 0; i < pool_count; ++i) {
         uint64_t reserved = 0;
-        if (attribute(pools[i].handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved))
+        if (pools[i].place && attribute(pools[i].handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved))
             changed = std::max(changed, move_to(pools[i].place, &pools[i].counted, reserved));
     }
     for (uint64_t known = known_devices.load(); known; known &= known - 1)
@@ -129,10 +126,8 @@ void note_pooled(CUmemoryPool pool, const Place& place, CUdeviceptr pointer, uin
         remember_pooled(place, pointer, bytes, pool);
 }
 
-void know_pool(CUmemoryPool pool, CUdevice device) {
-    Place place = place_of_device(device);
-    if (!place) return;
-    made_pools.store(true);
+void know_pool(CUmemoryPool pool, const Place& place) {
+    if (place) made_pools.store(true);
     LedgerLocked locked;
     enter_pool(pool, place);
 }
@@ -247,11 +242,18 @@ void promise_graph_memory(CUgraphExec exec, const Place& place, uint64_t bytes) 
     settle_locked();
 }
 
-void forget_graph_memory(CUgraphExec exec) {
+EndingGraphMemory::EndingGraphMemory(CUgraphExec exec) : exec_(reinterpret_cast<uint64_t>(exec)) {
     if (!Membership::current_if_joined()) return;
     LedgerLocked locked;
-    Promise promise;
-    if (promises.take(reinterpret_cast<uint64_t>(exec), &promise)) settle_locked();
+    known_ = promises.take(exec_, &promise_);
+}
+
+CUresult EndingGraphMemory::result(CUresult result) {
+    if (!known_) return result;
+    LedgerLocked locked;
+    if (result != CUDA_SUCCESS) promises.enter(exec_, promise_);
+    settle_locked();
+    return result;
 }
 
 }  // namespace tenant

@@ -11,7 +11,7 @@ constexpr uint64_t kPoolStep = uint64_t{32} << 20;
 
 // Where a pool is; of one that another process has made nothing is known: it is counted where the caller is.
 Place place_of_pool(CUmemoryPool pool);
-void know_pool(CUmemoryPool pool, CUdevice device);
+void know_pool(CUmemoryPool pool, const Place& place);  // no place: one of host memory, which counts nowhere
 void know_pools_of(const Place& place);  // the default pool and the graph memory of its device
 // Whether the pool holds as much unused; null: the one that the device has now.
 bool fits_in_pool(CUmemoryPool pool, const Place& place, uint64_t bytes);
@@ -55,6 +55,20 @@ uint64_t graph_memory_of(CUgraph graph, CUdevice* device);
 // What is counted already: graphs that run one after another use the same memory.
 uint64_t graph_memory_counted(const Place& place);
 void promise_graph_memory(CUgraphExec exec, const Place& place, uint64_t bytes);
-void forget_graph_memory(CUgraphExec exec);
+struct GraphMemoryPromise {
+    CUdevice device;
+    uint64_t bytes;
+};
+// Around the end of an exec, whose handle the driver may give away before it returns.
+class EndingGraphMemory {
+ public:
+    explicit EndingGraphMemory(CUgraphExec exec);
+    CUresult result(CUresult result);
+
+ private:
+    uint64_t exec_;
+    GraphMemoryPromise promise_{};
+    bool known_ = false;
+};
 
 }  // namespace tenant

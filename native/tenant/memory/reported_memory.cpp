@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tenant/identity_file.h"
+#include "tenant/lazy.h"
 #include "tenant/membership.h"
 #include "tenant/memory/ledger.h"
 #include "tenant/memory/pools.h"
@@ -17,12 +18,12 @@ namespace {
 
 // For a process that has no slot (yet): a monitor that a tenant started, or a program that has not begun its work.
 wire::Segment* segment_of_others() {
-    static wire::Segment* const segment = [] {
+    static Lazy<wire::Segment*> found;
+    return found.get([] {
         std::string why;
         const char* path = segment_from_environment();
         return path ? wire::open_segment(path, &why) : nullptr;
-    }();
-    return segment;
+    });
 }
 
 int known_gpu(wire::Segment& segment, const uint8_t uuid[16]) {

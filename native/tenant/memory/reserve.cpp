@@ -74,20 +74,24 @@ PoolReservation::PoolReservation(uint64_t bytes, CUmemoryPool pool, CUstream str
     if (!place_) return;
     know_pools_of(place_);
     // A capture takes nothing: the graph will, when it is launched.
-    if (!place_.is_limited() || bytes == 0 || is_captured(stream_, per_thread_default)) return;
+    is_captured_ = is_captured(stream_, per_thread_default);
+    if (!place_.is_limited() || bytes == 0 || is_captured_) return;
     if (charge(in_pages(bytes, kPoolStep))) return;
     from_stock_ = fits_in_pool(pool_, place_, bytes_);
     refused_ = !from_stock_;
 }
 
 CUresult PoolReservation::result(CUresult result, CUdeviceptr pointer) {
-    if (!place_ || result != CUDA_SUCCESS) return result;
+    if (!place_ || result != CUDA_SUCCESS || is_captured_) return result;
+    // In an unlimited job the watcher counts the pools.
+    bool has_grown = (charged_ || from_stock_) && settle_pools(*place_.membership) == Change::grew;
+    if (has_grown && from_stock_) {
+        // It held enough, but not in one piece, and has grown over the limit.
+        driver.cuMemFreeAsync(pointer, stream_);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     note_pooled(pool_, place_, pointer, bytes_);
-    if (!charged_ && !from_stock_) return result;  // unlimited: the watcher counts the pools
-    if (settle_pools(*place_.membership) != Change::grew || !from_stock_) return result;
-    // It held enough, but not in one piece, and has grown over the limit.
-    driver.cuMemFreeAsync(pointer, stream_);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
 }
 
 GraphReservation::GraphReservation(CUgraph graph) {

@@ -66,6 +66,7 @@ class PoolReservation : public Reservation {
  private:
     CUmemoryPool pool_;
     CUstream stream_;
+    bool is_captured_ = false;
     bool from_stock_ = false;  // the limit leaves no space for the pool to grow
 };
 

@@ -76,6 +76,7 @@ void forget_context(CUcontext context) {
     if (!Still::memory_moves.load(std::memory_order_relaxed)) return;
     ResidenceLocked locked;
     residence.eviction.forget_context(context);
+    residence.pool.forget_context(context);
     for (uint32_t i = residence.chunks.count(); i-- > 0;) {
         Chunk* chunk = &residence.chunks[i];
         if (chunk->context != context) continue;

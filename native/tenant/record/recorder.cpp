@@ -58,6 +58,7 @@ Recorder* Recorder::start() {
     if (!on_.load() && !given_up.load()) {
         const char* path = getenv("COTENANT_RECORD");
         const char* why = nullptr;
+        WritingSignalsBlocked blocked;
         void* memory = mmap(nullptr, sizeof(Recorder), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         Recorder* recorder = nullptr;
         if (!path || !*path)

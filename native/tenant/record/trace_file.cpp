@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "wire/clock.h"
+
 namespace tenant {
 
 namespace {
@@ -193,7 +195,7 @@ bool TraceFile::create(const char* path) {
     if (!known) return false;
     device_ = about.st_dev;
     inode_ = about.st_ino;
-    epoch_ns_ = clock_ns(CLOCK_MONOTONIC);
+    epoch_ns_ = wire::now_ns();  // as the operations have it, whatever the time namespace
     framed_.clear();
     framed_.add(kMagic, sizeof kMagic);
     framed_.fixed(kVersion, 4);

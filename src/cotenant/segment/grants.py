@@ -42,6 +42,7 @@ def write_grants(header: Header, grants: Iterable[Grant]) -> None:
     """An entry counts while its check word agrees: a reader finds it whole or not at all."""
     places = iter(header.grants)
     for grant, place in zip(grants, places, strict=False):
+        place.subject_kind = SubjectKind.nobody.value  # while it changes, and another tool seals
         place.subject_id = grant.subject.id
         place.best_class = 0 if grant.best_class is None else 1 + grant.best_class
         place.memory_limit = grant.memory_limit
