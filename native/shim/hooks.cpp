@@ -404,9 +404,13 @@ struct CreateGreenContext {
 
 template <int index, bool per_thread, class Function>
 struct DestroyGreenContext {
+    // It holds its device's primary context, perhaps as the last one.
     static CUresult call(CUgreenCtx green) {
+        CUdevice device = tenant::device_of(green);
         tenant::MemoryOfEndingContext memory;
         tenant::EndingGreenContext ending(green);
+        tenant::EndingPools pools(device);
+        tenant::ReleasingPrimary releasing(device);
         return ending.result(call_real<index>(green));
     }
 };

@@ -1,5 +1,6 @@
 // The entry points that copy: all of them describe a box of one row, as graphs do, and hand it on.
 #include "softgpu/copy.h"
+#include "softgpu/stream.h"
 
 namespace softgpu {
 namespace {
@@ -53,8 +54,12 @@ CUresult copy_in_order(const CUDA_MEMCPY3D& wanted, CUstream stream, DefaultStre
         return CUDA_SUCCESS;
     }
     if (!copy.to_pageable) return CUDA_SUCCESS;
-    // The driver stages such a copy, and returns when the caller's memory has been written.
-    Engine& engine = engine_of(*context);
+    // The driver stages such a copy, and returns when the caller's memory has been written. The stream may be of
+    // another context than the current one.
+    StreamRef its;
+    ContextRef where;
+    TRY(find_stream(stream, which, &its, &where));
+    Engine& engine = engine_of(*where);
     engine.wait(done);
     return static_cast<CUresult>(engine.error());
 }

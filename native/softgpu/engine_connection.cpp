@@ -216,10 +216,15 @@ void Connection::flush() {
 bool Connection::call(const protocol::Message& question, protocol::Reply* reply, std::vector<protocol::Use>* uses) {
     std::lock_guard<std::mutex> lock(calls_mutex_);
     if (lost_) return false;
-    if (!send_all(calls_, reinterpret_cast<const char*>(&question), sizeof question)) return false;
-    if (!receive_all(calls_, reply, sizeof *reply)) return false;
-    std::vector<protocol::Use> answered(reply->count);
-    if (!receive_all(calls_, answered.data(), answered.size() * sizeof(protocol::Use))) return false;
+    std::vector<protocol::Use> answered;
+    bool is_answered = send_all(calls_, reinterpret_cast<const char*>(&question), sizeof question) &&
+                       receive_all(calls_, reply, sizeof *reply);
+    if (is_answered) answered.resize(reply->count);
+    if (!is_answered || !receive_all(calls_, answered.data(), answered.size() * sizeof(protocol::Use))) {
+        // The reader will see it too; who has asked sees at once that the answer is none.
+        lose();
+        return false;
+    }
     if (uses) *uses = std::move(answered);
     return true;
 }

@@ -113,6 +113,8 @@ int try_connect(const std::string& folder, const std::string& name) {
     ssize_t got;
     while ((got = recv(socket_fd.fd, &reply, sizeof reply, MSG_WAITALL)) < 0 && errno == EINTR) {
     }
+    // It is there: a second one beside it would be another GPU.
+    if (got < 0 && errno == EAGAIN) refuse("softgpud does not answer in " + folder);
     if (got != static_cast<ssize_t>(sizeof reply) || !reply.ok) return -1;
     timeval forever{0, 0};
     setsockopt(socket_fd.fd, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof forever);

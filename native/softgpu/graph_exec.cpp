@@ -123,9 +123,10 @@ void close_queues(GraphExec& exec) {
 CUresult prepare(GraphExec& exec, const ContextRef& context, int priority) {
     if (exec.context.lock() != context) {
         close_queues(exec);
-        exec.context = context;
+        exec.context.reset();
         exec.last = 0;
         for (Planned& planned : exec.plan) TRY(make_steps(*context, planned));
+        exec.context = context;
     }
     while (exec.queues.size() + 1 < exec.lanes) exec.queues.push_back(context->engine->open_queue(priority));
     return CUDA_SUCCESS;

@@ -121,7 +121,7 @@ double Arguments::number(size_t index) const {
 }
 
 CUresult KernelText::run(const Context& context, const Arguments& arguments, const Timing& timing) const {
-    const std::shared_lock<std::shared_mutex> lock(memory().mutex);
+    const MemoryHold hold;
     return function->run(context, arguments, timing);
 }
 

@@ -110,7 +110,7 @@ CUresult memory_info(int device, MemoryInfo* out) {
     Engine* const account = account_of(device);
     if (!account) return CUDA_ERROR_UNKNOWN;
     *out = account->memory();
-    return CUDA_SUCCESS;
+    return account->error() != 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
 uint64_t map_pages(uint64_t bytes) {

@@ -7,8 +7,11 @@
 namespace softgpu {
 namespace {
 
-uint64_t span_of(const CUDA_MEMSET_NODE_PARAMS& fill) {
-    return (fill.height - 1) * fill.pitch + fill.width * fill.elementSize;
+// False: it is more than there are addresses.
+bool span_of(const CUDA_MEMSET_NODE_PARAMS& fill, uint64_t* out) {
+    uint64_t rows = 0;
+    return !__builtin_mul_overflow(fill.height - 1, fill.pitch, &rows) &&
+           !__builtin_add_overflow(rows, fill.width * fill.elementSize, out);
 }
 
 void fill_row(uint64_t row, const CUDA_MEMSET_NODE_PARAMS& fill) {
@@ -50,6 +53,7 @@ CUresult make_memset(const CUDA_MEMSET_NODE_PARAMS& fill, Operation* out) {
     CUDA_MEMSET_NODE_PARAMS normal = fill;
     if (normal.height == 1) normal.pitch = 0;
     const bool nothing = fill.width == 0 || fill.height == 0;
+    uint64_t span = 0;
     if (!nothing) {
         uint64_t bytes;
         if (__builtin_mul_overflow(fill.width, element, &bytes) || __builtin_mul_overflow(bytes, fill.height, &bytes)) {
@@ -58,8 +62,9 @@ CUresult make_memset(const CUDA_MEMSET_NODE_PARAMS& fill, Operation* out) {
         if (fill.height > 1 && (fill.pitch < fill.width * element || !is_multiple(fill.pitch, element))) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        if (!span_of(normal, &span)) return CUDA_ERROR_INVALID_VALUE;
         const std::shared_lock<std::shared_mutex> lock(memory().mutex);
-        if (!reachable(device_of(*context), fill.dst, span_of(normal), true)) return CUDA_ERROR_INVALID_VALUE;
+        if (!reachable(device_of(*context), fill.dst, span, true)) return CUDA_ERROR_INVALID_VALUE;
     }
     Operation operation;
     operation.type = CU_GRAPH_NODE_TYPE_MEMSET;
@@ -67,9 +72,9 @@ CUresult make_memset(const CUDA_MEMSET_NODE_PARAMS& fill, Operation* out) {
     if (!nothing) {
         operation.work.kind = model::WorkKind::copy_on_device;
         operation.work.bytes = fill.width * element * fill.height;
-        operation.effect = [normal, device = device_of(*context)](const Timing&) -> int {
+        operation.effect = [normal, span, device = device_of(*context)](const Timing&) -> int {
             const MemoryHold hold;
-            if (!reachable(device, normal.dst, span_of(normal), true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+            if (!reachable(device, normal.dst, span, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
             for (size_t row = 0; row < normal.height; ++row) fill_row(normal.dst + row * normal.pitch, normal);
             return 0;
         };

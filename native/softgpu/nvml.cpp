@@ -140,7 +140,9 @@ nvmlReturn_t connected(nvmlDevice_t handle, Body&& body) noexcept {
         if (device.connection && device.connection->error() != 0) device.connection.reset();
         std::string why;
         if (!device.connection) device.connection = softgpu::Engine::connect(device.index, &why);
-        return device.connection ? body(*device.connection, device) : NVML_ERROR_GPU_IS_LOST;
+        if (!device.connection) return NVML_ERROR_GPU_IS_LOST;
+        const nvmlReturn_t result = body(*device.connection, device);
+        return device.connection->error() != 0 ? NVML_ERROR_GPU_IS_LOST : result;
     });
 }
 

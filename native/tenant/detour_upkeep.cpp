@@ -124,7 +124,7 @@ bool prepare(Membership& membership, uint64_t now_ns) {
         int gpu = state.gpu;
         uint32_t limit = limit_of(membership, gpu, now_ns);
         CUdevice device = -1;
-        if (limit >= kAll || state.is_per_thread() || refusal()) return;
+        if (limit >= kAll || state.is_known_by_event() || refusal()) return;
         if (current_context() != state.context && driver.cuCtxSetCurrent(state.context) != CUDA_SUCCESS) return;
         if (driver.cuCtxGetDevice(&device) != CUDA_SUCCESS) return;
         Place* place = make_place(state, device);

@@ -1,5 +1,6 @@
 // Streams and contexts that end, in all tenants of the process.
 #include "tenant/captures.h"
+#include "tenant/context.h"
 #include "tenant/context_end.h"
 #include "tenant/green_contexts.h"
 #include "tenant/membership.h"
@@ -28,11 +29,35 @@ void complete_end(const int (&numbers)[1 + Membership::kMostLanes]) {
 
 }  // namespace
 
+namespace {
+
+// An event behind what is in the stream, if that has not ended; null: it has, or it cannot be told.
+CUevent end_of_work_in(StreamState& state) {
+    InContext there(state.context);
+    if (!there.is_there() || capture_is_open()) return nullptr;
+    if (driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY) return nullptr;
+    CUevent end = nullptr;
+    if (driver.cuEventCreate(&end, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+    if (driver.cuEventRecord(end, state.handle) == CUDA_SUCCESS) return end;
+    driver.cuEventDestroy_v2(end);
+    return nullptr;
+}
+
+}  // namespace
+
+// As the driver has it, the work in a destroyed stream goes on: until it ends, the tenant is at work.
 EndingStream::EndingStream(CUstream stream) : membership_(Membership::current_if_joined()) {
     if (!membership_) return;
     StreamKey key = key_of_stream(stream);
     MembershipLocked locked(*membership_);
-    Membership::for_each([&](Membership& one) { one.streams.remove(key); });
+    Membership::for_each([&](Membership& one) {
+        StreamState* state = one.streams.find(key);
+        CUevent end = state && !state->is_default() ? end_of_work_in(*state) : nullptr;
+        StreamKey ended = end ? key_of_destroyed_stream(end) : kNoStream;
+        if (ended == kNoStream) return one.streams.remove(key);
+        state->last_work.store(end, std::memory_order_release);
+        one.streams.rename(*state, ended);
+    });
     if (captures.load()) capture_ = captures.find(key);
 }
 
@@ -49,6 +74,7 @@ EndingGreenContext::EndingGreenContext(CUgreenCtx green) : green_(green) {
     if (!membership || driver.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS) return;
     MembershipLocked locked(*membership);
     auto is_its = [&](const StreamState& state) {
+        if (state.is_destroyed()) return false;
         if (state.is_default()) return state.context == context;
         CUcontext owner = nullptr;
         CUgreenCtx its = nullptr;
@@ -94,7 +120,8 @@ ReleasingPrimary::~ReleasingPrimary() {
     if (!membership_) return;
     unsigned int flags = 0;
     int active = 0;
-    if (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active) {
+    bool is_active = driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) == CUDA_SUCCESS && active;
+    if (context_ && !is_active) {
         int ending[1 + Membership::kMostLanes];
         begin_end_of(context_, ending);
         complete_end(ending);

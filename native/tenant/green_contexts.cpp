@@ -13,6 +13,7 @@ struct Green {
     std::atomic<CUgreenCtx> handle{nullptr};
     std::atomic<CUcontext> context{nullptr};  // its handle as a context
     std::atomic<CUcontext> primary{nullptr};
+    std::atomic<CUdevice> device{-1};
 } greens[kMost];
 std::atomic<uint32_t> known{0};  // no entry beyond
 
@@ -28,11 +29,18 @@ void know_green_context(CUgreenCtx green, CUdevice device) {
         CUgreenCtx none = nullptr;
         if (!greens[i].handle.compare_exchange_strong(none, green)) continue;
         greens[i].primary.store(primary);
+        greens[i].device.store(device);
         greens[i].context.store(context);
         for (uint32_t before = known.load(); before <= i && !known.compare_exchange_weak(before, i + 1);) {
         }
         return;
     }
+}
+
+CUdevice device_of(CUgreenCtx green) {
+    for (const Green& one : greens)
+        if (one.handle.load() == green) return one.device.load();
+    return -1;
 }
 
 CUcontext owner_of(CUcontext context) {

@@ -10,6 +10,7 @@ namespace tenant {
 
 void know_green_context(CUgreenCtx green, CUdevice device);
 void forget_green_context(CUgreenCtx green);
+CUdevice device_of(CUgreenCtx green);  // -1: unknown
 
 // The context that owns what is allocated while `context` is current: the primary one of a green context's device.
 CUcontext owner_of(CUcontext context);

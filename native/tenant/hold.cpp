@@ -23,6 +23,9 @@ struct Code {
 };
 #include "tenant/hold_code.inc"
 
+// Read as the library is loaded: later, on a thread of ours, the program might be changing its environment.
+const bool is_wanted = hold_from_environment();
+
 const uint64_t* code_for_current_gpu() {
     CUdevice device = 0;
     int major = 0, minor = 0;
@@ -39,7 +42,6 @@ const uint64_t* code_for_current_gpu() {
 }  // namespace
 
 bool Hold::is_possible() {
-    static const bool is_wanted = hold_from_environment();
     return is_wanted && !mps::is_here.load(std::memory_order_relaxed) && !detour::is_installed.load();
 }
 

@@ -3,6 +3,7 @@
 #include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/green_contexts.h"
+#include "tenant/relaxed.h"
 
 namespace tenant {
 
@@ -76,8 +77,13 @@ void WaitingForEvent::begin(CUstream stream, CUevent event, bool per_thread_defa
     // One that passes gates itself has no more right to the GPU than its gate gives it.
     Membership* waiting = tenant_of(own, stream);
     if (waiting == recorded.lane || passes_gates(*waiting) || !passes_gates(*recorded.lane)) return;
-    // While a capture is open, the question could end it.
-    if (!capture_is_open() && driver.cuEventQuery(event) == CUDA_SUCCESS) return;
+    // While a capture is open, the question could end it; and one may begin now.
+    bool has_passed = false;
+    if (!capture_is_open()) {
+        Relaxed relaxed;
+        has_passed = driver.cuEventQuery(event) == CUDA_SUCCESS;
+    }
+    if (has_passed) return;
     stream_ = stream;
     if (is_default(stream))
         stream_ =

@@ -144,9 +144,12 @@ CUdeviceptr Membership::map_gate_of(StreamState& state) {
 Samples::Sample* Membership::begin_sample(Shape shape, const StreamState& state, float scale) {
     Samples::Sample* sample = samples.begin(shape, state.context, state.handle, scale);
     // The first contexts have all the pairs: the next operation of this one will find some.
-    if (!sample && try_lock()) {
-        samples.lend_to(state.context);
-        unlock();
+    if (!sample) {
+        NotCancelled with_the_lock;
+        if (try_lock()) {
+            samples.lend_to(state.context);
+            unlock();
+        }
     }
     return sample;
 }

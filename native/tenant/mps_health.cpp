@@ -14,7 +14,7 @@ void look_at_one_stream(Membership& membership, uint64_t) {
     if (!mps::is_here.load(std::memory_order_relaxed) || mps::fault() || !membership.try_lock()) return;
     bool asked = captures.load() != 0;  // then no stream may be asked
     membership.streams.for_each([&](StreamState& state) {
-        if (asked || state.is_per_thread()) return;
+        if (asked || state.is_known_by_event()) return;
         InContext there(state.context);
         if (!there.is_there()) return;
         mps::note(driver.cuStreamQuery(state.handle));

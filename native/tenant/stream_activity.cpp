@@ -12,7 +12,7 @@ namespace tenant {
 namespace {
 
 bool is_empty(StreamState& state) {
-    if (state.is_per_thread()) {
+    if (state.is_known_by_event()) {
         CUevent last_work = state.last_work.load(std::memory_order_acquire);
         return !last_work || mps::note(driver.cuEventQuery(last_work)) != CUDA_ERROR_NOT_READY;
     }
@@ -58,6 +58,12 @@ Seen StreamActivity::see(int gpu) {
             }
         }
         seen.uses_bus |= membership_.progress.uses_bus(state);
+    });
+    // Nobody will put anything into it any more.
+    membership_.streams.remove_if([](const StreamState& state) {
+        bool goes = state.is_destroyed() && state.finished == state.issued.load();
+        if (goes) driver.cuEventDestroy_v2(state.last_work.load(std::memory_order_relaxed));
+        return goes;
     });
     if (membership_.is_lane()) Membership::standing_places.free_unused(&membership_);
     membership_.unlock();

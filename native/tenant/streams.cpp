@@ -31,23 +31,43 @@ StreamState* StreamTable::enter(StreamKey key, CUstream handle, CUcontext contex
     state->finished = 0;
     state->bus_done = 0;
     state->entered_before = 0;
-    // A thread that finds the key, in the old place of the state or in the new one, finds the rest.
-    state->key.store(key, std::memory_order_release);
-    uint32_t place = home_of(key);
-    while (places_[place].load(std::memory_order_relaxed)) place = next(place);
-    places_[place].store(state, std::memory_order_release);
+    put(state, key);
     state->used_at = used_count_;
     used_[used_count_++] = state;
     return state;
 }
 
-void StreamTable::remove(StreamKey key) {
-    for (uint32_t place = home_of(key); StreamState* state = places_[place].load(std::memory_order_relaxed);
-         place = next(place))
-        if (state->key.load(std::memory_order_relaxed) == key) return remove_at(place);
+void StreamTable::put(StreamState* state, StreamKey key) {
+    // A thread that finds the key, in the old place of the state or in the new one, finds the rest.
+    state->key.store(key, std::memory_order_release);
+    uint32_t place = home_of(key);
+    while (places_[place].load(std::memory_order_relaxed)) place = next(place);
+    places_[place].store(state, std::memory_order_release);
 }
 
-void StreamTable::remove_at(uint32_t place) {
+uint32_t StreamTable::place_of(StreamKey key) const {
+    for (uint32_t place = home_of(key); StreamState* state = places_[place].load(std::memory_order_relaxed);
+         place = next(place))
+        if (state->key.load(std::memory_order_relaxed) == key) return place;
+    return kPlaces;
+}
+
+void StreamTable::remove(StreamKey key) {
+    uint32_t place = place_of(key);
+    if (place == kPlaces) return;
+    StreamState* state = places_[place].load(std::memory_order_relaxed);
+    take_out(place);
+    used_[state->used_at] = used_[--used_count_];
+    used_[state->used_at]->used_at = state->used_at;
+    spare_[spare_count_++] = state;
+}
+
+void StreamTable::rename(StreamState& state, StreamKey key) {
+    take_out(place_of(state.key.load(std::memory_order_relaxed)));
+    put(&state, key);
+}
+
+void StreamTable::take_out(uint32_t place) {
     StreamState* state = places_[place].load(std::memory_order_relaxed);
     state->key.store(kNoStream, std::memory_order_relaxed);
     // The entries behind it move up where that brings them nearer to their home, so that no look-up ever passes an
@@ -61,9 +81,6 @@ void StreamTable::remove_at(uint32_t place) {
     }
     places_[hole].store(nullptr, std::memory_order_release);
     generation_.store(next_generation(), std::memory_order_release);
-    used_[state->used_at] = used_[--used_count_];
-    used_[state->used_at]->used_at = state->used_at;
-    spare_[spare_count_++] = state;
 }
 
 }  // namespace tenant

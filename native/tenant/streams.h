@@ -17,11 +17,13 @@ namespace tenant {
 //   ┌───┬─────────────┬──────────────────────────┐
 //   │ 1 │    which    │    the context's handle  │   which: 1 the legacy default stream, else the thread's number
 //   └───┴─────────────┴──────────────────────────┘
+//
+// A destroyed stream whose work has not ended is known by the event behind that work, in the place of the context.
 using StreamKey = uint64_t;
 constexpr StreamKey kNoStream = 0;  // also of streams that are served, but not watched
 constexpr StreamKey kDefaultStream = StreamKey{1} << 63;
 constexpr int kContextBits = 52;
-constexpr uint32_t kMostThreads = 1 << (63 - kContextBits);  // which < this
+constexpr uint32_t kDestroyed = (1 << (63 - kContextBits)) - 1;  // in the place of which < this
 
 inline StreamKey key_of_stream(CUstream stream) {
     auto key = reinterpret_cast<uintptr_t>(stream);
@@ -31,9 +33,12 @@ inline StreamKey key_of_default_stream(CUcontext context, uint32_t which) {
     auto handle = reinterpret_cast<uintptr_t>(context);
     return handle >> kContextBits ? kNoStream : kDefaultStream | StreamKey{which} << kContextBits | handle;
 }
+inline StreamKey key_of_destroyed_stream(CUevent end_of_work) {
+    return key_of_default_stream(reinterpret_cast<CUcontext>(end_of_work), kDestroyed);
+}
 
 inline uint32_t which_default_stream(StreamKey key) {
-    return key & kDefaultStream ? key >> kContextBits & (kMostThreads - 1) : 0;
+    return key & kDefaultStream ? key >> kContextBits & kDestroyed : 0;
 }
 inline bool is_legacy_stream(StreamKey key) { return which_default_stream(key) == 1; }
 
@@ -47,14 +52,15 @@ struct StreamState {
     // Where the GPU finds the gate (gpu_pages.h); 0: not asked for yet. And the word that it writes its progress to,
     // once that has a value (Progress::begin); 0: none.
     Published<CUdeviceptr> gate = 0, progress_word = 0;
-    std::atomic<CUevent> last_work{nullptr};  // per-thread streams only: others cannot ask for them by handle
-    std::atomic<float> since_gate_us{0};      // work queued since the last gate
-    std::atomic<uint64_t> queued_ns{0};       // work ever put into the stream, and into those that it served before
-    std::atomic<uint32_t> stuck_at{~0u};      // the mark at which it stood still though nobody held it
-    std::atomic<uint64_t> entered{0};         // operations that the driver was called for
-    std::atomic<uint64_t> issued{0};          // and that it has taken
-    std::atomic<uint32_t> last_gate{0};       // its mark (progress.h)
-    std::atomic<uint32_t> last_mark{0};       // at a gate or without one
+    // Of per-thread streams, which others cannot ask for by handle, and of destroyed ones.
+    std::atomic<CUevent> last_work{nullptr};
+    std::atomic<float> since_gate_us{0};  // work queued since the last gate
+    std::atomic<uint64_t> queued_ns{0};   // work ever put into the stream, and into those that it served before
+    std::atomic<uint32_t> stuck_at{~0u};  // the mark at which it stood still though nobody held it
+    std::atomic<uint64_t> entered{0};     // operations that the driver was called for
+    std::atomic<uint64_t> issued{0};      // and that it has taken
+    std::atomic<uint32_t> last_gate{0};   // its mark (progress.h)
+    std::atomic<uint32_t> last_mark{0};   // at a gate or without one
     // How many were issued before some of its marks, and how many are known to be done.
     struct Issued {
         std::atomic<uint32_t> mark{0}, count{0};
@@ -86,7 +92,9 @@ struct StreamState {
     }
     bool is_legacy() const { return is_legacy_stream(key.load(std::memory_order_relaxed)); }
     bool is_default() const { return key.load(std::memory_order_relaxed) & kDefaultStream; }
-    bool is_per_thread() const { return which_default_stream(key.load(std::memory_order_relaxed)) > 1; }
+    bool is_known_by_event() const { return which_default_stream(key.load(std::memory_order_relaxed)) > 1; }
+    bool is_destroyed() const { return which_default_stream(key.load(std::memory_order_relaxed)) == kDestroyed; }
+    bool is_per_thread() const { return is_known_by_event() && !is_destroyed(); }
 };
 
 class StreamTable {
@@ -112,6 +120,8 @@ class StreamTable {
     // The caller holds the tenant's lock for the rest.
     StreamState* enter(StreamKey key, CUstream handle, CUcontext context, int gpu);
     void remove(StreamKey key);
+    // The stream has this key from now on.
+    void rename(StreamState& state, StreamKey key);
     template <class Matches>
     void remove_if(Matches&& matches) {
         for (uint32_t i = used_count_; i-- > 0;)
@@ -130,7 +140,9 @@ class StreamTable {
         return static_cast<uint32_t>(mixed >> 40) % kPlaces;
     }
     static uint32_t next(uint32_t place) { return (place + 1) % kPlaces; }
-    void remove_at(uint32_t place);
+    void put(StreamState* state, StreamKey key);
+    void take_out(uint32_t place);
+    uint32_t place_of(StreamKey key) const;
     // Never one that an earlier table of this process, or of the parent it was forked from, has had.
     static uint32_t next_generation() {
         static std::atomic<uint32_t> last{0};

@@ -42,7 +42,7 @@ class ThreadNumber {
 
  private:
     static constexpr uint32_t kMost = 1024;
-    static_assert(kMost <= kMostThreads);
+    static_assert(kMost <= kDestroyed);
     static std::atomic<bool> taken_[kMost];
     uint32_t number_ = 0;
 };

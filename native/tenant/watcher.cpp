@@ -355,7 +355,8 @@ void Watcher::nap(uint64_t ns) {
 
 void Watcher::doze(uint64_t ns, uint32_t how) {
     membership_.watcher_sleep.store(how);
-    if (!membership_.is_leaving() && !is_busy()) wire::wait_here(membership_.watcher_sleep, how, ns);
+    if (!membership_.is_leaving() && !is_busy() && !leave_in_order::is_ending())
+        wire::wait_here(membership_.watcher_sleep, how, ns);
     membership_.watcher_sleep.store(Membership::awake);
 }
 

@@ -33,6 +33,16 @@ void is_ready() {
 void runs_empty() {
     REQUIRE(key_when_empty(5, kNoKey) == 5 && key_when_empty(5, 4) == 5);
     REQUIRE(key_when_empty(5, 5) == 6 && key_when_empty(5, 9) == 10);
+    REQUIRE(key_when_empty(5, kLargestKey) == 5);
+}
+
+// A second after the machine's start nobody can have used more, whatever its weight.
+void is_false() {
+    for (uint64_t now : {uint64_t{1000000000}, uint64_t{1} << 62, UINT64_MAX}) {
+        uint64_t most = charged_ns(std::min(now, kLargestKey / 1000), 1);
+        REQUIRE(key_for_others(0, now) == 0 && key_for_others(most - 1, now) == most - 1);
+        REQUIRE(key_for_others(most, now) == kNoKey && key_for_others(kNoKey - 1, now) == kNoKey);
+    }
 }
 
 // A turn costs at least what makes it worth its switch; what is executed beyond that is owed as it comes.
@@ -66,6 +76,7 @@ int main() {
     gets_work();
     is_ready();
     runs_empty();
+    is_false();
     garbage();
     return 0;
 }

@@ -18,25 +18,32 @@ if TYPE_CHECKING:
     from tests.interposer.conftest import Tenant
 
     Start = Callable[..., Tenant]
+    TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
 
 pytestmark = pytest.mark.skipif(REAL_GPU, reason="two GPUs, and green contexts whose SMs are not set apart")
 
+GREEN_CONTEXT = """
+def green_context():
+    whole = check(driver.cuDeviceGetDevResource(0, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))
+    groups, _, _ = check(driver.cuDevSmResourceSplitByCount(1, whole, 0, 1))
+    description = check(driver.cuDevResourceGenerateDesc(groups, 1))
+    return check(driver.cuGreenCtxCreate(description, 0, driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM))
+"""
+
 # `held`: a stream that waits until `release` is called, and then writes into the memory.
-PRELUDE = """
+PRELUDE = (
+    """
 from moving import *
 import ctypes
 gpu = Gpu(); word = check(driver.cuMemHostAlloc(64, driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP))
 value = ctypes.c_uint32.from_address(word); value.value = 0
 def hold(stream):
     check(driver.cuStreamWaitValue32(stream, word, 1, driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
-def green_context():
-    whole = check(driver.cuDeviceGetDevResource(0, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))
-    groups, _, _ = check(driver.cuDevSmResourceSplitByCount(1, whole, 0, 1))
-    description = check(driver.cuDevResourceGenerateDesc(groups, 1))
-    return check(driver.cuGreenCtxCreate(description, 0, driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM))
 def contents(pointer, size):
     there = bytearray(size); check(driver.cuMemcpyDtoH(there, pointer, size)); return there
 """
+    + GREEN_CONTEXT
+)
 
 
 def forget_other_gpus(path: Path) -> None:
@@ -152,6 +159,32 @@ check(driver.cuMemFree(large)); check(driver.cuMemFree(small))
         resume(cotenant, one)
     one.say("")
     assert one.finish() == "[7, 8] [7, 8]\n"
+
+
+def test_the_last_green_context_ends_the_primary_one(tenant: Start, tenants_now: TenantsNow) -> None:
+    """Where nobody else holds it: then its memory is gone, and a limit has space for as much again."""
+    one = tenant(
+        "opportunistic",
+        "from soft import check, driver\ncheck(driver.cuInit(0))\n"
+        + GREEN_CONTEXT
+        + """
+for _ in range(3):
+    green = green_context(); check(driver.cuCtxSetCurrent(check(driver.cuCtxFromGreenCtx(green))))
+    memory = check(driver.cuMemAlloc(40 << 20)); check(driver.cuMemsetD8Async(memory, 7, 40 << 20, 0))
+    check(driver.cuCtxSynchronize()); print('there', flush=True); input()
+    check(driver.cuGreenCtxDestroy(green)); print('gone', flush=True); input()
+""",
+        COTENANT_MEMORY=str(64 << 20),
+    )
+    for _ in range(3):
+        assert one.hear() == "there"
+        assert [use.memory_bytes for use in tenants_now()[0].uses] == [40 << 20]
+        one.say("")
+        assert one.hear() == "gone"
+        assert [use.memory_bytes for use in tenants_now()[0].uses] == [0]
+        one.say("")
+    one.finish()
+    assert one.total("escaped") == 0
 
 
 def test_a_capture_ends_with_its_green_context(tenant: Start, cotenant: Run) -> None:

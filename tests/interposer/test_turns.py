@@ -116,6 +116,28 @@ def test_one_that_runs_empty_passes_its_turn(tenant: Start, tenants_now: Tenants
         goes_on(tenants_now, waiting_for_itself)
 
 
+# Destroys streams in which its kernel has yet to run, and waits for it.
+LEAVES_STREAMS = """
+from soft import Gpu, check, driver
+gpu = Gpu(); kernel = gpu.kernel('empty'); gpu.launch(kernel, gpu.stream()); gpu.synchronize()
+print('ready', flush=True); input()
+for _ in range(5):
+    stream = gpu.stream(); gpu.launch(kernel, stream); check(driver.cuStreamDestroy(stream)); gpu.synchronize()
+print('did', flush=True)
+"""
+
+
+def test_work_in_destroyed_streams_gets_its_turn(tenant: Start, tenants_now: TenantsNow) -> None:
+    """The other one always has work; and a class above comes now and then, so that nobody runs beside it."""
+    above = ready(tenant("production", OBEDIENT))
+    assert order(above, "work 1") == "did work"
+    always, leaves = clocked(tenant, 2_000), ready(tenant("opportunistic", LEAVES_STREAMS))
+    uses(tenants_now, always, 100)
+    leaves.say("")
+    assert leaves.hear() == "did"
+    assert (leaves.finish(), leaves.total("kernels"), leaves.total("escaped")) == ("", 6, 0)
+
+
 def test_one_that_returns_from_its_cpu_does_not_wait_for_a_whole_turn(tenant: Start) -> None:
     """The other, which always has work, gives way after as much as makes its turn worth the switch: a tenth."""
     above = ready(tenant("production", OBEDIENT))

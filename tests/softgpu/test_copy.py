@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from typing import Any
 
 import pytest
@@ -120,6 +121,37 @@ def test_memsets_fill_elements_and_no_more(
     expected = struct.pack(f"<10{form}", *[number] * 10)
     assert download(cuda, device, 8 + 10 * size + 8) == bytes(8) + expected + bytes(8)
     assert download(cuda, device + 1024, 10 * size) == expected
+
+
+@pytest.mark.parametrize("pitch", [1 << 63, (1 << 64) - 64, 1 << 40])
+def test_a_memset_beyond_all_addresses_is_an_error(cuda: Any, device: int, pitch: int) -> None:
+    assert cuda.cuMemsetD2D8(device, pitch, 7, 4, 3)[0] == cuda.CUresult.CUDA_ERROR_INVALID_VALUE
+    assert download(cuda, device, 16) == bytes(16)
+
+
+def test_a_copy_in_another_contexts_stream_returns_when_it_is_made(
+    cuda: Any, context: Any, device: int, gate: Gate
+) -> None:
+    """To pageable memory, which the caller may give back then."""
+    upload(cuda, device, b"there")
+    own = value(cuda.cuStreamCreate(0))
+    there = Buffer(bytes(5))
+    made = value(cuda.cuCtxCreate(None, 0, 0))
+    gate.hold(own)
+    copied = []
+    copy = threading.Thread(
+        target=lambda: copied.append(
+            (cuda.cuCtxSetCurrent(made), cuda.cuMemcpyDtoHAsync(there.address, device, 5, own), there.data)
+        )
+    )
+    copy.start()
+    copy.join(0.2)
+    assert copy.is_alive()
+    gate.open()
+    copy.join(30)
+    assert copied[0][2] == b"there"
+    value(cuda.cuCtxDestroy(made))
+    value(cuda.cuStreamDestroy(own))
 
 
 def test_a_two_dimensional_memset_leaves_the_gaps(cuda: Any, device: int) -> None:

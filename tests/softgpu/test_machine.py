@@ -158,7 +158,7 @@ def test_it_takes_nothing_from_the_process_that_started_it(
     assert files.count("/dev/null") == 3
     assert os.readlink(process / "cwd") == "/"
     assert b"A_SETTING_OF_THE_CLIENT" not in (process / "environ").read_bytes()
-    assert os.getsid(pid) != os.getsid(child.pid)
+    assert os.getpgid(pid) != os.getpgid(child.pid)
     child.communicate("\n")
 
 

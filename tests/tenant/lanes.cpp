@@ -72,6 +72,7 @@ std::string written;
 void make_driver() {
     driver.cuCtxGetCurrent = [](CUcontext* out) { return *out = current, CUDA_SUCCESS; };
     driver.cuCtxSetCurrent = [](CUcontext one) { return current = one, CUDA_SUCCESS; };
+    driver.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode*) { return CUDA_SUCCESS; };
     driver.cuStreamQuery = [](CUstream stream) {
         ++asked[reinterpret_cast<uintptr_t>(stream)];
         return streams[reinterpret_cast<uintptr_t>(stream)];

@@ -109,14 +109,26 @@ void kinds() {
     auto* context = reinterpret_cast<CUcontext>(0x7fff12345670);
     StreamKey legacy = tenant::key_of_default_stream(context, 1);
     StreamKey thread = tenant::key_of_default_stream(context, 2);
-    StreamKey last = tenant::key_of_default_stream(context, tenant::kMostThreads - 1);
+    StreamKey last = tenant::key_of_default_stream(context, tenant::kDestroyed - 1);
     StreamKey plain = tenant::key_of_stream(reinterpret_cast<CUstream>(context));
     REQUIRE(legacy != thread && thread != last && legacy != plain && thread != plain);
     static StreamTable table;
     REQUIRE(!table.enter(legacy, nullptr, context, 0)->is_per_thread());
     REQUIRE(table.enter(thread, nullptr, context, 0)->is_per_thread());
     REQUIRE(table.enter(last, nullptr, context, 0)->is_per_thread());
-    REQUIRE(!table.enter(plain, nullptr, context, 0)->is_per_thread());
+    StreamState* destroyed = table.enter(plain, nullptr, context, 0);
+    REQUIRE(!destroyed->is_known_by_event());
+    // A destroyed stream's handle may be another's at once.
+    StreamKey after = tenant::key_of_destroyed_stream(reinterpret_cast<CUevent>(context));
+    uint32_t generation = table.generation();
+    table.rename(*destroyed, after);
+    REQUIRE(destroyed->is_destroyed() && destroyed->is_known_by_event() && !destroyed->is_per_thread());
+    REQUIRE(after != last && !table.find(plain) && table.find(after) == destroyed && table.generation() != generation);
+    REQUIRE(table.enter(plain, nullptr, context, 0) != destroyed && !table.find(thread)->is_destroyed());
+    int count = 0;
+    table.for_each([&](StreamState&) { ++count; });
+    table.remove(after);
+    REQUIRE(count == 5 && !table.find(after) && table.find(plain));
     // Handles that cannot be told apart are not watched.
     REQUIRE(tenant::key_of_stream(reinterpret_cast<CUstream>(tenant::kDefaultStream | 64)) == tenant::kNoStream);
     auto* far_away = reinterpret_cast<CUcontext>(uint64_t{1} << tenant::kContextBits);

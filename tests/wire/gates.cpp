@@ -250,6 +250,12 @@ void leave(wire::Segment& segment) {
     REQUIRE(segment.slot(low).gpus[2].gate.load() == wire::kGateOpen);
     wire::leave_slot(segment, low);
     REQUIRE(segment.slot(low).gpus[3].gate.load() == wire::kGateOpen);
+    // A neighbour that is still looking at it leaves it open, whatever the rule.
+    for (auto rule : {admission::fair, admission::strict}) {
+        segment.header.knobs.rule = rule;
+        wire::go_ready(segment, high, 3);
+        REQUIRE(wire::refresh_gate(segment, low, 3) && segment.slot(low).gpus[3].gate.load() == wire::kGateOpen);
+    }
     // A newcomer finds it closed again.
     int next = wire::take_slot(segment);
     wire::join_class(segment, next, wire::standard);
@@ -514,6 +520,18 @@ void bystanders(wire::Segment& segment) {
     segment.slot(equal).gpus[0].figures.bursts.store(1);
     wire::go_ready(segment, self, 0);
     REQUIRE(key.load() == 9000000000 - admission::kLargestClaimNs);
+
+    // Nobody follows a key that is larger than any can be, nor goes behind it.
+    uint64_t before = key.load();
+    for (uint64_t false_key : {admission::kLargestKey - 1, admission::kLargestKey, admission::kNoKey - 1}) {
+        idle.store(false_key);
+        wire::go_ready(segment, self, 0);
+        segment.slot(works).gpus[0].turn_key.store(false_key);
+        wire::catch_up(segment, self, 0);
+        wire::forgo_turn(segment, self, 0);
+        REQUIRE(key.load() == before);
+    }
+    segment.slot(works).gpus[0].turn_key.store(2000000000);
 
     // A turn's key is charged to those that take turns; GPU time to everybody.
     wire::charge(segment, top, 0, 1000, 1000);

@@ -128,6 +128,9 @@ void Mover::run() {
         else
             wire::wait_shared(mine_.wake, woken, nap);
         is_told = (is_shared && is_told) || mine_.wake.load() != woken;
+        // Anybody may ring the bell without end. Ours ring no more often than this.
+        uint64_t since = wire::now_ns() - looked_ns;
+        if (is_shared && is_told && since < kSoonLookNs) wire::nap(kSoonLookNs - since);
     }
 }
 
@@ -237,7 +240,7 @@ bool Mover::streams_are_empty() {
     bool drained = true;
     membership_.streams.for_each([&](StreamState& state) {
         if (!drained) return;
-        if (CUevent last_work = state.last_work.load(std::memory_order_acquire); state.is_per_thread())
+        if (CUevent last_work = state.last_work.load(std::memory_order_acquire); state.is_known_by_event())
             drained = !last_work || driver.cuEventQuery(last_work) != CUDA_ERROR_NOT_READY;
         else if (driver.cuCtxSetCurrent(state.context) == CUDA_SUCCESS)
             drained = driver.cuStreamQuery(state.handle) != CUDA_ERROR_NOT_READY;

@@ -12,7 +12,7 @@ constexpr uint64_t kPoolStep = uint64_t{32} << 20;
 // Where a pool is; of one that another process has made nothing is known: it is counted where the caller is.
 Place place_of_pool(CUmemoryPool pool);
 void know_pool(CUmemoryPool pool, const Place& place);  // no place: one of host memory, which counts nowhere
-void know_pools_of(const Place& place);  // the default pool and the graph memory of its device
+void know_pools_of(const Place& place);                 // the default pool and the graph memory of its device
 // Whether the pool holds as much unused; null: the one that the device has now.
 bool fits_in_pool(CUmemoryPool pool, const Place& place, uint64_t bytes);
 // Something was allocated from it. The program may end the pool first.
