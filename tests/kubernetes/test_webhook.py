@@ -158,6 +158,7 @@ def test_gaiagpu() -> None:
         ("hami", {"gpu-fraction": "0.5"}, "in the words of HAMi and KAI"),
         ("kai", {"gpu-memory": "2000"}, "leave one out"),
         ("kai", {"gpu-fraction": "1.5"}, "over 0, and 1 at most"),
+        ("kai", {"gpu-fraction": "1/2"}, "it has to be a number such as 0.5"),
         ("kai", {"gpu-fraction-container-name": "none"}, "the pod has ubuntu"),
         ("hami", {"nvidia.com/nouse-gpuuuid": " , "}, "names no GPUs"),
         ("kubeshare", {"sharedgpu/gpu_requests": "1"}, "did you mean 'sharedgpu/gpu_request'?"),
@@ -172,6 +173,22 @@ def test_what_cannot_be_honoured_is_refused(name: str, annotations: dict[str, st
     with pytest.raises(Refused) as refused:
         mutate(pod, "team", one_size)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["1e9999", "1e-9999", "0." + "1" * 1000])
+@pytest.mark.parametrize(
+    ("name", "kind", "word"),
+    [("kai", "annotations", "gpu-fraction"), ("kubeshare", "labels", "sharedgpu/gpu_request")],
+)
+def test_a_number_that_could_take_hours_to_compute_is_not_read(
+    name: str, kind: str, word: str, text: str
+) -> None:
+    """These are quick; 1e999999999 is not."""
+    pod = pod_of(name)
+    pod["metadata"][kind][word] = text
+    with pytest.raises(Refused) as refused:
+        mutate(pod, "team", one_size)
+    assert str(refused.value) == f"{word} is '{text}': it has to be a number such as 0.5"
 
 
 @pytest.mark.parametrize(

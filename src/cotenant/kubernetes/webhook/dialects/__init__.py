@@ -44,8 +44,8 @@ def number(what: str, text: Any, least: int = 0, most: int | None = None) -> int
 def part(what: str, text: Any) -> Fraction:
     """A number over 0, up to 1."""
     try:
-        value = Fraction(str(text).strip())
-    except (ValueError, ZeroDivisionError):
+        value = quantities.exact(text)
+    except Problem:
         raise Refused(f"{what} is '{text}': it has to be a number such as 0.5") from None
     if not 0 < value <= 1:
         raise Refused(f"{what} is {text}: it has to be over 0, and 1 at most")
