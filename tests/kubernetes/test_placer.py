@@ -406,6 +406,54 @@ def test_a_mirror_that_lags_does_not_make_a_gpu_overfull(scene: Scene) -> None:
     assert scene.gpu_of("first") == "one/gpu-0" and scene.gpu_of("second") is None
 
 
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [{"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": "standard.cotenant.dev"}]}],
+        [],
+        [
+            {
+                "name": "gpu",
+                "exactly": {
+                    "deviceClassName": "standard.cotenant.dev",
+                    "capacity": {"requests": {"memory": str((1 << 63) - 1)}},
+                },
+            }
+        ],
+    ],
+    ids=["alternatives", "none", "more than there is"],
+)
+def test_a_stranger_s_claim_with_the_placer_s_annotation_stops_no_round(
+    scene: Scene, requests: list[Object]
+) -> None:
+    scene.node("one")
+    scene.node("two")
+    scene.template("small", "standard", memory="1Gi")
+    scene.pod("job", "small")
+    for number in range(2):
+        metadata = {
+            "name": f"foreign-{number}",
+            "namespace": "other",
+            "annotations": {gate.GPU: "one/gpu-0"},
+        }
+        spec = {"devices": {"requests": requests}}
+        scene.cluster.put(
+            {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+        )
+    assert scene.placer.round() == 1 and scene.gpu_of("job")
+
+
+def test_a_pod_whose_annotation_cannot_be_read_stops_no_round(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    for name in ("wrong", "job"):
+        scene.pod(name, "small")
+    wrong = scene.cluster.objects["v1", "Pod", "team", "wrong"]
+    wrong["metadata"]["annotations"][gate.TEMPLATES] = "[" * 100_000
+    scene.placer.round()
+    assert scene.gpu_of("job") == "one/gpu-0"
+
+
 def kubeshare(name: str, **words: str) -> Object:
     said = {"gpu_request": "0.2", "gpu_limit": "1.0", "gpu_mem": str(GIB), **words}
     return {

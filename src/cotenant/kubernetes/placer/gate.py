@@ -79,7 +79,7 @@ def templates_of(pod: Mapping[str, Any]) -> dict[str, str]:
             for entry in pod["spec"].get("resourceClaims") or ()
             if entry.get("resourceClaimName") and entry["name"] in said
         }
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return {}
 
 

@@ -76,9 +76,11 @@ def taken_by(claim: Mapping[str, Any]) -> list[tuple[Place, Amounts]]:
             if result["driver"] == names.DRIVER
         ]
     place = gate.gpu_of(claim)
-    if not place:
+    requests = (claim["spec"].get("devices") or {}).get("requests") or []
+    # Anybody may write the placer's annotation; the placer itself makes claims with one exact request only.
+    if not place or len(requests) != 1 or "exactly" not in requests[0]:
         return []
-    return [(place, requested(claim["spec"]["devices"]["requests"][0]["exactly"]))]
+    return [(place, requested(requests[0]["exactly"]))]
 
 
 def requested(request: Mapping[str, Any]) -> Amounts:

@@ -82,7 +82,8 @@ def fleet_of(gpus: Sequence[OfferedGpu], queue: Iterable[Wanted], by_name: Mappi
             residents.setdefault(job.id, (job, []))[1].append(number)
     for job, places in residents.values():
         fleet.add(job, places)
-    fleet.free_bytes = np.array([gpu.free.get(names.MEMORY, 0) for gpu in gpus], dtype=np.int64)
+    # Claims that nobody has allocated may say more than any GPU has, and more than a number here can.
+    fleet.free_bytes = np.array([max(0, gpu.free.get(names.MEMORY, 0)) for gpu in gpus], dtype=np.int64)
     fleet.free_shares[:] = [gpu.free.get(names.SHARE, 0) / 100 for gpu in gpus]
     for one in queue:
         if one.job.where not in fleet.where:
@@ -113,5 +114,5 @@ def reason(one: Wanted, fleet: Fleet, policy: Placement) -> str:
     most = int(fleet.free_bytes[where].max())
     if most < one.job.memory_bytes:
         asked = quantities.of_bytes(one.job.memory_bytes)
-        return f"no GPU has {asked} of memory left: the most is {quantities.of_bytes(max(0, most))}"
+        return f"no GPU has {asked} of memory left: the most is {quantities.of_bytes(most)}"
     return f"the placement policy {policy.name} finds no GPU for it now"
