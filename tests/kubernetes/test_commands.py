@@ -188,12 +188,22 @@ def test_the_placer_places_by_its_policy_or_releases_all(
 
     monkeypatch.setattr(placer, "Placer", Placer)
     monkeypatch.setattr(sight, "Sight", lambda on, until: seen)
-    monkeypatch.setattr(release, "release_all", lambda on: made.append(("released", on)))
+    left = 0
+
+    def release_all(on: FakeCluster) -> int:
+        made.append(("released", on))
+        return left
+
+    monkeypatch.setattr(release, "release_all", release_all)
     assert main(["kubernetes", "placer", "--policy", "iadeep"]) == 0
     assert made == [(there, "all", "iadeep"), ("changed", False)]
     assert "placing pods by iadeep" in capsys.readouterr().err
     assert main(["kubernetes", "placer", "--release"]) == 0
     assert made[2:] == [("released", there)]
+    left = 2
+    capsys.readouterr()
+    assert main(["kubernetes", "placer", "--release"]) == 1
+    assert "2 pods still wait for the placer" in capsys.readouterr().err
 
 
 def test_install_applies_all_in_order_and_uninstall_names_who_is_left(

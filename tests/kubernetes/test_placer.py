@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from cotenant.kubernetes import inventory, names
 from cotenant.kubernetes.cluster import Unreachable
 from cotenant.kubernetes.inventory import Device, Taint
 from cotenant.kubernetes.placer import gate, nodes
-from cotenant.kubernetes.placer.placer import PATIENCE_SECONDS, Placer
+from cotenant.kubernetes.placer.placer import AGAIN_SECONDS, PATIENCE_SECONDS, Placer
 from cotenant.kubernetes.placer.release import release_all
 from cotenant.kubernetes.placer.slowdowns import Known, known
 from cotenant.kubernetes.removal import remove
@@ -382,10 +383,110 @@ def test_a_pod_that_cannot_be_released_holds_up_no_other(
 
     with monkeypatch.context() as patched:
         patched.setattr(scene.cluster, "patch", refusing)
-        with pytest.raises(Unreachable):
-            scene.placer.round()
+        assert scene.placer.round() == 19
     assert [number for number in range(20) if scene.gpu_of(f"job-{number}") is None] == [7]
+    scene.now += AGAIN_SECONDS
     assert scene.placer.round() == 1 and scene.gpu_of("job-7") == "one/gpu-0"
+
+
+OVER_QUOTA = "the API server refused: exceeded quota: gpus"
+
+
+def refuse_claims_of(scene: Scene, *pods: str, without_events: bool = False) -> None:
+    """As a ResourceQuota does."""
+    create = scene.cluster.create
+
+    def refusing(made: Object) -> bool:
+        owners = [one["name"] for one in made["metadata"].get("ownerReferences", ())]
+        if set(owners) & set(pods) or (without_events and made["kind"] == "Event"):
+            raise Unreachable(OVER_QUOTA)
+        return create(made)
+
+    scene.cluster.create = refusing  # type: ignore[method-assign]
+
+
+def allow_claims(scene: Scene) -> None:
+    del scene.cluster.create
+
+
+def unschedulable(scene: Scene, name: str) -> None:
+    """For longer than the placer's patience."""
+    since = {"reason": "Unschedulable", "lastTransitionTime": "2027-01-15T08:00:00Z"}
+    condition = {"type": "PodScheduled", "status": "False", **since}
+    scene.cluster.objects["v1", "Pod", "team", name]["status"] = {"conditions": [condition]}
+    scene.now = NOON + PATIENCE_SECONDS + 1
+
+
+@pytest.mark.parametrize("may_be_told", [True, False])
+def test_a_pod_over_its_quota_is_told_so_and_takes_no_gpu_from_others(
+    scene: Scene, may_be_told: bool
+) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    scene.template("large", "standard", memory="100Gi")
+    scene.pod("stuck", "small")
+    scene.placer.round()
+    unschedulable(scene, "stuck")
+    for name in ("refused", "next"):
+        scene.pod(name, "large")
+    refuse_claims_of(scene, "refused", without_events=not may_be_told)
+    for _ in range(2):
+        with contextlib.nullcontext() if may_be_told else contextlib.suppress(Unreachable):
+            scene.placer.round()
+        assert scene.gpu_of("stuck") == ""  # what else there is to do is done
+    assert (scene.gpu_of("refused"), scene.gpu_of("next")) == (None, "one/gpu-0")
+    assert scene.events_of("refused") == [OVER_QUOTA] * may_be_told
+    allow_claims(scene)
+    scene.node("two")
+    scene.now += AGAIN_SECONDS
+    scene.placer.round()
+    assert scene.gpu_of("refused") == "two/gpu-0"
+
+
+def test_a_large_pod_whose_gate_could_not_be_opened_does_not_wait_for_its_own_claim(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.node("one")
+    scene.template("large", "standard", memory="100Gi")
+    scene.pod("job", "large")
+
+    def refused(*arguments: object) -> bool:
+        raise Unreachable("the API server refused: not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.cluster, "patch", refused)
+        scene.placer.round()
+    assert scene.claim_of("job") and scene.gpu_of("job") is None
+    assert scene.another_placer().round() == 1 and scene.gpu_of("job") == "one/gpu-0"
+
+
+def test_a_claim_that_was_deleted_and_could_not_be_created_again_is_created_later(scene: Scene) -> None:
+    scene.node("one")
+    scene.template("small", "standard", memory="1Gi")
+    scene.pod("job", "small")
+    scene.placer.round()
+    unschedulable(scene, "job")
+    refuse_claims_of(scene, "job")
+    assert scene.placer.round() == 0 and scene.claim_of("job") is None
+    assert scene.events_of("job") == [OVER_QUOTA]
+    allow_claims(scene)
+    assert scene.another_placer().round() == 1 and scene.gpu_of("job") == ""
+
+
+def test_one_pod_over_its_quota_keeps_no_other_from_being_released(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.template("small", "standard", memory="1Gi")
+    for name in ("refused", "job"):
+        scene.pod(name, "small")
+    refuse_claims_of(scene, "refused")
+    assert release_all(scene.cluster) == 1
+    assert (scene.gpu_of("refused"), scene.gpu_of("job")) == (None, "")
+    assert capsys.readouterr().err == f"team/refused still waits: {OVER_QUOTA}\n"
+    removed = list(remove(scene.cluster, names.NAMESPACE))
+    assert ("ResourceClaimTemplate", "small") not in removed  # it is the team's
+    allow_claims(scene)
+    assert release_all(scene.cluster) == 0 and scene.gpu_of("refused") == ""
 
 
 def test_a_mirror_that_lags_does_not_make_a_gpu_overfull(scene: Scene) -> None:

@@ -461,7 +461,9 @@ def placer(
     if release:
         from cotenant.kubernetes.placer.release import release_all
 
-        release_all(ApiServer(kubeconfig))
+        if left := release_all(ApiServer(kubeconfig)):
+            hint = "raise the quota that refuses them, and run this again; or delete them"
+            raise Problem(f"{left} pods still wait for the placer", hint)
         return
 
     try:

@@ -35,6 +35,7 @@ PATIENCE_SECONDS = 30.0
 ROUND_SECONDS = 1.0  # pods that come together are matched together
 LOOK_SECONDS = 5.0
 RECENT_SECONDS = 60.0
+AGAIN_SECONDS = 10.0  # until a pod is tried again of which the API server has refused something
 AT_ONCE = 8  # requests to the API server: each is answered when it is on etcd's disk
 RESOURCE = gate.RESOURCE
 
@@ -48,27 +49,51 @@ class Placer:
     now: Callable[[], float] = time.time
     _recent: dict[tuple[str, str], tuple[float, Object]] = field(default_factory=dict)
     _told: dict[str, str] = field(default_factory=dict)  # why a pod waits, by its UID
+    _again: dict[str, float] = field(default_factory=dict)  # when a refused pod is tried again, by its UID
 
     def round(self) -> int:
-        """How many pods were released or freed. Raises Problem."""
+        """How many pods were released or freed. Raises Problem, after all has been tried."""
         # Claims are looked at after pods: a released pod's claim is never missing.
         pods = self.look("v1", "Pod")
         templates = by_name(self.look(RESOURCE, "ResourceClaimTemplate"))
         claims = by_name(self.look(RESOURCE, "ResourceClaim"))
         claims |= self._not_seen_yet(claims)
-        closed = [pod for pod in pods if gate.is_closed(pod) and "deletionTimestamp" not in pod["metadata"]]
+        self._again = {uid: when for uid, when in self._again.items() if when > self.now()}
+        unbound = [pod for pod in pods if is_unbound(pod)]
+        due = [pod for pod in unbound if pod["metadata"]["uid"] not in self._again]
+        closed = [pod for pod in due if gate.is_closed(pod)]
+        failed: list[Problem] = []
         done = 0
         if closed:
             slices, nodes = self.look(RESOURCE, "ResourceSlice"), self.look("v1", "Node")
-            found = decide(closed, templates, claims.values(), slices, nodes, self.policy, self.interference)
-            done += sum(at_once(lambda one: self.release(one, templates, claims), found.placed))
-            at_once(lambda one: self.tell(*one), found.waiting)
-        for pod in pods:
-            if not gate.is_closed(pod) and self.is_stuck(pod):
-                done += self.free(pod, templates, claims)
-        still = {one["metadata"]["uid"] for one in closed}
+            found = decide(closed, templates, claims, slices, nodes, self.policy, self.interference)
+            done += sum(
+                at_once(
+                    lambda one: self.attempt(one.pod, lambda: self.release(one, templates, claims)),
+                    found.placed,
+                    failed,
+                )
+            )
+            at_once(lambda one: self.tell(*one), found.waiting, failed)
+        opened = [pod for pod in due if not gate.is_closed(pod)]
+        done += sum(
+            at_once(lambda pod: self.attempt(pod, lambda: self.free(pod, templates, claims)), opened, failed)
+        )
+        still = {one["metadata"]["uid"] for one in unbound}
         self._told = {uid: why for uid, why in self._told.items() if uid in still}
+        if failed:
+            raise failed[0]
         return done
+
+    def attempt(self, pod: Object, act: Callable[[], bool]) -> bool:
+        """What the API server refuses of one pod, such as a claim over its namespace's quota, the pod is told. It takes
+        no GPU from others until it is tried again. Raises Problem where it cannot be told."""
+        try:
+            return act()
+        except Problem as problem:
+            self._again[pod["metadata"]["uid"]] = self.now() + AGAIN_SECONDS
+            self.tell(pod, problem.message)
+            return False
 
     def _not_seen_yet(self, claims: Named) -> Named:
         late = self.now() - RECENT_SECONDS
@@ -99,8 +124,6 @@ class Placer:
         return True
 
     def is_stuck(self, pod: Object) -> bool:
-        if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
-            return False
         for condition in (pod.get("status") or {}).get("conditions") or ():
             if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
                 since = condition.get("lastTransitionTime")
@@ -108,24 +131,33 @@ class Placer:
         return False
 
     def free(self, pod: Object, templates: Named, claims: Named) -> bool:
-        """The scheduler may choose any GPU now."""
-        namespace = pod["metadata"]["namespace"]
+        """The scheduler may choose any GPU for a pod that is stuck. A released pod's claim that is missing was deleted
+        here, and could not be created again."""
+        namespace, is_stuck = pod["metadata"]["namespace"], self.is_stuck(pod)
         freed = False
         for name, template in gate.templates_of(pod).items():
-            claim = claims.get((namespace, name))
-            if not claim or not gate.gpu_of(claim) or (claim.get("status") or {}).get("allocation"):
+            if (namespace, template) not in templates:
                 continue
-            version = claim["metadata"].get("resourceVersion", "")
-            if (namespace, template) in templates and self.cluster.delete(
-                RESOURCE, "ResourceClaim", name, namespace, version
-            ):
-                made = gate.claim_for(pod, name, templates[namespace, template], None)
-                self.cluster.create(made)
+            claim = claims.get((namespace, name))
+            if claim and not (is_stuck and self.let_go(claim)):
+                continue
+            made = gate.claim_for(pod, name, templates[namespace, template], None)
+            if self.cluster.create(made):
                 self._recent[namespace, name] = (self.now(), made)
                 freed = True
         if freed:
             narrate(f"{namespace}/{pod['metadata']['name']}: the scheduler's choice, since it does not fit")
         return freed
+
+    def let_go(self, claim: Object) -> bool:
+        """Deletes a claim that is for one GPU, unless the scheduler has allocated it."""
+        if not gate.gpu_of(claim) or (claim.get("status") or {}).get("allocation"):
+            return False
+        metadata = claim["metadata"]
+        version = metadata.get("resourceVersion", "")
+        return self.cluster.delete(
+            RESOURCE, "ResourceClaim", metadata["name"], metadata["namespace"], version
+        )
 
     def tell(self, pod: Object, why: str) -> None:
         """Once for each reason."""
@@ -148,11 +180,21 @@ class Placer:
             until.wait(ROUND_SECONDS)
 
 
-def at_once(act: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Acts on all, several at a time. Raises what went wrong first, after all: one that fails holds up no other."""
+def is_unbound(pod: Object) -> bool:
+    return not pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+
+
+def at_once(act: Callable[[Item], Result], items: Iterable[Item], failed: list[Problem]) -> list[Result]:
+    """Acts on all, several at a time, and adds to `failed` what went wrong: one that fails holds up no other."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         acting = [pool.submit(act, item) for item in items]
-    return [one.result() for one in acting]
+    done = []
+    for one in acting:
+        try:
+            done.append(one.result())
+        except Problem as problem:
+            failed.append(problem)
+    return done
 
 
 def seconds_of(text: str) -> float:

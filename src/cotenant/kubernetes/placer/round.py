@@ -36,24 +36,33 @@ class Round:
 def decide(
     pods: Iterable[Object],
     templates: Named,
-    claims: Iterable[Object],
+    claims: Named,
     slices: Iterable[Object],
     cluster_nodes: Iterable[Object],
     policy: Placement,
     interference: Interference,
 ) -> Round:
     found = Round()
-    gpus = offered(slices, claims)
+    gpus = offered(slices, claims.values())
+    places = {(gpu.node, gpu.device): gpu for gpu in gpus}
     sizes = {gpu.whole.get(names.MEMORY, 0) for gpu in gpus}
     size = sizes.pop() if len(sizes) == 1 else None
     queue: list[Wanted] = []
     for pod in pods:
-        named = list(gate.templates_of(pod).values())
-        missing = [name for name in named if (pod["metadata"]["namespace"], name) not in templates]
+        by_claim = gate.templates_of(pod)
+        namespace = pod["metadata"]["namespace"]
+        made = [claim for name in by_claim if (claim := claims.get((namespace, name)))]
+        if made and len(made) == len(by_claim):
+            # The placer was refused, or killed, before it opened the gate: the claim has taken its place already.
+            place = gate.gpu_of(made[0])
+            found.placed.append(Placed(pod, places.get(place) if place else None, "its claim is there"))
+            continue
+        named = list(by_claim.values())
+        missing = [name for name in named if (namespace, name) not in templates]
         if missing:
             found.waiting.append((pod, f"there is no ResourceClaimTemplate {missing[0]}"))
             continue
-        given: list[Mapping[str, Any]] = [templates[pod["metadata"]["namespace"], name] for name in named]
+        given: list[Mapping[str, Any]] = [templates[namespace, name] for name in named]
         one = wanted(pod, given, size) if gpus else None
         if one:
             queue.append(one)
@@ -65,9 +74,9 @@ def decide(
     fleet = fleet_of(gpus, queue, {node["metadata"]["name"]: node for node in cluster_nodes})
     decision = policy.decide([one.job for one in queue], fleet, interference)
     for one in queue:
-        if place := decision.placed.get(one.job.id):
-            fleet.add(one.job, place)
-            found.placed.append(Placed(one.pod, gpus[place[0]]))
+        if numbers := decision.placed.get(one.job.id):
+            fleet.add(one.job, numbers)
+            found.placed.append(Placed(one.pod, gpus[numbers[0]]))
     late = [one for one in queue if one.job.id not in decision.placed]
     found.waiting += [(one.pod, reason(one, fleet, policy)) for one in late]
     return found
