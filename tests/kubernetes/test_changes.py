@@ -57,6 +57,7 @@ def test_with_production_goes_its_promise() -> None:
             {"memory": "129Mi"},
             "cotenant.dev/memory: 129Mi: the claim mine has 128Mi, memory and overflow together; claim more",
         ),
+        ({"memory": "9" * 5000}, f"cotenant.dev/memory: {'9' * 5000}: no quantity: "),
         ({"memory": "lots"}, "cotenant.dev/memory: lots: no quantity: 'lots'; give it as Kubernetes has it"),
         (
             {"memory": "20"},

@@ -4,6 +4,7 @@ evictions, names for the metrics."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from cotenant.classes import TenantClass
 from cotenant.gpus import outsiders
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import agent as agents
-from cotenant.kubernetes.node import container
+from cotenant.kubernetes.node import changes, container
 from cotenant.kubernetes.node.agent import Agent, Places
 from cotenant.kubernetes.node.pods import Finder, Pods
 from cotenant.kubernetes.node.preparing import Claims
@@ -323,6 +324,28 @@ def test_a_change_that_cannot_be_honoured_is_an_event_with_the_reason_once(scene
     assert (reason, count) == ("ChangeRefused", 1)
     assert "a change goes no higher" in message
     assert scene.asked(FIRST) == ()
+
+
+def test_annotations_as_nobody_foresaw_them_keep_no_other_pod_from_its_own(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, pid in (("strange", FIRST), ("train", SECOND)):
+        pod = scene.pod(name, pid, "standard")
+        pod["metadata"]["annotations"] = {"cotenant.dev/memory": "512Mi" if pid == SECOND else "strange"}
+    wanted = changes.wanted
+
+    def unforeseen(annotations: Mapping[str, str], *others: Any) -> Any:
+        if "strange" in annotations.values():
+            raise OverflowError("too strange")
+        return wanted(annotations, *others)
+
+    monkeypatch.setattr(changes, "wanted", unforeseen)
+    for _ in range(2):
+        scene.look()
+    assert scene.told("ChangeRefused") == [
+        ("strange", "ChangeRefused", "the annotations: OverflowError: too strange")
+    ]
+    assert "memory" in scene.asked(SECOND)
 
 
 def test_a_change_is_asked_until_the_tenant_has_it_and_then_told(scene: Scene) -> None:

@@ -197,14 +197,17 @@ class Tending:
         for one in residents:
             if one.tenant.lane:
                 continue  # it follows its process
-            wanted, refused = changes.wanted(
-                one.place.annotations,
-                one.terms,
-                lambda one=one: self.gpu_bytes(one),  # type: ignore[misc]
-            )
-            for why in refused:
-                self.warn(one.place, "ChangeRefused", why)
-            self.mind_change(one, wanted, now)
+            try:
+                self.mind_annotations(one, now)
+            except Exception as error:
+                # Annotations as nobody foresaw them must not keep the node's other pods from theirs.
+                self.warn(one.place, "ChangeRefused", f"the annotations: {type(error).__name__}: {error}")
+
+    def mind_annotations(self, one: Resident, now: float) -> None:
+        wanted, refused = changes.wanted(one.place.annotations, one.terms, lambda: self.gpu_bytes(one))
+        for why in refused:
+            self.warn(one.place, "ChangeRefused", why)
+        self.mind_change(one, wanted, now)
 
     def gpu_bytes(self, one: Resident) -> int:
         device = self.devices.get(one.terms.devices[0].device)
