@@ -286,6 +286,63 @@ def test_a_restarted_node_has_the_cdi_files_of_its_claims_again(node: Node) -> N
     assert node.files() - before == {"cdi/nvidia.yaml"}
 
 
+def spoilt(text: str, **changed: Any) -> str:
+    said = json.loads(text) | changed
+    return json.dumps({key: value for key, value in said.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda text: "", lambda text: "[]", lambda text: "\x00", lambda text: spoilt(text, devices=None)],
+    ids=["empty", "of another kind", "zeroed", "without devices"],
+)
+def test_a_claim_that_cannot_be_read_is_said_once_and_prepared_anew(
+    node: Node, spoil: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = "11111111-2222-4333-8444-555555555555"
+    node.cluster.put(allocated_claim())
+    node.cluster.put(allocated_claim("other", other))
+    before = node.claims()
+    before.prepare(node.cluster, "team", "claim", UID)
+    before.prepare(node.cluster, "team", "other", other)
+    terms = node.folder / "state" / "claims" / UID / "terms.json"
+    text, files = terms.read_text(), node.files()
+    terms.write_text(spoil(text))
+    (node.folder / "cdi" / container.file_name(other)).unlink()
+    claims = node.claims()
+    claims.restore()
+    assert node.files() == files  # the CDI file too, by which its containers may be started again
+    assert [one.uid for one in claims.all()] == [other] == [one.uid for one in claims.all()]
+    assert capsys.readouterr().err.count(f"{terms} cannot be read") == 1
+    [prepared] = claims.prepare(node.cluster, "team", "claim", UID)
+    assert prepared.device == "gpu-0" and terms.read_text() == text and node.files() == files
+    assert {one.uid for one in claims.all()} == {UID, other}
+    terms.write_text(spoil(text))
+    claims.unprepare(UID)
+    assert not terms.parent.exists()
+
+
+def test_a_claim_that_a_later_version_has_prepared_is_known_without_what_is_new_in_it(node: Node) -> None:
+    node.cluster.put(allocated_claim())
+    node.claims().prepare(node.cluster, "team", "claim", UID)
+    path = node.folder / "state" / "claims" / UID / "terms.json"
+    before = node.claims().all()
+    said = json.loads(path.read_text())
+    said["later"] = said["devices"][0]["later"] = said["parameters"]["later"] = 1
+    path.write_text(json.dumps(said))
+    assert node.claims().all() == before != []
+
+
+def test_files_of_others_among_the_claims_are_left_alone(node: Node) -> None:
+    claims = node.folder / "state" / "claims"
+    (claims / "lost+found").mkdir(parents=True)
+    (claims / "notes").write_text("mine")
+    (claims / "notes.txt").write_text("mine")
+    before = node.files()
+    node.claims().restore()
+    assert node.claims().all() == [] and node.files() == before
+
+
 def test_what_was_left_half_made_is_removed_and_in_nobodys_way(node: Node) -> None:
     node.cluster.put(allocated_claim())
     claims, cdi = node.folder / "state" / "claims", node.folder / "cdi"

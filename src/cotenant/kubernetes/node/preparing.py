@@ -16,11 +16,11 @@ import contextlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cotenant.errors import Problem
+from cotenant.errors import Problem, narrate
 from cotenant.kubernetes.claims import Given, Terms, terms_of
 from cotenant.kubernetes.cluster import Cluster
 from cotenant.kubernetes.inventory import Device, Taken
@@ -56,23 +56,24 @@ class Claims:
         self._devices = {device.name: device for device in devices}
         self._lock = threading.Lock()
         self._changes: dict[str, dict[str, int] | None] = {}
+        self._unreadable: set[str] = set()  # claims of which that was said
 
     def prepare(self, cluster: Cluster, namespace: str, name: str, uid: str) -> list[Prepared]:
         """Raises Problem. A claim that is prepared already needs no API server; one that is slow holds up no other
         claim."""
         terms = self._saved(uid)
-        is_new = terms is None
         if terms is None:
             terms = self._allocated(cluster, namespace, name, uid)
             self._check_containers(cluster, terms)
         answer = self._answer(terms)  # before anything is written: it may find what is wrong
         with self._lock:
-            if is_new:
+            if self._saved(uid) is None:
                 files = {
                     "terms.json": json.dumps(asdict(terms)),
                     "identity": container.identity(terms, softgpu=self._host.softgpu is not None),
                 }
                 self._folder.mkdir(parents=True, exist_ok=True)
+                durable.remove_folder(self._folder / uid)  # of a claim that cannot be read
                 durable.write_folder(self._folder / uid, files)
             self._write_cdi(terms)
             return answer
@@ -91,19 +92,20 @@ class Claims:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._cdi.mkdir(parents=True, exist_ok=True)
             durable.sweep(self._folder)
-            known = {terms.uid: terms for terms in self.all()}
+            # Also those that cannot be read: their containers may be started again.
+            known = {folder.name for folder in self._folder.iterdir()}
             for file in self._cdi.iterdir():
                 uid = container.uid_in(file.name.removeprefix(durable.NEW))
                 if uid is not None and (uid not in known or file.name.startswith(durable.NEW)):
                     file.unlink(missing_ok=True)
-            for terms in known.values():
+            for terms in self.all():
                 # One whose GPU is gone is unprepared by kubelet, when its pod ends.
                 with contextlib.suppress(Problem):
                     self._write_cdi(terms)
 
     def all(self) -> list[Terms]:
         folders = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
-        found = (self._saved(folder.name) for folder in folders if not folder.name.startswith("."))
+        found = (self._saved(folder.name) for folder in folders if is_uid(folder.name))
         return [terms for terms in found if terms]
 
     def taken(self) -> dict[str, Taken]:
@@ -138,12 +140,21 @@ class Claims:
             self._changes[uid] = change
 
     def _saved(self, uid: str) -> Terms | None:
+        """None also where it cannot be read: kubelet asks again, and the API server knows it."""
         check_uid(uid)
+        path = self._folder / uid / "terms.json"
         try:
-            said = json.loads((self._folder / uid / "terms.json").read_text(encoding="utf-8"))
+            found = loaded(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        return loaded(said)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            if uid not in self._unreadable:
+                self._unreadable.add(uid)
+                why = f"{type(error).__name__}: {error}"
+                narrate(f"{path} cannot be read ({why}): its pod runs on, without live changes and events")
+            return None
+        self._unreadable.discard(uid)
+        return found
 
     def _allocated(self, cluster: Cluster, namespace: str, name: str, uid: str) -> Terms:
         claim = cluster.get(RESOURCE, "ResourceClaim", name, namespace)
@@ -219,18 +230,23 @@ def claims_of_containers(pod: Mapping[str, Any]) -> dict[str, set[str]]:
 
 def check_uid(uid: str) -> None:
     """It becomes a part of paths."""
-    if not uid or not all(letter.isascii() and (letter.isalnum() or letter == "-") for letter in uid):
+    if not is_uid(uid):
         raise Problem(f"no UID of a claim: '{uid}'")
 
 
+def is_uid(text: str) -> bool:
+    return bool(text) and all(letter.isascii() and (letter.isalnum() or letter == "-") for letter in text)
+
+
 def loaded(said: Mapping[str, Any]) -> Terms:
-    return Terms(
-        **(
-            dict(said)
-            | {
-                "devices": tuple(Given(**given) for given in said["devices"]),
-                "parameters": Parameters(**said["parameters"]),
-                "pods": tuple(said["pods"]),
-            }
-        )
-    )
+    """Without what a later version has written beside it."""
+
+    def known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        return {field.name: given[field.name] for field in fields(kind) if field.name in given}
+
+    parts = {
+        "devices": tuple(Given(**known(Given, given)) for given in said["devices"]),
+        "parameters": Parameters(**known(Parameters, said["parameters"])),
+        "pods": tuple(said["pods"]),
+    }
+    return Terms(**(known(Terms, said) | parts))
