@@ -278,6 +278,59 @@ def test_an_opportunistic_pod_is_paused_before_it_is_evicted(scene: Scene) -> No
     assert scene.asked(FIRST) == ("pause",) and scene.tending.paused == {}
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["readable", "unreadable"])
+def test_the_next_agent_resumes_what_was_paused_for_an_eviction_that_is_called_off(
+    scene: Scene, is_there: bool
+) -> None:
+    pod = scene.pod("train", FIRST, "opportunistic")
+    slot = movable(scene.slot(FIRST))
+    pod["status"]["conditions"] = [PREEMPTED]
+    scene.look()
+    slot.residence.where, slot.residence.paused, slot.residence.evictions = Where.evicted, 1, 1
+    scene.look()
+    assert resumes(scene) == []
+    kept = scene.folder / "state" / "paused.json"
+    if not is_there:
+        kept.write_text("{")
+    scene.begin()
+    asked = resumes(scene)
+    scene.look()
+    pod["status"]["conditions"] = []
+    for _ in range(2):
+        scene.look()
+    assert asked == [{"pause": 0}] * is_there
+    assert [count for _, reason, _, count in scene.cluster.events() if reason == "Paused"] == [1]
+    assert scene.tending.paused == {} and (not is_there or kept.read_text() == "[]")
+
+
+def resumes(scene: Scene) -> list[Mapping[str, int]]:
+    """What the agent asks of tenants from now on."""
+    asked: list[Mapping[str, int]] = []
+    ask = scene.tending.ask
+
+    def noting(one: Any, requests: Mapping[str, int]) -> bool:
+        asked.append(requests)
+        return ask(one, requests)
+
+    scene.tending.ask = noting  # type: ignore[method-assign]
+    return asked
+
+
+def test_who_could_not_be_resumed_is_asked_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = scene.pod("train", FIRST, "opportunistic")
+    slot = movable(scene.slot(FIRST))
+    pod["status"]["conditions"] = [PREEMPTED]
+    scene.look()
+    slot.residence.where, slot.residence.paused = Where.evicted, 1
+    pod["status"]["conditions"] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.tending, "ask", lambda *given: False)
+        scene.look()
+    asked = resumes(scene)
+    scene.look()
+    assert asked == [{"pause": 0}]
+
+
 def test_what_was_paused_by_hand_before_an_eviction_stays_paused_after_it(scene: Scene) -> None:
     pod = scene.pod("train", FIRST, "opportunistic")
     slot = movable(scene.slot(FIRST))

@@ -79,7 +79,8 @@ class Tending:
         self.asked: dict[Process, Asked] = {}
         self.on_gpus = on_gpus
         self.warned: set[tuple[str, str]] = set()  # a pod's UID, and what it was told
-        self.paused: dict[Process, Pause] = {}
+        self._pauses = state / "paused.json"  # the next agent ends them, where the eviction is called off
+        self.paused = paused_before(self._pauses)
         self.faults: dict[str, str] = {}  # by the device's name; new ones, of which nobody was told
         self.broken_until: dict[str, float] = {}  # by the device's name
         self.names: containers.Names = {}
@@ -116,9 +117,12 @@ class Tending:
                 self.names = found
 
     def forget(self, there: set[Process]) -> None:
-        for known in (self.asked, self.paused):
-            for process in known.keys() - there:
-                del known[process]
+        for process in self.asked.keys() - there:
+            del self.asked[process]
+        if gone := self.paused.keys() - there:
+            for process in gone:
+                del self.paused[process]
+            self.keep_pauses()
         # That it has left is yet to be told.
         for process in self.homes.keys() - there - self.observer.there.keys():
             del self.homes[process]
@@ -270,10 +274,12 @@ class Tending:
             if why and not paused and not one.tenant.paused:
                 self.pause(one, why)
             elif paused and not why:
-                del self.paused[one.process]
-                self.ask(one, {"pause": 0})
+                if self.ask(one, {"pause": 0}):
+                    del self.paused[one.process]
+                    self.keep_pauses()
             elif paused and not paused.is_told and one.tenant.where == Where.evicted:
                 paused.is_told = True
+                self.keep_pauses()
                 size = units.size_shown(one.tenant.host_bytes)
                 who = f"container {one.place.container}, process {one.tenant.pid}"
                 message = f"{who}: {paused.why}: {size} went to the host"
@@ -286,8 +292,18 @@ class Tending:
             size = units.size_shown(sum(use.memory_bytes for use in one.tenant.uses))
             message = f"process {one.tenant.pid} was not paused before its eviction: its {size} cannot move"
             self.warn(one.place, "NotPaused", message)
-        elif self.ask(one, {"pause": 1}):
+        else:
+            # Kept before it is asked for: a pause that no agent knows of would never end.
             self.paused[one.process] = Pause(why)
+            self.keep_pauses()
+            if not self.ask(one, {"pause": 1}):
+                del self.paused[one.process]
+                self.keep_pauses()
+
+    def keep_pauses(self) -> None:
+        with contextlib.suppress(OSError):
+            kept = [[*process, pause.why, pause.is_told] for process, pause in self.paused.items()]
+            durable.write(self._pauses, json.dumps(kept))
 
     # -- work past us -------------------------------------------------------------------------------------
 
@@ -305,6 +321,17 @@ def told_before(file: Path) -> list[Event]:
         return [Event.of(one) for one in json.loads(file.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, KeyError):
         return []
+
+
+def paused_before(file: Path) -> dict[Process, Pause]:
+    """What an earlier agent has paused; nothing where that cannot be read."""
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        return {
+            (int(pid), int(started)): Pause(str(why), bool(is_told)) for pid, started, why, is_told in kept
+        }
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def is_alive(pid: int) -> bool:
