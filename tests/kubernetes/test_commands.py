@@ -19,7 +19,7 @@ from cotenant import segment
 from cotenant.cli import main
 from cotenant.commands import kubernetes as command
 from cotenant.errors import Problem
-from cotenant.kubernetes import cluster, removal
+from cotenant.kubernetes import certificates, cluster, removal
 from cotenant.kubernetes.inventory import Device
 from cotenant.kubernetes.node import agent as agents
 from cotenant.kubernetes.node import device_plugin, gpus, host
@@ -226,6 +226,62 @@ def test_install_applies_all_in_order_and_uninstall_names_who_is_left(
     assert f"these pods still have claims: {', '.join(names[:-1])}, ..." in told and names[-1] not in told
     assert main(["kubernetes", "install", "--policy", "gaurd"]) == 2
     assert main(["kubernetes", "install", "--placer", "muxflo"]) == 2
+
+
+def test_a_second_install_keeps_a_certificate_that_is_valid(there: FakeCluster) -> None:
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    version = "admissionregistration.k8s.io/v1"
+
+    def installed(namespace: str = "gpus") -> tuple[Any, ...]:
+        assert main(["kubernetes", "install", "--namespace", namespace]) == 0
+        secret = there.get("v1", "Secret", "cotenant-webhook", namespace)
+        deployment = there.get("apps/v1", "Deployment", "cotenant-webhook", namespace)
+        hook = there.get(version, "MutatingWebhookConfiguration", "cotenant-webhook")
+        assert secret and deployment and hook
+        return secret["data"], deployment["spec"], hook["webhooks"][0]["clientConfig"]["caBundle"]
+
+    def parts() -> tuple[Any, Any]:
+        hook = there.objects[version, "MutatingWebhookConfiguration", "", "cotenant-webhook"]
+        return there.objects["v1", "Secret", "gpus", "cotenant-webhook"]["data"], hook["webhooks"][0][
+            "clientConfig"
+        ]
+
+    first = installed()
+    assert installed() == first
+    for number in range(5):
+        before = installed()
+        data, client = parts()
+        match number:
+            case 0:
+                data["tls.crt"] = ""
+            case 1:
+                data["tls.key"] = data["tls.crt"]
+            case 2:
+                del data["tls.key"]
+            case 3:
+                client["caBundle"] = data["tls.crt"]  # which has signed nothing
+            case 4:
+                del client["caBundle"]
+        after = installed()
+        assert all(one != other for one, other in zip(before, after, strict=True))
+        assert installed() == after
+    data, _ = parts()
+    secret = there.objects["v1", "Secret", "gpus", "cotenant-webhook"]
+    there.put(secret | {"metadata": secret["metadata"] | {"namespace": "moved"}})
+    assert installed("moved")[0] != data  # a certificate is for the service of its namespace
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(91, True), (89, False)])
+def test_a_certificate_that_ends_soon_is_made_anew(
+    there: FakeCluster, monkeypatch: pytest.MonkeyPatch, days: int, is_kept: bool
+) -> None:
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    monkeypatch.setattr(certificates, "YEARS", days / 365)
+    found = []
+    for _ in range(2):
+        assert main(["kubernetes", "install"]) == 0
+        found.append(there.objects["v1", "Secret", "cotenant-system", "cotenant-webhook"]["data"])
+    assert (found[0] == found[1]) is is_kept
 
 
 def test_overflow_is_a_size_or_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

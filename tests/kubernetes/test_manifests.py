@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
 import ssl
@@ -38,6 +39,8 @@ def without_certificate(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
             one["data"] = sorted(one["data"])
         if one["kind"] == "MutatingWebhookConfiguration":
             del one["webhooks"][0]["clientConfig"]["caBundle"]
+        if one["metadata"]["name"] == manifests.WEBHOOK and one["kind"] == "Deployment":
+            one["spec"]["template"]["metadata"]["annotations"] = ["checksum/certificate"]
     return objects
 
 
@@ -210,6 +213,21 @@ def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> Exce
             except ssl.SSLError as error:
                 return error
     return None
+
+
+def test_a_new_certificate_replaces_the_webhook_s_pods(cotenant: Run) -> None:
+    """Applied over an earlier one: kubectl replaces pods where the template differs, and the webhook reads its
+    certificate once."""
+    templates, certificate = [], ""
+    for _ in range(2):
+        found = {
+            one["kind"]: one for one in printed(cotenant) if one["metadata"]["name"] == manifests.WEBHOOK
+        }
+        certificate = found["Secret"]["data"]["tls.crt"]
+        templates.append(found["Deployment"]["spec"]["template"]["metadata"]["annotations"])
+    assert templates[0] != templates[1]
+    digest = hashlib.sha256(certificate.encode()).hexdigest()  # as the chart's sha256sum
+    assert templates[1] == {"checksum/certificate": f"sha256:{digest}"}
 
 
 def test_uninstall_leaves_nothing_of_ours_and_everything_of_others() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from http.server import ThreadingHTTPServer
 
     from cotenant.cluster.placement.interface import Placement
+    from cotenant.kubernetes.cluster import Cluster
 
 MOST_NAMED = 5  # of pods, in a line
 
@@ -132,32 +133,38 @@ def install(
         raise unknown("policy", policy, registry.names())
     if placer:
         placement(placer)
-    made = everything(image, namespace, policy, placer)
     if dry_run:
         import yaml
 
+        made = everything(image, namespace, policy, placer)
         say("---\n".join(yaml.safe_dump(one, sort_keys=False, width=1000) for one in made).rstrip())
         return
     from cotenant.kubernetes.cluster import ApiServer
 
     cluster = ApiServer(kubeconfig)
-    for one in made:
+    for one in everything(image, namespace, policy, placer, cluster):
         cluster.apply(one)
         narrate(f"{one['kind']} {one['metadata']['name']}")
 
 
-def everything(image: str | None, namespace: str, policy: str, placer: str) -> list[dict[str, Any]]:
+def everything(
+    image: str | None, namespace: str, policy: str, placer: str, cluster: Cluster | None = None
+) -> list[dict[str, Any]]:
+    """With the certificate that the cluster's webhook has already; else with a new one."""
     from dataclasses import asdict, replace
 
     from cotenant.kubernetes import certificates, manifests
 
     try:
-        certificate = certificates.for_service(manifests.WEBHOOK, namespace)
+        there = certificates.of_cluster(cluster, manifests.WEBHOOK, namespace) if cluster else None
+        certificate = there or certificates.for_service(manifests.WEBHOOK, namespace)
     except ImportError:
         raise Problem(
             "cryptography is not installed", "install the extra: pip install 'cotenant[kubernetes]'"
         ) from None
-    settings = manifests.Settings(namespace=namespace, policy=policy, placer=placer, **asdict(certificate))
+    settings = manifests.Settings(
+        namespace=namespace, policy=policy, placer=placer, digest=certificate.digest, **asdict(certificate)
+    )
     return manifests.everything(replace(settings, image=image) if image else settings)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import base64
 import datetime
+import hashlib
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cotenant.kubernetes.cluster import Cluster
+
 YEARS = 10
+LEAST_LEFT = datetime.timedelta(days=90)  # one that ends sooner is made anew
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,52 @@ class Certificate:
     key: str
     authority: str
 
+    @property
+    def digest(self) -> str:
+        return f"sha256:{hashlib.sha256(self.certificate.encode()).hexdigest()}"
+
+
+def of_cluster(cluster: Cluster, service: str, namespace: str) -> Certificate | None:
+    """The one of an earlier installation. None: there is none that the API server trusts yet for a while."""
+    secret = cluster.get("v1", "Secret", service, namespace)
+    configuration = cluster.get("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", service)
+    if not secret or not configuration:
+        return None
+    data = secret.get("data") or {}
+    client = (configuration.get("webhooks") or [{}])[0].get("clientConfig") or {}
+    found = Certificate(data.get("tls.crt", ""), data.get("tls.key", ""), client.get("caBundle", ""))
+    return found if is_valid(found, host_of(service, namespace)) else None
+
+
+def is_valid(made: Certificate, host: str) -> bool:
+    from cryptography import exceptions, x509
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        signed = x509.load_pem_x509_certificate(base64.b64decode(made.certificate))
+        authority = x509.load_pem_x509_certificate(base64.b64decode(made.authority))
+        key = serialization.load_pem_private_key(base64.b64decode(made.key), None)
+        signed.verify_directly_issued_by(authority)
+        names = signed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (
+        ValueError,
+        TypeError,
+        x509.ExtensionNotFound,
+        exceptions.InvalidSignature,
+        exceptions.UnsupportedAlgorithm,
+    ):
+        return False
+    end = min(signed.not_valid_after_utc, authority.not_valid_after_utc)
+    return (
+        key.public_key() == signed.public_key()
+        and host in names.get_values_for_type(x509.DNSName)
+        and end - datetime.datetime.now(datetime.UTC) > LEAST_LEFT
+    )
+
+
+def host_of(service: str, namespace: str) -> str:
+    return f"{service}.{namespace}.svc"
+
 
 def for_service(service: str, namespace: str, addresses: Sequence[str] = ()) -> Certificate:
     """`addresses` are IP addresses under which the service is reached as well."""
@@ -29,7 +79,7 @@ def for_service(service: str, namespace: str, addresses: Sequence[str] = ()) -> 
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     now = datetime.datetime.now(datetime.UTC)
-    host = f"{service}.{namespace}.svc"
+    host = host_of(service, namespace)
 
     def named(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])

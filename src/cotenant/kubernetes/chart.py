@@ -26,8 +26,9 @@ EXPRESSIONS = manifests.Settings(
     certificate="{{ $certificate }}",
     key="{{ $key }}",
     authority="{{ $authority }}",
+    digest="{{ $digest }}",
 )
-# An upgrade keeps the certificate that is there: the webhook's pods have it open.
+# An upgrade keeps the certificate that is there, as a second `install` does: the webhook's pods have it open.
 WEBHOOK_HEAD = f"""\
 {{{{- $host := printf "{manifests.WEBHOOK}.%s.svc" .Release.Namespace }}}}
 {{{{- $secret := lookup "v1" "Secret" .Release.Namespace "{manifests.WEBHOOK}" }}}}
@@ -43,6 +44,7 @@ WEBHOOK_HEAD = f"""\
 {{{{- $key = index $secret.data "tls.key" }}}}
 {{{{- $authority = (index $configuration.webhooks 0).clientConfig.caBundle }}}}
 {{{{- end }}}}
+{{{{- $digest := printf "sha256:%s" ($certificate | sha256sum) }}}}
 """
 
 

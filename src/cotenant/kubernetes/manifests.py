@@ -40,6 +40,7 @@ class Settings:
     certificate: str = ""
     key: str = ""
     authority: str = ""
+    digest: str = ""  # of the certificate
 
 
 def everything(settings: Settings) -> list[Object]:
@@ -381,7 +382,11 @@ def webhook(settings: Settings) -> list[Object]:
             "replicas": 2,
             "selector": {"matchLabels": pod_labels("webhook")},
             "template": {
-                "metadata": {"labels": pod_labels("webhook")},
+                # The webhook reads its certificate once: with another one its pods are replaced.
+                "metadata": {
+                    "labels": pod_labels("webhook"),
+                    "annotations": {"checksum/certificate": settings.digest},
+                },
                 "spec": {
                     "serviceAccountName": WEBHOOK,
                     "containers": [container],
