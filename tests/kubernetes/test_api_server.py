@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,6 +101,59 @@ def test_each_request_names_what_it_is_about(server: ApiServer, calls: list[Call
         ("delete", "v1 Node", {"name": "n", "namespace": None,
          "body": {"preconditions": {"resourceVersion": "17"}}}),
     ]  # fmt: skip
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[str]:
+    """Of an API server over HTTP, of which somebody's claim has parameters that are nested as deep as it takes them."""
+    deep = '{"a":' + "[" * 5000 + "]" * 5000 + "}"
+    opaque = '{"driver": "x.example", "parameters": ' + deep + "}"
+    claim = '{"metadata": {"name": "deep"}, "spec": {"devices": {"config": [{"opaque": ' + opaque + "}]}}}"
+    resource = {"name": "resourceclaims", "kind": "ResourceClaim", "namespaced": True, "verbs": ["list"]}
+    version = {"groupVersion": "resource.k8s.io/v1", "version": "v1"}
+    group = {"name": "resource.k8s.io", "versions": [version], "preferredVersion": version}
+    answers = {
+        "/version": '{"major": "1", "minor": "36"}',
+        "/api": '{"kind": "APIVersions", "versions": []}',
+        "/apis": json.dumps({"kind": "APIGroupList", "groups": [group]}),
+        "/apis/resource.k8s.io/v1": json.dumps({"kind": "APIResourceList", "resources": [resource]}),
+        "/apis/resource.k8s.io/v1/resourceclaims": '{"kind": "ResourceClaimList", "apiVersion": "resource.k8s.io/v1",'
+        f' "items": [{claim}]}}',
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = answers.get(self.path.partition("?")[0], "{}").encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as serving:
+        threading.Thread(target=serving.serve_forever).start()
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{serving.server_port}"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+            "current-context": "c",
+        }
+        (tmp_path / "config").write_text(json.dumps(config))
+        yield str(tmp_path / "config")
+        serving.shutdown()
+
+
+def test_a_stranger_s_deep_parameters_keep_nobody_from_reading_claims(kubeconfig: str) -> None:
+    before = sys.getrecursionlimit()
+    try:
+        [claim] = ApiServer(kubeconfig).all_of("resource.k8s.io/v1", "ResourceClaim")
+    finally:
+        sys.setrecursionlimit(before)
+    [config] = claim["spec"]["devices"]["config"]
+    assert config["opaque"]["parameters"]["a"]
 
 
 def test_lists_are_read_whole(server: ApiServer, calls: list[Call], answers: dict[str, Any]) -> None:

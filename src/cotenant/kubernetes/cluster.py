@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -14,6 +15,9 @@ EXTRA_HINT = "install the extra: pip install 'cotenant[kubernetes]'"
 CONFLICT, NOT_FOUND = 409, 404
 ALL = "ALL"  # the first change of those that `follow` yields; the others have Kubernetes' words
 FOLLOW_SECONDS = 240  # after which the API server ends a watch
+# A claim's parameters may be nested 5,000 deep, and one such claim would keep us from reading any: the client needs two
+# calls for each level. No deeper, since a thread's stack may have 2 MiB only.
+DEEPEST_CALLS = 12_000
 ANSWER_SECONDS = 10  # for one attempt; the client makes four, and kubelet waits 45 s for a claim
 
 
@@ -71,6 +75,8 @@ class ApiServer:
             raise Problem(
                 f"no cluster is configured: {error}", "set KUBECONFIG, or give --kubeconfig FILE"
             ) from None
+
+        sys.setrecursionlimit(max(DEEPEST_CALLS, sys.getrecursionlimit()))
 
         class Client(dynamic.DynamicClient):  # type: ignore[misc]
             def request(self, method: str, path: str, body: Any = None, **others: Any) -> Any:

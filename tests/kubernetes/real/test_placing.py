@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,3 +77,54 @@ def test_a_claim_goes_with_its_pod(placing: ControlPlane) -> None:
         lambda: placing.cluster.get(RESOURCE, "ResourceClaim", name, "default") is None,
         "the claim is still there",
     )
+
+
+def test_a_pod_over_its_quota_is_told_so_and_holds_up_no_other(placing: ControlPlane) -> None:
+    used = len(placing.cluster.all_of(RESOURCE, "ResourceClaim"))
+    word = "count/resourceclaims.resource.k8s.io"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "claims", "namespace": "default"},
+        "spec": {"hard": {word: str(used)}},
+    }
+    placing.cluster.create(quota)
+    try:
+        until(
+            lambda: (
+                (placing.cluster.get("v1", "ResourceQuota", "claims", "default") or {})
+                .get("status", {})
+                .get("used")
+            ),
+            "the quota is not counted",
+        )
+        placing.cluster.create(fake_nodes.pod("refused", "batch"))
+        until(
+            lambda: any("exceeded quota" in said for said in placing.events_of("refused")),
+            "no event says that the quota refuses it",
+        )
+    finally:
+        placing.kill("v1", "ResourceQuota", "claims", "default")
+    until(lambda: gpu_of(placing, "refused"), "it is not bound though there is no quota any more")
+
+
+def test_a_stranger_s_deep_parameters_do_not_blind_the_placer(placing: ControlPlane) -> None:
+    """Of a driver that is not there, as deep as 10 KiB allow."""
+    parameters: dict[str, Any] = {"a": json.loads("[" * 5000 + "]" * 5000)}
+    exactly = {"deviceClassName": "standard.cotenant.dev"}
+    devices = {
+        "requests": [{"name": "gpu", "exactly": exactly}],
+        "config": [{"opaque": {"driver": "x.example", "parameters": parameters}}],
+    }
+    claim = {
+        "apiVersion": RESOURCE,
+        "kind": "ResourceClaim",
+        "metadata": {"name": "deep", "namespace": "default"},
+        "spec": {"devices": devices},
+    }
+    assert placing.cluster.create(claim)
+    try:
+        fake_nodes.bind(placing, [fake_nodes.pod("beside", "batch")])
+        assert gpu_of(placing, "beside")
+    finally:
+        placing.kill(RESOURCE, "ResourceClaim", "deep", "default")
