@@ -16,6 +16,12 @@ def check(path: Path) -> None:
     """Raises Problem where no file can be made there."""
     if path.is_dir():
         raise Problem(f"{path} is a folder", "name a file", USAGE)
+    # A new file takes the place of what is named: never of a device, nor of a link such as /dev/stdout. If links were
+    # followed, whoever plants one in /tmp would choose which of root's files is replaced.
+    if path.is_symlink():
+        raise Problem(f"{path} is a link", f"name the file that it leads to: {os.path.realpath(path)}", USAGE)
+    if path.exists() and not path.is_file():
+        raise Problem(f"{path} is no regular file", "name a file", USAGE)
     check_folder(path.absolute().parent)
 
 
