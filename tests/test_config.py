@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ from cotenant import segment
 from cotenant.cli import cli
 from cotenant.config import files, live, page, settings, standing
 from cotenant.config.live import DEFAULT, FLAG, LIVE, Holds, LiveSettings
-from cotenant.daemon import lock
+from cotenant.daemon import lock, loop
+from cotenant.daemon.attachment import Attachment
 from cotenant.errors import Problem
 from cotenant.tenants import memory_knobs
 from tests.compiling import TREE
@@ -294,6 +296,33 @@ def test_while_a_file_is_wrong_the_last_good_settings_hold(daemons: Daemons) -> 
         lock.release(daemons.path, held)
     daemons.written.says("", '[daemon]\nheadroom = "3G"')
     assert looks().problem == "" and daemons.knobs()["headroom"] == (1 + 3 * GiB,)
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [("while True: pass", "it did not answer"), ("raise KeyboardInterrupt", "KeyboardInterrupt()")],
+)
+def test_a_policy_that_does_not_load_does_not_stop_the_daemon(
+    daemons: Daemons, tmp_path: Path, statement: str, told: str
+) -> None:
+    policy = tmp_path / "policy.py"
+    policy.write_text(statement)
+    daemons.written.says("", '[daemon]\npolicy = "strict"')
+    attachment = Attachment(daemons.path)
+    found = LiveSettings(daemons.path, {}, "guard")
+    one = loop.Daemon(attachment, "guard", 10, settings=found)
+    one.follow_settings()
+    one.patience_seconds = 0.05
+    daemons.written.says("", f'[daemon]\npolicy = "{policy}"')
+    found.next_look = 0.0
+    before = signal.signal(signal.SIGALRM, loop.end_the_wait)
+    try:
+        one.follow_settings()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        attachment.close()
+    assert "its policy cannot be loaded" in found.problem and told in found.problem
+    assert one.default_policy == "strict", "the last good settings hold"
 
 
 def test_what_ctl_has_set_stays_until_it_says_default(daemons: Daemons) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from cotenant.tenants import memory_knobs
 
 LOOK_SECONDS = 1.0
 MOST_BYTES = 1 << 20
+Patience = Callable[[], contextlib.AbstractContextManager[None]]
 KNOBS = ("capacity", "headroom", "host_memory", "stay")
 DEFAULT, FLAG, VARIABLE, LIVE = "default", "flag", "environment", "ctl"
 
@@ -95,29 +96,34 @@ class LiveSettings:
         self.written: object = None
         self.next_look = 0.0
 
-    def follow(self, header: segment.Header) -> None:
-        """Puts into effect what has changed."""
+    def follow(self, header: segment.Header, patience: Patience = contextlib.nullcontext) -> None:
+        """Puts into effect what has changed. `patience` ends the reading of a file whose policy hangs."""
         if time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + LOOK_SECONDS
         stamps: list[object] = [file.stamp for file in self.files]
         if stamps != self.stamps:
             self.stamps = stamps
-            self.read_files()
+            self.read_files(patience)
         try:
             self.apply(header)
         except Problem as problem:
             self.problem = f"{problem.message}: {problem.hint}"
         self.write()
 
-    def read_files(self) -> None:
+    def read_files(self, patience: Patience) -> None:
         problems = []
         for file in self.files:
             try:
-                found = {key: files.Set(value, file) for key, value in files.read(file, deep=True)}
+                with patience():
+                    found = {key: files.Set(value, file) for key, value in files.read(file, deep=True)}
                 self.good[file.which] = found
             except Problem as problem:
                 problems.append(f"{problem.message}; hint: {problem.hint}")
+            except BaseException as error:  # whatever the policy's file does while it is loaded
+                from cotenant.policies import border
+
+                problems.append(f"{file.path}: its policy cannot be loaded ({border.shown(error)})")
         self.problem = "; ".join(problems)
         merged = self.good.get("machine", {}) | self.good.get("user", {})
         self.wanted = of_daemon(self.given, merged, self.default_policy)

@@ -194,7 +194,7 @@ class Daemon:
         """Files may have changed."""
         if self.settings is None or not self.attachment.is_current():
             return
-        self.settings.follow(self.attachment.header)
+        self.settings.follow(self.attachment.header, self.patience)
         self.default_policy = str(self.settings.wanted["policy"].value)
         self.linger_seconds = float(self.settings.wanted["linger"].value)
 
