@@ -63,6 +63,23 @@ def test_what_it_refuses_now_is_told(looks: list[Tenant]) -> None:
     assert told.value.hint == Refusal.does_not_drain.remedy
 
 
+@pytest.mark.parametrize("shown", [[replace(TENANT, paused=True, where=Where.evicting)], []])
+def test_one_that_somebody_resumes_meanwhile_is_not_waited_for(
+    looks: list[Tenant], monkeypatch: pytest.MonkeyPatch, shown: list[Tenant]
+) -> None:
+    """Also where it was resumed so soon that no look saw it paused."""
+    if not shown:
+        monkeypatch.setattr(pausing, "ANSWER_SECONDS", 0.05)
+    looks += [TENANT, TENANT, *shown, TENANT]
+    with pytest.raises(Problem, match="was resumed meanwhile"):
+        pausing.pause(Path("segment"), PID)
+
+
+def test_a_pause_that_was_taken_and_is_not_shown_yet_is_waited_for(looks: list[Tenant]) -> None:
+    looks += [TENANT] * 5 + [replace(TENANT, paused=True), replace(TENANT, paused=True, where=Where.evicted)]
+    assert pausing.pause(Path("segment"), PID).paused
+
+
 def test_where_one_refuses_all_run_on_that_ran_before(monkeypatch: pytest.MonkeyPatch) -> None:
     ran, refuses = TENANT, replace(TENANT, pid=PID + 1)
     tenants = {

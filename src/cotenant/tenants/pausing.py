@@ -12,6 +12,7 @@ from cotenant.segment import Where
 from cotenant.tenants import jobs
 
 ANSWER_SECONDS = 5.0
+MOVING = (Where.evicting, Where.restoring)
 
 
 class Ended(Problem):
@@ -53,7 +54,7 @@ def taken(path: Path, pid: int) -> segment.Tenant:
     deadline = time.monotonic() + ANSWER_SECONDS
     while "pause" in (tenant := tenant_with(path, pid)).asked:
         # While it moves, it takes no requests.
-        if time.monotonic() > deadline and tenant.where not in (Where.evicting, Where.restoring):
+        if time.monotonic() > deadline and tenant.where not in MOVING:
             raise Problem(f"tenant {pid} does not answer", "if it is stopped, it changes when it runs on")
         time.sleep(0.005)
     return tenant
@@ -80,12 +81,17 @@ def pause_all(path: Path, pids: Sequence[int]) -> list[segment.Tenant]:
 
 def gone(path: Path, pid: int, asked_ns: int) -> segment.Tenant:
     tenant = taken(path, pid)
+    was_paused, deadline = False, time.monotonic() + ANSWER_SECONDS
     while tenant.where != Where.evicted or could_still_go(tenant):
         refusal = tenant.refusal if tenant.refused_ns > asked_ns else None
         if refusal and tenant.where == Where.evicted:
             break
         if refusal and tenant.where == Where.resident:
             raise Refused(f"{tenant.job} ({pid}) was not paused: {refusal.text}", refusal.remedy)
+        if tenant.paused or "pause" in tenant.asked or tenant.where in MOVING:
+            was_paused, deadline = was_paused or tenant.paused, time.monotonic() + ANSWER_SECONDS
+        elif was_paused or time.monotonic() > deadline:  # its mover shows a bit later than it takes a request
+            raise Problem(f"{tenant.job} ({pid}) was resumed meanwhile", "pause it again")
         time.sleep(0.005)
         tenant = tenant_with(path, pid)
     return tenant
