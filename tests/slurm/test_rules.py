@@ -277,6 +277,12 @@ def test_what_squeue_says_is_the_jobs(tmp_path: Path) -> None:
     assert found == SlurmJob("7", "train", "high", "gpu", "", 0)
 
 
+def test_a_comment_that_is_no_text_fails_no_task(tmp_path: Path) -> None:
+    program = squeue(tmp_path, "high|gpu|N/A|caf#")
+    program.write_bytes(program.read_bytes().replace(b"#'", b"\xe9'"))
+    assert asked_of_slurm({"SLURM_JOB_ID": "7"}, str(program)).comment == "caf\ufffd"
+
+
 def test_squeue_is_not_looked_for_where_the_user_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def asked_of_slurm(inherited: Mapping[str, str], program: str) -> SlurmJob:
             env=dict(inherited),
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=SECONDS_TO_ANSWER,
             check=False,
         )
