@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from cotenant.doctor import checks, configuration, devices, installed, probing, 
 from cotenant.doctor.finding import Finding, Machine
 from cotenant.gpus import nvml
 from cotenant.launch import elf, native_files
+from cotenant.mps import control
 from tests.segments import Written
 
 if TYPE_CHECKING:
@@ -39,6 +41,16 @@ NAMES = [
     "self-test",
     "time-slices",
 ]
+
+
+@pytest.fixture
+def named_in_no_text() -> Iterator[int]:
+    """A process whose name is no UTF-8."""
+    own = Path("/proc/self/comm")
+    before = own.read_bytes()
+    own.write_bytes(b"caf\xe9")
+    yield os.getpid()
+    own.write_bytes(before)
 
 
 def machine(environment: dict[str, str] | None = None, **about: Any) -> Machine:
@@ -227,6 +239,11 @@ def test_hidden_gpus_are_a_failure() -> None:
     gpu = nvml.Gpu(0, "GPU-0", "0000:01:00.0", "H200")
     found = machine({"CUDA_VISIBLE_DEVICES": ""}, driver_file=Path("/x"), listed=[gpu])
     assert devices.gpu_list(found).verdict == "fail"
+
+
+def test_a_name_that_is_no_text_fails_nothing(named_in_no_text: int) -> None:
+    assert "caf\ufffd" in devices.process_names()
+    assert not control.is_of_mps(named_in_no_text)
 
 
 def test_a_pipe_of_mps_without_its_daemon_is_a_warning(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def process_names() -> Iterator[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                yield (entry / "comm").read_text().strip()
+                yield (entry / "comm").read_text(errors="replace").strip()
             except OSError:
                 continue
 

@@ -153,9 +153,9 @@ class Control:
 def is_of_mps(pid: int) -> bool:
     """A process of MPS that has not ended; its number may have become another's."""
     try:
-        if not Path(f"/proc/{pid}/comm").read_text().startswith(OF_MPS):
+        if not Path(f"/proc/{pid}/comm").read_text(errors="replace").startswith(OF_MPS):
             return False
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 
