@@ -99,6 +99,32 @@ def test_the_commands_status_is_ours_and_work_on_no_gpu_is_said(
     assert "no command given" in cotenant("profile", "--", env=env).stderr
 
 
+def test_without_a_place_for_the_profile_the_command_is_not_started(
+    profile: Profile, cotenant: Run, env: dict[str, str]
+) -> None:
+    for extra, error in (
+        ({"XDG_CACHE_HOME": "", "HOME": ""}, "error: there is no place for profiles\nhint: set HOME or"),
+        ({"XDG_CACHE_HOME": "/proc/none"}, "error: cannot write /proc/none/cotenant/profiles/kernels: "),
+    ):
+        done = profile(WORK, **extra)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(error)
+
+
+def test_where_the_profile_cannot_be_kept_the_trace_and_the_status_are_there(
+    profile: Profile, env: dict[str, str], tmp_path: Path
+) -> None:
+    assert profile(WORK, "--name", "train").returncode == 0
+    (file,) = (tmp_path / "cache" / "cotenant" / "profiles" / "kernels").glob("*.json")
+    file.write_text("nonsense")
+    for source, status in ((WORK + "sys.exit(7)", 7), (WORK, 1)):
+        trace = tmp_path / f"{status}.trace"
+        done = profile(source, "--trace", str(trace))
+        assert (done.returncode, done.stdout) == (status, "the end\n")
+        assert f"error: {file} is damaged" in done.stderr and f"hint: remove {file}" in done.stderr
+        assert len(read(trace).operations) > 80
+
+
 def test_nsight_compute_measures_what_was_estimated(
     profile: Profile, cotenant: Run, env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,10 @@ def run(
     segment_file: Path | None,
     words: tuple[str, ...],
 ) -> int:
-    """Run COMMAND, and keep what its kernels are like. Its exit status is that of COMMAND."""
+    """Run COMMAND, and keep what its kernels are like. Its exit status is that of COMMAND.
+
+    Where COMMAND ends well and nothing can be kept it is 1.
+    """
     if not words:
         raise Problem("no command given", "cotenant profile [options] [--] command...", USAGE)
     if trace is not None:
@@ -119,6 +122,9 @@ def run(
         from cotenant.profile import ncu
 
         measuring = ncu.required(before)
+    from cotenant.profile import store
+
+    store.check_place(before)
     status = 0
     if source != "ncu":
         status = online(before, program, words, job, gpu, segment_file, trace)
@@ -156,10 +162,21 @@ def online(
         if found is None:
             narrate("cotenant: nothing was profiled: the command put no work on a GPU")
             return status
-        keep(before, job, found)
-        if trace is not None:
-            write_trace(before, traces, trace)
-    return status
+        # The trace has columns of the profile, and is written where there is none, too.
+        kept = afterwards(lambda: keep(before, job, found))
+        written = 0 if trace is None else afterwards(lambda: write_trace(before, traces, trace))
+    return status or kept or written
+
+
+def afterwards(work: Callable[[], object]) -> int:
+    """The command has run: what goes wrong now is told, and its own status counts before ours."""
+    from cotenant.cli import report
+
+    try:
+        work()
+    except Problem as problem:
+        return report(problem.message, problem.hint, problem.status)
+    return 0
 
 
 def read(file: Path) -> Trace | None:
@@ -210,7 +227,8 @@ def with_counters(before: Mapping[str, str], measuring: str, words: Sequence[str
         except OSError:
             said = ""
         found = ncu.kernels_in(said, model.sms, today())
-    store.add(before, model, found)
+    if failed := afterwards(lambda: store.add(before, model, found)):
+        return status or failed
     narrate(f"cotenant: Nsight Compute measured {len(found)} kernels on {model.name}")
     narrate("cotenant: `cotenant profile show` lists the kernels")
     return status

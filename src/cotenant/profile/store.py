@@ -118,11 +118,31 @@ def _or_problem(path: Path) -> Profile:
         raise Problem(str(error), f"use the version of Cotenant that wrote it, or remove {path}") from None
 
 
+def check_place(environment: Mapping[str, str]) -> None:
+    """Before the work: raises Problem where nothing could be kept of it."""
+    place = folder(environment)
+    if place is None:
+        raise nowhere()
+    for part in ("kernels", "jobs"):
+        try:
+            (place / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Problem(
+                f"cannot write {place / part}: {output_files.reason(error)}",
+                "set XDG_CACHE_HOME to a folder of yours",
+            ) from None
+        output_files.check_folder(place / part)
+
+
+def nowhere() -> Problem:
+    return Problem("there is no place for profiles", "set HOME or XDG_CACHE_HOME")
+
+
 def add(environment: Mapping[str, str], gpu: Model, found: Iterable[Kernel]) -> Path:
     """Merges kernels into what is kept of this model. Raises Problem."""
     path = kernel_file(environment, gpu.name)
     if path is None:
-        raise Problem("there is no place for profiles", "set HOME or XDG_CACHE_HOME")
+        raise nowhere()
     with written(path):
         try:
             known = dict(profile_in(path).kernels)
@@ -142,7 +162,7 @@ def add_job(environment: Mapping[str, str], name: str, gpu: str, job: Job) -> No
     """The newest counts. Raises Problem."""
     path = job_file(environment, name)
     if path is None:
-        raise Problem("there is no place for profiles", "set HOME or XDG_CACHE_HOME")
+        raise nowhere()
     with written(path):
         try:
             known = dict(load(path)["gpus"])
