@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +18,7 @@ import pytest
 from cotenant import __version__
 from cotenant.cli import cli
 from cotenant.errors import nearest
+from cotenant.segment.folder import create_folder
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -86,6 +90,28 @@ def test_ctrl_c_while_the_command_is_being_loaded_is_no_traceback(
     env = plain_env | {"PYTHONPATH": os.pathsep.join([str(tmp_path), plain_env["PYTHONPATH"]])}
     done = cotenant("status", env=env)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "status"),
+    [
+        ("status -o csv", ">&-", 0),
+        ("man", ">&-", 0),
+        ("doctor", ">&-", 1),  # there is no driver
+        ("segment show", ">&-", 0),
+        ("run --dry-run -- true", ">&-", 0),
+        ("simulate serve-and-train --seconds 0.1", "2>&-", 0),
+        ("status", "<&- >&- 2>&-", 0),
+    ],
+)
+def test_a_closed_stream_is_as_one_that_leads_nowhere(
+    plain_env: dict[str, str], tmp_path: Path, arguments: str, closed: str, status: int
+) -> None:
+    create_folder(tmp_path / "segment", None, [], [])
+    env = plain_env | {"COTENANT_DRIVER": "/no/such/libcuda.so.1"}
+    command = f"{shlex.quote(sys.executable)} -m cotenant {arguments} {closed}"
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == status and "Traceback" not in done.stderr
 
 
 def test_version(cotenant: Run) -> None:

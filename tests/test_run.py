@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -446,6 +447,19 @@ def test_closed_standard_streams_are_the_commands_business(env: dict[str, str], 
         done = subprocess.run(["sh", "-c", f"{command} {closed}"], check=False, env=env, capture_output=True)
         assert (done.returncode, done.stdout) == (0, b""), closed
         marker.unlink()
+
+
+def test_what_was_closed_is_closed_for_the_command_too(env: dict[str, str], tmp_path: Path) -> None:
+    found = tmp_path / "found"
+    source = (
+        "import os, sys\n"
+        "is_open = [os.path.exists(f'/proc/self/fd/{number}') for number in range(3)]\n"
+        "open(sys.argv[1], 'w').write(str(is_open))"
+    )
+    command = shlex.join([*COTENANT, "run", "--", sys.executable, "-c", source, str(found)])
+    for closed, is_open in (("<&-", [False, True, True]), (">&- 2>&-", [True, False, False])):
+        done = subprocess.run(["sh", "-c", f"{command} {closed}"], check=False, env=env)
+        assert (done.returncode, found.read_text()) == (0, str(is_open))
 
 
 def test_what_is_no_text_is_handed_on_unchanged(env: dict[str, str]) -> None:
