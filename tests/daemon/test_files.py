@@ -7,6 +7,7 @@ import json
 import math
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_lock_that_was_removed_while_it_was_taken_is_taken_again(
 
     def flock_late(file: int, how: int) -> None:
         flock(file, how)
-        if not removed:
+        if not removed and lock.file_for(path).exists():
             lock.file_for(path).unlink()
             removed.append(file)
 
@@ -119,6 +120,60 @@ def test_a_lock_that_was_removed_while_it_was_taken_is_taken_again(
     assert held is not None and removed
     assert os.path.samestat(os.fstat(held), lock.file_for(path).stat())
     lock.release(path, held)
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_old_alive"), [("ftruncate", False), ("unlink", True), ("release", True)]
+)
+def test_of_several_daemons_that_start_after_the_segment_was_replaced_one_has_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, is_old_alive: bool
+) -> None:
+    """Another starts at the moment between what the first one looks at and what it makes of that."""
+    lock.file_for(path).write_bytes(b"1 1\n")
+    old = os.open(lock.file_for(path), os.O_RDWR)
+    if is_old_alive:
+        fcntl.flock(old, fcntl.LOCK_EX)
+    waits_or_done = threading.Event()
+    found: list[int | None] = []
+
+    def start() -> None:
+        try:
+            found.append(lock.acquire(path))
+        finally:
+            waits_or_done.set()
+
+    other = threading.Thread(target=start)
+    flock = fcntl.flock
+
+    def flock_told(file: int, how: int) -> None:
+        if threading.current_thread() is other and not how & fcntl.LOCK_NB:
+            waits_or_done.set()
+        flock(file, how)
+
+    def meanwhile(of: object, name: str) -> None:
+        do = getattr(of, name)
+
+        def done_late(what: object, *more: object, **named: object) -> object:
+            if not other.ident and what != lock.file_for(path).with_name(f"{lock.file_for(path).name}.turn"):
+                other.start()
+                waits_or_done.wait()
+            return do(what, *more, **named)
+
+        monkeypatch.setattr(of, name, done_late)
+
+    monkeypatch.setattr(fcntl, "flock", flock_told)
+    meanwhile(*((os, "ftruncate") if moment == "ftruncate" else (Path, "unlink")))
+    if moment == "release":
+        lock.release(path, old)
+    else:
+        found.append(lock.acquire(path))
+    other.join()
+    (held,) = [one for one in found if one is not None]
+    assert os.path.samestat(os.fstat(held), lock.file_for(path).stat()) and lock.is_held(path)
+    lock.release(path, held)
+    assert not list(path.parent.glob("*.lock*"))
+    if moment != "release":
+        os.close(old)
 
 
 def test_what_a_killed_daemon_has_left_in_the_lock_is_nobodys(path: Path) -> None:

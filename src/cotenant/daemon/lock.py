@@ -11,9 +11,11 @@ import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from cotenant.daemon import files
+from cotenant.errors import Problem
 
 # Somebody who only looks whether a daemon runs holds the lock for an instant.
 PATIENCE_SECONDS = 0.3
@@ -23,42 +25,61 @@ def file_for(path: Path) -> Path:
     return files.beside(path, ".lock")
 
 
+@contextlib.contextmanager
+def turn(path: Path) -> Iterator[None]:
+    """One process at a time makes the lock's file its own, or removes it: two that start at once must not remove
+    each other's. Raises a Problem where somebody has planted the file whose lock is the turn."""
+    name = files.beside(path, ".lock.turn")
+    while True:
+        file = files.open_trusted(path, name, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not is_named(name, file):  # whoever had the turn has removed it
+                continue
+            try:
+                yield
+            finally:
+                name.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(file)
+
+
 def acquire(path: Path) -> int | None:
     """An open file that holds the lock until it is closed; None: another daemon has it. Raises a Problem where
     somebody has planted the file."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        file = files.open_trusted(path, file_for(path), os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # One that ended just now has removed the file that we opened.
-            if is_named(path, file):
-                os.ftruncate(file, 0)
-                os.pwrite(file, identity(path), 0)
-                return file
-        except FileNotFoundError:
-            pass
-        except BlockingIOError:
-            if is_for_another(path, file):
-                release(path, file)
-                continue
-            if time.monotonic() > deadline:
-                os.close(file)
-                return None
-            time.sleep(0.01)
-        os.close(file)
+        with turn(path):
+            file = files.open_trusted(path, file_for(path), os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_named(file_for(path), file):  # nobody has removed it by hand
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, identity(path), 0)
+                    return file
+            except BlockingIOError:
+                if is_for_another(path, file):
+                    file_for(path).unlink(missing_ok=True)
+                elif time.monotonic() > deadline:
+                    os.close(file)
+                    return None
+            os.close(file)
+        time.sleep(0.01)
 
 
 def release(path: Path, file: int) -> None:
-    with contextlib.suppress(OSError):
-        if is_named(path, file):
+    with contextlib.suppress(OSError, Problem), turn(path):
+        if is_named(file_for(path), file):
             file_for(path).unlink()
     os.close(file)
 
 
-def is_named(path: Path, file: int) -> bool:
-    """Raises FileNotFoundError."""
-    return os.path.samestat(os.fstat(file), os.lstat(file_for(path)))
+def is_named(name: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.lstat(name))
+    except FileNotFoundError:
+        return False
 
 
 def identity(path: Path) -> bytes:
