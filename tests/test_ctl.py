@@ -169,6 +169,20 @@ def test_the_policy_is_named_in_the_segment(cotenant: Run, env: dict[str, str], 
     assert segment.read(path).policy == str(tmp_path / "mine.py")
 
 
+def test_a_policy_file_whose_path_is_no_text_is_refused(
+    cotenant: Run, env: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "mine.py").write_text("")
+    for arguments in (("ctl",), ("run", "true")):
+        done = cotenant(arguments[0], "--policy", folder / "mine.py", *arguments[1:], env=env)
+        assert (done.returncode, done.stderr.splitlines()) == (
+            2,
+            [f"error: {tmp_path}/?/mine.py is not UTF-8", "hint: put the file where its path is"],
+        )
+
+
 def test_a_policy_needs_a_segment(cotenant: Run, plain_env: dict[str, str]) -> None:
     done = cotenant("ctl", "--policy", "fair", env=plain_env)
     assert done.returncode == 1 and "there is no segment" in done.stderr

@@ -331,9 +331,10 @@ def test_a_job_that_was_found_is_looked_at_alone(
     assert not one.is_needed() and len(scans) == 2
 
 
-def test_only_who_was_started_by_run_is_a_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["segment", os.fsdecode(b"\xff")])
+def test_only_who_was_started_by_run_is_a_job(tmp_path: Path, name: str) -> None:
     """Not a shell in which somebody has exported the segment's name: the daemon would never end."""
-    path = tmp_path / "segment"
+    path = tmp_path / name
     for more, is_job in (({}, False), ({"COTENANT_RUN_ID": "1"}, True)):
         env = {"PATH": os.environ["PATH"], "COTENANT_SEGMENT": str(path), **more}
         started = ["sh", "-c", "echo; cat"]

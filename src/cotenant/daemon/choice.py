@@ -12,8 +12,12 @@ from cotenant.policies import registry
 def for_segment(name: str) -> str:
     """As the daemon, which works in another folder, must be told it. Raises a Problem where there is no such policy."""
     told = os.path.abspath(name) if registry.is_file(name) else name
+    try:
+        encoded = told.encode()
+    except UnicodeEncodeError:
+        raise Problem(f"{told} is not UTF-8", "put the file where its path is", USAGE) from None
     registry.find_live(told)
-    if len(told.encode()) > segment.LONGEST_POLICY_NAME:
+    if len(encoded) > segment.LONGEST_POLICY_NAME:
         hint = "put the file where its path is shorter"
         raise Problem(f"{told} has over {segment.LONGEST_POLICY_NAME} characters", hint, USAGE)
     return told

@@ -12,6 +12,7 @@ before the next tick but one.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -349,5 +350,5 @@ def is_under(path: Path, pid: int) -> bool:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    mark = f"COTENANT_SEGMENT={path}".encode()
+    mark = os.fsencode(f"COTENANT_SEGMENT={path}")
     return mark in environment and any(one.startswith(b"COTENANT_RUN_ID=") for one in environment)

@@ -210,7 +210,7 @@ def processes_with(setting: str) -> Iterator[int]:
             environment = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if setting.encode() in environment and any(
+        if os.fsencode(setting) in environment and any(
             one.startswith(b"COTENANT_RUN_ID=") for one in environment
         ):
             yield int(entry.name)

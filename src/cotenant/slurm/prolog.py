@@ -6,6 +6,7 @@ It asks the controller for the job's QOS, partition, shards and comment: variabl
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -77,7 +78,7 @@ def tenant_environment(
         job_name.of_command([f"{job.name or 'job'}.{job.id}"]),
     )
     cluster = inherited.get("SLURM_CLUSTER_NAME", "")
-    after["COTENANT_RUN_ID"] = hashlib.sha256(f"{cluster} {job.id}".encode()).hexdigest()[:32]
+    after["COTENANT_RUN_ID"] = hashlib.sha256(os.fsencode(f"{cluster} {job.id}")).hexdigest()[:32]
     promises = (
         ("COTENANT_WEIGHT", rule.weight),
         ("COTENANT_SLOWDOWN", rule.slowdown),
