@@ -22,6 +22,7 @@ from cotenant.errors import Problem
 from cotenant.launch import detached
 from cotenant.segment.file import FileSegment
 from cotenant.timeline import recordings
+from cotenant.timeline.collecting import Collection
 from cotenant.timeline.rings import ENTRIES_AT, ENTRY, HEADER, MAGIC, VERSION, Event, Ring
 from tests.conftest import TREE
 from tests.waiting import wait_for
@@ -419,15 +420,19 @@ def fake(memory: bytes, own_pid: int = 0) -> tuple[Ring, int]:
     """A ring of this very process; `own_pid`: what it calls itself in its container."""
     file = os.memfd_create("cotenant-timeline")
     os.write(file, memory)
+    try:
+        return ring_in(file, own_pid), file
+    except Problem:
+        os.close(file)
+        raise
+
+
+def ring_in(file: int, own_pid: int = 0) -> Ring:
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     tenant = segment.Tenant(
         os.getpid(), os.getuid(), started, "liar", "", 1, 0, 0, False, (), timeline=file + 1, own_pid=own_pid
     )
-    try:
-        return Ring(tenant), file
-    except Problem:
-        os.close(file)
-        raise
+    return Ring(tenant)
 
 
 def header(capacity: int, count: int, pid: int = 0) -> bytes:
@@ -484,6 +489,45 @@ def test_a_descriptor_that_is_no_ring_is_refused() -> None:
     for memory in (b"", b"cotline", header(1, 1).replace(MAGIC, b"another\0"), bytes(200)):
         with pytest.raises(Problem, match="has closed its timeline"):
             fake(memory)
+
+
+def test_a_pipe_in_a_rings_place_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    file = os.open(
+        tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK
+    )  # nobody writes: to open it again would wait
+    try:
+        with pytest.raises(Problem, match="another file in its place"):
+            ring_in(file)
+    finally:
+        os.close(file)
+
+
+def test_a_ring_that_is_cut_off_stops_no_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = ENTRY.pack(1, 10, 20, 0, Event.copy) * 2
+    cut, cut_file = fake(header(2, 2) + entries)
+    cut_within, within_file = fake(header(2, 2) + entries)
+    whole, whole_file = fake(header(2, 2) + entries)
+    short, short_file = fake(header(2, 2)[: HEADER.size])
+    os.ftruncate(cut_file, 0)
+    pread = os.pread
+
+    def read_then_cut(file: int, *of: int) -> bytes:
+        memory = pread(file, *of)
+        if file == cut_within.file:
+            os.ftruncate(within_file, ENTRIES_AT + ENTRY.size)
+        return memory
+
+    monkeypatch.setattr(os, "pread", read_then_cut)
+    collector = Collection(Path("segment"))
+    for number, ring in enumerate((cut, cut_within, whole, short)):
+        collector.rings[(number, 0)] = ring
+    assert [tenant for tenant, _ in collector.read()] == [whole.tenant]
+    assert set(collector.refused) == {(0, 0), (1, 0), (3, 0)}
+    assert "another file in its place" in collector.refused[(0, 0)]
+    for ring, file in ((cut, cut_file), (cut_within, within_file), (whole, whole_file), (short, short_file)):
+        ring.close()
+        os.close(file)
 
 
 def test_events_have_the_numbers_of_the_source() -> None:

@@ -111,7 +111,13 @@ class Collection:
 
     def read(self) -> list[tuple[Tenant, Noted]]:
         """What each tenant noted, the lanes of a process apart from it."""
-        return [told for ring in self.rings.values() for told in self.of_process(ring.tenant, ring.read())]
+        found: list[tuple[Tenant, Noted]] = []
+        for key, ring in self.rings.items():
+            try:
+                found += self.of_process(ring.tenant, ring.read())
+            except Problem as problem:
+                self.refused[key] = problem.message
+        return found
 
     def of_process(self, own: Tenant, noted: Noted) -> Iterator[tuple[Tenant, Noted]]:
         for lane in sorted({0, *(one.lane for one in noted.intervals)}):

@@ -24,6 +24,9 @@ ENTRY = struct.Struct("<QQQQQ")
 ENTRIES_AT = 64
 LARGEST_BYTES = 64 << 20
 NO_GPU = 255
+CAREFULLY = (
+    os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+)  # the descriptor may be a pipe's or a terminal's
 
 
 class Event(IntEnum):
@@ -85,7 +88,7 @@ class Ring:
         if not segment.is_process(tenant):
             raise Problem(f"{named} has ended, or runs in another PID namespace")
         try:
-            self.file = os.open(f"/proc/{tenant.pid}/fd/{tenant.timeline - 1}", os.O_RDONLY | os.O_CLOEXEC)
+            self.file = os.open(f"/proc/{tenant.pid}/fd/{tenant.timeline - 1}", CAREFULLY)
         except PermissionError:
             raise Problem(
                 f"{named} belongs to user {tenant.uid}: only that user and root can read it"
@@ -93,18 +96,25 @@ class Ring:
         except OSError as error:
             raise Problem(f"{named} has closed its timeline: {error.strerror}") from None
         about = os.fstat(self.file)
-        header = HEADER.unpack(os.pread(self.file, HEADER.size, 0).ljust(HEADER.size, b"\0"))
-        magic, version, entry_bytes, capacity, pid, _, started, _ = header
-        is_ours = magic == MAGIC and (pid, started) == (tenant.own_pid, tenant.started)
-        if not stat.S_ISREG(about.st_mode) or not is_ours or about.st_size > LARGEST_BYTES:
+        is_file = stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_BYTES
+        header = os.pread(self.file, HEADER.size, 0) if is_file else b""
+        magic, version, entry_bytes, capacity, pid, _, started, _ = HEADER.unpack(
+            header.ljust(HEADER.size, b"\0")
+        )
+        if magic != MAGIC or (pid, started) != (tenant.own_pid, tenant.started):
             self.close()
-            raise Problem(f"{named} has closed its timeline, or another file in its place")
+            raise self.is_closed()
         if (version, entry_bytes) != (VERSION, ENTRY.size):
             self.close()
             raise Problem(f"{named} runs another version of Cotenant", "start the job again")
-        self.capacity = min(capacity, (about.st_size - ENTRIES_AT) // ENTRY.size)
+        self.capacity = max(min(capacity, (about.st_size - ENTRIES_AT) // ENTRY.size), 0)
+
+    def is_closed(self) -> Problem:
+        named = f"{self.tenant.job} ({self.tenant.pid})"
+        return Problem(f"{named} has closed its timeline, or another file in its place")
 
     def read(self) -> Noted:
+        """Raises Problem."""
         memory, again = self.copy(), self.copy()
         count = HEADER.unpack_from(memory)[-1]
         found = []
@@ -132,7 +142,11 @@ class Ring:
         return Noted(intervals, max(count - self.capacity, 0))
 
     def copy(self) -> bytes:
-        return os.pread(self.file, ENTRIES_AT + self.capacity * ENTRY.size, 0)
+        size = ENTRIES_AT + self.capacity * ENTRY.size
+        memory = os.pread(self.file, size, 0)
+        if len(memory) < size:  # the tenant has cut it off meanwhile
+            raise self.is_closed()
+        return memory
 
     def close(self) -> None:
         if self.file >= 0:
