@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -485,7 +486,8 @@ def test_the_daemons_report_has_its_verdicts_until_they_lapse(native: Path, tmp_
     [
         ({"at": 2**40}, ValueError), ({"at": -1}, ValueError), ({"at": True}, TypeError), ({"pid": "7"}, TypeError),
         ({"cause": 7}, TypeError), ({"gpu": "0"}, ValueError), ({"gpu": True}, ValueError),
-        ({"kind": "sang"}, ValueError),
+        ({"kind": "sang"}, ValueError), ({"pid": math.inf}, ValueError), ({"started": -math.inf}, ValueError),
+        ({"uid": math.nan}, ValueError),
     ],
 )  # fmt: skip
 def test_what_is_no_event_is_none(changed: dict[str, object], error: type[Exception]) -> None:

@@ -80,6 +80,8 @@ def test_what_is_no_news_is_not_written_again(file: Path) -> None:
         '{"version": 1, "pairs": [{"gpu": "GPU-1"}]}',
         '{"version": 1, "pairs": [{"gpu": "G", "production": "a", "beside": "b", "together": 1, "strict": 0,'
         ' "overlap": NaN, "at": 2e9}]}',
+        '{"version": 1, "pairs": [{"gpu": "G", "production": "a", "beside": "b", "together": 1, "strict": 0,'
+        f' "overlap": 1{"0" * 400}, "at": 2e9}}]}}',
         '{"version": 1, "pairs": [{"gpu": 3, "production": "a", "beside": "b", "together": 1, "strict": 0,'
         ' "overlap": 0, "at": 2e9}]}',
         "[" * 100_000,

@@ -185,9 +185,9 @@ def read(path: Path) -> Written:
         return Written(
             str(found["problem"]),
             {str(name): int(value) for name, value in found["applied"].items()},
-            {name: holds_of(found["settings"][name]) for name in names() if name in found["settings"]},
+            {name: holds_of(name, found["settings"][name]) for name in names() if name in found["settings"]},
         )
-    except (OSError, Problem, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, Problem, OverflowError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Written("", {}, {})
 
 
@@ -195,11 +195,11 @@ def names() -> Iterable[str]:
     return (setting.name for setting in settings.SETTINGS if setting.table == "daemon")
 
 
-def holds_of(found: Any) -> Holds:
+def holds_of(name: str, found: Any) -> Holds:
     value, source, file = found["value"], found["source"], found["file"]
     if not isinstance(value, int | float | str) or not isinstance(source, str) or not isinstance(file, str):
         raise TypeError(found)
-    return Holds(value, source, file)
+    return Holds(int(value) if name in KNOBS else value, source, file)
 
 
 def problem_of_daemon(path: Path) -> str:

@@ -81,6 +81,8 @@ class Event:
             isinstance(one, str) for one in texts
         ):
             raise TypeError(found)
+        if not all(abs(one) < 2**64 for one in numbers):  # nor is Infinity, which JSON may hold
+            raise ValueError(found)
         if not 0 <= numbers[0] < 2**40 or (gpu is not None and type(gpu) is not int):
             raise ValueError(found)
         at, pid, started, uid = numbers

@@ -80,7 +80,7 @@ def read(file: Path | None, now: float | None = None) -> dict[Key, Seen]:
             return {}
         entries = found["pairs"]
         return {key: seen for key, seen in map(entry, entries) if now - seen.at < FORGOTTEN_SECONDS}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, OverflowError, ValueError, TypeError, KeyError, RecursionError):
         return {}
 
 
