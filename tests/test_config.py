@@ -120,6 +120,10 @@ def test_a_promise_in_a_file_counts_only_for_the_classes_that_have_it(
         ('[daemon]\npolicy = "gard"', "daemon.policy: unknown policy 'gard'", "did you mean 'guard'?"),
         ('segment = "a\\u0000b"', "segment: a NUL character in it", "remove \\u0000"),
         ("[run\n", "is no TOML: ", "a line is a [table]"),
+        pytest.param(f"[run]\nweight = {'9' * 5000}", "is no TOML: ", "a line is a [table]", id="digits"),
+        pytest.param(
+            f"[run]\nweight = 0x{'f' * 5000}", "weight: a number of over 64 bits", "NUMBER", id="hexadecimal"
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file_its_key_and_the_remedy(
@@ -383,7 +387,18 @@ def test_what_a_daemon_sets_later_and_leaves_is_known_to_the_next(daemons: Daemo
     assert daemons.knobs()["capacity"] == (0,) and not live.file_for(daemons.path).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"problem": 1, "applied": 2}', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"problem": 1, "applied": 2}',
+        b"\xff",
+        b'{"problem": "", "applied": {"stay": Infinity}, "settings": {}}',
+        b'{"problem": "", "applied": {}, "settings": {"stay": {"value": Infinity, "source": "", "file": ""}}}',
+    ],
+)
 def test_a_damaged_record_of_settings_is_none(daemons: Daemons, content: bytes) -> None:
     live.file_for(daemons.path).write_bytes(content)
     assert live.read(daemons.path) == live.NOTHING

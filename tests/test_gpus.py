@@ -62,6 +62,10 @@ def test_known_gpus(wanted: str, visible: str | None, expected: str) -> None:
     ("wanted", "visible", "hint"),
     [
         ("3", None, "2 H200"),
+        ("²", None, H200.uuid),
+        ("0", "²", "index"),
+        pytest.param("9" * 5000, None, H200.uuid, id="digits"),
+        pytest.param("0", "9" * 5000, "index", id="visible digits"),
         ("2", "5,7", "1 (7)"),
         ("1", "0,-1,2", "0 (0)"),
         ("0", "", "index"),

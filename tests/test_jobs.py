@@ -108,6 +108,9 @@ def test_a_name_that_two_jobs_have_means_neither(machine: Machine) -> None:
         ("", f"there are train.py ({FIRST + 1}, {FIRST + 2}), serve.py ({FIRST})"),
         (str(FIRST + 9), f"there are train.py ({FIRST + 1}, {FIRST + 2}), serve.py ({FIRST})"),
         ("1", f"there are train.py ({FIRST + 1}, {FIRST + 2}), serve.py ({FIRST})"),
+        pytest.param(
+            "9" * 5000, f"there are train.py ({FIRST + 1}, {FIRST + 2}), serve.py ({FIRST})", id="digits"
+        ),
     ],
 )
 def test_who_means_nothing_is_told_the_nearest_name(machine: Machine, word: str, hint: str) -> None:

@@ -382,6 +382,7 @@ def test_a_silent_client_is_not_waited_for_forever() -> None:
         ("[::]:0", ":: is not a loopback address", "--public"),
         ("127.0.0.1:http", "'127.0.0.1:http' is no address", "127.0.0.1:9835"),
         ("127.0.0.1:65536", "'127.0.0.1:65536' is no address", "127.0.0.1:9835"),
+        pytest.param(f"127.0.0.1:{'9' * 5000}", "'127.0.0.1:999", "127.0.0.1:9835", id="digits"),
         ("a..b:1", "no address is known for 'a..b'", "127.0.0.1:9835"),
     ],
 )

@@ -106,6 +106,9 @@ def test_a_group_keeps_others_out(cotenant: Run, place: Path) -> None:
     ("words", "error", "hint"),
     [
         (["--allow", "nobody-of-that-name=production"], "unknown user", "WHO is"),
+        pytest.param(
+            ["--allow", f"{'9' * 5000}=standard"], "no user's and no group's", "WHO is", id="digits"
+        ),
         (["--allow", "@nobody-of-that-name=production"], "unknown group", "name or number"),
         (["--allow", "0"], "names no value", "WHO=WHAT"),
         (["--allow", "0=prodution"], "unknown class 'prodution'", "did you mean 'production'?"),

@@ -30,6 +30,11 @@ LEAST_LIMIT = 1 << 20
 LIMIT_HINT = "give a size as 20G or 512M, or a share of each GPU as 30%"
 
 
+def whole(text: str) -> int | None:
+    """None: it is no number of at most 18 digits. Python converts neither every digit nor any number of them."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
 def thousandths(text: str) -> int | None:
     """None: it is no number."""
     found = NUMBER.fullmatch(text.strip())

@@ -232,6 +232,13 @@ def broken(old: str, new: str) -> str:
             "100%",
         ),
         ("title = ", "is no TOML"),
+        pytest.param(f"seconds = {'9' * 5000}", "is no TOML", id="digits"),
+        pytest.param(
+            broken("rate = 100", f"rate = 0x{'f' * 5000}"), "'rate' is a number of", id="hexadecimal"
+        ),
+        pytest.param(
+            broken("rate = 100", f"rate = 100\nmemory = '{'9' * 400}G'"), "'memory' is a", id="size"
+        ),
         ("title = 'nobody'", "it has no jobs"),
         (PAIR + "gpu = 3\n", "unknown key 'gpu'"),
     ],

@@ -104,6 +104,7 @@ def test_a_comment_may_not_ask_for_more_or_for_nonsense(
         ("shards = -1", "shards is -1"),
         ("default = ", "is no TOML"),
         pytest.param("default = " + "[" * 5000, "is no TOML", id="deep"),
+        pytest.param("shards = " + "9" * 5000, "is no TOML", id="digits"),
     ],
 )
 def test_wrong_rules_are_one_line(tmp_path: Path, text: str, said: str) -> None:

@@ -342,9 +342,10 @@ def id_of_group(name: str) -> int:
 
 
 def number(text: str) -> int:
-    if int(text) >= 2**32:
+    found = units.whole(text)
+    if found is None or found >= 2**32:
         raise Problem(f"{text} is no user's and no group's number", WHO_HINT, USAGE)
-    return int(text)
+    return found
 
 
 def class_value(text: str) -> int:

@@ -124,7 +124,7 @@ def read(file: File, deep: bool = False) -> list[tuple[str, Any]]:
         raise Problem(
             f"{file.path} cannot be read: {why}", "mend its permissions, or remove it", USAGE
         ) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError also: a number of thousands of digits
         raise Problem(
             f"{file.path} is no TOML: {error}",
             'a line is a [table], or key = value with text in "quotes"',
@@ -182,6 +182,8 @@ def checked(path: Path, key: str, value: Any, deep: bool) -> Any:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         hint = f'write {setting.name} = "..." ({setting.metavar})'
         raise Problem(f"{path}: {key}: {type_name(value)} is no value for it", hint, USAGE)
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        raise Problem(f"{path}: {key}: a number of over 64 bits", f"it is {setting.metavar}", USAGE)
     text = settings.shown(value)
     if "\0" in text:  # neither a path, an argument nor a variable can have it
         raise Problem(f"{path}: {key}: a NUL character in it", "remove \\u0000", USAGE)

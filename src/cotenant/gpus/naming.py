@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from cotenant import units
 from cotenant.errors import USAGE, Problem
 from cotenant.gpus.nvml import Gpu
 
@@ -34,7 +35,7 @@ def visible_now(environment: Mapping[str, str]) -> list[str] | None:
     shown: list[str] = []
     for item in value.split(","):
         entry = item.strip()
-        if not entry.isdigit() and not UUID.fullmatch(entry):
+        if units.whole(entry) is None and not UUID.fullmatch(entry):
             break
         shown.append(entry)
     return shown
@@ -46,16 +47,15 @@ def first_model(environment: Mapping[str, str], gpus: Sequence[Gpu] | None) -> s
     if not gpus or visible == []:
         return ""
     first = visible[0] if visible else "0"
-    if first.isdigit():
-        return gpus[int(first)].name if int(first) < len(gpus) else ""
+    if (index := units.whole(first)) is not None:
+        return gpus[index].name if index < len(gpus) else ""
     return next((gpu.name for gpu in gpus if gpu.uuid.casefold().startswith(first.casefold())), "")
 
 
 def choose(
     item: str, visible: list[str] | None, environment: Mapping[str, str], gpus: Sequence[Gpu] | None
 ) -> str:
-    if item.isdigit():
-        index = int(item)
+    if (index := units.whole(item)) is not None:
         if visible is not None:
             if index < len(visible):
                 return visible[index]
@@ -91,8 +91,8 @@ def only_if_visible(
     # By default CUDA numbers the fastest GPU first; only between equals is that NVML's order.
     same_order = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) == 1
     for entry in visible:
-        if entry.isdigit():
-            if not same_order or (int(entry) < len(gpus) and gpus[int(entry)].uuid == uuid):
+        if (index := units.whole(entry)) is not None:
+            if not same_order or (index < len(gpus) and gpus[index].uuid == uuid):
                 return uuid
         elif uuid.casefold().startswith(entry.casefold()):
             return uuid

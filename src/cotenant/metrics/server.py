@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from cotenant import listening
+from cotenant import listening, units
 from cotenant.errors import USAGE, Problem
 from cotenant.terminal import printable
 
@@ -22,10 +22,11 @@ def address(text: str, is_public: bool) -> listening.Address:
     """Of "HOST:PORT", "[IPv6]:PORT" or "PORT". Raises Problem."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or listening.LOOPBACK
-    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+    number = units.whole(port)
+    if number is None or number >= 1 << 16:
         raise Problem(f"'{text}' is no address to listen at", EXAMPLE, USAGE)
     warning = "everybody who reaches it sees users, programs and pods"
-    return listening.address(host, int(port), is_public, EXAMPLE, warning)
+    return listening.address(host, number, is_public, EXAMPLE, warning)
 
 
 class Server(ThreadingHTTPServer):

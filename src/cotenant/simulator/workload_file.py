@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 FOLDER = Path(__file__).parent / "workloads"
 UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
+LARGEST = 1 << 63
 NO_MOMENTS: tuple[float, ...] = ()
 MOST_OPERATIONS = 10_000_000  # of one request
 
@@ -84,7 +86,7 @@ def read_workload(path: Path) -> Workload:
         raise Problem(f"there is no workload file {path}", f"shipped workloads: {known}", USAGE) from None
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read: {error}", "give a TOML file", USAGE) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError also: a number of thousands of digits
         raise Problem(f"{path} is no TOML: {error}", "docs/simulator.md has an example", USAGE) from None
     table = Table(content, str(path))
     workload = Workload(
@@ -114,7 +116,7 @@ class Table:
         try:
             return convert(value)
         except ValueError as error:
-            raise self.problem(f"'{key}' {error}, not {value!r}") from None
+            raise self.problem(f"'{key}' {error}, not {in_words(value)}") from None
 
     def tables(self, key: str) -> list[Table]:
         self._known.append(key)
@@ -131,6 +133,13 @@ class Table:
 
     def problem(self, what: str, hint: str = "docs/simulator.md describes workload files") -> Problem:
         return Problem(f"{self.where}: {what}", hint, USAGE)
+
+
+def in_words(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python writes out no more than some thousand digits
+        return "one of thousands of digits"
 
 
 def read_job(table: Table, folder: Path) -> Job:
@@ -231,6 +240,8 @@ def boolean(value: Any) -> bool:
 def number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError("is a number")
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise ValueError("is a number of at most 63 bits")
     return float(value)
 
 
@@ -311,12 +322,13 @@ def amount_or_none(value: Any) -> float:
 
 
 def size(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST:
         return value
     parts = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", value) if isinstance(value, str) else None
-    if not parts or parts[2].upper() not in UNITS:
+    found = float(parts[1]) * UNITS.get(parts[2].upper(), math.inf) if parts else math.inf
+    if not found < LARGEST:
         raise ValueError("is a size such as 64MiB or 10G")
-    return int(float(parts[1]) * UNITS[parts[2].upper()])
+    return int(found)
 
 
 def interval(value: Any) -> tuple[float, float]:

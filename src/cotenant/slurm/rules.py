@@ -151,7 +151,7 @@ def read_rules(path: Path) -> Rules:
         raise Problem(
             f"{path} cannot be read: {error.strerror}", "docs/slurm.md has an example", USAGE
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError also: a number of thousands of digits
         raise Problem(f"{path} is no TOML: {error}", "docs/slurm.md has an example", USAGE) from None
     known = [one.name for one in fields(Rules)]
     found: dict[str, Any] = {}

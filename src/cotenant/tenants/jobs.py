@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotenant import segment
+from cotenant import segment, units
 from cotenant.errors import Problem, nearest
 from cotenant.segment import Tenant
 
@@ -131,7 +131,8 @@ def meant(word: str, jobs: Sequence[Job]) -> Job:
     """By a PID, a name, an id or the beginning of one, in this order. What may be a mistyped PID is no beginning of an
     id. Of several, the caller's own count first: nobody can hide another user's job behind its name."""
     is_number = word.isascii() and word.isdecimal()
-    found = list(with_process(int(word), jobs)) if is_number else []
+    pid = units.whole(word)
+    found = [] if pid is None else list(with_process(pid, jobs))
     found = found or [job for job in jobs if job.name == word]
     if len(word) >= (ID_SHOWN if is_number else 1):
         found = found or [job for job in jobs if job.id.startswith(word.lower())]
