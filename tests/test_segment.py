@@ -6,9 +6,11 @@ import contextlib
 import ctypes
 import fcntl
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -65,20 +67,25 @@ def test_a_gpu_being_entered_is_not_shown(tmp_path: Path) -> None:
     assert segment.read(written.to(tmp_path / "segment")).gpus == {1: UUID_TEXT}
 
 
-def test_a_process_in_another_namespace_is_known_by_its_number_there_and_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its number may have become another process's; of those above ours in the tree the namespace is the same."""
-    monkeypatch.setattr(pids, "PROC", tmp_path)
-    namespace = tmp_path / "namespace"
+def processes_below(folder: Path, monkeypatch: pytest.MonkeyPatch, *processes: tuple[int, int, int]) -> int:
+    """Their numbers here and in their own PID namespace, and their starts. Returns the namespace."""
+    monkeypatch.setattr(pids, "PROC", folder)
+    namespace = folder / "namespace"
     namespace.touch()
-    for number, inside, started in ((70, "5", 111), (71, "5", 222), (72, "6", 222)):
-        process = tmp_path / str(number)
+    for number, inside, started in processes:
+        process = folder / str(number)
         (process / "ns").mkdir(parents=True)
         (process / "ns" / "pid").hardlink_to(namespace)
         (process / "status").write_text(f"Name:\tjob\nNSpid:\t{number}\t{inside}\n")
         (process / "stat").write_text(f"{number} (job (x) {' '.join(['S', *['0'] * 18])} {started} 0\n")
-    there = namespace.stat().st_ino
+    return namespace.stat().st_ino
+
+
+def test_a_process_in_another_namespace_is_known_by_its_number_there_and_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may have become another process's; of those above ours in the tree the namespace is the same."""
+    there = processes_below(tmp_path, monkeypatch, (70, 5, 111), (71, 5, 222), (72, 6, 222))
     assert pids.seen(5, there, 222).pid == 71
     assert pids.seen(5, there, 111).pid == 70
     assert pids.seen(5, there, 333) == pids.Seen(5, False, None)
@@ -86,6 +93,27 @@ def test_a_process_in_another_namespace_is_known_by_its_number_there_and_its_sta
     # What was found once is looked at again: the process has ended, and its number is another's.
     (tmp_path / "71" / "stat").write_text(f"71 (job) {' '.join(['S', *['0'] * 18])} 444 0\n")
     assert pids.seen(5, there, 222) == pids.Seen(5, False, None)
+
+
+def test_a_process_that_nobody_else_may_look_at_is_no_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hidepid=1. Where only its namespace may not be looked at, its number there and its start have to do."""
+    there = processes_below(tmp_path, monkeypatch, (70, 5, 111), (71, 5, 777), (72, 5, 777))
+    hidden = {tmp_path / "70" / "status", tmp_path / "71" / "status", tmp_path / "72" / "ns" / "pid"}
+    monkeypatch.setattr(os, "listdir", lambda path: ["70", "71", "72"])
+
+    def refusing(do: Callable[..., Any]) -> Callable[..., Any]:
+        def done(path: Path, **how: Any) -> Any:
+            if path in hidden:
+                raise PermissionError
+            return do(path, **how)
+
+        return done
+
+    monkeypatch.setattr(Path, "read_text", refusing(Path.read_text))
+    monkeypatch.setattr(os, "stat", refusing(os.stat))
+    assert pids.seen(5, there, 777).pid == 72
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,12 @@ def is_it(number: int, pid: int, namespace: int, started: int) -> bool:
     """Whether the process `number` is `pid` in a namespace below ours, and is as old as the tenant."""
     try:
         lines = (PROC / str(number) / "status").read_text(errors="replace").splitlines()
-        numbers = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
-        if len(numbers) < 2 or numbers[-1] != str(pid) or start_time(number) != started:
-            return False
+    except OSError:  # with hidepid=1 also: it is another user's
+        return False
+    numbers = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
+    if len(numbers) < 2 or numbers[-1] != str(pid) or start_time(number) != started:
+        return False
+    try:
         return os.stat(PROC / str(number) / "ns" / "pid").st_ino == namespace
     except PermissionError:
         return True  # another user's: its namespace is not ours to look at, its start time has to do
