@@ -95,6 +95,20 @@ def test_a_process_in_another_namespace_is_known_by_its_number_there_and_its_sta
     assert pids.seen(5, there, 222) == pids.Seen(5, False, None)
 
 
+def test_tenants_that_have_ended_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = processes_below(tmp_path, monkeypatch, (70, 5, 111))
+    for known in ("_found", "_missed"):
+        monkeypatch.setattr(pids, known, {})
+    monkeypatch.setattr(pids, "MOST", 3)
+    stat = tmp_path / "70" / "stat"
+    for started in range(10):
+        stat.write_text(f"70 (job) {' '.join(['S', *['0'] * 18])} {started} 0\n")
+        assert pids.seen(5, there, started).pid == 70
+        assert not pids.seen(6, there, started).is_here
+    assert list(pids._found) == [(5, there, started) for started in (7, 8, 9)]
+    assert list(pids._missed) == [(6, there, started) for started in (7, 8, 9)]
+
+
 def test_a_process_that_nobody_else_may_look_at_is_no_tenant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.policies.guard.pairs import Company, Pairs
+from cotenant.policies.guard.pairs import MOST_PAIRS, Company, Pairs
 from cotenant.policies.guard.policy import Guard
 from cotenant.policies.interface import Met, Pair
 from tests.policies.bench import PRODUCTION, Plant
@@ -86,6 +86,16 @@ def test_a_stranger_ends_overlap_that_was_shown_to_be_harmless_with_others() -> 
     beside.play(guard, 3)
     beside.programs = (SERVE, "stranger.py")
     assert overlapped(guard, beside, 3) == 0
+
+
+def test_of_names_without_end_the_newest_are_known() -> None:
+    pairs = Pairs()
+    for number in range(MOST_PAIRS + 10):
+        pairs.note(Company(SERVE, frozenset({"first"}), together=True), Met(0.01), limit=0.05)
+        pairs.note(Company(SERVE, frozenset({f"job-{number}"}), together=True), Met(0.01), limit=0.05)
+    assert len(pairs.met) == len(pairs.take_new()) == MOST_PAIRS
+    last = f"job-{MOST_PAIRS + 9}"
+    assert Pair(SERVE, "first", True) in pairs.met and Pair(SERVE, last, True) in pairs.met
 
 
 def test_among_several_only_harmlessness_is_noted_and_all_must_be_known() -> None:

@@ -9,9 +9,14 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+from cotenant.segment.wire import SLOTS
 
 PROC = Path("/proc")
 AGAIN_SECONDS = 1.0  # until a tenant that was not found is looked for again
+MOST = 4 * SLOTS  # of several segments, too
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,19 @@ def looked_for(signature: tuple[int, int, int]) -> int | None:
     )
     if number is None:
         _found.pop(signature, None)
-        _missed[signature] = now
+        note(_missed, signature, now)
     else:
         _missed.pop(signature, None)
-        _found[signature] = number
+        note(_found, signature, number)
     return number
+
+
+def note(known: dict[tuple[int, int, int], T], signature: tuple[int, int, int], what: T) -> None:
+    """Nobody asks again for a tenant that has ended: what was noted longest ago goes."""
+    known.pop(signature, None)
+    known[signature] = what
+    if len(known) > MOST:
+        del known[next(iter(known))]
 
 
 def is_it(number: int, pid: int, namespace: int, started: int) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from cotenant.policies.interface import Met, Pair
 
 LEAST_TRUST = 0.25
+MOST_PAIRS = 1000
 TRUSTED_US, TRUSTED_WITH_PROMISE_US = 5_000_000, 1_000_000
 
 
@@ -61,8 +62,13 @@ class Pairs:
         pairs = company.pairs
         if met.overlap > limit and len(pairs) > 1:
             return
-        for pair in pairs:
-            self.met[pair] = self.new[pair] = met
+        for known in (self.met, self.new):
+            for pair in pairs:
+                known.pop(pair, None)
+                known[pair] = met
+            # Under Slurm or Kubernetes each job has a name of its own: what was noted longest ago goes.
+            for eldest in list(known)[:-MOST_PAIRS]:
+                del known[eldest]
 
     def take_new(self) -> dict[Pair, Met]:
         new, self.new = self.new, {}
