@@ -250,6 +250,26 @@ print(counted(), taken())
     assert one.finish().splitlines() == ["16", "0 0"]
 
 
+def test_what_a_capture_allocates_from_a_pool_is_nothing_of_the_pools(tenant: Start) -> None:
+    """Nor is it left behind when the pool is destroyed."""
+    one = tenant(
+        "standard",
+        """
+from soft import Gpu, check, driver
+from memory_ways import counted, pool_properties, taken
+gpu = Gpu(); stream = gpu.stream(); mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+for _ in range(3):
+    pool = check(driver.cuMemPoolCreate(pool_properties()))
+    check(driver.cuStreamBeginCapture(stream, mode))
+    check(driver.cuMemFreeAsync(check(driver.cuMemAllocFromPoolAsync(8 << 20, pool, stream)), stream))
+    check(driver.cuGraphDestroy(check(driver.cuStreamEndCapture(stream)))); check(driver.cuMemPoolDestroy(pool))
+print(counted(), taken())
+""",
+        COTENANT_MEMORY="1G",
+    )
+    assert one.finish().splitlines() == ["0 0"]
+
+
 def test_a_pool_that_cannot_be_destroyed_counts_as_before(tenant: Start) -> None:
     """A device's own pool, beside one of the program's."""
     one = tenant(

@@ -370,6 +370,17 @@ gpu.synchronize(); print('unharmed')
     assert not trace.damage and not trace.complete
 
 
+def test_a_job_that_may_write_no_file_is_not_ended_by_its_recording(record: Record, tmp_path: Path) -> None:
+    """By a signal, as the first bytes are written on its own thread."""
+    done = record("""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+gpu.launch(empty, stream); gpu.synchronize(); print('unharmed')
+""")
+    assert (done.returncode, done.stdout) == (0, "unharmed\n")
+    assert "recording into" in done.stderr and "the job goes on" in done.stderr
+
+
 @pytest.mark.parametrize("folder", ["none", None])
 def test_a_job_that_cannot_be_recorded_runs_and_is_told_why(
     run_python: RunPython, preloaded: dict[str, str], native: Path, tmp_path: Path, folder: str | None

@@ -159,6 +159,11 @@ void lives() {
     REQUIRE(destroy(second, CUDA_ERROR_INVALID_VALUE) && counts(32, 96));
     left_behind[second] = 16 * kMiB;
     REQUIRE(destroy(second) && counts(32, 16) && destroy(pool_at(77)));
+    // One of host memory counts nowhere, whatever is current.
+    CUmemoryPool host = pool_at(20);
+    know_pool(host, Place{});
+    stocks[host] = {0, 64 * kMiB};
+    REQUIRE(!place_of_pool(host) && counts(32, 16) && destroy(host));
     // Another may have its handle.
     second = made(11, 0);
     stocks[second].reserved = 32 * kMiB;
