@@ -18,9 +18,11 @@ def text_of(file: Path) -> str:
 
 
 def of_thread(folder: Path) -> str:
-    """Its name, its state, and the system call that it is in with the arguments (proc(5))."""
-    name, state, call = (text_of(folder / file) for file in ("comm", "stat", "syscall"))
-    return f"    {name} {state.rpartition(')')[2].split()[0]} {call}"
+    """Its name, its state, the system call that it is in with the arguments, and for how long it could have run and had
+    no processor, in its life (proc(5))."""
+    name, state, call, ran = (text_of(folder / file) for file in ("comm", "stat", "syscall", "schedstat"))
+    waited_ms = int(ran.split()[1]) // 1_000_000
+    return f"    {name} {state.rpartition(')')[2].split()[0]} {call}, without a processor for {waited_ms} ms"
 
 
 def of_tenant(one: segment.Tenant, now_ns: int) -> Iterator[str]:

@@ -415,10 +415,9 @@ def test_a_clock_that_falls_is_seen_by_everybody_who_asks(cotenant: Run, env: di
     command = [*COTENANT, "run", "--require", "--class", "production", sys.executable, "-c", BUSY]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE) as job:
         try:
-            wait_for(lambda: state().get("clock_mhz") == 1980)
-            assert (
-                state()["throttled"] is False and state()["in_words"] == "The GPU runs at 1980 of 1980 MHz."
-            )
+            # A busy machine says how old it is as well.
+            wait_for(lambda: state().get("in_words") == "The GPU runs at 1980 of 1980 MHz.")
+            assert state()["throttled"] is False
             says.write_text("clock_mhz = 1455\npower_w = 99\nreasons = 4\n")
             wait_for(lambda: state()["clock_mhz"] == 1455)
             seen = state()
