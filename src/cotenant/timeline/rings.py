@@ -24,9 +24,8 @@ ENTRY = struct.Struct("<QQQQQ")
 ENTRIES_AT = 64
 LARGEST_BYTES = 64 << 20
 NO_GPU = 255
-CAREFULLY = (
-    os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-)  # the descriptor may be a pipe's or a terminal's
+# What the descriptor names may be a pipe or a terminal.
+CAREFULLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
 class Event(IntEnum):
