@@ -238,7 +238,7 @@ def test_start_and_stop_on_running_jobs(cotenant: Run, softgpu_env: dict[str, st
         assert cotenant("resume", str(below.pid), env=softgpu_env).returncode == 0
         told = cotenant("timeline", "stop", str(below.pid), env=softgpu_env)
         assert told.returncode == 0 and f"{file}: 2 tenants" in told.stderr
-        assert are_noting(softgpu_env) == 0
+        wait_for(lambda: are_noting(softgpu_env) == 0)
         picture = Picture(file)
         copies = picture.named("opportunistic", "copy")
         assert len(copies) == 5 and all(one["args"]["bytes"] == 4096 for one in copies)
@@ -256,6 +256,68 @@ def test_start_and_stop_on_running_jobs(cotenant: Run, softgpu_env: dict[str, st
         assert len(Picture(again).named("opportunistic", "copy")) == 1
         told = cotenant("timeline", "stop", env=softgpu_env)
         assert told.returncode == 1 and told.stderr.startswith("error: nothing is being recorded\nhint: ")
+
+
+def is_production(tenant: segment.Tenant) -> bool:
+    return tenant.job == "production"
+
+
+def test_a_job_that_ends_between_two_looks_leaves_its_neighbour_in_the_picture(
+    softgpu_env: dict[str, str],
+) -> None:
+    with jobs(softgpu_env, "production", "opportunistic") as [production, below]:
+        collection = Collection(path_of(softgpu_env))
+        collection.look(is_production)
+        wait_for(lambda: are_noting(softgpu_env) == 2)
+        production.end()
+        collection.look(is_production)
+        assert [key[0] for key in collection.rings] == [below.pid]
+        collection.stop()
+        wait_for(lambda: are_noting(softgpu_env) == 0)
+        collection.close()
+
+
+def asked_or_noting(env: dict[str, str]) -> int:
+    return sum(bool(one.timeline or one.asked) for one in segment.read(path_of(env)).tenants)
+
+
+def test_a_recording_that_ends_at_once_leaves_nobody_noting(softgpu_env: dict[str, str]) -> None:
+    with jobs(softgpu_env, "production", "opportunistic"):
+        for _ in range(20):
+            collection = Collection(path_of(softgpu_env))
+            collection.look(is_production)
+            collection.stop()
+            wait_for(lambda: asked_or_noting(softgpu_env) == 0)
+            assert are_noting(softgpu_env) == 0
+            collection.close()
+
+
+def test_the_last_recording_to_end_stops_all(softgpu_env: dict[str, str]) -> None:
+    with jobs(softgpu_env, "production"):
+        first, last = Collection(path_of(softgpu_env)), Collection(path_of(softgpu_env))
+        first.look(is_production)
+        wait_for(lambda: are_noting(softgpu_env) == 1)
+        last.stop()  # it has seen nobody
+        wait_for(lambda: are_noting(softgpu_env) == 0)
+
+
+def test_a_recording_that_begins_while_another_ends_goes_on(softgpu_env: dict[str, str]) -> None:
+    with jobs(softgpu_env, "production") as [production]:
+        ending, beginning = Collection(path_of(softgpu_env)), Collection(path_of(softgpu_env))
+        ending.look(is_production)
+        wait_for(lambda: are_noting(softgpu_env) == 1)
+        beginning.look(is_production)
+        ending.stop()
+        wait_for(lambda: asked_or_noting(softgpu_env) == 0)
+        beginning.look(is_production)
+        wait_for(lambda: are_noting(softgpu_env) == 1)
+        production.do("copy(3)")
+        beginning.stop()
+        wait_for(lambda: are_noting(softgpu_env) == 0)
+        ((_, noted),) = beginning.read()
+        assert sum(one.event is Event.copy for one in noted.intervals) == 3
+        for one in (ending, beginning):
+            one.close()
 
 
 def test_a_recorder_that_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

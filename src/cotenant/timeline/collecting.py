@@ -6,8 +6,9 @@ All tenants are asked that use a GPU of the chosen jobs, and those that come lat
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,24 +26,31 @@ MOST_LANES = 8 * MOST_RINGS
 Key = tuple[int, int]  # PID, when it was started
 
 
+def key_of(tenant: Tenant) -> Key:
+    return tenant.pid, tenant.started
+
+
 @dataclass
 class Collection:
     path: Path
     ring_bytes: int = RING_BYTES
     rings: dict[Key, Ring] = field(default_factory=dict)
+    awaited: set[Key] = field(default_factory=set)  # who was asked, and was not seen to note yet
     refused: dict[Key, str] = field(default_factory=dict)  # who could not be read, and why
     forgotten: int = 0
     began_ns: int = field(default_factory=segment.now_ns)
     gpus: dict[int, str] = field(default_factory=dict)
+    meant: set[int] = field(default_factory=set)  # the GPUs that count
     lanes: dict[tuple[int, int], Tenant] = field(default_factory=dict)  # by process and number
 
     def look(self, is_meant: Callable[[Tenant], bool]) -> Snapshot:
-        """`is_meant`: the jobs whose GPUs count."""
+        """`is_meant`: the jobs whose GPUs count, also when they have ended."""
         seen = self.seen()
         self.gpus |= seen.gpus
-        meant = {use.gpu for one in seen.tenants if is_meant(one) for use in one.uses}
+        self.meant |= {use.gpu for one in seen.tenants if is_meant(one) for use in one.uses}
+        self.awaited &= {key_of(one) for one in seen.tenants}
         for tenant in seen.tenants:
-            if is_meant(tenant) or any(use.gpu in meant for use in tenant.uses):
+            if is_meant(tenant) or any(use.gpu in self.meant for use in tenant.uses):
                 self.take_in(tenant)
         return seen
 
@@ -53,7 +61,7 @@ class Collection:
             return Snapshot({}, (), 0)
 
     def take_in(self, tenant: Tenant) -> None:
-        key = (tenant.pid, tenant.started)
+        key = key_of(tenant)
         if tenant.lane:  # its process's ring has what it notes
             if len(self.lanes) < MOST_LANES or (tenant.process, tenant.lane) in self.lanes:
                 self.lanes[tenant.process, tenant.lane] = tenant
@@ -63,10 +71,13 @@ class Collection:
         if key in self.rings:
             # Its class and memory are those of the last look.
             self.rings[key].tenant = tenant
-            return
-        if not tenant.timeline:
+        if not tenant.timeline:  # not yet, or another recording has just ended
             if "timeline" not in tenant.asked:
+                self.awaited.add(key)
                 self.ask(tenant, self.ring_bytes >> 10)
+            return
+        self.awaited.discard(key)
+        if key in self.rings:
             return
         try:
             self.rings[key] = Ring(tenant)
@@ -77,37 +88,45 @@ class Collection:
 
     def holds(self, tenant: Tenant) -> bool:
         """What it notes is in the picture; or cannot be, and the picture says so."""
-        key = (tenant.pid, tenant.started)
+        key = key_of(tenant)
         return bool(tenant.lane) or key in self.rings or key in self.refused
 
     def ask(self, tenant: Tenant, kib: int) -> None:
         try:
             segment.ask(self.path, tenant.pid, {"timeline": kib})
         except NotYours as error:
-            self.refused[tenant.pid, tenant.started] = str(error)
+            self.refused[key_of(tenant)] = str(error)
         except (BadSegment, OSError):
             pass  # it ends just now, or the segment was replaced
 
     def forget_eldest(self) -> None:
-        living = {(one.pid, one.started) for one in self.seen().tenants}
+        living = {key_of(one) for one in self.seen().tenants}
         eldest = next((key for key in self.rings if key not in living), next(iter(self.rings)))
         self.rings.pop(eldest).close()
         self.forgotten += 1
 
     def stop(self) -> None:
-        """What lasts is noted when a tenant stops; one that does not answer is read as it is."""
+        """What lasts is noted as a tenant stops; one that does not answer in time is read as it is and stops later."""
         deadline = time.monotonic() + STOP_SECONDS
-        while time.monotonic() < deadline:
-            on = [one for one in self.ours(self.seen().tenants) if one.timeline]
-            if not on:
-                return
+        told: set[Key] = set()
+        while on := [one for one in self.seen().tenants if self.is_on(one)]:
             for tenant in on:
-                if "timeline" not in tenant.asked:
+                # What one was asked first it may be about to take.
+                if key_of(tenant) not in told or "timeline" not in tenant.asked:
                     self.ask(tenant, 0)
+                    told.add(key_of(tenant))
+            self.awaited -= told
+            if time.monotonic() >= deadline:
+                return
             time.sleep(LOOK_SECONDS)
 
-    def ours(self, tenants: Iterable[Tenant]) -> list[Tenant]:
-        return [one for one in tenants if (one.pid, one.started) in self.rings]
+    def is_on(self, tenant: Tenant) -> bool:
+        """That it notes, or soon will, for this recording or for another one of this user's, which has ended."""
+        key = key_of(tenant)
+        is_own = tenant.uid == os.geteuid() and tenant.is_here
+        if tenant.lane or not (is_own or key in self.rings or key in self.awaited):
+            return False
+        return bool(tenant.timeline) or "timeline" in tenant.asked or key in self.awaited
 
     def read(self) -> list[tuple[Tenant, Noted]]:
         """What each tenant noted, the lanes of a process apart from it."""
