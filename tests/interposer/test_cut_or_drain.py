@@ -226,19 +226,17 @@ def test_what_a_cut_costs_is_learned_from_how_long_production_waits(
     slots = (segment.Slot.from_buffer(memory, segment.PLACE * (1 + index)) for index in range(segment.SLOTS))
     above = next(slot for slot in slots if slot.pid == company.process.pid)
 
-    def waited_while(us: int, was: int) -> bool:
-        """Production's next burst waits so long; whether the tenant's slice is another than it was."""
+    def waited_until(us: int, slice_us: int) -> bool:
+        """Production's next burst waits so long; whether that is the tenant's slice now."""
         above.gpus[0].waited_ns += us * 1000
         above.gpus[0].waits += 1
-        return [t.time_slice_us for t in tenants_now() if t.pid == below] != [was]
+        return [t.time_slice_us for t in tenants_now() if t.pid == below] == [slice_us]
 
     told(steady, "kernels 1000")
     wait_for_slice(tenants_now, steady, CUT_US)
-    wait_for(lambda: waited_while(4000, CUT_US))
-    wait_for_slice(tenants_now, steady, DRAIN_US)
+    wait_for(lambda: waited_until(4000, DRAIN_US))
     # A change of contexts turns out to be what took so long, and not the cut.
-    wait_for(lambda: waited_while(4480, DRAIN_US))
-    wait_for_slice(tenants_now, steady, CUT_US)
+    wait_for(lambda: waited_until(4480, CUT_US))
 
 
 @pytest.mark.parametrize("tenant_class", ["standard", "opportunistic"])
