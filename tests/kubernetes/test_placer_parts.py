@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cotenant.classes import TenantClass
-from cotenant.cluster.placement.interference import Part
+from cotenant.cluster.placement.interference import PairTable, Part
 from cotenant.errors import Problem
 from cotenant.kubernetes import quantities
 from cotenant.kubernetes.placer import nodes, offers, slowdowns
@@ -278,3 +279,63 @@ def test_of_an_unknown_pair_production_keeps_its_speed_and_others_take_turns() -
     assert known.of_pair(Part("a", True), Part("b", False)) == 1.25
     assert known.of_pair(Part("a", True), Part("x", False)) == 1.0
     assert known.of_pair(Part("x", False), Part("a", True)) == 2.0
+
+
+def test_of_pairs_that_nobody_knows_production_keeps_its_speed() -> None:
+    found = slowdowns.known(None, None)
+    assert found.of_pair(Part("decode", True), Part("longk", False)) > 1.05  # shipped
+    assert found.of_pair(Part("new", True), Part("longk", False)) == 1.0
+    assert found.of_pair(Part("new", False), Part("longk", False)) == PairTable({}).unknown
+
+
+def test_recorded_jobs_are_predicted(tmp_path: Path) -> None:
+    profile = """
+[[job]]
+name = "job"
+class = "opportunistic"
+[[job.ops]]
+us = {us}
+sms = "70%"
+"""
+    (tmp_path / "mine.toml").write_text(profile.format(us=50))
+    (tmp_path / "long.toml").write_text(profile.format(us=5000))
+    found = slowdowns.known(tmp_path, None)
+    mine = found.of_pair(Part("mine", True), Part("long", False))
+    assert mine >= 1.0 and (Part("mine", True), Part("long", False)) in found._predicted
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_taken"),
+    [
+        ({}, False),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, True),
+        ({"tolerations": [{"operator": "Exists"}]}, True),
+        ({"tolerations": [{"key": "gpu", "value": "other"}]}, False),
+        ({"tolerations": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]}, True),
+    ],
+)
+def test_taints_of_nodes_keep_pods_away_unless_they_tolerate_them(spec: Object, is_taken: bool) -> None:
+    node = {
+        "metadata": {"name": "one"},
+        "spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]},
+    }
+    assert nodes.takes(node, {"spec": spec}) == is_taken
+
+
+@pytest.mark.parametrize(
+    ("requirement", "is_met"),
+    [
+        ({"key": "zone", "operator": "In", "values": ["a", "b"]}, True),
+        ({"key": "zone", "operator": "NotIn", "values": ["a"]}, False),
+        ({"key": "size", "operator": "Gt", "values": ["7"]}, True),
+        ({"key": "size", "operator": "Lt", "values": ["7"]}, False),
+        ({"key": "none", "operator": "Exists"}, False),
+        ({"key": "none", "operator": "DoesNotExist"}, True),
+        ({"key": "zone", "operator": "Newer"}, False),
+    ],
+)
+def test_required_affinity_holds(requirement: Object, is_met: bool) -> None:
+    node = {"metadata": {"name": "one", "labels": {"zone": "a", "size": "8"}}, "spec": {}}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert nodes.takes(node, {"spec": {"affinity": affinity}}) == is_met

@@ -23,6 +23,10 @@ namespace {
     return segment.slot(slot).gpus[0].gate.load() == wire::kGateOpen;
 }
 
+[[maybe_unused]] bool may_copy(wire::Segment& segment, int slot) {
+    return segment.slot(slot).copy_gates[0].load() == wire::kGateOpen;
+}
+
 [[maybe_unused]] int busy_tenant(wire::Segment& segment, wire::Class tenant_class, uint32_t weight = 1000) {
     int slot = wire::take_slot(segment);
     wire::join_class(segment, slot, tenant_class);
