@@ -33,7 +33,7 @@ void look(Membership& membership, uint64_t now_ns) {
         if (again) slot.asked_timeline.compare_exchange_strong(asked, 0);
         return;
     }
-    if (!slot.asked_timeline.compare_exchange_strong(asked, 0)) return;  // something else has just been asked
+    if (!slot.asked_timeline.compare_exchange_strong(asked, 0)) return;  // somebody has just asked for something else
     if (asked > 1) {
         if (!is_on()) Membership::for_each([](Membership& one) { note_launched(one.slot(), one.terms.lane); });
         begin(slot, asked - 1);

@@ -242,8 +242,8 @@ void leave(wire::Segment& segment) {
     int low = wire::take_slot(segment), high = wire::take_slot(segment);
     wire::join_class(segment, low, wire::opportunistic);
     wire::join_class(segment, high, wire::production);
-    wire::go_busy(segment, high, 3);
     never_stale(segment, high);
+    wire::go_busy(segment, high, 3);
     REQUIRE(segment.slot(low).gpus[3].gate.load() != wire::kGateOpen);
     REQUIRE(segment.slot(low).gpus[2].gate.load() == wire::kGateOpen);
     wire::leave_slot(segment, low);

@@ -40,17 +40,17 @@ class Collection:
     forgotten: int = 0
     began_ns: int = field(default_factory=segment.now_ns)
     gpus: dict[int, str] = field(default_factory=dict)
-    meant: set[int] = field(default_factory=set)  # the GPUs that count
+    meant_gpus: set[int] = field(default_factory=set)  # of the chosen jobs, also of those that have ended
     lanes: dict[tuple[int, int], Tenant] = field(default_factory=dict)  # by process and number
 
     def look(self, is_meant: Callable[[Tenant], bool]) -> Snapshot:
-        """`is_meant`: the jobs whose GPUs count, also when they have ended."""
+        """`is_meant`: the jobs whose GPUs count."""
         seen = self.seen()
         self.gpus |= seen.gpus
-        self.meant |= {use.gpu for one in seen.tenants if is_meant(one) for use in one.uses}
+        self.meant_gpus |= {use.gpu for one in seen.tenants if is_meant(one) for use in one.uses}
         self.awaited &= {key_of(one) for one in seen.tenants}
         for tenant in seen.tenants:
-            if is_meant(tenant) or any(use.gpu in self.meant for use in tenant.uses):
+            if is_meant(tenant) or any(use.gpu in self.meant_gpus for use in tenant.uses):
                 self.take_in(tenant)
         return seen
 
@@ -111,7 +111,7 @@ class Collection:
         told: set[Key] = set()
         while on := [one for one in self.seen().tenants if self.is_on(one)]:
             for tenant in on:
-                # What one was asked first it may be about to take.
+                # A tenant that was asked to note a moment ago may be about to take that.
                 if key_of(tenant) not in told or "timeline" not in tenant.asked:
                     self.ask(tenant, 0)
                     told.add(key_of(tenant))
