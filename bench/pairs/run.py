@@ -64,10 +64,10 @@ except ImportError as missing:
         "--python names the one that has PyTorch"
     ) from None
 
-OVERHEAD_JOBS = ["eager"]
+OVERHEAD_JOBS = ["eager", "graph"]
 # Rounds and seconds a window, where the user does not say.
 DEFAULTS = {
-    "pairs": (6, 1.7),  # a thousand requests of 100/s
+    "pairs": (6, 1.75),  # a thousand requests of 100/s
     "quick": (6, 1.0),
     "short": (6, 1.0),
     "light": (6, 1.2),

@@ -2,13 +2,29 @@
 
 #include <algorithm>
 
+#include "tenant/relaxed.h"
+#include "wire/clock.h"
+
 namespace tenant {
 
 namespace {
 
 constexpr uint32_t kFirstSamples = 4;
-constexpr uint32_t kSampleEvery = 128;
-constexpr uint32_t kLongAgo = 4;  // seconds, about
+constexpr uint32_t kSampleEvery = 128;  // and at 8, 16, 32 and 64: graphs are made after a few rounds
+constexpr uint32_t kLongAgo = 4;        // seconds, about
+// What a launch may take the host at most, so that it counts. Of a longer one a part may have been after the kernel's
+// start: the thread was interrupted, or the driver had to load code.
+constexpr float kMostHostUs = 10, kShortestUs = 0.5F;
+
+bool is_empty(CUstream stream) {
+    Relaxed relaxed;
+    return driver.cuStreamQuery(stream) == CUDA_SUCCESS;
+}
+
+bool has_begun(const EventPair& pair) {
+    Relaxed relaxed;
+    return pair.has_begun();
+}
 
 }  // namespace
 
@@ -18,7 +34,8 @@ bool Durations::wants_sample(Shape shape) {
     uint32_t launch = here.launches.load(std::memory_order_relaxed);
     here.launches.store(launch + 1, std::memory_order_relaxed);
     uint32_t moment = moment_.load(std::memory_order_relaxed);
-    bool wanted = launch < kFirstSamples || launch % kSampleEvery == 0 ||
+    bool is_power = (launch & (launch - 1)) == 0;
+    bool wanted = launch < kFirstSamples || launch % kSampleEvery == 0 || (is_power && launch > kFirstSamples) ||
                   moment - here.timed_at.load(std::memory_order_relaxed) >= kLongAgo ||
                   (launch % kFirstSamples == 0 && here.known.load(std::memory_order_relaxed).of(shape) < 0);
     if (wanted) here.timed_at.store(moment, std::memory_order_relaxed);
@@ -71,12 +88,15 @@ void Durations::learn(Shape shape, float us) {
     here->known.compare_exchange_strong(before, after, std::memory_order_relaxed);
 }
 
-Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream, float scale) {
+Samples::Sample* Samples::begin(Shape shape, CUcontext context, CUstream stream, bool is_kernel, float scale) {
     for (Sample& sample : samples_) {
         if (!sample.take(context)) continue;
         sample.shape = shape;
         sample.scale = scale;
-        return sample.begin(context, stream) ? &sample : nullptr;
+        bool gpu_waits = is_kernel && is_empty(stream);
+        if (!sample.begin(context, stream)) return nullptr;
+        sample.begun_ns = gpu_waits ? wire::now_ns() : 0;
+        return &sample;
     }
     return nullptr;
 }
@@ -95,7 +115,13 @@ void Samples::lend_to(CUcontext context) {
 }
 
 void Samples::end(Sample* sample, CUstream stream, bool launched) {
-    sample->hand_over(launched && sample->end(stream));
+    float host_us = sample->begun_ns ? static_cast<float>(wire::now_ns() - sample->begun_ns) / 1000 : 0;
+    bool timed = launched && sample->end(stream);
+    // Not begun by now: the stream was empty, but another process had the GPU, and the kernel had been launched by
+    // then.
+    bool gpu_waited = timed && host_us > 0 && has_begun(*sample) && host_us < kMostHostUs;
+    sample->host_us = gpu_waited ? host_us : 0;
+    sample->hand_over(timed);
 }
 
 bool Samples::any_on_its_way() const {
@@ -108,6 +134,7 @@ void Samples::collect(Durations& durations) {
     for (Sample& sample : samples_) {
         float us = 0;
         if (!sample.is_on_its_way() || !sample.is_over(&us)) continue;
+        if (us >= 0) us = std::max(us - sample.host_us, std::min(us, kShortestUs));
         durations.learn(sample.shape, us * sample.scale);
         sample.free();
     }

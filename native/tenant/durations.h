@@ -124,11 +124,14 @@ class Samples {
  public:
     struct Sample : EventPair {
         Shape shape = 0;
-        float scale = 1;  // what is learned: the time, times this
+        float scale = 1;        // what is learned: the time, times this
+        uint64_t begun_ns = 0;  // 0: the GPU has something else to do before
+        float host_us = 0;      // for which the GPU waited for the launch
     };
 
-    // Null: none is free, or the driver would not; the operation goes untimed.
-    Sample* begin(Shape shape, CUcontext context, CUstream stream, float scale = 1);
+    // Null: none is free, or the driver would not; the operation goes untimed. `is_kernel`: where the stream is empty,
+    // the GPU waits for the launch, and what the launch takes the host is not the kernel's time.
+    Sample* begin(Shape shape, CUcontext context, CUstream stream, bool is_kernel, float scale = 1);
     static void end(Sample* sample, CUstream stream, bool launched);
     bool any_on_its_way() const;
 

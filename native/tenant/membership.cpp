@@ -141,8 +141,8 @@ CUdeviceptr Membership::map_gate_of(StreamState& state) {
     return state.gate;
 }
 
-Samples::Sample* Membership::begin_sample(Shape shape, const StreamState& state, float scale) {
-    Samples::Sample* sample = samples.begin(shape, state.context, state.handle, scale);
+Samples::Sample* Membership::begin_sample(Shape shape, const StreamState& state, bool is_kernel, float scale) {
+    Samples::Sample* sample = samples.begin(shape, state.context, state.handle, is_kernel, scale);
     // The first contexts have all the pairs: the next operation of this one will find some.
     if (!sample) {
         NotCancelled with_the_lock;

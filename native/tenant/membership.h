@@ -139,7 +139,7 @@ class Membership {
     }
     void complete_end(int number) { pages_.complete_end(number); }
     // For an operation that should be timed: a pair of events, or null.
-    Samples::Sample* begin_sample(Shape shape, const StreamState& state, float scale);
+    Samples::Sample* begin_sample(Shape shape, const StreamState& state, bool is_kernel, float scale);
 
     // It looks at once. Usable in a signal's handler.
     void wake_watcher();

@@ -359,13 +359,15 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
     state_->since_gate_us.store(since_gate_us + operation_us, std::memory_order_relaxed);
     state_->queued_ns.fetch_add(static_cast<uint64_t>(operation_us * 1000), std::memory_order_relaxed);
     membership_->note_launched(state_->gpu, operation_us);
-    if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_, expected.scale);
+    if (membership_->durations.wants_sample(shape))
+        sample_ = membership_->begin_sample(shape, *state_, kind_ == Kind::kernel, expected.scale);
 }
 
 void Work::ask_rule(Shape shape, const KernelSize& size) {
     if (!state_) return;
     LaunchRule::ask(*membership_, *state_, kind_ == Kind::copy, shape, size, membership_->durations.estimate(shape));
-    if (membership_->durations.wants_sample(shape)) sample_ = membership_->begin_sample(shape, *state_, 1);
+    if (membership_->durations.wants_sample(shape))
+        sample_ = membership_->begin_sample(shape, *state_, kind_ == Kind::kernel, 1);
 }
 
 // Only the launching thread waits; it holds no lock and is not inside the driver. It waits no longer than the knob

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "wire/clock.h"
+
 #include "../require.h"
 
 namespace tenant {
@@ -72,8 +74,10 @@ void samples() {
     durations.learn(alike(1), -1);
     REQUIRE(durations.estimate(alike(1)) == 11);
     wanted = 0;
-    for (int i = 0; i < 1280; ++i) wanted += durations.wants_sample(alike(1));
-    REQUIRE(wanted == 10);
+    for (int i = 4; i < 100; ++i) wanted += durations.wants_sample(alike(1));
+    REQUIRE(wanted == 4);
+    for (int i = 100; i < 1284; ++i) wanted += durations.wants_sample(alike(1));
+    REQUIRE(wanted == 14);
     durations.learn(alike(9), 3);  // nobody has launched it
     REQUIRE(durations.estimate(alike(9)) < 0);
 }
@@ -161,7 +165,21 @@ CUresult record(CUevent event, CUstream stream) {
     bool fits = reinterpret_cast<Event*>(event)->context == reinterpret_cast<CUcontext>(stream);
     return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
-CUresult query(CUevent) { return CUDA_SUCCESS; }
+std::atomic<int> queries_to_wait{0};  // until events have happened
+CUresult query(CUevent) { return queries_to_wait > 0 && queries_to_wait-- ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS; }
+std::atomic<int> captures_forbid{0};  // what a capture in another thread does not allow, while it counts for ours
+thread_local bool is_relaxed = false;
+CUresult exchange_mode(CUstreamCaptureMode* mode) {
+    CUstreamCaptureMode before = is_relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_GLOBAL;
+    is_relaxed = *mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+std::atomic<bool> stream_is_empty{false};
+CUresult query_stream(CUstream) {
+    captures_forbid += !is_relaxed;
+    return stream_is_empty ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
 CUresult elapsed(float* ms, CUevent, CUevent) {
     *ms = 0.005F;
     return CUDA_SUCCESS;
@@ -173,6 +191,51 @@ void make_driver() {
     tenant::driver.cuEventRecord = record;
     tenant::driver.cuEventQuery = query;
     tenant::driver.cuEventElapsedTime = elapsed;
+    tenant::driver.cuStreamQuery = query_stream;
+    tenant::driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+}
+
+// Where the GPU waits for a kernel's launch, what the launch takes the host is not the kernel's time.
+void launched_late() {
+    make_driver();
+    auto* context = reinterpret_cast<CUcontext>(uintptr_t{64});
+    auto* stream = reinterpret_cast<CUstream>(uintptr_t{64});
+    current = context;
+    static tenant::Samples samples;
+    uint32_t number = 0;
+    auto learned = [&](bool is_empty, bool is_kernel, uint64_t host_ns) {
+        static Durations durations;
+        Shape shape = alike(++number);
+        durations.wants_sample(shape);
+        stream_is_empty = is_empty;
+        auto* sample = samples.begin(shape, context, stream, is_kernel);
+        REQUIRE(sample);
+        for (uint64_t began = wire::now_ns(); wire::now_ns() - began < host_ns;) {
+        }
+        tenant::Samples::end(sample, stream, true);
+        samples.collect(durations);
+        return durations.estimate(shape);
+    };
+    // The events are 5 us apart. A thread that is interrupted meanwhile leaves it at that.
+    int seen = 0;
+    for (int tries = 0; tries < 1000 && seen < 3; ++tries) {
+        float us = learned(true, true, 2000);
+        REQUIRE(us == 5 || (us > 0 && us <= 3));
+        seen += us < 5;
+    }
+    REQUIRE(seen == 3);
+    // The kernel has taken some time, whatever the host took.
+    for (int tries = 0; tries < 100; ++tries) {
+        float us = learned(true, true, 8000);
+        REQUIRE(us == 5 || us == 0.5F);
+    }
+    REQUIRE(learned(true, true, 20000) == 5);  // part of it may have been after the kernel's start
+    REQUIRE(learned(false, true, 2000) == 5);  // queued behind others
+    queries_to_wait = 1;
+    REQUIRE(learned(true, true, 2000) == 5);  // another process had the GPU
+    REQUIRE(queries_to_wait == 0);
+    REQUIRE(learned(true, false, 2000) == 5);  // a copy's call may return when it has ended
+    REQUIRE(captures_forbid == 0);
 }
 
 // Whatever the driver refuses leaves a pair as it was, for the next who takes it.
@@ -188,17 +251,17 @@ void refused() {
         tenant::Samples samples;
         for (int can_make : {0, 1}) {
             creates_left = can_make;
-            REQUIRE(!samples.begin(shape, context, stream) && events_alive == 0);
+            REQUIRE(!samples.begin(shape, context, stream, true) && events_alive == 0);
         }
         creates_left = 1 << 30;
         // Into another context's stream.
-        REQUIRE(!samples.begin(shape, context, others) && !samples.any_on_its_way());
+        REQUIRE(!samples.begin(shape, context, others, true) && !samples.any_on_its_way());
         // The launch failed, or its end could not be recorded: there is nothing to read.
-        tenant::Samples::end(samples.begin(shape, context, stream), stream, false);
-        tenant::Samples::end(samples.begin(shape, context, stream), others, true);
+        tenant::Samples::end(samples.begin(shape, context, stream, true), stream, false);
+        tenant::Samples::end(samples.begin(shape, context, stream, true), others, true);
         REQUIRE(!samples.any_on_its_way() && events_alive == 2);
         for (int i = 0; i < 100; ++i) {
-            auto* sample = samples.begin(shape, context, stream, 3);
+            auto* sample = samples.begin(shape, context, stream, true, 3);
             REQUIRE(sample && !samples.any_on_its_way());
             tenant::Samples::end(sample, stream, true);
             REQUIRE(samples.any_on_its_way());
@@ -207,18 +270,18 @@ void refused() {
         }
         REQUIRE(events_alive == 2);
         samples.forget_context(other);
-        REQUIRE(samples.begin(shape, context, stream)->is_of(context) && events_alive == 2);
+        REQUIRE(samples.begin(shape, context, stream, true)->is_of(context) && events_alive == 2);
     }
     // A context gets no more than another has; one that is in use is not lent.
     tenant::Samples samples;
     std::vector<tenant::Samples::Sample*> all;
-    while (auto* sample = samples.begin(shape, context, stream)) all.push_back(sample);
+    while (auto* sample = samples.begin(shape, context, stream, true)) all.push_back(sample);
     samples.lend_to(other);
     current = other;
-    REQUIRE(!samples.begin(shape, other, others));
+    REQUIRE(!samples.begin(shape, other, others, true));
     for (auto* sample : all) sample->free();
     for (int i = 0; i < 100; ++i) {
-        if (!samples.begin(shape, other, others)) samples.lend_to(other);
+        if (!samples.begin(shape, other, others, true)) samples.lend_to(other);
     }
     int of_other = 0;
     for (auto* sample : all) of_other += sample->is_of(other);
@@ -249,7 +312,7 @@ void pairs() {
         Shape shape = uint64_t{number} << 32 | number;
         durations.wants_sample(shape);
         for (int timed = 0; timed < wanted;) {
-            if (tenant::Samples::Sample* sample = samples.begin(shape, current, stream)) {
+            if (tenant::Samples::Sample* sample = samples.begin(shape, current, stream, true)) {
                 tenant::Samples::end(sample, stream, true);
                 ++timed;
             } else {
@@ -263,7 +326,8 @@ void pairs() {
     // The first takes all the pairs that there are.
     current = reinterpret_cast<CUcontext>(uintptr_t{99});
     std::vector<tenant::Samples::Sample*> all;
-    while (auto* sample = samples.begin(7, current, reinterpret_cast<CUstream>(uintptr_t{99}))) all.push_back(sample);
+    while (auto* sample = samples.begin(7, current, reinterpret_cast<CUstream>(uintptr_t{99}), true))
+        all.push_back(sample);
     REQUIRE(all.size() >= 16);
     for (auto* sample : all) tenant::Samples::end(sample, reinterpret_cast<CUstream>(uintptr_t{99}), true);
     std::vector<std::thread> running;
@@ -278,7 +342,7 @@ void pairs() {
     // One whose context has ended belongs to whoever comes next.
     for (uintptr_t number = 1; number <= 99; ++number) samples.forget_context(reinterpret_cast<CUcontext>(number));
     current = reinterpret_cast<CUcontext>(uintptr_t{100});
-    REQUIRE(samples.begin(8, current, reinterpret_cast<CUstream>(uintptr_t{100})));
+    REQUIRE(samples.begin(8, current, reinterpret_cast<CUstream>(uintptr_t{100}), true));
 }
 
 }  // namespace
@@ -299,6 +363,8 @@ int main(int argc, char** argv) {
         pairs();
     else if (!strcmp(name, "graphs"))
         graphs();
+    else if (!strcmp(name, "launched_late"))
+        launched_late();
     else if (!strcmp(name, "refused"))
         refused();
     else

@@ -19,11 +19,22 @@ SOURCES = {
         "tests/tenant/durations.cpp",
         "native/tenant/durations.cpp",
         "native/tenant/event_pair.cpp",
+        "native/wire/clock.cpp",
     ),
 }
 CASES = {
     "streams": ("churn", "removal", "full", "kinds", "first_use", "recycled", "renewed"),
-    "durations": ("two", "passers_by", "samples", "seldom", "threads", "pairs", "graphs", "refused"),
+    "durations": (
+        "two",
+        "passers_by",
+        "samples",
+        "seldom",
+        "threads",
+        "pairs",
+        "graphs",
+        "launched_late",
+        "refused",
+    ),
 }
 # Those of several threads are also watched by the compiler's own judge of the memory model, where it has one.
 RACES = (("streams", "first_use"), ("streams", "recycled"), ("durations", "threads"), ("durations", "pairs"))
