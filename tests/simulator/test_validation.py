@@ -32,7 +32,7 @@ def test_the_page_is_read_whole(validate: ModuleType) -> None:
     points = validate.from_page((TREE / "docs" / "benchmarks.md").read_text())
     pairs, modes = {point.pair for point in points}, {point.mode for point in points}
     assert len(points) == len(pairs) * len(modes)
-    assert len(pairs) >= 8 and modes == {"timeslice", "mps", "mps-priority", "cotenant"}
+    assert len(pairs) >= 8 and modes == {"timeslice", "mps-priority", "cotenant"}
     assert all(point.slowdown > 0.5 and 0 < point.share < 2 for point in points)
 
 
@@ -46,18 +46,30 @@ def test_a_page_without_the_table_is_said_to_have_none(
     assert "has no pair in these modes" in capsys.readouterr().err
 
 
-# Further off, as docs/simulator.md says: jobs that wait for their own CPU, whose rate alone varies from run to run.
-FURTHER_OFF = {("eager + longk", "cotenant"), ("gpt + resnet + longk", "timeslice")}
+# Further off, as docs/simulator.md says: jobs that wait for their own CPU, whose rate alone varies from run to run, and
+# short requests that cannot keep up under MPS.
+FURTHER_OFF = {
+    ("eager + longk", "cotenant"),
+    ("resnet + resnet 2 beside decode", "timeslice"),
+    ("resnet + resnet 2 beside encoder", "timeslice"),
+    ("resnet + resnet 2 beside encoder", "mps-priority"),
+    ("gpt + resnet + longk beside encoder", "mps-priority"),
+    ("gpt + longk + graph + copies beside encoder", "mps-priority"),
+    (
+        "gpt + resnet + resnet 2 + longk + longk 2 + graph + graph 2 + copies beside encoder",
+        "mps-priority",
+    ),
+}
 
 
 def test_crowds_of_the_h200_are_simulated_within_ten_points(validate: ModuleType) -> None:
-    """The sums of work in docs/benchmarks.md, with Cotenant and by time slicing, against what docs/simulator.md has."""
+    """The sums of work in docs/benchmarks.md against what docs/simulator.md has."""
     crowds = importlib.import_module("crowd_points")
     measured = crowds.from_page((TREE / "docs" / "benchmarks.md").read_text())
     names = {point.title for point in measured}
     assert {"copies + gpt", "gpt + longk + graph + copies", "longk + longk 2 beside decode"} <= names
-    assert {point.mode for point in measured} == {"timeslice", "cotenant", "cotenant 1:2:4"}
-    assert len(measured) == 25
+    assert {point.mode for point in measured} == {"timeslice", "mps-priority", "cotenant", "cotenant 1:2:4"}
+    assert len(measured) == 50
     rows = crowds.compared(measured, crowds.Interference(), crowds.SECONDS)
     off = [(a.title, a.mode, 100 * (b.total - a.total)) for a, b in rows]
     far = [one for one in off if abs(one[2]) > crowds.WANTED_POINTS]
