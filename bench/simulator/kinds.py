@@ -3,7 +3,7 @@ the simulator have changed.
 
 python bench/simulator/kinds.py      # half a minute
 
-    src/cotenant/cluster/predict/h200.csv       each measured pair beside what is simulated (docs/benchmarks.md)
+    src/cotenant/cluster/predict/h200.csv       each measured pair beside what is simulated
     src/cotenant/cluster/simulation/kinds.csv   the recorded jobs (examples/traces), alone
     src/cotenant/cluster/simulation/pairs.csv   what any two of them do to each other, true and predicted
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pair_jobs import CROWD_STEPS, POLICIES, RATES, SERVING, TRACES, opportunistic_job, production_job
-from validate import PAGE, from_page, known
+from validate import known, of_the_docs
 
 from cotenant.cluster.predict import observations
 from cotenant.cluster.predict.model import Model, Observation
@@ -36,7 +36,7 @@ MEASURED = {("eager", "eager"): 2 / 1.73}
 def observed() -> list[Observation]:
     studies: dict[str, Study] = {}
     found = []
-    for point in known(from_page(PAGE.read_text()), list(POLICIES)):
+    for point in known(of_the_docs(), list(POLICIES)):
         production, _, other = point.pair.partition("+")
         jobs = production_job(production), opportunistic_job(other)
         study = studies.setdefault(point.pair, study_of(*jobs))

@@ -1,6 +1,6 @@
 """How far off is the simulator? Measured pairs and crowds beside simulated ones.
 
-python bench/simulator/validate.py                       # against the table in docs/benchmarks.md
+python bench/simulator/validate.py                       # against docs/benchmarks.md, and what only an older run has
 python bench/simulator/validate.py --measured pairs.json # against a run of bench/pairs
 python bench/simulator/validate.py --measured crowd.json # crowds, against a run of bench/crowd
 python bench/simulator/validate.py --crowds docs/simulator.md # crowds, against the page's; rewrites the table there
@@ -29,7 +29,8 @@ from cotenant.simulator import Interference, Study, Workload, gpu_named
 
 CALIBRATION = ("decode+gpt", "decode+longk", "encoder+gpt")
 SLOWDOWN, SHARE = "x alone [95 %]", "Other job's work"  # columns of the table
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, OLDER_PAGE = DOCS / "benchmarks.md", DOCS / "lab-notes.md"
 SATURATED = (
     4.0  # service this many times alone: production cannot keep up, and its slowdown says only "far too slow"
 )
@@ -75,6 +76,22 @@ def from_page(text: str) -> list[Point]:
         if pair and slowdown and share:
             points.append(Point(pair, row["Mode"], float(slowdown[0]), int(share[1]) / 100))
     return points
+
+
+def of_the_docs() -> list[Point]:
+    """The newest measurement of every pair in every mode."""
+    newest = {
+        (point.pair, point.mode): point
+        for page in (OLDER_PAGE, PAGE)
+        for point in from_page(page.read_text())
+    }
+    return list(newest.values())
+
+
+def measured(source: Path | None) -> list[Point]:
+    if source is None:
+        return of_the_docs()
+    return from_page(source.read_text()) if source.suffix == ".md" else from_json(source)
 
 
 def simulated(point: Point, interference: Interference, seconds: float, studies: dict[str, Study]) -> Point:
@@ -131,8 +148,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--measured",
         type=Path,
-        default=PAGE,
-        help="pairs.json, crowd.json, or a page with the table of pairs",
+        help="pairs.json, crowd.json, or a page with the table of pairs; default: the newest of each in docs",
     )
     parser.add_argument("--modes", default=",".join(POLICIES))
     parser.add_argument("--seconds", type=float, default=20.0)
@@ -153,11 +169,9 @@ def main() -> int:
         interference = dataclasses.replace(Interference(), **changes)
         if options.crowds:
             return crowd_points.rewrite(options.crowds, PAGE, interference)
-        if crowd_points.is_crowds(options.measured):
+        if options.measured and crowd_points.is_crowds(options.measured):
             return crowd_points.compare(options.measured, interference, options.seconds)
-        is_page = options.measured.suffix == ".md"
-        measured = from_page(options.measured.read_text()) if is_page else from_json(options.measured)
-        points = known(measured, options.modes.split(","))
+        points = known(measured(options.measured), options.modes.split(","))
         if not points:
             raise Problem(
                 f"{options.measured} has no pair in these modes", "a page with the table, or pairs.json"
