@@ -52,7 +52,10 @@ def cells(row: Row) -> list[str]:
 
 def table(machine: str, rows: Sequence[Row]) -> str:
     lines = [machine, "", line(COLUMNS), line(["---"] * 3 + ["--:"] * 8 + ["---"])]
-    return "\n".join([*lines, *(line(cells(row)) for row in rows)]) + "\n"
+    crowds, ones = ([row for row in rows if (len(row.jobs) > 1) is several] for several in (True, False))
+    # One job may be in several crowds, and was measured once.
+    lines += dict.fromkeys(line(cells(row)) for row in [*crowds, *ones])
+    return "\n".join(lines) + "\n"
 
 
 def verdicts(targets: Sequence[Target]) -> str:

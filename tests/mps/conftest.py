@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cotenant import segment
-from cotenant.mps.control import PROGRAM, Control
+from cotenant.mps.control import PROGRAM, Control, NoMps
 from cotenant.mps.place import Place
 from tests.waiting import wait_for
 
@@ -81,6 +81,16 @@ class Mps:
         generation = self.place.current
         assert generation is not None, "no daemon runs"
         return generation.control(self.program)
+
+    def wait_for_a_server(self) -> None:
+        """On a starved machine the daemon may not answer in time; then it is asked again."""
+
+        def has_one() -> bool:
+            with contextlib.suppress(NoMps):
+                return bool(self.control.servers())
+            return False
+
+        wait_for(has_one)
 
     def wait_until_gone(self) -> None:
         wait_for(lambda: not self.place.has_keeper() and not self.place.generations())

@@ -102,7 +102,7 @@ def test_a_job_that_goes_on_in_the_background_keeps_the_daemon(
     done = cotenant("run", "--share", "spatial", "--", "sh", "-c", script, env=mps_env)
     assert done.returncode == 0
     with pipe.open("w"):
-        wait_for(lambda: bool(mps.control.servers()))
+        mps.wait_for_a_server()
     mps.wait_until_gone()
 
 
