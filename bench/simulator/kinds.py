@@ -3,7 +3,7 @@ the simulator have changed.
 
 python bench/simulator/kinds.py      # half a minute
 
-    src/cotenant/cluster/predict/h200.csv       each measured pair beside what is simulated
+    src/cotenant/cluster/predict/h200.csv       each measured pair (docs) beside what is simulated
     src/cotenant/cluster/simulation/kinds.csv   the recorded jobs (examples/traces), alone
     src/cotenant/cluster/simulation/pairs.csv   what any two of them do to each other, true and predicted
 """

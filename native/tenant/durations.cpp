@@ -117,8 +117,7 @@ void Samples::lend_to(CUcontext context) {
 void Samples::end(Sample* sample, CUstream stream, bool launched) {
     float host_us = sample->begun_ns ? static_cast<float>(wire::now_ns() - sample->begun_ns) / 1000 : 0;
     bool timed = launched && sample->end(stream);
-    // Not begun by now: the stream was empty, but another process had the GPU, and the kernel had been launched by
-    // then.
+    // If it has not begun by now, another process had the GPU, and the GPU did not wait for the launch.
     bool gpu_waited = timed && host_us > 0 && has_begun(*sample) && host_us < kMostHostUs;
     sample->host_us = gpu_waited ? host_us : 0;
     sample->hand_over(timed);

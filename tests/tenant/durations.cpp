@@ -167,7 +167,7 @@ CUresult record(CUevent event, CUstream stream) {
 }
 std::atomic<int> queries_to_wait{0};  // until events have happened
 CUresult query(CUevent) { return queries_to_wait > 0 && queries_to_wait-- ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS; }
-std::atomic<int> captures_forbid{0};  // what a capture in another thread does not allow, while it counts for ours
+std::atomic<int> unrelaxed_queries{0};  // each would invalidate a capture that another thread has open
 thread_local bool is_relaxed = false;
 CUresult exchange_mode(CUstreamCaptureMode* mode) {
     CUstreamCaptureMode before = is_relaxed ? CU_STREAM_CAPTURE_MODE_RELAXED : CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -177,7 +177,7 @@ CUresult exchange_mode(CUstreamCaptureMode* mode) {
 }
 std::atomic<bool> stream_is_empty{false};
 CUresult query_stream(CUstream) {
-    captures_forbid += !is_relaxed;
+    unrelaxed_queries += !is_relaxed;
     return stream_is_empty ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult elapsed(float* ms, CUevent, CUevent) {
@@ -235,7 +235,7 @@ void launched_late() {
     REQUIRE(learned(true, true, 2000) == 5);  // another process had the GPU
     REQUIRE(queries_to_wait == 0);
     REQUIRE(learned(true, false, 2000) == 5);  // a copy's call may return when it has ended
-    REQUIRE(captures_forbid == 0);
+    REQUIRE(unrelaxed_queries == 0);
 }
 
 // Whatever the driver refuses leaves a pair as it was, for the next who takes it.
