@@ -15,6 +15,8 @@ constexpr uint32_t kLongAgo = 4;        // seconds, about
 // What a launch may take the host at most, so that it counts. Of a longer one a part may have been after the kernel's
 // start: the thread was interrupted, or the driver had to load code.
 constexpr float kMostHostUs = 10, kShortestUs = 0.5F;
+// How far two events are apart with nothing between them (H200: 1.3 us).
+constexpr float kNothingUs = 1.3F;
 
 bool is_empty(CUstream stream) {
     Relaxed relaxed;
@@ -133,7 +135,7 @@ void Samples::collect(Durations& durations) {
     for (Sample& sample : samples_) {
         float us = 0;
         if (!sample.is_on_its_way() || !sample.is_over(&us)) continue;
-        if (us >= 0) us = std::max(us - sample.host_us, std::min(us, kShortestUs));
+        if (us >= 0) us = std::max(us - sample.host_us - kNothingUs, std::min(us, kShortestUs));
         durations.learn(sample.shape, us * sample.scale);
         sample.free();
     }

@@ -16,6 +16,13 @@
 
 namespace tenant {
 
+// A gate before a node with this number in the walk: between it and all that it waits for; or, where `ahead` is not 0,
+// aside, behind the node that comes so many before it in a chain.
+struct KeptGate {
+    uint64_t place;
+    uint32_t ahead;
+};
+
 // The graph inside a child graph node: its nodes have these numbers in the walk.
 struct KeptChild {
     CUgraphNode node;  // of the clone
@@ -30,9 +37,9 @@ struct KeptClone {
     CUcontext context;  // of the gates, on this GPU of the segment
     int gpu;
     CUdeviceptr gate;
-    uint32_t word;                  // of the progress words: 1 while it stands at one of its gates; 0: it has none
-    CUdeviceptr word_place;         // where the GPU finds it
-    GrowingArray<uint64_t> places;  // numbers of the nodes that have a gate in front of them, in the walk's order
+    uint32_t word;                 // of the progress words: 1 while it stands at one of its gates; 0: it has none
+    CUdeviceptr word_place;        // where the GPU finds it
+    GrowingArray<KeptGate> gates;  // in the walk's order
     GrowingArray<KeptChild> children;
     float piece;  // as Durations::begin_graph has it
     KeptClone* next;
@@ -41,8 +48,11 @@ struct KeptClone {
 namespace {
 
 // What a kernel that was never timed is taken for. Too little puts the gates further apart than they should be, too
-// much slows the graph down: a gate costs it about 2 us.
+// much slows the graph down by gates.
 constexpr float kAssumedUs = 10;
+// A gate between two kernels costs a graph 6 us on an H200; aside, with so much to run meanwhile, 3. With more it would
+// let through too much of what comes behind it. See docs/lab-notes.md, "Gates in graphs of small kernels".
+constexpr float kAheadUs = 20, kMostAheadUs = 40;
 
 Lock kept_lock{Rank::gated_graphs};
 KeptClone* kept = nullptr;
@@ -69,7 +79,7 @@ void keep(KeptClone* entry) {
 void destroy(KeptClone* entry) {
     if (entry->clone) driver.cuGraphDestroy(entry->clone);
     if (Membership::current_if_joined()) entry->membership->progress.free_graph_word(entry->word);
-    entry->places.discard();
+    entry->gates.discard();
     entry->children.discard();
     delete entry;
 }
@@ -113,12 +123,33 @@ bool is_long(CUgraph graph, const Durations& durations, float gate_every_us, flo
     return false;
 }
 
+// The one node that it waits for, if that is a kernel; null: none, or others too.
+CUgraphNode kernel_before(CUgraphNode node) {
+    size_t count = 0;
+    if (driver.cuGraphNodeGetDependencies(node, nullptr, &count) != CUDA_SUCCESS || count != 1) return nullptr;
+    CUgraphNode before = nullptr;
+    if (driver.cuGraphNodeGetDependencies(node, &before, &count) != CUDA_SUCCESS) return nullptr;
+    return type_of(before) == CU_GRAPH_NODE_TYPE_KERNEL ? before : nullptr;
+}
+
+// How far before the node its gate can stand aside; 0: nowhere.
+uint32_t room_ahead(CUgraphNode node, const Durations& durations) {
+    float us = 0;
+    for (uint32_t ahead = 1; (node = kernel_before(node)); ++ahead) {
+        if (us >= kAheadUs) return ahead;
+        us += kernel_us(durations, node);
+        if (us > kMostAheadUs) break;
+    }
+    return 0;
+}
+
 // Puts gates into a clone. It walks through all nodes, those of a child graph in place of its node.
 class Gating {
  public:
     Gating(CUdeviceptr gate, CUdeviceptr word, CUcontext context) : gate_(gate), word_(word), context_(context) {}
 
-    // Where kernels have added up to more than this since the last gate.
+    // Where kernels have added up to more than this since the last gate. One that stands aside stands sooner: it lets
+    // through what it stands ahead of.
     bool by_time(CUgraph clone, const Durations& durations, float gate_every_us, KeptClone* entry) {
         float since_gate_us = 0, all_us = 0, squares = 0;
         children_ = &entry->children;
@@ -127,10 +158,13 @@ class Gating {
             float us = kernel_us(durations, node);
             all_us += us;
             since_gate_us += us;
-            if (since_gate_us <= gate_every_us || !put_before(graph, node, outermost)) return true;
+            if (since_gate_us <= gate_every_us - kAheadUs) return true;
+            uint32_t ahead = room_ahead(node, durations);
+            if (ahead == 0 && since_gate_us <= gate_every_us) return true;
+            if (!put_before(graph, node, outermost, ahead)) return true;
             squares += (since_gate_us - us) * (since_gate_us - us);
             since_gate_us = us;
-            return entry->places.add(place);
+            return entry->gates.add({place, ahead});
         });
         squares += since_gate_us * since_gate_us;
         if (all_us > 0) entry->piece = squares / (all_us * all_us);
@@ -138,23 +172,23 @@ class Gating {
     }
 
     // Where another has them: all, or it is of no use.
-    bool like(CUgraph clone, const KeptClone& other) { return like(clone, true, other.places.data(), end_of(other)); }
+    bool like(CUgraph clone, const KeptClone& other) { return like(clone, true, other.gates.data(), end_of(other)); }
 
     // The same, for what is inside one of its child graph nodes.
     bool like(CUgraph clone, const KeptClone& other, const KeptChild& child) {
-        const uint64_t* begin = std::lower_bound(other.places.data(), end_of(other), child.first);
+        auto is_before = [](const KeptGate& gate, uint64_t place) { return gate.place < place; };
+        const KeptGate* begin = std::lower_bound(other.gates.data(), end_of(other), child.first, is_before);
         place_ = child.first;
-        return like(clone, false, begin, std::lower_bound(begin, end_of(other), child.past));
+        return like(clone, false, begin, std::lower_bound(begin, end_of(other), child.past, is_before));
     }
 
  private:
-    static const uint64_t* end_of(const KeptClone& kept) { return kept.places.data() + kept.places.count(); }
+    static const KeptGate* end_of(const KeptClone& kept) { return kept.gates.data() + kept.gates.count(); }
 
-    bool like(CUgraph clone, bool outermost, const uint64_t* next, const uint64_t* end) {
+    bool like(CUgraph clone, bool outermost, const KeptGate* next, const KeptGate* end) {
         bool done = walk(clone, outermost, [&](CUgraph graph, CUgraphNode node, bool is_outermost, uint64_t place) {
-            if (next == end || *next != place) return true;
-            ++next;
-            return put_before(graph, node, is_outermost);
+            if (next == end || next->place != place) return true;
+            return put_before(graph, node, is_outermost, next++->ahead);
         });
         return done && next == end;
     }
@@ -173,9 +207,21 @@ class Gating {
         return true;
     }
 
+    bool put_before(CUgraph graph, CUgraphNode node, bool outermost, uint32_t ahead) const {
+        return ahead > 0 ? put_aside(graph, node, ahead) : put_between(graph, node, outermost);
+    }
+
+    // The node waits for it and for all that it waited for before.
+    bool put_aside(CUgraph graph, CUgraphNode node, uint32_t ahead) const {
+        CUgraphNode before = node, waiting = nullptr;
+        for (uint32_t i = 0; i < ahead && before; ++i) before = kernel_before(before);
+        return before && add_gate(graph, &before, 1, &waiting) &&
+               driver.cuGraphAddDependencies(graph, &waiting, &node, 1) == CUDA_SUCCESS;
+    }
+
     // Between the node and all its dependencies. A node without dependencies is held by the gate before the launch,
     // unless other nodes come before its whole graph.
-    bool put_before(CUgraph graph, CUgraphNode node, bool outermost) const {
+    bool put_between(CUgraph graph, CUgraphNode node, bool outermost) const {
         size_t count = 0;
         if (driver.cuGraphNodeGetDependencies(node, nullptr, &count) != CUDA_SUCCESS) return false;
         if (count == 0 && outermost) return false;
@@ -184,16 +230,20 @@ class Gating {
         if (count > 0 && driver.cuGraphNodeGetDependencies(node, before.data(), &count) != CUDA_SUCCESS) return false;
         for (size_t i = 0; i < count; ++i) same[i] = node;
 
+        CUgraphNode waiting = nullptr;
+        CUgraphNode* all = count > 0 ? before.data() : nullptr;
+        return add_gate(graph, all, count, &waiting) &&
+               driver.cuGraphAddDependencies(graph, &waiting, &node, 1) == CUDA_SUCCESS &&
+               (count == 0 || driver.cuGraphRemoveDependencies(graph, all, same.data(), count) == CUDA_SUCCESS);
+    }
+
+    bool add_gate(CUgraph graph, const CUgraphNode* before, size_t count, CUgraphNode* waiting) const {
         CUstreamBatchMemOpParams wait[3] = {write_value(word_, 1), wait_for_open(gate_), write_value(word_, 0)};
         CUDA_BATCH_MEM_OP_NODE_PARAMS operations{};
         operations.ctx = context_;
         operations.count = word_ ? 3 : 1;
         operations.paramArray = word_ ? wait : wait + 1;
-        CUgraphNode waiting = nullptr;
-        CUgraphNode* all = count > 0 ? before.data() : nullptr;
-        return driver.cuGraphAddBatchMemOpNode(&waiting, graph, all, count, &operations) == CUDA_SUCCESS &&
-               driver.cuGraphAddDependencies(graph, &waiting, &node, 1) == CUDA_SUCCESS &&
-               (count == 0 || driver.cuGraphRemoveDependencies(graph, all, same.data(), count) == CUDA_SUCCESS);
+        return driver.cuGraphAddBatchMemOpNode(waiting, graph, before, count, &operations) == CUDA_SUCCESS;
     }
 
     CUdeviceptr gate_, word_;
@@ -271,7 +321,7 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     if (!entry_) return;
     clone_if([&] {
         Gating gating(places.gate, entry_->word_place, context);
-        return gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->places.count() > 0;
+        return gating.by_time(clone_, membership->durations, gate_every_us, entry_) && entry_->gates.count() > 0;
     });
 }
 
@@ -306,7 +356,7 @@ GatedGraph::~GatedGraph() {
 void GatedGraph::keep_for(CUgraphExec exec) {
     if (Membership::current_if_joined()) {
         Membership* membership = entry_->membership;
-        membership->slot().gpus[entry_->gpu].figures.gates.fetch_add(entry_->places.count(), std::memory_order_relaxed);
+        membership->slot().gpus[entry_->gpu].figures.gates.fetch_add(entry_->gates.count(), std::memory_order_relaxed);
         membership->durations.begin_graph(graph_shape(exec), entry_->piece);
     }
     entry_->exec = exec;

@@ -53,7 +53,7 @@ bool Membership::do_due(const StreamState& state) {
         hold.begin_burst();
         if (breakdown.begin(state, wire::now_ns()) && watcher_sleep.load()) wake_watcher();
     }
-    return to_hold.has(state.gpu) && hold.is_due();
+    return to_hold.has(state.gpu) && hold.is_due() && wire::is_cut_below_on(*segment_, index_, state.gpu);
 }
 
 void Membership::hold(const StreamState& state) {

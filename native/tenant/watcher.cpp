@@ -164,11 +164,10 @@ void Watcher::mind_hold(int gpu, uint64_t now) {
     }
     // What was true in this burst holds for the next one's start.
     if (is_busy)
-        membership_.to_hold.set(gpu, Hold::is_possible() && wire::is_cut_below_at_work(segment_, index_, gpu) &&
-                                         !wire::is_tolerant(slot_, gpu) &&
+        membership_.to_hold.set(gpu, Hold::is_possible() && !wire::is_tolerant(slot_, gpu) &&
                                          !wire::is_equal_at_work(segment_, index_, gpu) && !slices_.by_floors());
     bool moves = now < membership_.moved_ns(gpu) + Hold::kStillNs;
-    if (!membership_.to_hold.has(gpu) || !is_busy || !moves)
+    if (!membership_.to_hold.has(gpu) || !is_busy || !moves || !wire::is_cut_below_on(segment_, index_, gpu))
         hold.release();
     else if (hold.is_due())
         membership_.ask_for_hold(gpu);
@@ -456,7 +455,10 @@ void Watcher::drain_for_the_end() {
         slot_.gpus[gpu].over_rate.store(1);
         wire::refresh_gate(segment_, index_, gpu);
     });
-    while (is_running() && wire::now_ns() < deadline && !membership_.is_leaving()) wire::nap(kMillisecond);
+    // A graph may stand at a gate aside while the last kernels before it run: microseconds (graphs.cpp).
+    do {
+        wire::nap(kMillisecond);
+    } while (is_running() && wire::now_ns() < deadline && !membership_.is_leaving());
     leave_in_order::note_drained();
     while (!membership_.is_leaving()) wire::nap(leave_in_order::kPatienceNs);
 }

@@ -257,9 +257,11 @@ bool is_cut_below(Segment& segment, int index, int gpu) {
     });
 }
 
-bool is_cut_below_at_work(Segment& segment, int index, int gpu) {
+bool is_cut_below_on(Segment& segment, int index, int gpu) {
     return any_in(segment, class_of(segment.slot(index)) + 1, kClasses - 1, [&](int other) {
-        return admission::is_cut_at(segment.slot(other).time_slice_us.load()) && has_work(segment, other, gpu);
+        const Slot& slot = segment.slot(other);
+        return slot.gpus[gpu].on.load() && admission::is_cut_at(slot.time_slice_us.load()) &&
+               has_work(segment, other, gpu);
     });
 }
 

@@ -34,9 +34,9 @@ bool worked_above(Segment& segment, int index, int gpu, uint64_t& bursts);
 // Whether another tenant of this class has work on this GPU; of this class or a lower one.
 bool is_equal_at_work(Segment& segment, int index, int gpu);
 bool is_equal_or_below_at_work(Segment& segment, int index, int gpu);
-// Whether a tenant of a lower class that uses this GPU has its kernels cut; and has work.
+// Whether a tenant of a lower class that uses this GPU has its kernels cut; and one of them may be on the GPU.
 bool is_cut_below(Segment& segment, int index, int gpu);
-bool is_cut_below_at_work(Segment& segment, int index, int gpu);
+bool is_cut_below_on(Segment& segment, int index, int gpu);
 bool is_production_at_work(Segment& segment, int gpu);
 // Whether what a tenant of a lower class has started may be on this GPU.
 bool is_below_on(Segment& segment, int index, int gpu);

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import REAL_GPU
 from tests.interposer.test_gates import OBEDIENT, order, ready, use
+from tests.interposer.test_graph_updates import steer
 from tests.interposer.test_host_copies import slot_of
 from tests.waiting import wait_for
 
@@ -82,12 +85,13 @@ def test_results_are_the_same_after_launch_new_parameters_and_update(
     assert low.total("gates") > 8
 
 
-# A graph of kernels of 20 ms each, launched once: long enough to be stopped in the middle.
+# A graph of kernels of 20 ms each, launched once: long enough to be stopped in the middle. TIMES: how often the kernel
+# was launched before. A kernel that never was is taken for a short one, and so the gates stand aside.
 LONG = """
 import sys
 from soft import Gpu, check, driver
 gpu = Gpu(); stream = gpu.stream(); kernel = gpu.kernel('long')
-for _ in range(6): gpu.launch(kernel, stream)
+for _ in range(TIMES): gpu.launch(kernel, stream)
 check(driver.cuStreamSynchronize(stream))
 print('ready')
 def chain(kernels):
@@ -112,9 +116,10 @@ check(driver.cuStreamSynchronize(stream))
 
 
 @pytest.mark.timeout(120)
-def test_a_graph_stops_in_the_middle_and_goes_on(tenant: Start, tenants_now: TenantsNow) -> None:
+@pytest.mark.parametrize("times", [6, 0])
+def test_a_graph_stops_in_the_middle_and_goes_on(tenant: Start, tenants_now: TenantsNow, times: int) -> None:
     high = ready(tenant("production", OBEDIENT))
-    low = ready(tenant("opportunistic", LONG))
+    low = ready(tenant("opportunistic", LONG.replace("TIMES", str(times))))
     assert low.hear() == "launched"
     before = use(tenants_now(), low).used_ns
     wait_for(lambda: use(tenants_now(), low).used_ns > before)
@@ -132,3 +137,68 @@ def test_a_graph_stops_in_the_middle_and_goes_on(tenant: Start, tenants_now: Ten
     wait_for(lambda: order(low, "done?") == "True")
     low.say("quit")
     low.finish()
+
+
+# Counts the gates that a graph gets, those that are put between two nodes, and the nodes that wait for one.
+COUNTING_DRIVER = """
+int gates, between, waiting;
+int cuGraphAddBatchMemOpNode(void* node, void* graph, void* before, unsigned long count, void* operations) {
+    int (*real)(void*, void*, void*, unsigned long, void*) = dlsym(RTLD_NEXT, "cuGraphAddBatchMemOpNode");
+    ++gates;
+    return real(node, graph, before, count, operations);
+}
+int cuGraphAddDependencies(void* graph, void* from, void* to, unsigned long count) {
+    int (*real)(void*, void*, void*, unsigned long) = dlsym(RTLD_NEXT, "cuGraphAddDependencies");
+    ++waiting;
+    return real(graph, from, to, count);
+}
+int cuGraphRemoveDependencies(void* graph, void* from, void* to, unsigned long count) {
+    int (*real)(void*, void*, void*, unsigned long) = dlsym(RTLD_NEXT, "cuGraphRemoveDependencies");
+    ++between;
+    return real(graph, from, to, count);
+}
+"""
+TWO_LENGTHS = """
+import ctypes, os
+from soft import Gpu, check, driver
+gpu = Gpu(); stream = gpu.stream(); kernel = gpu.kernel('long')
+interposer = ctypes.CDLL('libcuda.so.1')  # the bindings would find the software GPU's own
+own = ctypes.CDLL(os.environ['COTENANT_DRIVER'])
+counts = [ctypes.c_int.in_dll(own, name) for name in ('gates', 'between', 'waiting')]
+def show():
+    check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    for _ in range(33): gpu.launch(kernel, stream)
+    graph, made = ctypes.c_void_p(int(check(driver.cuStreamEndCapture(stream)))), ctypes.c_void_p()
+    before = [one.value for one in counts]
+    assert interposer.cuGraphInstantiateWithFlags(ctypes.byref(made), graph, ctypes.c_uint64(0)) == 0
+    print(*(one.value - value for one, value in zip(counts, before)))
+show()
+for _ in range(6): gpu.launch(kernel, stream)
+check(driver.cuStreamSynchronize(stream))
+show()
+"""
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.skipif(REAL_GPU, reason="a driver of the test's own")
+@pytest.mark.parametrize(
+    ("every_us", "gates"),
+    [
+        # Never timed: taken for 10 us each, and so a gate, aside, for each eight. Then known to take 20 ms: a gate
+        # before each but the first.
+        (100, ["4 0 4", "32 32 32"]),
+        # No kernel of 20 ms may run between a gate and what waits for it.
+        (50_000, ["0 0 0", "16 16 16"]),
+    ],
+)
+def test_gates_stand_aside_where_short_kernels_run_meanwhile(
+    preloaded: dict[str, str],
+    run_python: RunPython,
+    driver_with: Callable[[str], Path],
+    every_us: int,
+    gates: list[str],
+) -> None:
+    steer(Path(preloaded["COTENANT_SEGMENT"]), gate_every_us=every_us)
+    told = {"COTENANT_DRIVER": str(driver_with(COUNTING_DRIVER)), "COTENANT_CLASS": "opportunistic"}
+    done = run_python(TWO_LENGTHS, preloaded | told)
+    assert done.stdout.splitlines() == gates, done.stderr

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interposer.test_cut_or_drain import CUT_US, DRAIN_US, STEADY, told, wait_for_slice
+from tests.interposer.test_host_copies import slot_of
+from tests.interposer.test_sharing import in_a_while, steer
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -176,6 +178,18 @@ def test_beside_kernels_that_are_drained_nothing_holds_the_gpu(
     told(below, "kernels 2000")
     wait_for_slice(tenants_now, below, DRAIN_US)
     assert does(production, "300")[0] == 0
+
+
+def test_beside_a_tenant_that_stands_at_its_gate_nothing_holds_the_gpu(
+    holding: Tenant, steady: Tenant
+) -> None:
+    """None of its kernels was cut: what holds the GPU would be in production's way and in nobody else's."""
+    steer(steady, "shut_until_ns", in_a_while())
+    wait_for(lambda: not slot_of(steady).gpus[0].on)
+    before, *_ = does(holding, "until released")
+    assert does(holding, "300")[0] == before
+    steer(steady, "shut_until_ns", 1)
+    does(holding, "until held")
 
 
 def test_another_production_job_does_not_wait_for_what_holds_the_gpu(

@@ -180,10 +180,12 @@ CUresult query_stream(CUstream) {
     unrelaxed_queries += !is_relaxed;
     return stream_is_empty ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
+// 5 us, and what two events are apart with nothing between them.
 CUresult elapsed(float* ms, CUevent, CUevent) {
-    *ms = 0.005F;
+    *ms = 0.0063F;
     return CUDA_SUCCESS;
 }
+bool is_about(float us, float wanted) { return us > wanted - 0.01F && us < wanted + 0.01F; }
 
 void make_driver() {
     tenant::driver.cuEventCreate = create;
@@ -216,25 +218,25 @@ void launched_late() {
         samples.collect(durations);
         return durations.estimate(shape);
     };
-    // The events are 5 us apart. A thread that is interrupted meanwhile leaves it at that.
+    // The kernel takes 5 us. A thread that is interrupted meanwhile leaves it at that.
     int seen = 0;
     for (int tries = 0; tries < 1000 && seen < 3; ++tries) {
         float us = learned(true, true, 2000);
-        REQUIRE(us == 5 || (us > 0 && us <= 3));
-        seen += us < 5;
+        REQUIRE(is_about(us, 5) || (us > 0 && us <= 3.01F));
+        seen += us < 4;
     }
     REQUIRE(seen == 3);
     // The kernel has taken some time, whatever the host took.
     for (int tries = 0; tries < 100; ++tries) {
         float us = learned(true, true, 8000);
-        REQUIRE(us == 5 || us == 0.5F);
+        REQUIRE(is_about(us, 5) || us == 0.5F);
     }
-    REQUIRE(learned(true, true, 20000) == 5);  // part of it may have been after the kernel's start
-    REQUIRE(learned(false, true, 2000) == 5);  // queued behind others
+    REQUIRE(is_about(learned(true, true, 20000), 5));  // part of it may have been after the kernel's start
+    REQUIRE(is_about(learned(false, true, 2000), 5));  // queued behind others
     queries_to_wait = 1;
-    REQUIRE(learned(true, true, 2000) == 5);  // another process had the GPU
+    REQUIRE(is_about(learned(true, true, 2000), 5));  // another process had the GPU
     REQUIRE(queries_to_wait == 0);
-    REQUIRE(learned(true, false, 2000) == 5);  // a copy's call may return when it has ended
+    REQUIRE(is_about(learned(true, false, 2000), 5));  // a copy's call may return when it has ended
     REQUIRE(unrelaxed_queries == 0);
 }
 
@@ -266,7 +268,7 @@ void refused() {
             tenant::Samples::end(sample, stream, true);
             REQUIRE(samples.any_on_its_way());
             samples.collect(durations);
-            REQUIRE(!samples.any_on_its_way() && durations.estimate(shape) == 15);
+            REQUIRE(!samples.any_on_its_way() && is_about(durations.estimate(shape), 15));
         }
         REQUIRE(events_alive == 2);
         samples.forget_context(other);
@@ -321,7 +323,7 @@ void pairs() {
             }
             std::this_thread::yield();
         }
-        while (durations.estimate(shape) != 5) std::this_thread::yield();
+        while (!is_about(durations.estimate(shape), 5)) std::this_thread::yield();
     };
     // The first takes all the pairs that there are.
     current = reinterpret_cast<CUcontext>(uintptr_t{99});
