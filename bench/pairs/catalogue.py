@@ -238,8 +238,8 @@ MODES[CONTROL] = MODES["alone"]
 PROMISED = {f"cotenant {promise:.0%}": promise for promise in _PROMISES}
 MODES |= {mode: (with_promise(promise), beside_promise(promise)) for mode, promise in PROMISED.items()}
 MODES |= {f"floor {floor:.0%}": (beside_floor(floor), with_floor(floor)) for floor in _FLOORS}
-# A constant rate of the other job, of the GPU's time.
-DUTIES = {f"duty {duty:.0%}": duty for duty in (0.10, 0.25, 0.45, 0.70, 1.0)}
+# A constant rate of the other job, of the GPU's time. 0: it stands at its gate.
+DUTIES = {f"duty {duty:.0%}": duty for duty in (0.0, 0.10, 0.25, 0.45, 0.70, 1.0)}
 MODES |= {mode: (UNSTEERED_PRODUCTION, UNSTEERED_OPPORTUNISTIC) for mode in DUTIES}
 MODES |= {f"mps {share:.0%}": (MPS, start) for start, share in SM_SHARES.items()}
 MODES |= {"orion": ORION, "strict": STRICT, "spatial": SPATIAL}
