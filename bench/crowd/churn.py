@@ -38,6 +38,16 @@ def descriptors(pid: int) -> int | None:
         return None
 
 
+def open_files(pid: int) -> list[str]:
+    """What is behind them."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return sorted(found)
+
+
 class One:
     """A job of the drills under `cotenant run`, and when its steps ended."""
 
@@ -198,11 +208,12 @@ def measure(
 
         def are_closed() -> bool:
             left = descriptors(daemon) if daemon else None
-            return left is None or open_before is None or left <= open_before
+            return left is None or open_before is None or left <= open_before + FEW
 
         # It may be amid its report just now.
         if not wait_for(are_closed, 10.0):
-            harm.append(f"the daemon has more descriptors open than the {open_before} before")
+            now = ", ".join(open_files(daemon)) if daemon else ""
+            harm.append(f"the daemon has more descriptors open than the {open_before} before: {now}")
         open_after = descriptors(daemon) if daemon else None
         free_after = free_bytes(folder)
         if free_after < free_before:
