@@ -1,9 +1,10 @@
 // Graphs of tenants that pass gates: a long graph gets gates between its nodes, so that it can be stopped inside.
 //
 // The program's graph is not touched. The interposer instantiates a clone of it with wait nodes before some kernels,
-// also in its child graphs, and keeps the clone for as long as its exec, so that calls which name a node of the
-// program's graph find the clone's node. A graph that cannot be cloned or gated (memory nodes, conditional nodes, nodes
-// that the GPU updates) is instantiated as it is, gated as a whole, and counted if it is long.
+// also in its child graphs: between a kernel and what it waits for or, where that costs less, beside the last of that.
+// It keeps the clone for as long as its exec, so that calls which name a node of the program's graph find the clone's
+// node. A graph that cannot be cloned or gated (memory nodes, conditional nodes, nodes that the GPU updates) is
+// instantiated as it is, gated as a whole, and counted if it is long.
 //
 // An exec has the gates that it was instantiated with, whatever class and rule its tenant has later: an update must
 // have the same nodes. A gate that nobody closes lets everything pass.

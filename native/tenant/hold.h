@@ -10,9 +10,8 @@
 //
 // They must cost the job little:
 //
-//   requests  a graph of 1.7 ms of matrix products takes 4 % longer beside them: there are none unless a kernel that
-//   was
-//             cut may be on the GPU. A tenant that stands at its gate has none there
+//   requests  a graph of matrix products takes 4 % longer beside them: there are none unless a kernel that was cut
+//             may be on the GPU. A tenant that stands at its gate has none there
 //   launches  kQueued at a burst's start, and one for each kLifeNs after that
 //   SMs       one thread, in a stream of the lowest priority, and each kernel ends soon: a block that needs a whole SM
 //             waits for that, once. While the job's own kernels fill the GPU they wait behind them
