@@ -172,7 +172,7 @@ class Membership {
     GpuSet below;        // a lower class uses the GPU
     GpuSet bus;          // a higher class has copied between the host and the GPU lately
     GpuSet long_pieces;  // and only in a way for which longer pieces will do
-    GpuSet to_hold;      // lower classes are kept off it in the gaps of its bursts (hold.h)
+    GpuSet to_hold;      // cut kernels, if there are any, are kept off it in the gaps of its bursts (hold.h)
     GpuSet brief;        // in its last turn it had a moment's work between two copies
     // The stream into which a thread copies in pieces (host_copies.h), one in a process, whichever lanes it has: nobody
     // else may come between them. And how many threads wait for that.

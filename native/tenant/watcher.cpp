@@ -455,10 +455,9 @@ void Watcher::drain_for_the_end() {
         slot_.gpus[gpu].over_rate.store(1);
         wire::refresh_gate(segment_, index_, gpu);
     });
+    while (is_running() && wire::now_ns() < deadline && !membership_.is_leaving()) wire::nap(kMillisecond);
     // A graph may stand at a gate aside while the last kernels before it run: microseconds (graphs.cpp).
-    do {
-        wire::nap(kMillisecond);
-    } while (is_running() && wire::now_ns() < deadline && !membership_.is_leaving());
+    wire::nap(kMillisecond);
     leave_in_order::note_drained();
     while (!membership_.is_leaving()) wire::nap(leave_in_order::kPatienceNs);
 }
