@@ -6,7 +6,8 @@
 
 `beside`: an opportunistic tenant and an outsider always have work, a production tenant serves requests of 1 ms; each is
 alone, and then beside the others. `start`: in each segment a production and an opportunistic job, and as many jobs
-without Cotenant, start at once. Both say what the daemon's two questions to NVML cost, and whether it answers.
+without Cotenant, start at once; production has 5 requests a second, so that it rests between them though each waits for
+slices of all outsiders. Both say what the daemon's two questions to NVML cost, and whether it answers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ SHAPES = {
     OUTSIDER: ("--kernels", "2", "--kernel-us", "5000"),
     PRODUCTION: ("--kernels", "5", "--kernel-us", "200", "--rate", "50"),
 }
+SELDOM = ("--rate", "5")
 CLASSES = {TENANT: "opportunistic", PRODUCTION: "production"}
 TOGETHER = (
     (TENANT,),
@@ -62,9 +64,11 @@ END_SECONDS = 60.0
 class Job:
     """A job of the drills."""
 
-    def __init__(self, kind: str, segment: str, folder: Path, work_per_us: float | None) -> None:
+    def __init__(
+        self, kind: str, segment: str, folder: Path, work_per_us: float | None, shape: Sequence[str]
+    ) -> None:
         self.kind, self.segment = kind, segment
-        command = [sys.executable, str(JOB), *SHAPES[kind]]
+        command = [sys.executable, str(JOB), *shape]
         command += ["--work-per-us", repr(work_per_us)] if work_per_us else []
         if kind in CLASSES:
             run = [sys.executable, "-m", "cotenant", "run", "--require", "--share", "turns"]
@@ -100,12 +104,17 @@ class Job:
 
 
 @contextlib.contextmanager
-def started(kinds: Sequence[tuple[str, str]], folder: Path, work_per_us: float | None) -> Iterator[list[Job]]:
+def started(
+    kinds: Sequence[tuple[str, str]],
+    folder: Path,
+    work_per_us: float | None,
+    shapes: Mapping[str, Sequence[str]] = SHAPES,
+) -> Iterator[list[Job]]:
     """All at once. They end on the way out."""
     jobs: list[Job] = []
     try:
         for kind, segment in kinds:
-            jobs.append(Job(kind, segment, folder, work_per_us))
+            jobs.append(Job(kind, segment, folder, work_per_us, shapes[kind]))
         yield jobs
     finally:
         for job in jobs:
@@ -204,7 +213,8 @@ def start(options: argparse.Namespace, work_per_us: float) -> dict[str, Any]:
         for number in range(options.segments)
         for kind in (PRODUCTION, TENANT, OUTSIDER)
     ]
-    with private_folder() as folder, started(kinds, folder, work_per_us) as jobs:
+    shapes = SHAPES | {PRODUCTION: SHAPES[PRODUCTION] + SELDOM}
+    with private_folder() as folder, started(kinds, folder, work_per_us, shapes) as jobs:
         took = {f"{job.kind} of {job.segment}": round(job.begin(), 2) for job in jobs}
         asked = questions(jobs[0])
         for job in jobs:

@@ -5,10 +5,12 @@
 //   production       1 s; 2, 3 or 20 ms * w where it shares       10 ms; 0 where it shares
 //   standard,        2 ms * f where it shares; else, beside a     0
 //   opportunistic    class above, 1 ms to drain or 30 us to cut   30 us
+//                    (0.5 ms where one stands still)
 //
-// A class above that has rested for a second does not count where processes that are no tenants use the SMs: they have
-// the driver's slice, beside which one of 30 us is a hundredth of the GPU. The first burst after such a rest may wait
-// for the driver's slice to end, as it may for one of these processes.
+// Beside a process that is no tenant, which has the driver's slice, a kernel with slices of 30 us stands still
+// (standstill.h): on an H200 it did no step in 4 s, and its part of the GPU was lost. A class above that has rested for
+// a second does not count beside such processes: the first burst after such a rest may wait for the driver's slice to
+// end, as it may for one of these processes.
 //
 // A tenant shares slices while it is below its floor and for a moment after that. Production shares them as long as
 // somebody does, and where another production job uses the GPU. Where a kernel of a lower class waits cut, each end of
@@ -44,17 +46,18 @@ inline uint32_t weight_for_floor(uint32_t floor, uint32_t floors, uint32_t weigh
 // What the slice depends on.
 struct Slicing {
     uint32_t tenant_class;
-    bool shares;             // with somebody that is not simply to wait
-    uint32_t weight = 1000;  // thousandths; of a lower class that shares weight_for_floor
-    bool has_above = true;   // a higher class uses the GPU, and does not rest
-    bool cuts = false;       // admission::shall_cut
-    bool overlaps = false;   // an equal is on the GPU, too, or a kernel of a lower class
+    bool shares;                // with somebody that is not simply to wait
+    uint32_t weight = 1000;     // thousandths; of a lower class that shares weight_for_floor
+    bool has_above = true;      // a higher class uses the GPU, and does not rest
+    bool cuts = false;          // admission::shall_cut
+    bool overlaps = false;      // an equal is on the GPU, too, or a kernel of a lower class
+    bool stands_still = false;  // a kernel that is cut (standstill.h)
     // Of production: kernels of a lower class are cut and nobody is below a floor; another was at work with it lately.
     bool cuts_below = false, contends = false;
 };
 
 constexpr uint64_t kRestNs = 1000000000;
-constexpr uint32_t kDrainUs = 1000, kCutUs = 30;
+constexpr uint32_t kDrainUs = 1000, kCutUs = 30, kStandstillUs = 500;
 constexpr uint32_t kDriverUs = 2048;
 
 // What the hardware gives to one that has asked for this.
@@ -77,7 +80,7 @@ inline uint32_t time_slice_for(const Slicing& slicing) {
     }
     if (slicing.tenant_class == kProduction) return kProductionUs;
     if (!slicing.has_above || slicing.overlaps) return 0;
-    return slicing.cuts ? kCutUs : kDrainUs;
+    return !slicing.cuts ? kDrainUs : slicing.stands_still ? kStandstillUs : kCutUs;
 }
 
 // For copies, likewise: an opportunistic job's copy is cut where others wait behind it, and the kernel module's own

@@ -40,11 +40,17 @@ bool SliceChoice::note_rest(int gpu, uint64_t now_ns) {
     if (membership_.terms.tenant_class == wire::production) return false;
     wire::Segment& segment = membership_.segment();
     auto& seen = seen_[gpu];
-    if (!wire::holds_until(segment.header.gpus[gpu].outsiders_until_ns, now_ns) ||
-        wire::worked_above(segment, membership_.index(), gpu, seen.bursts_above))
+    bool beside_others = seen.stands_still || wire::holds_until(segment.header.gpus[gpu].outsiders_until_ns, now_ns);
+    if (!beside_others || wire::worked_above(segment, membership_.index(), gpu, seen.bursts_above))
         seen.worked_above_ns = now_ns;
     bool rests = now_ns - seen.worked_above_ns >= admission::kRestNs;
     return std::exchange(seen.rests, rests) != rests;
+}
+
+bool SliceChoice::stands_still() const {
+    bool any = false;
+    membership_.used_gpus.each([&](int gpu) { any |= seen_[gpu].stands_still; });
+    return any;
 }
 
 bool SliceChoice::is_any_above_awake() {
@@ -88,6 +94,7 @@ void SliceChoice::mind(bool has_above) {
     cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
     admission::Slicing slicing{tenant_class,    shares,   weight, has_above && is_any_above_awake(),
                                cutting_.cuts(), overlaps_};
+    slicing.stands_still = stands_still();
     slicing.cuts_below = cuts_below && !by_floors_;
     slicing.contends = wire::is_within(met_ns_, kMetNs);
     admission::TimeSlices wanted{asked_us_ ? asked_us_ : admission::time_slice_for(slicing),

@@ -2,6 +2,8 @@
 // who else uses its GPUs, by how long its kernels are, and by what a cut was seen to cost production.
 #pragma once
 
+#include <utility>
+
 #include "admission/cut.h"
 #include "tenant/membership.h"
 #include "tenant/settings.h"
@@ -24,6 +26,10 @@ class SliceChoice {
     float rest_us() const { return cutting_.rest_us(); }
     // A look at who is below a floor: this tenant, or of production anybody. True: other slices are to be had.
     bool note_floors(int gpu, uint64_t now_ns);
+    // Whether a kernel that is cut stands still. True: that has changed.
+    bool note_standstill(int gpu, bool stands_still) {
+        return std::exchange(seen_[gpu].stands_still, stands_still) != stands_still;
+    }
     // A look at whether the classes above rest beside processes that are no tenants. True: that has changed.
     bool note_rest(int gpu, uint64_t now_ns);
     // Whether somebody was, lately: the slices are such that the floors are kept.
@@ -32,18 +38,19 @@ class SliceChoice {
  private:
     void learn_cost(int gpu);
     bool is_any_above_awake();
+    bool stands_still() const;
 
     Membership& membership_;
     admission::Cutting cutting_;
     admission::RecentKernels all_kernels_;  // of the whole run
     admission::CutCost cut_cost_;
-    // As of the last look: how long production has waited for a GPU, how much this tenant has executed there, and
-    // whether the classes above rest.
+    // As of the last look: how long production has waited for a GPU, how much this tenant has executed there, whether
+    // a kernel of it stands still, and whether the classes above rest.
     struct {
         wire::Waits waits;
         uint64_t used_ns = 0;
         uint64_t bursts_above = 0, worked_above_ns = 0;  // when a class above last worked, or nobody else was there
-        bool rests = false;
+        bool stands_still = false, rests = false;
     } seen_[wire::kGpus];
     bool overlaps_ = false;
     uint64_t met_ns_ = 0;    // when another production job was last at work with this one

@@ -26,7 +26,7 @@ bool is_empty(StreamState& state) {
 Seen StreamActivity::see(int gpu) {
     Seen seen;
     int standing = standing_graphs(membership_, gpu), running = 0;
-    uint64_t moves = 0;
+    uint64_t moves = 0, ends = 0;
     if (!membership_.try_lock()) {
         seen.unfinished = seen.uses_bus = seen.is_unknown = true;
         seen.running = running_[gpu];
@@ -57,6 +57,7 @@ Seen StreamActivity::see(int gpu) {
                 running += !copies;
             }
         }
+        ends += state.finished + (state.progress_word ? membership_.progress.mark_passed(state) : 0);
         seen.uses_bus |= membership_.progress.uses_bus(state);
     });
     // Nobody will put anything into it any more.
@@ -69,6 +70,7 @@ Seen StreamActivity::see(int gpu) {
     membership_.unlock();
     if (moves != moves_[gpu]) membership_.note_move(gpu, wire::now_ns());
     moves_[gpu] = moves;
+    ends_[gpu] = ends;
     // Each graph that stands is in a stream that seems to run.
     seen.running = running_[gpu] = running > standing;
     seen.needs_sms = needs_sms_[gpu] = seen.standing || running || capturing;

@@ -27,6 +27,8 @@ class StreamActivity {
     explicit StreamActivity(Membership& membership) : membership_(membership) {}
 
     Seen see(int gpu);
+    // Operations seen finished, and marks passed: changes whenever something has ended.
+    uint64_t ends(int gpu) const { return ends_[gpu]; }
     // Shows how much work is in flight, in all streams.
     void show_in_flight(int gpu);
 
@@ -35,6 +37,7 @@ class StreamActivity {
     // As of the last look, where there can be none now.
     bool running_[wire::kGpus] = {}, needs_sms_[wire::kGpus] = {};
     uint64_t moves_[wire::kGpus] = {};  // operations issued, and seen finished
+    uint64_t ends_[wire::kGpus] = {};
 };
 
 }  // namespace tenant

@@ -323,6 +323,7 @@ void Watcher::mind_gate(int gpu, uint64_t now, const Seen& seen) {
         here.below_floor.store(ours.budgets.below_floor() || is_let_through(membership_, gpu, now));
     }
     mind_overlap(gpu, now, seen);
+    mind_standstill(gpu, elapsed_us, seen);
     turns_.take_part(gpu, now, seen, has_equals_);
     if (timeline::is_on()) tell_timeline(gpu, now);
 }
@@ -426,6 +427,18 @@ void Watcher::mind_cut(int gpu, uint64_t now, const Seen& seen) {
     else if (wire::is_above_busy(segment_, index_, gpu) && !wire::is_production_at_work(segment_, gpu))
         ours.cut_ns += passed_ns;
     if (admission::shall_end(static_cast<float>(ours.cut_ns) / 1000, slices_.rest_us())) overlapped_ns_ = now;
+}
+
+void Watcher::mind_standstill(int gpu, float passed_us, const Seen& seen) {
+    wire::OnGpu& here = slot_.gpus[gpu];
+    bool is_free = seen.running && !seen.is_unknown && here.gate.load() == wire::kGateOpen &&
+                   admission::is_cut_at(slot_.time_slice_us.load()) && !wire::is_above_busy(segment_, index_, gpu) &&
+                   !wire::is_equal_on(segment_, index_, gpu);
+    OnGpu& ours = gpus_[gpu];
+    uint64_t ends = activity_.ends(gpu);
+    bool has_moved = std::exchange(ours.ends, ends) != ends;
+    ours.standstill.look(passed_us, is_free, has_moved, static_cast<float>(here.in_flight_us.load()));
+    if (slices_.note_standstill(gpu, ours.standstill.is_found())) slices_.mind(has_above_);
 }
 
 // What the administrator grants; a lane's is not above its process's either.

@@ -14,6 +14,7 @@
 
 #include "admission/grace.h"
 #include "admission/share.h"
+#include "admission/standstill.h"
 #include "tenant/membership.h"
 #include "tenant/slice_choice.h"
 #include "tenant/stream_activity.h"
@@ -47,7 +48,9 @@ class Watcher {
         // As of the last look at the gate.
         uint64_t minded_ns = 0, used_ns = 0;
         uint64_t cut_looked_ns = 0, cut_ns = 0;  // how long its kernel waits, cut, for a class that is not production
-        uint64_t below_on_ns = 0;                // nobody of a lower class was seen on the GPU then
+        uint64_t ends = 0;                       // StreamActivity::ends, as of the last look
+        admission::Standstill standstill;
+        uint64_t below_on_ns = 0;  // nobody of a lower class was seen on the GPU then
         // As of the last look around; when higher classes last made copies that close our gate, and short ones.
         uint64_t copies_above = 0, bus_used_ns = 0, short_copies_ns = 0;
         uint32_t rule = 0;
@@ -71,6 +74,7 @@ class Watcher {
     void mind_gate(int gpu, uint64_t now_ns, const Seen& seen);
     void tell_timeline(int gpu, uint64_t now_ns);
     void mind_cut(int gpu, uint64_t now_ns, const Seen& seen);
+    void mind_standstill(int gpu, float passed_us, const Seen& seen);
     void mind_overlap(int gpu, uint64_t now_ns, const Seen& seen);
     bool is_busy() const;
     bool is_pausing() const;

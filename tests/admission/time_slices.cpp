@@ -40,10 +40,15 @@ int main() {
     REQUIRE(has(below, 1000, 30));
     below.cuts = true;
     REQUIRE(has(below, 30, 30));
+    below.stands_still = true;
+    REQUIRE(has(below, 500, 30) && is_cut_at(500));
     REQUIRE(is_cut_at(30) && is_cut_at(999) && !is_cut_at(1000) && !is_cut_at(0));
     // Two with such slices would cut each other for ever.
     below.overlaps = true;
     REQUIRE(has(below, 0, 30));
+    below = {kOpportunistic, false};
+    below.stands_still = true;
+    REQUIRE(has(below, 1000, 30));
     REQUIRE(has({kOpportunistic, false, 1000, false, true}, 0, 30));
     return 0;
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Start = Callable[..., Tenant]
     TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
 
-DRIVERS_US, DRAIN_US, CUT_US = 2048, 1000, 30
+DRIVERS_US, DRAIN_US, STANDSTILL_US, CUT_US = 2048, 1000, 500, 30
 
 # Runs kernels of as many microseconds as it was last told: one by one ("kernels 100") or fifty of them as a graph
 # ("graph 100"), or none ("rest 0"); or its stream waits for so many milliseconds ("block 100"). Its driver has asked
@@ -199,6 +199,31 @@ def test_beside_processes_that_are_no_tenants_the_drivers_slice_holds_while_prod
     header.gpus[0].outsiders_until_ns = segment.now_ns() + 50 * 10**9
     wait_for_slice(tenants_now, steady, DRIVERS_US)
     header.gpus[0].outsiders_until_ns = 0
+    wait_for_slice(tenants_now, steady, CUT_US)
+
+
+@pytest.mark.usefixtures("company")
+def test_what_stands_still_with_a_short_slice_gets_a_longer_one_and_where_production_rests_the_drivers(
+    steady: Tenant, tenants_now: TenantsNow
+) -> None:
+    """As it does beside a process that is no tenant; here it waits for the CPU."""
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    told(steady, "block 150")
+    wait_for_slice(tenants_now, steady, STANDSTILL_US)
+    wait_for_slice(tenants_now, steady, DRIVERS_US)
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+
+
+@pytest.mark.usefixtures("company")
+def test_what_stands_still_with_a_longer_slice_too_gets_the_short_one_back(
+    steady: Tenant, tenants_now: TenantsNow
+) -> None:
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    told(steady, "block 1000000")
+    wait_for_slice(tenants_now, steady, STANDSTILL_US)
     wait_for_slice(tenants_now, steady, CUT_US)
 
 
