@@ -40,8 +40,8 @@ bool SliceChoice::note_rest(int gpu, uint64_t now_ns) {
     if (membership_.terms.tenant_class == wire::production) return false;
     wire::Segment& segment = membership_.segment();
     auto& seen = seen_[gpu];
-    bool beside_others = seen.stands_still || wire::holds_until(segment.header.gpus[gpu].outsiders_until_ns, now_ns);
-    if (!beside_others || wire::worked_above(segment, membership_.index(), gpu, seen.bursts_above))
+    bool beside_outsiders = seen.stands_still || wire::holds_until(segment.header.gpus[gpu].outsiders_until_ns, now_ns);
+    if (!beside_outsiders || wire::worked_above(segment, membership_.index(), gpu, seen.bursts_above))
         seen.worked_above_ns = now_ns;
     bool rests = now_ns - seen.worked_above_ns >= admission::kRestNs;
     return std::exchange(seen.rests, rests) != rests;
@@ -109,7 +109,7 @@ void SliceChoice::mind(bool has_above) {
 }
 
 // What production's bursts have waited since the last look tells something where this tenant has run since, alone of
-// the classes below, and with the slice that it has now.
+// the classes below and with the slice that it has now. Where it stands still production waits for others, too.
 void SliceChoice::learn_cost(int gpu) {
     wire::Segment& segment = membership_.segment();
     auto& seen = seen_[gpu];
@@ -120,7 +120,8 @@ void SliceChoice::learn_cost(int gpu) {
     uint32_t waits = now.count - before.count;
     uint64_t waited_ns = now.ns - before.ns;
     if (!waits || waits > kMostWaits || waited_ns / waits > kLongestWaitNs || !has_run) return;
-    if (asked_us_ || time_slice().refused || wire::is_equal_or_below_at_work(segment, membership_.index(), gpu)) return;
+    if (asked_us_ || seen.stands_still || time_slice().refused) return;
+    if (wire::is_equal_or_below_at_work(segment, membership_.index(), gpu)) return;
     float each_us = static_cast<float>(waited_ns / waits) / 1000;
     for (uint32_t i = 0; i < waits; ++i) cut_cost_.saw(cutting_.cuts(), cutting_.rest_us(), each_us);
 }
