@@ -33,6 +33,12 @@ int main() {
     REQUIRE(is_about(found_for(other, kLook, true, true) + found_for(other, 5e6f, true, true), 2));
     REQUIRE(found_for(other, 48e3f, true, false) == 0 && found_for(other, 10e3f, true, false) > 0);
 
+    // For these 2 s it does not matter how long something takes.
+    Standstill slow;
+    while (!slow.is_found()) slow.look(kLook, true, false, 0);
+    float seconds = found_for(slow, kLook, true, true) + found_for(slow, 1.5e6f, true, false);
+    REQUIRE(is_about(seconds + found_for(slow, 5e6f, true, true), 2));
+
     // What stood still without being free for it does not count, and neither does the time before something ended.
     Standstill third;
     for (int i = 0; i < 100; ++i) {
