@@ -3,8 +3,8 @@
 // of processes does not tell: it is seconds old, and in a container it may leave others out. So the tenant looks at its
 // own work.
 //
-//   stands still   free for 50 ms and four times the work in flight, and nothing ended; free: on the GPU, its gate
-//                  open, nobody above and no equal at work
+//   stands still   free for 50 ms and four times the work in flight, and nothing ended; free: its kernels are on
+//                  the GPU, nobody above is at work, and no equal is on it
 //   then           longer slices are tried. What ends meanwhile shows that they help: they stay for 2 s. Where nothing
 //                  ends (a kernel of seconds of which nothing is known yet, a stream that waits for the CPU) the next
 //                  try comes later: longer slices make production wait, and are tried an eighth of the time at most

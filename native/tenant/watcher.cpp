@@ -432,7 +432,7 @@ void Watcher::mind_cut(int gpu, uint64_t now, const Seen& seen) {
 void Watcher::mind_standstill(int gpu, float passed_us, const Seen& seen) {
     wire::OnGpu& here = slot_.gpus[gpu];
     // While something is captured no stream is asked, and all seem to run.
-    bool is_free = seen.running && !seen.is_unknown && !captures.load() && here.gate.load() == wire::kGateOpen &&
+    bool is_free = seen.running && !seen.is_unknown && !captures.load() && here.on.load() &&
                    admission::is_cut_at(slot_.time_slice_us.load()) && !wire::is_above_busy(segment_, index_, gpu) &&
                    !wire::is_equal_on(segment_, index_, gpu);
     OnGpu& ours = gpus_[gpu];

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 DRIVERS_US, DRAIN_US, STANDSTILL_US, CUT_US = 2048, 1000, 500, 30
 
 # Runs kernels of as many microseconds as it was last told: one by one ("kernels 100") or fifty of them as a graph
-# ("graph 100"), or none ("rest 0"); or its stream waits for so many milliseconds ("block 100"). Its driver has asked
-# the kernel module for a time slice, as the real one does.
+# ("graph 100"), or none ("rest 0"); or its stream waits for so many milliseconds ("block 100"; "hold 100" says when it
+# begins), or does before a kernel of a millisecond ("late 100"). Its driver has asked the kernel module for a time
+# slice, as the real one does.
 STEADY = """
 import ctypes, select, struct, sys, time
 from soft import Gpu, check, driver
@@ -46,11 +47,15 @@ def graph(us):
     exec = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0))
     return lambda: check(driver.cuGraphLaunch(exec, stream))
 def rest(_): return lambda: time.sleep(0.001)
-def block(ms):
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: time.sleep(ms / 1000))
+def block(ms, begin=lambda: None):
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: begin() or time.sleep(ms / 1000))
     kept.append(function)
     address = driver.CUhostFn(ctypes.cast(function, ctypes.c_void_p).value)
     return lambda: check(driver.cuLaunchHostFunc(stream, address, 0))
+def late(ms):
+    wait, launch = block(ms), kernels(1000)
+    return lambda: wait() or launch()
+def hold(ms): return block(ms, lambda: print('holds', flush=True))
 launch = lambda: None
 print('ready', flush=True)
 while True:
@@ -71,8 +76,12 @@ def steady(tenant: Start, compiled: Compile, request: pytest.FixtureRequest) -> 
 
 def told(one: Tenant, what: str) -> None:
     one.say(what)
+    heard(one, f"does {what}")
+
+
+def heard(one: Tenant, what: str) -> None:
     # The kernel module of the test prints what it is asked for.
-    while (line := one.hear()) != f"does {what}":
+    while (line := one.hear()) != what:
         assert line == "ready" or line.endswith("taken")
 
 
@@ -209,11 +218,28 @@ def test_what_stands_still_with_a_short_slice_gets_a_longer_one_and_where_produc
     """As it does beside a process that is no tenant; here it waits for the CPU."""
     told(steady, "kernels 1000")
     wait_for_slice(tenants_now, steady, CUT_US)
-    told(steady, "block 150")
+    told(steady, "late 150")
     wait_for_slice(tenants_now, steady, STANDSTILL_US)
     wait_for_slice(tenants_now, steady, DRIVERS_US)
     told(steady, "kernels 1000")
     wait_for_slice(tenants_now, steady, CUT_US)
+
+
+@pytest.mark.usefixtures("company")
+def test_what_stands_still_after_its_gate_was_closed_gets_a_longer_slice_to_end(
+    steady: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
+) -> None:
+    """It has passed the gate, and drains."""
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    slots = (segment.Slot.from_buffer(memory, segment.PLACE * (1 + index)) for index in range(segment.SLOTS))
+    [slot] = [slot for slot in slots if steady.process and slot.pid == steady.process.pid]
+    told(steady, "hold 1000000")
+    heard(steady, "holds")
+    slot.gpus[0].shut_until_ns = segment.now_ns() + 50 * 10**9
+    wait_for_slice(tenants_now, steady, STANDSTILL_US)
 
 
 @pytest.mark.usefixtures("company")
