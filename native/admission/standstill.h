@@ -3,8 +3,8 @@
 // of processes does not tell: it is seconds old, and in a container it may leave others out. So the tenant looks at its
 // own work.
 //
-//   stands still   free for 50 ms and four times the work in flight, and nothing ended; free: its kernels are on
-//                  the GPU, nobody above is at work, and no equal is on it
+//   stands still   free for 50 ms and four times the expected rest of its kernels (cut.h), and nothing ended; free:
+//                  its kernels are on the GPU, nobody above is at work, and no equal is on it
 //   then           longer slices are tried. What ends meanwhile shows that they help: they stay for 2 s. Where nothing
 //                  ends (a kernel of seconds of which nothing is known yet, a stream that waits for the CPU) the next
 //                  try comes later: longer slices make production wait, and are tried an eighth of the time at most
@@ -17,8 +17,8 @@ namespace admission {
 class Standstill {
  public:
     // Since the last look so much time has passed, and the tenant was free for all of it or none; whether anything
-    // ended; the work in flight. In microseconds.
-    void look(float passed_us, bool is_free, bool has_moved, float in_flight_us) {
+    // ended; the expected rest. In microseconds.
+    void look(float passed_us, bool is_free, bool has_moved, float rest_us) {
         found_for_us_ = std::max(0.0f, found_for_us_ - passed_us);
         if (has_moved) {
             if (is_trying_) found_for_us_ = kFoundUs, patience_us_ = kPatienceUs;
@@ -28,7 +28,7 @@ class Standstill {
         if (has_moved || !is_free || found_for_us_ > 0) return;
         still_us_ += passed_us;
         float longest_us = is_trying_ ? std::max(kTryUs, patience_us_ / kPart) : patience_us_;
-        if (still_us_ <= longest_us + kWorks * in_flight_us) return;
+        if (still_us_ <= longest_us + kRests * rest_us) return;
         if (is_trying_) patience_us_ = std::min(2 * patience_us_, kMostPatienceUs);
         is_trying_ = !is_trying_;
         still_us_ = 0;
@@ -37,7 +37,7 @@ class Standstill {
 
  private:
     static constexpr float kPatienceUs = 50e3, kMostPatienceUs = 16e6, kTryUs = 200e3, kFoundUs = 2e6;
-    static constexpr float kPart = 8, kWorks = 4;
+    static constexpr float kPart = 8, kRests = 4;
 
     float still_us_ = 0, patience_us_ = kPatienceUs;
     float found_for_us_ = 0;  // for which the longer slices stay

@@ -438,7 +438,7 @@ void Watcher::mind_standstill(int gpu, float passed_us, const Seen& seen) {
     OnGpu& ours = gpus_[gpu];
     uint64_t ends = activity_.ends(gpu);
     bool has_moved = std::exchange(ours.ends, ends) != ends;
-    ours.standstill.look(passed_us, is_free, has_moved, static_cast<float>(here.in_flight_us.load()));
+    ours.standstill.look(passed_us, is_free, has_moved, slices_.rest_us());
     if (slices_.note_standstill(gpu, ours.standstill.is_found())) slices_.mind(has_above_);
 }
 

@@ -7,10 +7,10 @@ using admission::Standstill;
 constexpr float kLook = 2000;
 
 // Looks every 2 ms; whether longer slices were had after each, in seconds together.
-float found_for(Standstill& one, float us, bool is_free, bool has_moved, float in_flight_us = 0) {
+float found_for(Standstill& one, float us, bool is_free, bool has_moved, float rest_us = 0) {
     float seconds = 0;
     for (float at = 0; at < us; at += kLook) {
-        one.look(kLook, is_free, has_moved, in_flight_us);
+        one.look(kLook, is_free, has_moved, rest_us);
         if (one.is_found()) seconds += kLook / 1e6f;
     }
     return seconds;
@@ -19,7 +19,7 @@ float found_for(Standstill& one, float us, bool is_free, bool has_moved, float i
 bool is_about(float is, float expected) { return is > 0.97f * expected && is < 1.03f * expected; }
 
 int main() {
-    // Whoever gets on, or could not, does not stand still; nor while as much is in flight as would take as long.
+    // Whoever gets on, or could not, does not stand still; nor while its kernels may take as long.
     Standstill one;
     REQUIRE(found_for(one, 60e6f, true, true) == 0);
     REQUIRE(found_for(one, 60e6f, false, false) == 0);

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 DRIVERS_US, DRAIN_US, STANDSTILL_US, CUT_US = 2048, 1000, 500, 30
 
-# Runs kernels of as many microseconds as it was last told: one by one ("kernels 100") or fifty of them as a graph
-# ("graph 100"), or none ("rest 0"); or its stream waits for so many milliseconds ("block 100"; "hold 100" says when it
-# begins), or does before a kernel of a millisecond ("late 100"). Its driver has asked the kernel module for a time
-# slice, as the real one does.
+# Runs kernels of as many microseconds as it was last told: one by one ("kernels 100"), fifty of them as a graph ("graph
+# 100"), 300 of them one behind the other ("queue 100"), or none ("rest 0"); or its stream waits for so many
+# milliseconds ("block 100"; "hold 100" says when it begins), or does before a kernel of a millisecond ("late 100"). Its
+# driver has asked the kernel module for a time slice, as the real one does.
 STEADY = """
 import ctypes, select, struct, sys, time
 from soft import Gpu, check, driver
@@ -46,6 +46,9 @@ def graph(us):
     for _ in range(50): launch()
     exec = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0))
     return lambda: check(driver.cuGraphLaunch(exec, stream))
+def queue(us):
+    launch = kernels(us)
+    return lambda: [launch() for _ in range(300)]
 def rest(_): return lambda: time.sleep(0.001)
 def block(ms, begin=lambda: None):
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: begin() or time.sleep(ms / 1000))
@@ -83,6 +86,15 @@ def heard(one: Tenant, what: str) -> None:
     # The kernel module of the test prints what it is asked for.
     while (line := one.hear()) != what:
         assert line == "ready" or line.endswith("taken")
+
+
+def slot_of(one: Tenant, softgpu_env: dict[str, str]) -> segment.Slot:
+    assert one.process
+    pid = one.process.pid
+    with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    slots = (segment.Slot.from_buffer(memory, segment.PLACE * (1 + index)) for index in range(segment.SLOTS))
+    return next(slot for slot in slots if slot.pid == pid)
 
 
 def wait_for_slice(tenants_now: TenantsNow, one: Tenant, us: int) -> None:
@@ -226,16 +238,32 @@ def test_what_stands_still_with_a_short_slice_gets_a_longer_one_and_where_produc
 
 
 @pytest.mark.usefixtures("company")
+def test_what_has_much_queued_and_gets_on_keeps_the_short_slice(
+    steady: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
+) -> None:
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    slot = slot_of(steady, softgpu_env)
+    slices = set()
+
+    def have_run(kernels: int) -> bool:
+        slices.add(slot.time_slice_us)
+        return int(slot.gpus[0].figures.kernels) >= kernels
+
+    told(steady, "queue 1000")
+    enough = slot.gpus[0].figures.kernels + 3 * 300
+    wait_for(lambda: have_run(enough))
+    assert slices == {CUT_US}
+
+
+@pytest.mark.usefixtures("company")
 def test_what_stands_still_after_its_gate_was_closed_gets_a_longer_slice_to_end(
     steady: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
 ) -> None:
     """It has passed the gate, and drains."""
     told(steady, "kernels 1000")
     wait_for_slice(tenants_now, steady, CUT_US)
-    with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
-        memory = mmap.mmap(file.fileno(), 0)
-    slots = (segment.Slot.from_buffer(memory, segment.PLACE * (1 + index)) for index in range(segment.SLOTS))
-    [slot] = [slot for slot in slots if steady.process and slot.pid == steady.process.pid]
+    slot = slot_of(steady, softgpu_env)
     told(steady, "hold 1000000")
     heard(steady, "holds")
     slot.gpus[0].shut_until_ns = segment.now_ns() + 50 * 10**9
@@ -270,12 +298,9 @@ def test_what_a_cut_costs_is_learned_from_how_long_production_waits(
     steady: Tenant, company: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
 ) -> None:
     """The kernel module of the test cuts nothing: what production waits for is the test's to say."""
-    assert company.process and steady.process
+    assert steady.process
     below = steady.process.pid
-    with Path(softgpu_env["COTENANT_SEGMENT"]).open("r+b") as file:
-        memory = mmap.mmap(file.fileno(), 0)
-    slots = (segment.Slot.from_buffer(memory, segment.PLACE * (1 + index)) for index in range(segment.SLOTS))
-    above = next(slot for slot in slots if slot.pid == company.process.pid)
+    above = slot_of(company, softgpu_env)
 
     def waited_until(us: int, slice_us: int) -> bool:
         """Production's next burst waits so long; whether that is the tenant's slice now."""
