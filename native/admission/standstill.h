@@ -7,7 +7,7 @@
 //                  its kernels are on the GPU, nobody above is at work, and no equal is on it
 //   then           longer slices are tried. What ends meanwhile shows that they help: they stay for 2 s. Where nothing
 //                  ends (a kernel of seconds of which nothing is known yet, a stream that waits for the CPU) the next
-//                  try comes later: longer slices make production wait, and are tried an eighth of the time at most
+//                  try comes later: longer slices make production wait, and are tried an eighth of the time in the end
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@ class Standstill {
  public:
     // Since the last look so much time has passed, and the tenant was free for all of it or none; whether anything
     // ended; the expected rest. In microseconds.
-    void look(float passed_us, bool is_free, bool has_moved, float rest_us) {
+    void look(float passed_us, bool is_free, bool has_ended, float rest_us) {
         found_for_us_ = std::max(0.0f, found_for_us_ - passed_us);
-        if (has_moved) {
+        if (has_ended) {
             if (is_trying_) found_for_us_ = kFoundUs, patience_us_ = kPatienceUs;
             is_trying_ = false;
             still_us_ = 0;
         }
-        if (has_moved || !is_free || found_for_us_ > 0) return;
+        if (has_ended || !is_free || found_for_us_ > 0) return;
         still_us_ += passed_us;
         float longest_us = is_trying_ ? std::max(kTryUs, patience_us_ / kPart) : patience_us_;
         if (still_us_ <= longest_us + kRests * rest_us) return;

@@ -437,8 +437,8 @@ void Watcher::mind_standstill(int gpu, float passed_us, const Seen& seen) {
                    !wire::is_equal_on(segment_, index_, gpu);
     OnGpu& ours = gpus_[gpu];
     uint64_t ends = activity_.ends(gpu);
-    bool has_moved = std::exchange(ours.ends, ends) != ends;
-    ours.standstill.look(passed_us, is_free, has_moved, slices_.rest_us());
+    bool has_ended = std::exchange(ours.ends, ends) != ends;
+    ours.standstill.look(passed_us, is_free, has_ended, slices_.rest_us());
     if (slices_.note_standstill(gpu, ours.standstill.is_found())) slices_.mind(has_above_);
 }
 

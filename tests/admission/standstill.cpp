@@ -7,10 +7,10 @@ using admission::Standstill;
 constexpr float kLook = 2000;
 
 // Looks every 2 ms; whether longer slices were had after each, in seconds together.
-float found_for(Standstill& one, float us, bool is_free, bool has_moved, float rest_us = 0) {
+float found_for(Standstill& one, float us, bool is_free, bool has_ended, float rest_us = 0) {
     float seconds = 0;
     for (float at = 0; at < us; at += kLook) {
-        one.look(kLook, is_free, has_moved, rest_us);
+        one.look(kLook, is_free, has_ended, rest_us);
         if (one.is_found()) seconds += kLook / 1e6f;
     }
     return seconds;

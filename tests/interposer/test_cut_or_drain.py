@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
 
 DRIVERS_US, DRAIN_US, STANDSTILL_US, CUT_US = 2048, 1000, 500, 30
+QUEUED = 6  # kernels, by STEADY
 
 # Runs kernels of as many microseconds as it was last told: one by one ("kernels 100"), fifty of them as a graph ("graph
-# 100"), 300 of them one behind the other ("queue 100"), or none ("rest 0"); or its stream waits for so many
+# 100"), six of them one behind the other ("queue 100"), or none ("rest 0"); or its stream waits for so many
 # milliseconds ("block 100"; "hold 100" says when it begins), or does before a kernel of a millisecond ("late 100"). Its
 # driver has asked the kernel module for a time slice, as the real one does.
 STEADY = """
@@ -48,7 +49,7 @@ def graph(us):
     return lambda: check(driver.cuGraphLaunch(exec, stream))
 def queue(us):
     launch = kernels(us)
-    return lambda: [launch() for _ in range(300)]
+    return lambda: [launch() for _ in range(6)]
 def rest(_): return lambda: time.sleep(0.001)
 def block(ms, begin=lambda: None):
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: begin() or time.sleep(ms / 1000))
@@ -223,62 +224,62 @@ def test_beside_processes_that_are_no_tenants_the_drivers_slice_holds_while_prod
     wait_for_slice(tenants_now, steady, CUT_US)
 
 
-@pytest.mark.usefixtures("company")
+@pytest.fixture
+def cut(steady: Tenant, company: Tenant, tenants_now: TenantsNow) -> Tenant:
+    """Its kernels of a millisecond are, for an idle production job."""
+    assert company.process
+    told(steady, "kernels 1000")
+    wait_for_slice(tenants_now, steady, CUT_US)
+    return steady
+
+
 def test_what_stands_still_with_a_short_slice_gets_a_longer_one_and_where_production_rests_the_drivers(
-    steady: Tenant, tenants_now: TenantsNow
+    cut: Tenant, tenants_now: TenantsNow
 ) -> None:
     """As it does beside a process that is no tenant; here it waits for the CPU."""
-    told(steady, "kernels 1000")
-    wait_for_slice(tenants_now, steady, CUT_US)
-    told(steady, "late 150")
-    wait_for_slice(tenants_now, steady, STANDSTILL_US)
-    wait_for_slice(tenants_now, steady, DRIVERS_US)
-    told(steady, "kernels 1000")
-    wait_for_slice(tenants_now, steady, CUT_US)
+    told(cut, "late 150")
+    wait_for_slice(tenants_now, cut, STANDSTILL_US)
+    wait_for_slice(tenants_now, cut, DRIVERS_US)
+    told(cut, "kernels 1000")
+    wait_for_slice(tenants_now, cut, CUT_US)
 
 
-@pytest.mark.usefixtures("company")
 def test_what_has_much_queued_and_gets_on_keeps_the_short_slice(
-    steady: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
+    cut: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
 ) -> None:
-    told(steady, "kernels 1000")
-    wait_for_slice(tenants_now, steady, CUT_US)
-    slot = slot_of(steady, softgpu_env)
-    slices = set()
+    """Kernels so long that a software GPU without a processor for 0.2 s is not taken for standing still."""
+    told(cut, "kernels 200000")
+    wait_for_slice(tenants_now, cut, STANDSTILL_US)  # for nothing is known of them yet
+    wait_for_slice(tenants_now, cut, CUT_US)
+    told(cut, "queue 200000")
+    slot = slot_of(cut, softgpu_env)
+    slices: set[int] = set()
+    enough = slot.gpus[0].figures.kernels + 3 * QUEUED
 
-    def have_run(kernels: int) -> bool:
+    def have_run() -> bool:
         slices.add(slot.time_slice_us)
-        return int(slot.gpus[0].figures.kernels) >= kernels
+        return bool(slot.gpus[0].figures.kernels >= enough)
 
-    told(steady, "queue 1000")
-    enough = slot.gpus[0].figures.kernels + 3 * 300
-    wait_for(lambda: have_run(enough))
+    wait_for(have_run)
     assert slices == {CUT_US}
 
 
-@pytest.mark.usefixtures("company")
 def test_what_stands_still_after_its_gate_was_closed_gets_a_longer_slice_to_end(
-    steady: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
+    cut: Tenant, tenants_now: TenantsNow, softgpu_env: dict[str, str]
 ) -> None:
     """It has passed the gate, and drains."""
-    told(steady, "kernels 1000")
-    wait_for_slice(tenants_now, steady, CUT_US)
-    slot = slot_of(steady, softgpu_env)
-    told(steady, "hold 1000000")
-    heard(steady, "holds")
-    slot.gpus[0].shut_until_ns = segment.now_ns() + 50 * 10**9
-    wait_for_slice(tenants_now, steady, STANDSTILL_US)
+    told(cut, "hold 1000000")
+    heard(cut, "holds")
+    slot_of(cut, softgpu_env).gpus[0].shut_until_ns = segment.now_ns() + 50 * 10**9
+    wait_for_slice(tenants_now, cut, STANDSTILL_US)
 
 
-@pytest.mark.usefixtures("company")
 def test_what_stands_still_with_a_longer_slice_too_gets_the_short_one_back(
-    steady: Tenant, tenants_now: TenantsNow
+    cut: Tenant, tenants_now: TenantsNow
 ) -> None:
-    told(steady, "kernels 1000")
-    wait_for_slice(tenants_now, steady, CUT_US)
-    told(steady, "block 1000000")
-    wait_for_slice(tenants_now, steady, STANDSTILL_US)
-    wait_for_slice(tenants_now, steady, CUT_US)
+    told(cut, "block 1000000")
+    wait_for_slice(tenants_now, cut, STANDSTILL_US)
+    wait_for_slice(tenants_now, cut, CUT_US)
 
 
 @pytest.mark.usefixtures("company")
