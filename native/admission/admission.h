@@ -6,6 +6,7 @@
 //   admit     does this operation go at once, behind a gate, or only after less is in flight? Asked at every launch
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "admission/knobs.h"
@@ -63,7 +64,8 @@ struct Seen {
     float in_flight_us;   // work in the stream that is not known to be done
     float operation_us;   // how long this one will run; kUnknown: never measured
     uint32_t operations_in_flight = 0;
-    bool gate_is_ahead = false;  // the stream has yet to pass a gate that was put into it
+    bool gate_is_ahead = false;   // the stream has yet to pass a gate that was put into it
+    uint32_t linked_streams = 0;  // of the tenant have work, and wait for each other: they pass their gates on the CPU
 };
 
 // A channel of the driver holds about a thousand operations; a thread that adds one more spins in the driver and holds
@@ -76,6 +78,15 @@ struct Knobs {
     float in_flight_us;
 };
 
+// What linked streams have in flight when a gate closes nothing holds any more: it is to be little, and enough for the
+// next kernel to be there when one ends.
+inline float most_in_flight_us(const Knobs& knobs, const Seen& seen) {
+    constexpr float kLinkedUs = 1000;  // in all linked streams
+    if (!seen.linked_streams) return knobs.in_flight_us;
+    float part_us = kLinkedUs / static_cast<float>(seen.linked_streams);
+    return std::min(knobs.in_flight_us, std::max(part_us, 2 * seen.operation_us));
+}
+
 // A gate costs GPU time, so there is one for every `gate_every_us` of queued work, not for every operation: after a
 // gate is closed, at most that much work, or one operation, can still run. An operation that is launched while the gate
 // is closed has a gate ahead of it in its stream. A tenant without company queues seconds of work ahead: a newcomer
@@ -84,7 +95,8 @@ inline Verdict admit(const Knobs& knobs, const Seen& seen) {
     if (!is_gated(knobs.rule, seen.tenant_class)) return Verdict::go;
     if (!seen.has_company && seen.gate_is_open)
         return seen.since_gate_us + seen.operation_us > kAloneUs ? Verdict::gate : Verdict::go;
-    if (seen.in_flight_us > knobs.in_flight_us || seen.operations_in_flight > kMostOperations) return Verdict::wait;
+    if (seen.in_flight_us > most_in_flight_us(knobs, seen) || seen.operations_in_flight > kMostOperations)
+        return Verdict::wait;
     if ((!seen.gate_is_open && !seen.gate_is_ahead) || seen.operation_us < 0) return Verdict::gate;
     return seen.since_gate_us + seen.operation_us > knobs.gate_every_us ? Verdict::gate : Verdict::go;
 }

@@ -3,7 +3,10 @@
 //
 //   rest   the expected rest of the kernel that runs at a random moment, E[d^2] / 2 E[d] over the kernels of the last
 //          second: a random moment hits long kernels more often than short ones
-//   cut    where the rest is longer than what a cut costs more than a change of contexts with nothing running
+//   cut    where the rest is longer than what a cut costs more than a change of contexts with nothing running, and
+//   where
+//          its streams are linked (native/tenant/linked_streams.h): what waits there for another stream would hold the
+//          GPU for the whole of a longer slice, in every gap of the higher class
 //
 // Both are learned: the rest from the tenant's own kernels, the cost from how long production's bursts waited for the
 // GPU while this tenant was the only one in their way (CutCost):
@@ -95,11 +98,11 @@ inline bool shall_end(float cut_for_us, float rest_us) {
 class Cutting {
  public:
     // Since the last look these have run, or are about to.
-    void look(double now_us, double sum_us, double sum_of_squares, float cut_cost_us) {
+    void look(double now_us, double sum_us, double sum_of_squares, float cut_cost_us, bool is_linked = false) {
         recent_.pass(now_us - looked_us_);
         looked_us_ = now_us;
         recent_.saw(sum_us, sum_of_squares);
-        if (recent_.us > 0) cuts_ = shall_cut(cuts_, recent_.rest_us(), cut_cost_us);
+        if (recent_.us > 0) cuts_ = is_linked || shall_cut(cuts_, recent_.rest_us(), cut_cost_us);
     }
     bool cuts() const { return cuts_; }
     float rest_us() const { return recent_.rest_us(); }

@@ -16,6 +16,7 @@ void note_recorded(CUevent event, CUstream stream);
 class WaitingForEvent {
  public:
     WaitingForEvent(CUstream stream, CUevent event, bool per_thread_default) {
+        LinkedStreams::note_event_wait();
         if (__builtin_expect(Membership::lanes_open() != 0, 0)) begin(stream, event, per_thread_default);
     }
     ~WaitingForEvent() {

@@ -16,6 +16,7 @@
 #include "tenant/hold.h"
 #include "tenant/lane_number.h"
 #include "tenant/let_through.h"
+#include "tenant/linked_streams.h"
 #include "tenant/locked.h"
 #include "tenant/progress.h"
 #include "tenant/raw_child.h"
@@ -73,8 +74,11 @@ class Membership {
     }
     bool is_lane() const { return lane_ != nullptr; }
     static inline StandingPlaces standing_places;
-    // Whether this stream of its may stand at a gate.
-    bool may_stand(StreamState& state) { return !is_lane() || standing_places.take(this, state); }
+    // Whether this stream of its may stand at a gate. One behind which another of its streams waits may not
+    // (linked_streams.h).
+    bool may_stand(StreamState& state) {
+        return !linked_streams.count(state.gpu) && (!is_lane() || standing_places.take(this, state));
+    }
     // When something last happened in its streams on this GPU, as its watcher sees it.
     uint64_t moved_ns(int gpu) const { return std::max(moved_ns_[gpu].load(), burst_began_ns(gpu)); }
     // What was launched behind gates, ever, as long as it takes alone.
@@ -160,6 +164,7 @@ class Membership {
     // Of a tenant that passes gates: what was left, at a random moment of its whole run, of the kernel that ran.
     std::atomic<float> rest_us{0};
     LetThrough let_through;
+    LinkedStreams linked_streams;
     // The watcher's: how many launches of each other tenant of the process it has seen, and when there last was a new
     // one.
     struct Launches {

@@ -18,6 +18,7 @@ constexpr uint64_t kMetNs = 1000000000;       // how long two production jobs co
 // How long slices follow floors after somebody was below one: what the tenant has started then ends, and is not cut. To
 // set a slice takes 0.5 ms on an H200, and a tenant is below a floor of 2 % four times a second.
 constexpr uint64_t kBelowNs = 250000000;
+constexpr uint64_t kGraphNs = 2000000000;  // how long a tenant counts as one of graphs that launches none any more
 
 }  // namespace
 
@@ -61,6 +62,14 @@ bool SliceChoice::is_any_above_awake() {
     return any;
 }
 
+// The branches of a graph wait for each other as linked streams do, and so do its kernels and the gates aside of them.
+void SliceChoice::note_graphs(uint64_t now_ns) {
+    uint64_t graphs = 0;
+    membership_.used_gpus.each([&](int gpu) { graphs += membership_.slot().gpus[gpu].figures.graphs.load(); });
+    if (graphs != graphs_) graphs_ns_ = now_ns;
+    graphs_ = graphs;
+}
+
 void SliceChoice::mind(bool has_above) {
     if (membership_.is_lane()) return;  // slices are the process's
     wire::Segment& segment = membership_.segment();
@@ -91,7 +100,11 @@ void SliceChoice::mind(bool has_above) {
     membership_.rest_us.store(all_kernels_.rest_us(), std::memory_order_relaxed);
     if (has_above && said_cost_us_ < 0) membership_.used_gpus.each([&](int gpu) { learn_cost(gpu); });
     float cost_us = said_cost_us_ < 0 ? cut_cost_.us() : said_cost_us_;
-    cutting_.look(static_cast<double>(wire::now_ns()) / 1000, noted.us, noted.squares, cost_us);
+    uint64_t now = wire::now_ns();
+    note_graphs(now);
+    bool is_linked = graphs_ns_ && now - graphs_ns_ < kGraphNs;
+    membership_.used_gpus.each([&](int gpu) { is_linked |= membership_.linked_streams.count(gpu) > 0; });
+    cutting_.look(static_cast<double>(now) / 1000, noted.us, noted.squares, cost_us, is_linked);
     admission::Slicing slicing{tenant_class,    shares,   weight, has_above && is_any_above_awake(),
                                cutting_.cuts(), overlaps_};
     slicing.stands_still = stands_still();

@@ -37,11 +37,13 @@ class SliceChoice {
 
  private:
     void learn_cost(int gpu);
+    void note_graphs(uint64_t now_ns);
     bool is_any_above_awake();
     bool stands_still() const;
 
     Membership& membership_;
     admission::Cutting cutting_;
+    uint64_t graphs_ = 0, graphs_ns_ = 0;   // launched so far; when there was last seen another one
     admission::RecentKernels all_kernels_;  // of the whole run
     admission::CutCost cut_cost_;
     // As of the last look: how long production has waited for a GPU, how much this tenant has executed there, whether

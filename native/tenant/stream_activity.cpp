@@ -5,6 +5,7 @@
 #include "tenant/captures.h"
 #include "tenant/context.h"
 #include "tenant/graphs.h"
+#include "tenant/lanes.h"
 #include "tenant/mps.h"
 
 namespace tenant {
@@ -25,8 +26,9 @@ bool is_empty(StreamState& state) {
 
 Seen StreamActivity::see(int gpu) {
     Seen seen;
-    int standing = standing_graphs(membership_, gpu), running = 0;
-    uint64_t moves = 0, ends = 0;
+    int standing = standing_graphs(membership_, gpu), running = 0, with_work = 0;
+    bool has_legacy = false;
+    uint64_t now = wire::now_ns(), moves = 0, ends = 0;
     if (!membership_.try_lock()) {
         seen.unfinished = seen.uses_bus = seen.is_unknown = true;
         seen.running = running_[gpu];
@@ -35,6 +37,7 @@ Seen StreamActivity::see(int gpu) {
     }
     // While a graph is captured no stream may be asked.
     bool capturing = captures.load() != 0;
+    bool counts = passes_gates(membership_) && !capturing && membership_.linked_streams.is_to_be_counted(gpu, now);
     membership_.streams.for_each([&](StreamState& state) {
         if (state.gpu != gpu) return;
         uint64_t issued = state.issued.load();
@@ -47,7 +50,7 @@ Seen StreamActivity::see(int gpu) {
             if (membership_.progress.stands_at_gate(state)) {
                 seen.unfinished = true;
                 seen.standing |= !copies;
-            } else if (running > standing && !copies && !membership_.progress.uses_bus(state)) {
+            } else if (running > standing && !copies && !counts && !membership_.progress.uses_bus(state)) {
                 // Whether this one runs too makes no difference.
             } else if (!capturing && is_empty(state)) {
                 state.finished = issued;
@@ -56,6 +59,8 @@ Seen StreamActivity::see(int gpu) {
                 seen.copying |= copies;
                 running += !copies;
             }
+            with_work += issued != state.finished;
+            has_legacy |= issued != state.finished && state.is_legacy();
         }
         ends += state.finished + (state.progress_word ? membership_.progress.mark_passed(state) : 0);
         seen.uses_bus |= membership_.progress.uses_bus(state);
@@ -68,7 +73,8 @@ Seen StreamActivity::see(int gpu) {
     });
     if (membership_.is_lane()) Membership::standing_places.free_unused(&membership_);
     membership_.unlock();
-    if (moves != moves_[gpu]) membership_.note_move(gpu, wire::now_ns());
+    if (counts || has_legacy) membership_.linked_streams.saw(gpu, counts ? with_work : 0, has_legacy, now);
+    if (moves != moves_[gpu]) membership_.note_move(gpu, now);
     moves_[gpu] = moves;
     ends_[gpu] = ends;
     // Each graph that stands is in a stream that seems to run.

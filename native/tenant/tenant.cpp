@@ -147,23 +147,35 @@ static_assert(offsetof(wire::Figures, kernels) == sizeof(wire::Count) * static_c
               offsetof(wire::Figures, host_calls) == sizeof(wire::Count) * static_cast<int>(Kind::host_call));
 wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernels)[static_cast<int>(kind)]; }
 
-// In place of a gate, for a lane's stream that has no place to stand. It waits no longer than a policy could want:
-// where the process waits for this very thread, it has no work, or is seen to stand still (lanes.cpp).
-void wait_at_gate(Membership& membership, StreamState& state, bool copies) {
-    constexpr uint64_t kLongestNs = 60000000000;
+// In place of a gate, for a stream that may not stand at one. A lane's thread waits no longer than a policy could want:
+// where the process waits for this very thread, the lane has no work, or is seen to stand still (lanes.cpp). False: a
+// linked stream shall stand at the gate after all, or the program's thread would wait for as long as a higher class
+// works.
+bool wait_at_gate(Membership& membership, StreamState& state, bool copies) {
+    // Many threads of lanes may wait for long beside production, which needs the processors: they look ever less often.
+    constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000, kLongestNapOfLane = 1000000;
+    constexpr uint64_t kLongestNs = 1000000000, kLongestOfLaneNs = 60000000000;
+    bool is_lane = membership.is_lane();
+    uint64_t longest_nap = is_lane ? kLongestNapOfLane : kLongestNap, longest = is_lane ? kLongestOfLaneNs : kLongestNs;
     wire::Slot& slot = membership.slot();
     wire::Flag& gate = copies ? slot.copy_gates[state.gpu] : slot.gpus[state.gpu].gate;
     state.among_copies.store(copies, std::memory_order_relaxed);
     state.since_gate_us.store(0, std::memory_order_relaxed);
     uint64_t began = wire::now_ns(), waited = 0;
-    while (gate.load() != wire::kGateOpen && !membership.is_leaving() && waited < kLongestNs) {
-        // Many threads may wait for long beside production, which needs the processors: they look ever less often.
-        wire::nap(std::clamp<uint64_t>(waited / 16, 50000, 1000000));
+    // What is to be evicted is let through, whoever has closed the gate again meanwhile.
+    auto is_let_through = [&] { return membership.is_leaving() || slot.residence.where.load() == wire::evicting; };
+    while (gate.load() != wire::kGateOpen && !is_let_through()) {
+        if (waited >= longest) {
+            if (is_lane) break;
+            return false;
+        }
+        wire::nap(std::clamp(waited / 16, kShortestNap, longest_nap));
         waited = wire::now_ns() - began;
     }
     // What is in flight is known all the same.
     CUdeviceptr mapped = membership.gate_of(state);
     if (mapped && state.progress_word) Progress::put_mark(state);
+    return true;
 }
 
 // The legacy stream waits for other streams, and they for it.
@@ -179,7 +191,7 @@ void nap_until_copied(StreamKey stream, uint64_t began_ns) {
 }
 
 void put_gate(Membership& membership, StreamState& state, bool copies) {
-    if (!membership.may_stand(state)) return wait_at_gate(membership, state, copies);
+    if (!membership.may_stand(state) && wait_at_gate(membership, state, copies)) return;
     wire::OnGpu& here = membership.slot().gpus[state.gpu];
     CUdeviceptr gate = copies ? membership.copy_gate_of(state) : membership.gate_of(state);
     CUdeviceptr word = state.progress_word;
@@ -330,12 +342,13 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
                          membership_->progress.in_flight_us(*state_),
                          expected.us,
                          membership_->progress.operations_in_flight(*state_),
-                         !changes && membership_->progress.gate_is_ahead(*state_)};
+                         !changes && membership_->progress.gate_is_ahead(*state_),
+                         membership_->linked_streams.count(state_->gpu)};
     admission::Verdict verdict = admission::admit(knobs, seen);
     if (verdict == admission::Verdict::wait) {
         {
             timeline::Interval waiting(timeline::Event::launch_wait, state_->gpu);
-            wait_for_room(knobs.in_flight_us);
+            wait_for_room(admission::most_in_flight_us(knobs, seen));
         }
         seen.in_flight_us = 0;
         seen.operations_in_flight = 0;

@@ -12,5 +12,14 @@ int main() {
     }
     // Before anything was seen a cut costs what it does on an H200.
     REQUIRE(CutCost().us() == 80);
+    // Short kernels are drained, but not of linked streams.
+    Cutting cutting;
+    REQUIRE(cutting.cuts());
+    cutting.look(1000, 1000, 10000, kCutCostUs);
+    REQUIRE(!cutting.cuts());
+    cutting.look(2000, 1000, 10000, kCutCostUs, true);
+    REQUIRE(cutting.cuts());
+    cutting.look(3000, 1000, 10000, kCutCostUs);
+    REQUIRE(!cutting.cuts());
     return 0;
 }

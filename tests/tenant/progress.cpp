@@ -44,6 +44,12 @@ admission::Verdict launch(bool open, bool ahead, uint32_t operations) {
     return admission::admit(knobs, {2, true, open, 10, 1000, 20, operations, ahead});
 }
 
+// Into one of so many linked streams, of which this much is in flight.
+admission::Verdict launch_linked(uint32_t streams, float in_flight_us, float operation_us, bool has_company = true) {
+    admission::Knobs knobs{admission::strict, 100, 50000};
+    return admission::admit(knobs, {2, has_company, true, 10, in_flight_us, operation_us, 1, false, streams});
+}
+
 void behind() {
     using admission::Verdict;
     Stream one;
@@ -102,6 +108,21 @@ void operations() {
     // It has passed them all.
     one.write(Progress::passed(one.put_gate()));
     REQUIRE(one.progress.operations_in_flight(one.state) < kMostOperations);
+}
+
+// What linked streams have in flight is little, all of them together; the next kernel is there when a long one ends.
+void linked() {
+    using admission::Verdict;
+    REQUIRE(launch_linked(0, 49000, 20) == Verdict::go && launch_linked(0, 51000, 20) == Verdict::wait);
+    REQUIRE(launch_linked(2, 490, 20) == Verdict::go && launch_linked(2, 510, 20) == Verdict::wait);
+    REQUIRE(launch_linked(8, 120, 20) == Verdict::go && launch_linked(8, 130, 20) == Verdict::wait);
+    REQUIRE(launch_linked(8, 1900, 1000) == Verdict::gate && launch_linked(8, 2100, 1000) == Verdict::wait);
+    REQUIRE(launch_linked(2, 49000, 40000) == Verdict::gate && launch_linked(2, 51000, 40000) == Verdict::wait);
+    // Of a kernel that was never timed nothing is known.
+    REQUIRE(launch_linked(2, 490, admission::kUnknown) == Verdict::gate);
+    REQUIRE(launch_linked(2, 510, admission::kUnknown) == Verdict::wait);
+    // Beside nobody a tenant queues what it wants.
+    REQUIRE(launch_linked(2, 40000, 20, false) == Verdict::go);
 }
 
 // Whether a copy uses the bus: by the mark behind it, whatever was put into the stream after that; without one until
@@ -189,6 +210,7 @@ int main(int, char** argv) {
     if (!strcmp(argv[1], "behind")) behind();
     if (!strcmp(argv[1], "empty")) empty();
     if (!strcmp(argv[1], "operations")) operations();
+    if (!strcmp(argv[1], "linked")) linked();
     if (!strcmp(argv[1], "copies")) copies();
     if (!strcmp(argv[1], "words")) words();
     if (!strcmp(argv[1], "none")) none();

@@ -20,7 +20,7 @@ def progress(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["behind", "empty", "operations", "copies", "words", "none"])
+@pytest.mark.parametrize("case", ["behind", "empty", "operations", "linked", "copies", "words", "none"])
 def test_progress(progress: Path, case: str) -> None:
     done = subprocess.run([str(progress), case], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
