@@ -159,6 +159,22 @@ print(take()); check(driver.cuGraphExecDestroy(executable)); print(take())
     assert done.stdout.split() == ["2", "0"], done.stderr
 
 
+def test_what_a_graph_will_take_is_free_when_its_context_has_ended(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    source = """
+from soft import Gpu, check, driver
+gpu = Gpu(); stream = gpu.stream(); take = lambda: int(driver.cuMemAlloc(150 << 20)[0])
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(60 << 20, stream)), stream))
+executable = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0)); print(take())
+check(driver.cuDevicePrimaryCtxReset(0)); gpu = Gpu(); print(take())
+"""
+    told = {"COTENANT_DRIVER": str(driver_with(GRAPH_MEMORY)), "COTENANT_MEMORY": "200M"}
+    done = run_python(source, preloaded | told)
+    assert done.stdout.split() == ["2", "0"], done.stderr
+
+
 # Four processes of eight threads; each looks, whenever it got memory, what all of them have.
 HAMMER = """
 import os, random, subprocess, sys, threading
