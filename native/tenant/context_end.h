@@ -9,7 +9,16 @@
 namespace tenant {
 
 // A free that is deferred asks what it is a free of: it goes before that does.
-enum class ContextEndStep : uint8_t { ipc_import, used_contexts, deferred_free, residence, pools, ledger, kSteps };
+enum class ContextEndStep : uint8_t {
+    graphs,
+    ipc_import,
+    used_contexts,
+    deferred_free,
+    residence,
+    pools,
+    ledger,
+    kSteps
+};
 
 struct AtContextEnd {
     ContextEndStep step;

@@ -5,9 +5,11 @@
 
 #include "admission/admission.h"
 #include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
 #include "tenant/gate.h"
 #include "tenant/graph_order.h"
+#include "tenant/green_contexts.h"
 #include "tenant/growing_array.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
@@ -83,6 +85,40 @@ void destroy(KeptClone* entry) {
     entry->children.discard();
     delete entry;
 }
+
+// Takes out those for which `is` holds.
+template <class Is>
+KeptClone* take_if(KeptClone** list, Is&& is) {
+    KeptClone* taken = nullptr;
+    for (KeptClone** place = list; KeptClone* one = *place;) {
+        if (!is(*one)) {
+            place = &one->next;
+            continue;
+        }
+        *place = one->next;
+        one->next = taken;
+        taken = one;
+    }
+    return taken;
+}
+
+template <class End>
+void for_all(KeptClone* list, End&& end) {
+    while (KeptClone* one = list) {
+        list = one->next;
+        end(one);
+    }
+}
+
+// With their gates, and whatever stands there. Where a primary context ends, the caller has the membership's lock,
+// which the holder of this one may wait for: then they stay.
+void forget_context(CUcontext context) {
+    if (!kept_lock.try_lock()) return;
+    KeptClone* ended = take_if(&kept, [&](const KeptClone& one) { return owner_of(one.context) == context; });
+    kept_lock.unlock();
+    for_all(ended, destroy);
+}
+LISTEN(AtContextEnd, ContextEndStep::graphs, forget_context)
 
 CUgraphNodeType type_of(CUgraphNode node) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
