@@ -68,6 +68,7 @@ Seen StreamActivity::see(int gpu) {
     });
     if (membership_.is_lane()) Membership::standing_places.free_unused(&membership_);
     membership_.unlock();
+    if (!seen.unfinished && !seen.called) forget_what_was_in_flight(membership_, gpu);
     if (moves != moves_[gpu]) membership_.note_move(gpu, wire::now_ns());
     moves_[gpu] = moves;
     ends_[gpu] = ends;

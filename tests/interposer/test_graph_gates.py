@@ -171,6 +171,17 @@ def runs(tenant: Start, tenants_now: TenantsNow) -> tuple[Tenant, Tenant]:
     return high, low
 
 
+def test_a_graph_stands_at_its_gates_also_when_its_executable_was_destroyed_in_flight(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    high, low = runs(tenant, tenants_now)
+    assert order(low, "destroy") == "did destroy"
+    order(high, "begin")
+    wait_for(lambda: use(tenants_now(), low).gated)
+    wait_for(lambda: not slot_of(low).gpus[0].on)
+    order(high, "end")
+
+
 def test_a_graph_that_ended_with_its_context_stands_at_no_gate(
     tenant: Start, tenants_now: TenantsNow
 ) -> None:
