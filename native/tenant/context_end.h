@@ -10,6 +10,7 @@ namespace tenant {
 
 // A free that is deferred asks what it is a free of: it goes before that does.
 enum class ContextEndStep : uint8_t {
+    attached,
     graphs,
     ipc_import,
     used_contexts,
