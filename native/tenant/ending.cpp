@@ -106,26 +106,36 @@ DestroyingContext::~DestroyingContext() {
     complete_end(ending_);
 }
 
-ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
-    if (!membership_) return;
+ReleasingPrimary::Life ReleasingPrimary::life_of(CUdevice device) {
+    Life life;
     unsigned int flags = 0;
     int active = 0;
-    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
-        driver.cuDevicePrimaryCtxRetain(&context_, device) == CUDA_SUCCESS)
-        driver.cuDevicePrimaryCtxRelease_v2(device);
+    life.is_there = driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+    if (!life.is_there || driver.cuDevicePrimaryCtxRetain(&life.context, device) != CUDA_SUCCESS) return life;
+    if (driver.cuCtxGetId(life.context, &life.number) != CUDA_SUCCESS) life.number = 0;
+    driver.cuDevicePrimaryCtxRelease_v2(device);
+    return life;
+}
+
+ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
+    if (!membership_) return;
+    before_ = life_of(device);
     membership_->lock();
+}
+
+// Another thread may have retained it again meanwhile.
+bool ReleasingPrimary::has_ended() const {
+    Life now = life_of(device_);
+    return !now.is_there || (now.number && now.number != before_.number);
 }
 
 ReleasingPrimary::~ReleasingPrimary() {
     if (!membership_) return;
-    unsigned int flags = 0;
-    int active = 0;
-    bool is_active = driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) == CUDA_SUCCESS && active;
-    if (context_ && !is_active) {
+    if (before_.context && has_ended()) {
         int ending[1 + Membership::kMostLanes];
-        begin_end_of(context_, ending);
+        begin_end_of(before_.context, ending);
         complete_end(ending);
-        context_ended(context_);
+        context_ended(before_.context);
     }
     membership_->unlock();
 }

@@ -188,9 +188,19 @@ class ReleasingPrimary {
     ReleasingPrimary& operator=(const ReleasingPrimary&) = delete;
 
  private:
+    // The context as long as it lives: the next one has the same handle, and another number.
+    struct Life {
+        bool is_there = false;
+        // Null and 0: the driver does not say, of a context that has failed, say.
+        CUcontext context = nullptr;
+        unsigned long long number = 0;
+    };
+    static Life life_of(CUdevice device);
+    bool has_ended() const;
+
     Membership* membership_;
     CUdevice device_;
-    CUcontext context_ = nullptr;
+    Life before_;
     NotCancelled with_the_lock_;
 };
 
