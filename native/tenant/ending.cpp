@@ -106,36 +106,19 @@ DestroyingContext::~DestroyingContext() {
     complete_end(ending_);
 }
 
-ReleasingPrimary::Life ReleasingPrimary::life_of(CUdevice device) {
-    Life life;
-    unsigned int flags = 0;
-    int active = 0;
-    life.is_there = driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
-    if (!life.is_there || driver.cuDevicePrimaryCtxRetain(&life.context, device) != CUDA_SUCCESS) return life;
-    if (driver.cuCtxGetId(life.context, &life.number) != CUDA_SUCCESS) life.number = 0;
-    driver.cuDevicePrimaryCtxRelease_v2(device);
-    return life;
-}
-
-ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
+ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()) {
     if (!membership_) return;
-    before_ = life_of(device);
+    life_ = PrimaryLife(device);
     membership_->lock();
-}
-
-// Another thread may have retained it again meanwhile.
-bool ReleasingPrimary::has_ended() const {
-    Life now = life_of(device_);
-    return !now.is_there || (now.number && now.number != before_.number);
 }
 
 ReleasingPrimary::~ReleasingPrimary() {
     if (!membership_) return;
-    if (before_.context && has_ended()) {
+    if (life_.context() && life_.has_ended()) {
         int ending[1 + Membership::kMostLanes];
-        begin_end_of(before_.context, ending);
+        begin_end_of(life_.context(), ending);
         complete_end(ending);
-        context_ended(before_.context);
+        context_ended(life_.context());
     }
     membership_->unlock();
 }

@@ -10,6 +10,7 @@
 #include "tenant/launch_rule.h"
 #include "tenant/locked.h"
 #include "tenant/memory/move_barrier.h"
+#include "tenant/primary_life.h"
 #include "tenant/streams.h"
 #include "wire/wire.h"
 
@@ -188,19 +189,8 @@ class ReleasingPrimary {
     ReleasingPrimary& operator=(const ReleasingPrimary&) = delete;
 
  private:
-    // The context as long as it lives: the next one has the same handle, and another number.
-    struct Life {
-        bool is_there = false;
-        // Null and 0: the driver does not say, of a context that has failed, say.
-        CUcontext context = nullptr;
-        unsigned long long number = 0;
-    };
-    static Life life_of(CUdevice device);
-    bool has_ended() const;
-
     Membership* membership_;
-    CUdevice device_;
-    Life before_;
+    PrimaryLife life_;
     NotCancelled with_the_lock_;
 };
 
