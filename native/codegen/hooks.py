@@ -185,6 +185,8 @@ HANDLED = {
     "EndCapture": "watched: nothing is put into a stream that captures",
     "DestroyStream": "watched: a destroyed stream is forgotten first",
     "DestroyContext": "watched: a destroyed context's streams are forgotten first",
+    "AttachContext": "watched: a detach by whoever has attached does not destroy the context",
+    "DetachContext": "watched: a context that it destroys is forgotten as by `cuCtxDestroy`",
     "CreateGreenContext": "watched: memory allocated in a green context belongs to the primary context",
     "DestroyGreenContext": "watched: a green context's streams are forgotten first",
     "ResetPrimary": "watched: a reset context's streams are forgotten first",

@@ -10,6 +10,7 @@
 #include "shim/memory_hooks.h"
 #include "shim/moving_hooks.h"
 #include "shim/record_hooks.h"
+#include "tenant/attached_contexts.h"
 #include "tenant/blocking_call.h"
 #include "tenant/context_end.h"
 #include "tenant/detour.h"
@@ -389,6 +390,25 @@ struct DestroyContext {
         CUresult result = call_real<index>(context);
         if (result != CUDA_SUCCESS) return result;
         tenant::context_ended(context);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct AttachContext {
+    static CUresult call(CUcontext* out, unsigned int flags) {
+        CUresult result = call_real<index>(out, flags);
+        if (result == CUDA_SUCCESS) tenant::note_attached(*out);
+        return result;
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DetachContext {
+    static CUresult call(CUcontext context) {
+        if (!tenant::is_attached(context)) return DestroyContext<index, per_thread, Function>::call(context);
+        CUresult result = call_real<index>(context);
+        if (result == CUDA_SUCCESS) tenant::note_detached(context);
         return result;
     }
 };

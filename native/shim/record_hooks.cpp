@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "shim/driver.h"
+#include "tenant/attached_contexts.h"
 #include "tenant/record/recorder.h"
 
 namespace shim {
@@ -261,6 +262,14 @@ struct EndContext<index, per_thread, CUresult(Which)> {
     static CUresult call(Which which) {
         tenant::EndingContext ending(which);
         return call_under<index>(which);
+    }
+};
+
+template <int index, bool per_thread, class Function>
+struct DetachContext {
+    static CUresult call(CUcontext context) {
+        if (tenant::is_attached(context)) return call_under<index>(context);
+        return EndContext<index, per_thread, Function>::call(context);
     }
 };
 

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "shim/hooks.h"
+#include "shim/missing_symbols.h"
 #include "shim/nvml_hooks.h"
 #include "tenant/fork.h"
 #include "tenant/locked.h"
@@ -24,8 +25,16 @@ void reset_in_child() { opening_lock.renew(); }
 using tenant::AtFork;
 LISTEN(AtFork, tenant::ForkStep::driver, reset_in_child)
 
+const char* own_path() {
+    Dl_info about;
+    return dladdr(reinterpret_cast<void*>(&own_path), &about) ? about.dli_fname : nullptr;
+}
+
 void fill_slots() {
-    if (open_driver()) prepare_hooks();
+    if (open_driver()) {
+        prepare_hooks();
+        hide_missing_symbols(own_path());
+    }
     // Once a slot leads on, other threads go through it: to the hook from the first call on.
     for (int i = 0; i < Index::count; ++i)
         __atomic_store_n(&shim_slots[i], hook_for(i) ? hook_for(i) : real[i], __ATOMIC_RELEASE);
@@ -48,11 +57,6 @@ bool is_driver_name(const char* path) {
     if (strncmp(base, kName, sizeof kName - 1) != 0) return false;
     char next = base[sizeof kName - 1];
     return next == '\0' || next == '.';
-}
-
-const char* own_path() {
-    Dl_info about;
-    return dladdr(reinterpret_cast<void*>(&own_path), &about) ? about.dli_fname : nullptr;
 }
 
 }  // namespace

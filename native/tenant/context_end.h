@@ -9,7 +9,17 @@
 namespace tenant {
 
 // A free that is deferred asks what it is a free of: it goes before that does.
-enum class ContextEndStep : uint8_t { ipc_import, used_contexts, deferred_free, residence, ledger, kSteps };
+enum class ContextEndStep : uint8_t {
+    attached,
+    graphs,
+    ipc_import,
+    used_contexts,
+    deferred_free,
+    residence,
+    pools,
+    ledger,
+    kSteps
+};
 
 struct AtContextEnd {
     ContextEndStep step;

@@ -42,6 +42,7 @@
 // Without these a driver only has less to count: what it lacks answers CUDA_ERROR_NOT_SUPPORTED.
 #define TENANT_MEMORY_CALLS(CALL)      \
     CALL(cuCtxFromGreenCtx)            \
+    CALL(cuCtxGetId)                   \
     CALL(cuDeviceGetDefaultMemPool)    \
     CALL(cuDeviceGetGraphMemAttribute) \
     CALL(cuDeviceGetMemPool)           \

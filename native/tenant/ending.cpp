@@ -106,26 +106,19 @@ DestroyingContext::~DestroyingContext() {
     complete_end(ending_);
 }
 
-ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()), device_(device) {
+ReleasingPrimary::ReleasingPrimary(CUdevice device) : membership_(Membership::current_if_joined()) {
     if (!membership_) return;
-    unsigned int flags = 0;
-    int active = 0;
-    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active &&
-        driver.cuDevicePrimaryCtxRetain(&context_, device) == CUDA_SUCCESS)
-        driver.cuDevicePrimaryCtxRelease_v2(device);
+    life_ = PrimaryLife(device);
     membership_->lock();
 }
 
 ReleasingPrimary::~ReleasingPrimary() {
     if (!membership_) return;
-    unsigned int flags = 0;
-    int active = 0;
-    bool is_active = driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) == CUDA_SUCCESS && active;
-    if (context_ && !is_active) {
+    if (life_.context() && life_.has_ended()) {
         int ending[1 + Membership::kMostLanes];
-        begin_end_of(context_, ending);
+        begin_end_of(life_.context(), ending);
         complete_end(ending);
-        context_ended(context_);
+        context_ended(life_.context());
     }
     membership_->unlock();
 }

@@ -5,9 +5,11 @@
 
 #include "admission/admission.h"
 #include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
 #include "tenant/gate.h"
 #include "tenant/graph_order.h"
+#include "tenant/green_contexts.h"
 #include "tenant/growing_array.h"
 #include "tenant/locked.h"
 #include "tenant/membership.h"
@@ -41,7 +43,8 @@ struct KeptClone {
     CUdeviceptr word_place;        // where the GPU finds it
     GrowingArray<KeptGate> gates;  // in the walk's order
     GrowingArray<KeptChild> children;
-    float piece;  // as Durations::begin_graph has it
+    float piece;         // as Durations::begin_graph has it
+    bool was_in_flight;  // once its exec has ended: when the last look at the streams began, it had ended already
     KeptClone* next;
 };
 
@@ -56,11 +59,13 @@ constexpr float kAheadUs = 20, kMostAheadUs = 40;
 
 Lock kept_lock{Rank::gated_graphs};
 KeptClone* kept = nullptr;
+// Those whose exec has ended, while a launch of it may be in flight: the driver lets that go on, through its gates.
+KeptClone* in_flight = nullptr;
 
 // The parent's graphs mean nothing to a forked child's driver.
 void forget_in_child() {
     kept_lock.renew();
-    kept = nullptr;
+    kept = in_flight = nullptr;
 }
 LISTEN(AtFork, ForkStep::graphs, forget_in_child)
 
@@ -76,12 +81,69 @@ void keep(KeptClone* entry) {
     kept = entry;
 }
 
-void destroy(KeptClone* entry) {
-    if (entry->clone) driver.cuGraphDestroy(entry->clone);
+void forget(KeptClone* entry) {
     if (Membership::current_if_joined()) entry->membership->progress.free_graph_word(entry->word);
     entry->gates.discard();
     entry->children.discard();
     delete entry;
+}
+
+void destroy(KeptClone* entry) {
+    if (entry->clone) driver.cuGraphDestroy(entry->clone);
+    forget(entry);
+}
+
+// Takes out those for which `is` holds.
+template <class Is>
+KeptClone* take_if(KeptClone** list, Is&& is) {
+    KeptClone* taken = nullptr;
+    for (KeptClone** place = list; KeptClone* one = *place;) {
+        if (!is(*one)) {
+            place = &one->next;
+            continue;
+        }
+        *place = one->next;
+        one->next = taken;
+        taken = one;
+    }
+    return taken;
+}
+
+template <class End>
+void for_all(KeptClone* list, End&& end) {
+    while (KeptClone* one = list) {
+        list = one->next;
+        end(one);
+    }
+}
+
+// With their gates, and whatever stands there. Where a primary context ends, the caller has the membership's lock,
+// which the holder of this one may wait for: then they stay.
+void forget_context(CUcontext context) {
+    if (!kept_lock.try_lock()) return;
+    auto is_its = [&](const KeptClone& one) { return owner_of(one.context) == context; };
+    KeptClone *ended = take_if(&kept, is_its), *ended_in_flight = take_if(&in_flight, is_its);
+    kept_lock.unlock();
+    for_all(ended, destroy);
+    for_all(ended_in_flight, forget);
+}
+LISTEN(AtContextEnd, ContextEndStep::graphs, forget_context)
+
+bool is_of(const KeptClone& one, const Membership& membership, int gpu) {
+    return one.membership == &membership && one.gpu == gpu;
+}
+
+bool may_be_in_flight(const KeptClone& one) {
+    return one.word && Membership::current_if_joined() && one.membership->slot().gpus[one.gpu].busy.load();
+}
+
+// The exec has ended.
+void end(KeptClone* entry) {
+    if (!may_be_in_flight(*entry)) return destroy(entry);
+    driver.cuGraphDestroy(entry->clone);
+    Locked locked(kept_lock);
+    entry->next = in_flight;
+    in_flight = entry;
 }
 
 CUgraphNodeType type_of(CUgraphNode node) {
@@ -314,8 +376,8 @@ GatedGraph::GatedGraph(CUgraph graph) : graph_(graph) {
     float us = 0;
     is_long_ = is_long(graph, membership->durations, gate_every_us, &us);
     if (!is_long_) return;
-    entry_ =
-        new (std::nothrow) KeptClone{membership, nullptr, nullptr, context, gpu, places.gate, 0, 0, {}, {}, 1, nullptr};
+    entry_ = new (std::nothrow)
+        KeptClone{membership, nullptr, nullptr, context, gpu, places.gate, 0, 0, {}, {}, 1, false, nullptr};
     if (entry_) entry_->word = membership->progress.take_graph_word();
     if (entry_) entry_->word_place = place_of(entry_->word, places.words);
     if (!entry_) return;
@@ -401,7 +463,7 @@ EndingExec::EndingExec(CUgraphExec exec) {
 CUresult EndingExec::result(CUresult result) {
     if (!kept_) return result;
     if (result == CUDA_SUCCESS)
-        destroy(kept_);
+        end(kept_);
     else
         keep(kept_);
     return result;
@@ -411,11 +473,24 @@ int standing_graphs(const Membership& membership, int gpu) {
     // Not waited for: its holder may be in the driver.
     if (!kept_lock.try_lock()) return 0;
     int standing = 0;
-    for (const KeptClone* one = kept; one; one = one->next)
-        standing += one->membership == &membership && one->gpu == gpu && one->word &&
-                    membership.progress.graph_stands(one->word);
+    auto stands = [&](const KeptClone& one) {
+        return is_of(one, membership, gpu) && one.word && membership.progress.graph_stands(one.word);
+    };
+    for (const KeptClone* one = kept; one; one = one->next) standing += stands(*one);
+    for (KeptClone* one = in_flight; one; one = one->next) {
+        standing += stands(*one);
+        one->was_in_flight = true;
+    }
     kept_lock.unlock();
     return standing;
+}
+
+void forget_what_was_in_flight(const Membership& membership, int gpu) {
+    if (!kept_lock.try_lock()) return;
+    KeptClone* over =
+        take_if(&in_flight, [&](const KeptClone& one) { return one.was_in_flight && is_of(one, membership, gpu); });
+    kept_lock.unlock();
+    for_all(over, forget);
 }
 
 Membership* gates_in(CUgraphExec exec) {

@@ -60,8 +60,10 @@ class EndingExec {
     KeptClone* kept_;
 };
 
-// How many stand at a gate of this tenant's inside, on this GPU.
+// How many stand at a gate of this tenant's inside, on this GPU. A look at its streams begins with this.
 int standing_graphs(const Membership& membership, int gpu);
+// And ends with this, where all of them were empty: what had been launched before its exec ended is done.
+void forget_what_was_in_flight(const Membership& membership, int gpu);
 // The tenant whose gates an exec has; null: it has none.
 Membership* gates_in(CUgraphExec exec);
 

@@ -16,7 +16,10 @@ struct Range {
     CUdeviceptr begin = 0;
     size_t bytes = 0;
 
-    bool has(uint64_t from, size_t count) const { return from >= begin && from - begin + count <= bytes; }
+    // Also of a count with which the sum would wrap around.
+    bool has(uint64_t from, size_t count) const {
+        return from >= begin && from - begin <= bytes && count <= bytes - (from - begin);
+    }
 };
 
 Range range_at(uint64_t address) {

@@ -73,6 +73,7 @@ Seen StreamActivity::see(int gpu) {
     });
     if (membership_.is_lane()) Membership::standing_places.free_unused(&membership_);
     membership_.unlock();
+    if (!seen.unfinished && !seen.called) forget_what_was_in_flight(membership_, gpu);
     if (counts || has_legacy) membership_.linked_streams.saw(gpu, counts ? with_work : 0, has_legacy, now);
     if (moves != moves_[gpu]) membership_.note_move(gpu, now);
     moves_[gpu] = moves;

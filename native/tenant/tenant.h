@@ -10,6 +10,7 @@
 #include "tenant/launch_rule.h"
 #include "tenant/locked.h"
 #include "tenant/memory/move_barrier.h"
+#include "tenant/primary_life.h"
 #include "tenant/streams.h"
 #include "wire/wire.h"
 
@@ -189,8 +190,7 @@ class ReleasingPrimary {
 
  private:
     Membership* membership_;
-    CUdevice device_;
-    CUcontext context_ = nullptr;
+    PrimaryLife life_;
     NotCancelled with_the_lock_;
 };
 

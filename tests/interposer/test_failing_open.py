@@ -181,6 +181,22 @@ def test_a_driver_without_what_we_need_is_passed_through(
     assert line.startswith("cotenant: this driver has no cu")
 
 
+def test_what_the_driver_does_not_have_is_not_found_by_its_name(
+    env: dict[str, str], run_python: RunPython, compiled: Compile
+) -> None:
+    """numba takes the newest version of a function that it finds."""
+    env["COTENANT_DRIVER"] = str(compiled("null_driver", "-shared"))
+    source = """
+import ctypes
+library = ctypes.CDLL('libcuda.so.1'); assert library.cuInit(0) == 0
+for base in ('cuEventElapsedTime', 'cuMemHostRegister', 'cuStreamQuery', 'cuCtxSynchronize'):
+    print(*(base + variant for variant in ('_v2', '') if hasattr(library, base + variant)))
+"""
+    done = run_python(source, env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["cuEventElapsedTime", "cuMemHostRegister_v2", "cuStreamQuery", ""]
+
+
 def test_a_child_of_a_process_that_has_given_up_is_a_tenant_where_it_can_be(
     compiled: Compile, native: Path, plain_env: dict[str, str]
 ) -> None:

@@ -139,6 +139,71 @@ def test_a_graph_stops_in_the_middle_and_goes_on(tenant: Start, tenants_now: Ten
     low.finish()
 
 
+# Launches such a graph, and does what it is told while that runs.
+TOLD = (
+    LONG[: LONG.index("# More graphs")]
+    + """
+executable = check(driver.cuGraphInstantiate(chain(150), 0))
+check(driver.cuGraphLaunch(executable, stream))
+print('launched')
+for line in sys.stdin:
+    order = line.strip()
+    if order == 'done?':
+        print(driver.cuStreamQuery(stream)[0] == driver.CUresult.CUDA_SUCCESS); continue
+    elif order == 'destroy':
+        check(driver.cuGraphExecDestroy(executable))
+    elif order == 'reset':
+        check(driver.cuDevicePrimaryCtxReset(0)); gpu = Gpu(); stream = gpu.stream()
+    elif order == 'spin':
+        import ctypes
+        gpu.launch(gpu.kernel('spin'), stream, ((60_000_000_000,), (ctypes.c_uint64,)))
+    print('did', order)
+"""
+).replace("TIMES", "6")
+
+
+def runs(tenant: Start, tenants_now: TenantsNow) -> tuple[Tenant, Tenant]:
+    """Production, and an opportunistic tenant whose graph runs."""
+    high, low = ready(tenant("production", OBEDIENT)), ready(tenant("opportunistic", TOLD))
+    assert low.hear() == "launched"
+    before = use(tenants_now(), low).used_ns
+    wait_for(lambda: use(tenants_now(), low).used_ns > before)
+    return high, low
+
+
+def test_a_graph_stands_at_its_gates_also_when_its_executable_was_destroyed_in_flight(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    high, low = runs(tenant, tenants_now)
+    assert order(low, "destroy") == "did destroy"
+    order(high, "begin")
+    wait_for(lambda: use(tenants_now(), low).gated)
+    wait_for(lambda: not slot_of(low).gpus[0].on)
+    order(high, "end")
+
+
+def test_a_graph_that_ended_with_its_context_stands_at_no_gate(
+    tenant: Start, tenants_now: TenantsNow
+) -> None:
+    high, low = runs(tenant, tenants_now)
+    # GIVEN a graph that stood at a gate inside when its context ended
+    order(high, "begin")
+    wait_for(lambda: not slot_of(low).gpus[0].on)
+    assert order(low, "reset") == "did reset"
+    order(high, "end")
+    # WHEN production comes while another kernel of the tenant runs
+    wait_for(lambda: not use(tenants_now(), low).gated)
+    before = use(tenants_now(), low).used_ns
+    order(low, "spin")
+    wait_for(lambda: slot_of(low).gpus[0].on and use(tenants_now(), low).used_ns > before)
+    order(high, "begin")
+    wait_for(lambda: use(tenants_now(), low).gated)
+    # THEN the tenant is on the GPU for as long as that kernel is not done
+    for _ in range(100):
+        assert slot_of(low).gpus[0].on
+        assert order(low, "done?") == "False"
+
+
 # Counts the gates that a graph gets, those that are put between two nodes, and the nodes that wait for one.
 COUNTING_DRIVER = """
 int gates, between, waiting;

@@ -127,6 +127,7 @@ RECORDS = {
     **dict.fromkeys(("AllocateRows", "AllocateManaged", "AllocateInOrder", "CreatePhysical"), "Allocate"),
     **dict.fromkeys(("FreeInOrder", "ReleasePhysical"), "Free"),
     **dict.fromkeys(("DestroyContext", "ResetPrimary"), "EndContext"),
+    "DetachContext": "DetachContext",
     "KernelOnSeveral": "Kernel",
 }
 ENDS = {"HD": "CopyToDevice", "HA": "CopyToDevice", "DH": "CopyToHost", "AH": "CopyToHost"}

@@ -145,7 +145,8 @@ while not told(): check(driver.cuMemcpyHtoD(there, host, 64)); time.sleep(0.05)
 """
 
 # Up and down again, in every way, of sizes around those of pieces; then copies that the driver refuses: beyond the
-# memory on the GPU, and from host memory of which only the beginning is pinned.
+# memory on the GPU, with a size so large that the sum of it and an address wraps around, and from host memory of which
+# only the beginning is pinned.
 SAME_BYTES = """
 import random
 chance, most = random.Random(1), 3 * MIB + 13; stream = gpu.stream()
@@ -173,6 +174,9 @@ print(all(once(u, d, size) for u in up.values() for d in down.values() for size 
 before = ctypes.string_at(back, most); ctypes.memset(out, 1, most)
 refused = [call(out, most + 2 * MIB)[0].name for call in (*up.values(), *down.values())]
 check(driver.cuMemcpyDtoH(back, there, most)); print(ctypes.string_at(back, most) == before, *set(refused))
+wrapping = (there + MIB, out + MIB, 2**64 - MIB)
+refused = [driver.cuMemcpyHtoD(*wrapping)[0].name, driver.cuMemcpyHtoDAsync(*wrapping, own)[0].name]
+check(driver.cuMemcpyDtoH(back, there, most)); print(ctypes.string_at(back, most) == before, *set(refused))
 partly = -(-pageable(most + 4096) // 4096) * 4096; check(driver.cuMemHostRegister(partly, MIB, 0))
 refused = up["by address"](partly, most)[0].name
 check(driver.cuMemcpyDtoH(back, there, most)); print(ctypes.string_at(back, most) == before, refused)
@@ -186,7 +190,7 @@ def test_a_split_copy_copies_the_same_bytes_or_none(tenant: Start, kind: str) ->
     below = tenant("opportunistic", [sys.executable, "-u", "-c", PRELUDE + SAME_BYTES, kind])
     said = below.finish(120).split()
     production.say("stop")
-    assert said == ["True", *["True", "CUDA_ERROR_INVALID_VALUE"] * 2]
+    assert said == ["True", *["True", "CUDA_ERROR_INVALID_VALUE"] * 3]
 
 
 # One thread fills memory with one value after another, from the host; another looks at all of it in stream order.

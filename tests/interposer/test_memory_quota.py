@@ -159,6 +159,53 @@ print(take()); check(driver.cuGraphExecDestroy(executable)); print(take())
     assert done.stdout.split() == ["2", "0"], done.stderr
 
 
+def test_what_a_graph_will_take_is_free_when_its_context_has_ended(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    source = """
+from soft import Gpu, check, driver
+gpu = Gpu(); stream = gpu.stream(); take = lambda: int(driver.cuMemAlloc(150 << 20)[0])
+check(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+check(driver.cuMemFreeAsync(check(driver.cuMemAllocAsync(60 << 20, stream)), stream))
+executable = check(driver.cuGraphInstantiate(check(driver.cuStreamEndCapture(stream)), 0)); print(take())
+check(driver.cuDevicePrimaryCtxReset(0)); gpu = Gpu(); print(take())
+"""
+    told = {"COTENANT_DRIVER": str(driver_with(GRAPH_MEMORY)), "COTENANT_MEMORY": "200M"}
+    done = run_python(source, preloaded | told)
+    assert done.stdout.split() == ["2", "0"], done.stderr
+
+
+# As soon as the last has released a primary context, another thread retains it again.
+RETAINED_AGAIN = """
+static unsigned long long lives = 1;
+int cuCtxGetId(void* context, unsigned long long* out) { *out = lives; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    int (*real)(int) = dlsym(RTLD_NEXT, "cuDevicePrimaryCtxRelease_v2");
+    int (*retain)(void**, int) = dlsym(RTLD_NEXT, "cuDevicePrimaryCtxRetain");
+    int (*state)(int, unsigned*, int*) = dlsym(RTLD_NEXT, "cuDevicePrimaryCtxGetState");
+    unsigned flags; int active, result = real(device); void* context;
+    state(device, &flags, &active);
+    return active || result ? result : (++lives, retain(&context, device));
+}
+"""
+
+
+def test_memory_goes_with_a_primary_context_that_another_thread_retains_at_once(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    source = """
+import ctypes
+from soft import Gpu, driver
+library = ctypes.CDLL('libcuda.so.1')  # the bindings would find the software GPU's own
+for life in range(3):
+    gpu = Gpu(); print(*(int(driver.cuMemAlloc(150 << 20)[0]) for _ in range(2)))
+    for _ in range(1 + (life > 0)): assert library.cuDevicePrimaryCtxRelease_v2(0) == 0
+"""
+    told = {"COTENANT_DRIVER": str(driver_with(RETAINED_AGAIN)), "COTENANT_MEMORY": "200M"}
+    done = run_python(source, preloaded | told)
+    assert done.stdout.splitlines() == ["0 2"] * 3, done.stderr
+
+
 # Four processes of eight threads; each looks, whenever it got memory, what all of them have.
 HAMMER = """
 import os, random, subprocess, sys, threading

@@ -14,7 +14,7 @@ from tests.conftest import REAL_GPU
 from tests.interposer.test_pause import pause, pid_of, resume
 
 if TYPE_CHECKING:
-    from tests.conftest import Run
+    from tests.conftest import Run, RunPython
     from tests.interposer.conftest import Tenant
 
     Start = Callable[..., Tenant]
@@ -210,3 +210,37 @@ check(driver.cuGreenCtxDestroy(green)); gpu.use(); print('gone', flush=True); in
     resume(cotenant, one)
     one.say("")
     one.finish()
+
+
+# Counts, as NVIDIA's driver does, who has attached to the context that a program has made.
+ATTACHING_DRIVER = """
+static int attached;
+int cuCtxAttach(void** out, unsigned flags) {
+    int (*current)(void**) = dlsym(RTLD_NEXT, "cuCtxGetCurrent");
+    ++attached;
+    return current(out);
+}
+int cuCtxDetach(void* context) {
+    int (*destroy)(void*) = dlsym(RTLD_NEXT, "cuCtxDestroy_v2");
+    return attached-- > 0 ? 0 : destroy(context);
+}
+"""
+
+
+def test_memory_stays_until_the_last_has_detached_from_its_context(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path]
+) -> None:
+    told = {"COTENANT_DRIVER": str(driver_with(ATTACHING_DRIVER)), "COTENANT_CLASS": "opportunistic"}
+    source = """
+import ctypes
+from soft import check, driver
+from memory_ways import counted
+check(driver.cuInit(0)); context = check(driver.cuCtxCreate(None, 0, 0)); library = ctypes.CDLL('libcuda.so.1')
+memory = check(driver.cuMemAlloc(4 << 20)); attached = ctypes.c_void_p()
+for _ in range(2): assert library.cuCtxAttach(ctypes.byref(attached), 0) == 0 and attached.value == int(context)
+for _ in range(2):
+    assert library.cuCtxDetach(attached) == 0; check(driver.cuMemsetD8(memory, 1, 4 << 20)); print(counted() >> 20)
+assert library.cuCtxDetach(attached) == 0; print(counted() >> 20)
+"""
+    done = run_python(source, preloaded | told)
+    assert done.stdout.split() == ["4", "4", "0"], done.stderr

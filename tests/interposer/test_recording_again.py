@@ -91,3 +91,35 @@ def test_memory_that_could_not_be_freed_has_its_size_still(
     assert done.stdout.strip() == "900", done.stderr
     operations = read(tmp_path / "job.trace").operations
     assert operations.bytes[operations.kind == Kind.free].tolist() == [5000, 7000]
+
+
+COUNTS_EVENTS = """
+int made;
+int cuEventCreate(void** out, unsigned flags) {
+    int (*real)(void**, unsigned) = dlsym(RTLD_NEXT, "cuEventCreate");
+    ++made;
+    return real(out, flags);
+}
+"""
+OTHER_GPU_COMES_AND_GOES = """
+import ctypes, os
+from soft import Gpu, check, driver
+gpu = Gpu(); kernel = gpu.kernel('empty')
+for number in range(1, 31):
+    for _ in range(300): check(driver.cuLaunchKernel(kernel, number, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+    gpu.synchronize()
+    check(driver.cuDevicePrimaryCtxRetain(1)); check(driver.cuDevicePrimaryCtxRelease(1))
+print(ctypes.c_int.in_dll(ctypes.CDLL(os.environ['COTENANT_DRIVER']), 'made').value)
+"""
+
+
+def test_events_of_one_gpu_stay_when_the_context_of_another_ends(
+    preloaded: dict[str, str], run_python: RunPython, driver_with: Callable[[str], Path], tmp_path: Path
+) -> None:
+    told = {
+        "COTENANT_DRIVER": str(driver_with(COUNTS_EVENTS)),
+        "COTENANT_RECORD": str(tmp_path / "job.trace"),
+    }
+    done = run_python(OTHER_GPU_COMES_AND_GOES, preloaded | told | {"COTENANT_SOFTGPU": "small,small"})
+    # A pair for each of 256 operations that are timed at once, and a few for other purposes.
+    assert int(done.stdout) < 600, done.stderr

@@ -197,6 +197,22 @@ void stays() {
     REQUIRE(given == kBytes);
 }
 
+// What is mapped in part stays too: the rest of it would not come back.
+void in_part() {
+    Made made = make();
+    map_physical(kHere, kPage, made.programs);
+    CUmemAccessDesc one = access(kDevice);
+    set_access(kHere, kPage, &one, 1);
+    REQUIRE(!moves(kHere));
+    unmap_physical(kHere, kPage);
+    map_physical(kThere, kBytes, made.programs);
+    allow(kThere, access(kDevice));
+    REQUIRE(!moves(kThere));
+    unmap_physical(kThere, kBytes);
+    release_physical(made.programs);
+    REQUIRE(given == kBytes && released == std::set<CUmemGenericAllocationHandle>{made.drivers});
+}
+
 // With a use of its own, or once the driver's handles are given out, it is the driver's; and still counted.
 void drivers_own() {
     CUmemAllocationProp tiles{}, compressed{};
@@ -262,6 +278,8 @@ int main(int argc, char** argv) {
         may_move();
     else if (!strcmp(name, "stays"))
         stays();
+    else if (!strcmp(name, "in_part"))
+        in_part();
     else if (!strcmp(name, "drivers_own"))
         drivers_own();
     else if (!strcmp(name, "in_a_child"))

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "../require.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
+#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 
 namespace {
@@ -25,6 +27,7 @@ struct Stock {
 std::map<CUmemoryPool, Stock> stocks;
 uint64_t graph_reserved[2] = {};
 CUdevice current = 0;
+CUcontext current_one = nullptr;
 std::set<CUmemoryPool> trimmed;
 std::set<CUdevice> graph_trimmed;
 std::map<int, int64_t> counted;
@@ -62,6 +65,10 @@ CUresult trim_graphs(CUdevice device) {
 }
 CUresult device_count(int* out) {
     *out = 2;
+    return CUDA_SUCCESS;
+}
+CUresult get_current(CUcontext* out) {
+    *out = current_one;
     return CUDA_SUCCESS;
 }
 CUresult exchange_mode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
@@ -108,6 +115,7 @@ Lock ledger_lock{Rank::ledger};
 LedgerLocked::LedgerLocked() : Locked(ledger_lock) {}
 UnderWay::UnderWay() = default;
 UnderWay::~UnderWay() = default;
+CUcontext owner_of(CUcontext context) { return context; }
 Place place_of_device(CUdevice device) { return {membership, device, kFirstGpu + device}; }
 Place place_of_current_context() { return place_of_device(current); }
 void correct(const Place& place, uint64_t charged, uint64_t taken) {
@@ -248,6 +256,24 @@ void graphs() {
     REQUIRE(counts(0, 32));
 }
 
+// An executable goes with the context in which it was instantiated.
+void contexts() {
+    for (CUdevice device : {0, 1}) know_pools_of(place_of_device(device));
+    CUcontext const first = reinterpret_cast<CUcontext>(0x1000), second = reinterpret_cast<CUcontext>(0x2000);
+    current_one = first;
+    promise_graph_memory(exec_at(1), place_of_device(0), 64 * kMiB);
+    promise_graph_memory(exec_at(2), place_of_device(1), 96 * kMiB);
+    current_one = second;
+    promise_graph_memory(exec_at(3), place_of_device(0), 32 * kMiB);
+    REQUIRE(counts(64, 96));
+    context_ended(first);
+    REQUIRE(counted[kFirstGpu] == static_cast<int64_t>(32 * kMiB) && counts(32, 0));
+    EndingGraphMemory(exec_at(1)).result(CUDA_SUCCESS);
+    REQUIRE(counts(32, 0));
+    context_ended(second);
+    REQUIRE(counts(0, 0));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -258,6 +284,7 @@ int main(int argc, char** argv) {
     driver.cuDeviceGraphMemTrim = trim_graphs;
     driver.cuDeviceGetCount = device_count;
     driver.cuThreadExchangeStreamCaptureMode = exchange_mode;
+    driver.cuCtxGetCurrent = get_current;
     driver.cuGraphGetNodes = get_nodes;
     driver.cuGraphNodeGetType = type_of;
     driver.cuGraphMemAllocNodeGetParams = allocated_by;
@@ -270,6 +297,8 @@ int main(int argc, char** argv) {
         stock();
     else if (!strcmp(name, "graphs"))
         graphs();
+    else if (!strcmp(name, "contexts"))
+        contexts();
     else
         return 2;
     return 0;

@@ -25,7 +25,7 @@ def physical(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "case", ["references", "may_move", "stays", "drivers_own", "in_a_child", "many_at_once"]
+    "case", ["references", "may_move", "stays", "in_part", "drivers_own", "in_a_child", "many_at_once"]
 )
 def test_mapped_memory(physical: Path, case: str) -> None:
     # What was freed is overwritten, so that nothing can go on using it.

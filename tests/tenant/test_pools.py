@@ -20,7 +20,7 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.mark.parametrize("case", ["lives", "stock", "graphs"])
+@pytest.mark.parametrize("case", ["lives", "stock", "graphs", "contexts"])
 def test_stocks(pools: Path, case: str) -> None:
     done = subprocess.run([str(pools), case], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

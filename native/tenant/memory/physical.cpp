@@ -243,6 +243,8 @@ void map_physical(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHan
         return;
     }
     ++physical->references;
+    // What is not mapped would not be there after an eviction.
+    if (in_pages(bytes) != physical->bytes) pin(*physical);
     if (physical->number) make_chunk(address, bytes, *physical);
 }
 

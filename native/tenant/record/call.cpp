@@ -274,16 +274,15 @@ EndingContext::EndingContext(CUcontext context) : recorder_(Recorder::current_if
     recorder_->timer.forget_context(context);
 }
 
-EndingContext::EndingContext(CUdevice device) : recorder_(Recorder::current_if_on()), device_(device) {
-    if (recorder_) recorder_->lock_events();
+EndingContext::EndingContext(CUdevice device) : recorder_(Recorder::current_if_on()) {
+    if (!recorder_) return;
+    life_ = PrimaryLife(device);
+    recorder_->lock_events();
 }
 
 EndingContext::~EndingContext() {
     if (!recorder_) return;
-    unsigned int flags = 0;
-    int active = 0;
-    if (device_ >= 0 && (driver.cuDevicePrimaryCtxGetState(device_, &flags, &active) != CUDA_SUCCESS || !active))
-        recorder_->timer.forget_all();
+    if (life_.context() && life_.has_ended()) recorder_->timer.forget_context(life_.context());
     recorder_->unlock_events();
 }
 

@@ -60,8 +60,4 @@ void OpTimer::forget_context(CUcontext context) {
     for (Sample& sample : samples_) sample.forget_context(context);
 }
 
-void OpTimer::forget_all() {
-    for (Sample& sample : samples_) sample.forget();
-}
-
 }  // namespace tenant

@@ -63,7 +63,6 @@ class OpTimer {
     void lend_to(CUcontext context);
     // The context's events go with it.
     void forget_context(CUcontext context);
-    void forget_all();
 
  private:
     static constexpr float kShortestUs = 0.5F;

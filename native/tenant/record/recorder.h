@@ -7,6 +7,7 @@
 
 #include "tenant/durations.h"
 #include "tenant/locked.h"
+#include "tenant/primary_life.h"
 #include "tenant/record/tables.h"
 
 namespace tenant {
@@ -166,7 +167,7 @@ class EndingContext {
 
  private:
     Recorder* recorder_;
-    CUdevice device_ = -1;
+    PrimaryLife life_;
     NotCancelled with_the_lock_;
 };
 
