@@ -29,6 +29,7 @@ from cotenant.gpus import outsiders
 from cotenant.mps import pairs
 from cotenant.policies import border, registry
 from cotenant.policies.interface import Knobs, Met, Pair, Policy, Said, TenantId, View
+from cotenant.policies.patience import SECONDS, TooLong, end_the_wait, limited
 from cotenant.policies.strict import Strict
 from cotenant.tenants import jobs
 
@@ -40,7 +41,6 @@ ACTIVE_US = 1_000_000
 SHARE = 0.06
 LONGEST_PAUSE_MS = 250.0  # that the cost of ticks may lead to
 WEIGHT_OF_NEW = 0.2  # in the running mean of what a tick costs
-PATIENCE_SECONDS = 5.0
 KEEP_SECONDS = 10.0  # from one writing of what was learned to the next
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -94,7 +94,7 @@ class Daemon:
         """Until a signal ends it, or no tenant has been there for the time to linger."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         signal.signal(signal.SIGALRM, end_the_wait)
-        self.patience_seconds = PATIENCE_SECONDS
+        self.patience_seconds = SECONDS
         self.clocks.start()  # with these signals blocked
         cause = "no tenant was left"
         try:
@@ -184,12 +184,8 @@ class Daemon:
         if not self.patience_seconds:
             yield
             return
-        # Again and again: an exception may be caught.
-        signal.setitimer(signal.ITIMER_REAL, self.patience_seconds, self.patience_seconds)
-        try:
+        with limited(self.patience_seconds):
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def follow_settings(self) -> None:
         """Files may have changed."""
@@ -300,17 +296,6 @@ class Daemon:
 def told(sentence: str, processes: Mapping[TenantId, tuple[int, int]]) -> Told:
     """With the process that it is about, where that is another than the one asked about."""
     return Told(sentence, processes.get(sentence.about) if isinstance(sentence, Said) else None)
-
-
-class TooLong(BaseException):
-    """A policy has not answered."""
-
-    def __repr__(self) -> str:
-        return f"it did not answer for {PATIENCE_SECONDS:.0f} s"
-
-
-def end_the_wait(number: int, frame: object) -> None:
-    raise TooLong
 
 
 class Activity:
