@@ -18,6 +18,7 @@ from cotenant.config.live import DEFAULT, FLAG, LIVE, Holds, LiveSettings
 from cotenant.daemon import lock, loop
 from cotenant.daemon.attachment import Attachment
 from cotenant.errors import Problem
+from cotenant.policies import patience
 from cotenant.tenants import memory_knobs
 from tests.compiling import TREE
 from tests.segments import UUID, Written
@@ -319,7 +320,7 @@ def test_a_policy_that_does_not_load_does_not_stop_the_daemon(
     one.patience_seconds = 0.05
     daemons.written.says("", f'[daemon]\npolicy = "{policy}"')
     found.next_look = 0.0
-    before = signal.signal(signal.SIGALRM, loop.end_the_wait)
+    before = signal.signal(signal.SIGALRM, patience.end_the_wait)
     try:
         one.follow_settings()
     finally:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
+import resource
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +60,7 @@ class Scene:
         if self.shift:
             tenants = [replace(one, pid=one.pid + self.shift, own_pid=one.pid) for one in seen.tenants]
             seen = replace(seen, tenants=tuple(tenants))
-        return self.observer.look(seen, float(self.at), self.at * SECOND, lambda pid: False)
+        return self.observer.look(seen, float(self.at), self.at * SECOND, lambda pid, started: False)
 
     def told(self) -> list[tuple[Kind, int, str]]:
         return [(event.kind, event.pid, event.cause) for event in self.look()]
@@ -302,6 +306,33 @@ def test_trouble_with_an_mps_daemon_is_told_once(
     ]
 
 
+def test_why_a_tenant_left_goes_by_its_process_and_not_by_its_number(native: Path, tmp_path: Path) -> None:
+    written = Written()
+    written.gpu(0, UUID)
+    ours = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        began = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        own = os.getpid()
+        there = {b"zombie": (child.pid, began), b"reused": (own, ours - 1), b"alive": (own, ours)}
+        slots: list[segment.Slot] = []
+        for name, (pid, started) in there.items():
+            slots.append(written.tenant(len(slots), pid=pid, name=name))
+            slots[-1].started = started
+        watching = Watching(written.to(tmp_path / "segment"))
+        watching.look(is_news=True)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # nobody has asked how it ended
+        for slot in slots:
+            slot.owner = 0
+        written.to(watching.path)
+        watching.look(is_news=True)
+    assert {one.job: one.cause for one in read(watching.path) if one.kind is Kind.left} == {
+        "zombie": "its process has ended",
+        "reused": "its process has ended",
+        "alive": "it gave its slot back",
+    }
+
+
 def test_work_that_escapes_is_told_once_a_minute(scene: Scene) -> None:
     slot = scene.tenant(20, "train")
     scene.look()
@@ -339,6 +370,45 @@ def test_the_file_has_a_bound_and_the_newest_are_kept(
     kept = read(path)
     assert kept == events[-len(kept) :] and 10 <= len(kept) < 40
     assert sum(file.stat().st_size for file in tmp_path.glob("segment.daemon.events*")) < 2 * 2400
+
+
+def test_an_event_that_a_full_disk_has_cut_off_spoils_no_later_one(tmp_path: Path) -> None:
+    path = Written().to(tmp_path / "segment")
+    events = some(4)
+    log.append(path, events[:1])
+    following = log.follow(path, from_start=True)
+    assert next(following) == events[0]
+    room = log.file_for(path).stat().st_size * 5 // 2  # for the second event, and half of the third
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        log.append(path, events[1:3])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.append(path, events[3:])
+    assert read(path) == [*events[:2], events[3]]
+    assert [next(following), next(following)] == [events[1], events[3]]
+
+
+def test_whoever_follows_goes_on_after_somebody_has_emptied_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Written().to(tmp_path / "segment")
+    events = some(4)
+    log.append(path, events[:3])
+    following = log.follow(path, from_start=True)
+    assert [next(following) for _ in range(3)] == events[:3]
+    # As the follower waits for more.
+    looks = itertools.count()
+
+    def meanwhile(_: float) -> None:
+        if next(looks) == 0:
+            os.truncate(log.file_for(path), 0)
+        else:
+            log.append(path, events[3:])
+
+    monkeypatch.setattr("cotenant.events.log.time.sleep", meanwhile)
+    assert next(following) == events[3]
 
 
 def test_a_planted_file_is_neither_read_nor_written(tmp_path: Path) -> None:

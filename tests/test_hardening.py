@@ -21,6 +21,9 @@ from pathlib import Path
 import pytest
 
 from cotenant import segment
+from cotenant.mps import last_runs, pairs
+from cotenant.policies.interface import Met, Pair
+from cotenant.profile import store
 from tests.conftest import REAL_GPU, TREE, processes_naming
 from tests.interposer.conftest import PROGRAMS
 from tests.waiting import wait_for
@@ -238,6 +241,25 @@ def wall_clock_reads(path: Path) -> list[str]:
 # What decides: the others show moments to people, and write them into files.
 DECIDING = ("segment", "daemon", "policies", "launch")
 SHOWN = {"src/cotenant/daemon/report.py": {"__init__", "show"}}  # when a decision was made
+
+
+def test_what_is_kept_of_jobs_only_their_user_can_read(tmp_path: Path) -> None:
+    learned = {Pair("serve.py", "train.py", True): Met(0.01)}
+    before = os.umask(0o022)
+    try:
+        for part in ("last run", "pairs", "profile"):
+            home = tmp_path / part
+            home.mkdir()
+            environment = {"HOME": str(home)}
+            if part == "last run":
+                assert last_runs.prepare(environment, "train.py")
+            elif part == "pairs":
+                assert pairs.keep(pairs.file_in(environment), "GPU-1", learned)
+            else:
+                store.check_place(environment)
+            assert oct((home / ".cache" / "cotenant").stat().st_mode & 0o777) == "0o700", part
+    finally:
+        os.umask(before)
 
 
 def test_nothing_is_decided_by_a_clock_that_can_be_set() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import select
+import signal
 import subprocess
 import sys
 import termios
@@ -221,25 +223,41 @@ def test_any_size_will_do(path: Path, size: tuple[int, int]) -> None:
     on_screen(path, do, size)
 
 
-def test_it_takes_a_real_terminal_and_gives_it_back(path: Path, plain_env: dict[str, str]) -> None:
+@pytest.mark.parametrize("end", [b"q", signal.SIGTERM, signal.SIGHUP], ids=["q", "SIGTERM", "SIGHUP"])
+def test_it_takes_a_real_terminal_and_gives_it_back(
+    path: Path, plain_env: dict[str, str], end: bytes | signal.Signals
+) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     before = termios.tcgetattr(theirs)
     env = plain_env | {"COTENANT_SEGMENT": str(path), "TERM": "xterm"}
     with subprocess.Popen(
-        [sys.executable, "-m", "cotenant", "top"], env=env, stdin=theirs, stdout=theirs, stderr=theirs
+        [sys.executable, "-m", "cotenant", "top"],
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509 - pytest's own thread forks
     ) as process:
         drawn = b""
         while b"loader.py" not in drawn:
             drawn += os.read(ours, 65536)
-        os.write(ours, b"q")
-        while b"\x1b[?1049l" not in drawn:
-            drawn += os.read(ours, 65536)
-        assert process.wait(60) == 0
+        if isinstance(end, bytes):
+            os.write(ours, end)
+        else:
+            process.send_signal(end)
+        while b"\x1b[?1049l" not in drawn and process.poll() is None:
+            drawn += read_now(ours)
+        assert process.wait(60) == (0 if isinstance(end, bytes) else 128 + end)
     assert b"\x1b[?1049h" in drawn, "on the alternate screen"
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)
+
+
+def read_now(side: int) -> bytes:
+    """Nothing where nothing comes: it may have ended without a word."""
+    return os.read(side, 65536) if select.select([side], [], [], 0.1)[0] else b""
 
 
 def test_only_top_imports_textual() -> None:

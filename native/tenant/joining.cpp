@@ -77,8 +77,16 @@ int Membership::add_lane(const LaneTerms& terms) {
 
 // A lane that finds no slot stays with the process's own tenant.
 Membership* Membership::join_lane(uint32_t number, Membership* own) {
+    if (lanes_[number].refused.load(std::memory_order_relaxed)) return own;
+    Membership* joined = start_lane(number, own);
+    // A signal's handler finds this lane, or this thread finds the signal.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    leave_in_order::stand_aside_if_ending();
+    return joined;
+}
+
+Membership* Membership::start_lane(uint32_t number, Membership* own) {
     Lane& lane = lanes_[number];
-    if (lane.refused.load(std::memory_order_relaxed)) return own;
     Locked locked(join_lock);
     if (Membership* joined = lane.joined.load()) return joined;
     const char* path = segment_from_environment();

@@ -22,7 +22,7 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr uint64_t kExtraNs = 200000000;
 
 std::atomic<bool> is_asked{false};
-std::atomic<uint32_t> undrained{0};  // tenants of this process
+std::atomic<uint32_t> undrained{0};  // tenants of this process that the handler waits for
 std::atomic<uint32_t> is_over{0};
 std::atomic<int> owner{0};
 
@@ -33,14 +33,26 @@ void end_by(int number) {
     raise(number);
 }
 
+void count_down() {
+    if (undrained.fetch_sub(1) != 1) return;
+    is_over.store(1);
+    wire::wake_here(is_over);
+}
+
 // A vfork's child may get the signal too, before it has become another program: it has another number.
 void leave(int number, siginfo_t*, void*) {
     if (Membership::current_if_joined() && getpid() == owner.load() && !is_asked.exchange(true)) {
-        // In this order: a watcher that sees the signal finds itself counted.
-        Membership::for_each([](Membership&) { undrained.fetch_add(1); });
+        undrained.store(1);  // this handler's own, until all are counted
         ending.store(static_cast<uint32_t>(number));
-        Membership::for_each([](Membership& one) { one.wake_watcher(); });
+        // A lane that joins now is found here, or its thread finds the signal (Membership::join_lane).
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        Membership::for_each([](Membership& one) {
+            undrained.fetch_add(1);
+            if (!one.draining.begin_wait()) undrained.fetch_sub(1);
+            one.wake_watcher();
+        });
         Membership::turn_launches_to_join();
+        count_down();
         uint64_t deadline = wire::now_ns() + kPatienceNs + kExtraNs;
         for (uint64_t now = wire::now_ns(); !is_over.load() && now < deadline; now = wire::now_ns())
             wire::wait_here(is_over, 0, deadline - now);
@@ -90,10 +102,8 @@ void stand_aside() {
     while (is_ending()) wire::nap(kPatienceNs);
 }
 
-void note_drained() {
-    if (undrained.fetch_sub(1) != 1) return;
-    is_over.store(1);
-    wire::wake_here(is_over);
+void note_drained(Draining& one) {
+    if (one.end()) count_down();
 }
 
 }  // namespace leave_in_order

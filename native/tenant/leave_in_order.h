@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "tenant/draining.h"
+
 namespace tenant {
 
 namespace leave_in_order {
@@ -26,7 +28,7 @@ inline void stand_aside_if_ending() {
     if (__builtin_expect(is_ending(), 0)) stand_aside();
 }
 // A watcher's, once: nothing of its tenant runs any more, or not in time.
-void note_drained();
+void note_drained(Draining& one);
 
 }  // namespace leave_in_order
 

@@ -9,6 +9,7 @@
 
 #include "tenant/breakdown.h"
 #include "tenant/captures.h"
+#include "tenant/draining.h"
 #include "tenant/due.h"
 #include "tenant/durations.h"
 #include "tenant/gpu_pages.h"
@@ -114,6 +115,7 @@ class Membership {
     void note_empty(int gpu, uint64_t since_ns, uint64_t executed_ns);
     uint64_t burst_began_ns(int gpu) const { return burst_began_ns_[gpu].load(); }
     bool is_leaving() const { return leaving_.load(); }
+    Draining draining;
     // Where a context finds this tenant's gate on its GPU, and the progress words; 0: the driver would not map it.
     struct GatePlaces {
         CUdeviceptr gate, words;
@@ -196,6 +198,7 @@ class Membership {
 
     static Membership* join();
     static Membership* join_lane(uint32_t lane, Membership* own);
+    static Membership* start_lane(uint32_t lane, Membership* own);
     static void leave_at_exit();
     void leave();
     static void* watcher_main(void* self);

@@ -472,7 +472,7 @@ void Watcher::drain_for_the_end() {
     while (is_running() && wire::now_ns() < deadline && !membership_.is_leaving()) wire::nap(kMillisecond);
     // A graph may stand at a gate aside while the last kernels before it run: microseconds (graphs.cpp).
     wire::nap(kMillisecond);
-    leave_in_order::note_drained();
+    leave_in_order::note_drained(membership_.draining);
     while (!membership_.is_leaving()) wire::nap(leave_in_order::kPatienceNs);
 }
 

@@ -229,14 +229,19 @@ int gpu_number(Segment& segment, const uint8_t uuid[16]) {
             if (gpu.known.load() == kGpuValid && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
             continue;
         }
-        // An entry being written by a process that died there stays unused: 15 others remain.
-        bool is_free = free_entry == 0 || free_entry > kGpuValid;
+        bool is_free = free_entry == 0 || free_entry > kGpuLost;
         if (is_free && gpu.known.compare_exchange_strong(free_entry, 1)) {
+            FAULT_POINT();
             memcpy(gpu.uuid, uuid, sizeof gpu.uuid);
-            gpu.known.store(kGpuValid);
-            return i;
+            uint32_t written = 1;
+            if (gpu.known.compare_exchange_strong(written, kGpuValid)) return i;
+            continue;
         }
         for (int tries = 0; gpu.known.load() == 1 && tries < 100; ++tries) nap(10000);
+        // Given up once, for all: nobody else waits for it, and its writer, if it lives, finds the GPU where others
+        // have put it. 15 entries remain.
+        uint32_t unfinished = 1;
+        gpu.known.compare_exchange_strong(unfinished, kGpuLost);
         if (gpu.known.load() == kGpuValid && memcmp(gpu.uuid, uuid, sizeof gpu.uuid) == 0) return i;
     }
     return -1;

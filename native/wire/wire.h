@@ -47,6 +47,7 @@ constexpr size_t kSmallestPlace = 8192;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
 constexpr uint32_t kGpuValid = 2;
+constexpr uint32_t kGpuLost = 3;
 constexpr int kSlotWords = kSlots / 64;
 constexpr int kWaitBuckets = 24;
 constexpr uint64_t kShortestWaitNs = 4096;
@@ -116,7 +117,7 @@ struct Header {
     Count members[kClasses][kSlotWords];  // bit i: slot i is a live tenant of this class
     char policy[512];  // the policy whose controller sets the knobs: a name or a path; empty: the default
     struct Gpu {
-        Flag known;  // 0 free, 1 being written, kGpuValid
+        Flag known;  // 0 free, 1 being written, kGpuValid; kGpuLost: never whole, as its writer died, or took too long
         Flag capacity_check;
         uint8_t uuid[16];
         Count capacity;            // of its memory, as far as tenants are concerned; 0: all of it

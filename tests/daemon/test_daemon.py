@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 from cotenant import events, segment
 from cotenant.classes import TenantClass
 from cotenant.config import live
-from cotenant.daemon import lock, report
+from cotenant.daemon import control, lock, report
 from cotenant.daemon.attachment import DEFAULTS, Attachment
 from cotenant.daemon.loop import somebody_under
 from cotenant.daemon.report import Decision, Report, stamped
@@ -390,12 +391,41 @@ def test_a_replaced_segment_gets_a_daemon_of_its_own(
             # AND when the first ends, it takes nothing of the second's away
             first.terminate()
             assert first.wait(60) == 0 and shown_by(second.pid)
+            assert control.is_there(path)
             assert live.read(path).applied == {"headroom": 1 + (1 << 30)}
             ends = (one for one in events.read(path) if one.kind is events.Kind.daemon_ended)
             assert first.pid not in [one.pid for one in ends]
             second.terminate()
             assert second.wait(60) == 0
     assert not lock.file_for(path).exists() and not report.file_for(path).exists()
+
+
+def test_a_daemon_whose_lock_was_removed_has_it_again(
+    path: Path, attachment: Attachment, plain_env: dict[str, str]
+) -> None:
+    with subprocess.Popen([*COTENANT, "daemon", "--linger", "1000"], env=plain_env) as child:
+        wait_for(lambda: report.read(path) is not None)
+        lock.file_for(path).unlink()
+        wait_for(lambda: lock.is_held(path))
+        assert lock.acquire(path) is None
+        child.terminate()
+        assert child.wait(60) == 0
+    assert not lock.file_for(path).exists()
+
+
+def test_a_daemon_whose_lock_is_another_daemons_leaves_it_the_segment(
+    path: Path, attachment: Attachment, plain_env: dict[str, str], tmp_path: Path
+) -> None:
+    command = [*COTENANT, "daemon", "--policy", policy_file(tmp_path, FIRM)]
+    with subprocess.Popen(command, env=plain_env) as child:
+        wait_for(lambda: report.read(path) is not None)
+        with (tmp_path / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            (tmp_path / "lock").replace(lock.file_for(path))
+            assert child.wait(60) == 0
+            assert lock.is_held(path) and report.read(path) is not None
+    ends = [one for one in events.read(path) if one.kind is events.Kind.daemon_ended]
+    assert not ends, "the segment has a daemon"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -14,8 +14,10 @@ import pytest
 
 from cotenant import segment
 from cotenant.classes import TenantClass
-from cotenant.daemon import loop, report
+from cotenant.daemon import choice, report
 from cotenant.daemon.attachment import DEFAULTS, Attachment
+from cotenant.errors import Problem
+from cotenant.policies import patience
 from cotenant.policies.interface import Rule
 from tests.daemon.made import BROKEN, COTENANT, FIRM, add, daemon, policy_file
 from tests.segments import UUID, Written
@@ -183,7 +185,7 @@ def test_the_daemon_outlives_a_policy_without_end(
 def test_what_has_no_end_is_ended(attachment: Attachment, tmp_path: Path, source: str) -> None:
     one = daemon(attachment, policy_file(tmp_path, source))
     one.patience_seconds = 0.05
-    before = signal.signal(signal.SIGALRM, loop.end_the_wait)
+    before = signal.signal(signal.SIGALRM, patience.end_the_wait)
     try:
         one.tick()
         one.tick()
@@ -191,6 +193,30 @@ def test_what_has_no_end_is_ended(attachment: Attachment, tmp_path: Path, source
         signal.signal(signal.SIGALRM, before)
     assert "it did not answer" in one.problem and one.about.name == "strict"
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_command_does_not_wait_for_a_policy_whose_file_has_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "SECONDS", 0.05)
+    handler, alarm = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        with pytest.raises(Problem, match="cannot be loaded: it did not answer"):
+            choice.for_segment(policy_file(tmp_path, "while True: pass"))
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *alarm)
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_an_alarm_that_was_set_for_a_command_still_comes(tmp_path: Path) -> None:
+    alarm = signal.setitimer(signal.ITIMER_REAL, 3600)
+    try:
+        choice.for_segment(policy_file(tmp_path, odd()))
+        left_seconds, again_seconds = signal.getitimer(signal.ITIMER_REAL)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *alarm)
+    assert 3000 < left_seconds <= 3600 and not again_seconds
 
 
 def test_a_mended_policy_is_taken_when_it_is_named_again(attachment: Attachment, tmp_path: Path) -> None:

@@ -120,6 +120,16 @@ def test_its_memory_is_free_for_others_meanwhile(job: Tenant, tenant: Start, cot
     assert job.hear() == "whole"
 
 
+def test_one_that_is_over_its_limit_is_told_so_when_it_is_resumed(job: Tenant, cotenant: Run) -> None:
+    tell(job, f"add alloc {40 * MiB}", "added")
+    pause(cotenant, job)
+    assert cotenant("ctl", pid_of(job), "--memory", "20M", env=job.env).returncode == 0
+    done = cotenant("resume", pid_of(job), "--wait", "1", env=job.env)
+    assert "has more memory than its limit 20M" in done.stderr, done.stderr
+    assert cotenant("ctl", pid_of(job), "--memory", "none", env=job.env).returncode == 0
+    tell(job, "check", "whole")
+
+
 def test_it_stays_paused_until_it_is_resumed(job: Tenant, cotenant: Run, tenants_now: TenantsNow) -> None:
     tell(job, f"add alloc {4 * MiB}", "added")
     pause(cotenant, job)

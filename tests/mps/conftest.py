@@ -28,7 +28,9 @@ def job_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not compiler:
         pytest.skip("no C compiler")
     output = tmp_path_factory.mktemp("mps") / "job"
-    subprocess.run([compiler, "-O1", "-w", str(HERE / "job.c"), "-o", str(output), "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-O1", "-w", str(HERE / "job.c"), "-o", str(output), "-ldl", "-pthread"], check=True
+    )
     return output
 
 

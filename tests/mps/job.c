@@ -4,9 +4,12 @@
 //   timed US    the same, and waits for it                               its length in modelled microseconds, or
 //   -CUresult sync        waits for everything                                     the CUresult mps         whether
 //   contexts are shared by MPS                       0 or 1 handler     lets SIGTERM print "caught" from now on ok
+//   joining    ends itself by SIGTERM while a lane of it joins
 //
 // With JOB_HANDLER in its environment it does so from the beginning.
+#include <dirent.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +30,29 @@ static void* call(const char* name) {
 static void caught(int number) {
     (void)number;
     if (write(1, "caught\n", 7) < 0) _exit(4);
+}
+
+struct work {
+    void *context, *kernel, **parameters;
+};
+
+static void* launch_in_a_lane(void* given) {
+    struct work* work = given;
+    void* stream;
+    int lane = CALL(cotenant_lane_open, "lane", 0, 1000, 0, 0);
+    if (lane <= 0 || CALL(cuCtxSetCurrent, work->context) || CALL(cuStreamCreate, &stream, 1)) exit(5);
+    CALL(cotenant_lane_enter, lane);
+    CALL(cuLaunchKernel, work->kernel, 1, 1, 1, 32, 1, 1, 0, stream, work->parameters, NULL);
+    pause();
+    return NULL;
+}
+
+static int threads(void) {
+    int count = 0;
+    DIR* folder = opendir("/proc/self/task");
+    while (folder && readdir(folder)) ++count;
+    if (folder) closedir(folder);
+    return count;
 }
 
 int main(void) {
@@ -68,6 +94,14 @@ int main(void) {
             int value = -1;
             CALL(cuDeviceGetAttribute, &value, 133, device);
             printf("%d\n", value);
+        } else if (!strcmp(word, "joining")) {
+            struct work work = {context, kernel, parameters};
+            pthread_t thread;
+            int before = threads();
+            length = 1;
+            if (pthread_create(&thread, NULL, launch_in_a_lane, &work)) return 6;
+            while (threads() < before + 2) continue;  // its watcher has begun
+            raise(SIGTERM);
         } else if (!strcmp(word, "handler")) {
             signal(SIGTERM, caught);
             printf("ok\n");

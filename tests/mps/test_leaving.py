@@ -28,6 +28,18 @@ def test_a_job_that_is_ended_in_a_kernel_dies_of_the_signal_and_the_other_goes_o
     assert int(other.say("timed 1000")) >= 1000
 
 
+def test_a_lane_that_joins_just_then_ends_no_kernel_of_another(start: Start) -> None:
+    other = start("--share", "spatial", "--class", "production").begin()
+    ended = start("--share", "spatial", "--class", "production").begin()
+    began = time.monotonic()
+    assert ended.say(f"start {LONG_US}") == "0"
+    assert ended.process.stdin
+    ended.process.stdin.write("joining\n")
+    assert ended.end()[0] == -signal.SIGTERM
+    assert time.monotonic() - began > LONG_US / 1e6, "the kernel came to its end"
+    assert int(other.say("timed 1000")) >= 1000
+
+
 def test_a_job_that_is_killed_in_a_kernel_takes_the_others_with_it(start: Start) -> None:
     """The danger itself, without which the tests beside it would show nothing."""
     other = start("--share", "spatial", "--class", "production").begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -290,6 +291,27 @@ def test_a_recording_that_ends_at_once_leaves_nobody_noting(softgpu_env: dict[st
             wait_for(lambda: asked_or_noting(softgpu_env) == 0)
             assert are_noting(softgpu_env) == 0
             collection.close()
+
+
+def test_a_terminal_that_is_closed_ends_a_recording_as_ctrl_c_does(
+    softgpu_env: dict[str, str], tmp_path: Path
+) -> None:
+    file, path = tmp_path / "all.json", Path(softgpu_env["COTENANT_SEGMENT"])
+    with jobs(softgpu_env, "standard") as (job,):
+        with subprocess.Popen(
+            [*COTENANT, "timeline", "collect", "-o", str(file)],
+            env=softgpu_env,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509 - pytest's own thread forks
+        ) as recorder:
+            assert recorder.stderr and recorder.stderr.readline() == "recording; Ctrl-C ends it\n"
+            wait_for(lambda: all(one.timeline for one in segment.read(path).tenants))
+            recorder.send_signal(signal.SIGHUP)
+            assert recorder.wait(60) == 0
+        job.do("burst(1)")
+        wait_for(lambda: not any(one.timeline for one in segment.read(path).tenants))
+    assert json.loads(file.read_text())["traceEvents"]
 
 
 def test_the_last_recording_to_end_stops_all(softgpu_env: dict[str, str]) -> None:

@@ -7,6 +7,7 @@
 //   slots SEGMENT garbage    whatever is written into slots and header, nothing crashes, and the owner mends its own
 //   slots SEGMENT abandoned  what only looks live is reaped; what is alive is not
 //   slots SEGMENT leaving    a tenant that has left holds none of its streams at a gate
+//   slots SEGMENT gpus       a GPU has one number, also where a process is killed or stopped as it gives it one
 //   slots SEGMENT hold       a tenant; prints a line, and ends with its input
 #include <signal.h>
 #include <sys/wait.h>
@@ -148,6 +149,30 @@ void stops(wire::Segment& segment) {
         REQUIRE(live(segment) == 1 && wire::refresh_gate(segment, witness, 0));
     }
     REQUIRE(places > 25);
+}
+
+void gpus(wire::Segment& segment) {
+    uint8_t uuid[16] = {7}, another[16] = {8};
+    auto number_by = [&](int signal, const uint8_t* of) {
+        pid_t child = fork();
+        if (child == 0) {
+            fault_countdown = 0;
+            fault_signal = signal;
+            _exit(wire::gpu_number(segment, of));
+        }
+        int status = 0;
+        REQUIRE(waitpid(child, &status, WUNTRACED) == child && (WIFSIGNALED(status) || WIFSTOPPED(status)));
+        return child;
+    };
+    number_by(SIGKILL, uuid);
+    REQUIRE(wire::gpu_number(segment, uuid) == 1 && wire::gpu_number(segment, uuid) == 1);
+    REQUIRE(segment.header.gpus[0].known.load() == wire::kGpuLost);  // who comes later need not wait for it
+    pid_t stopped = number_by(SIGSTOP, another);
+    REQUIRE(wire::gpu_number(segment, another) == 3);
+    kill(stopped, SIGCONT);
+    int status = 0;
+    REQUIRE(waitpid(stopped, &status, 0) == stopped && WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    REQUIRE(wire::gpu_number(segment, another) == 3 && wire::gpu_number(segment, uuid) == 1);
 }
 
 void crowd(wire::Segment& segment) {
@@ -330,5 +355,6 @@ int main(int argc, char** argv) {
                      {"garbage", garbage},
                      {"abandoned", abandoned},
                      {"leaving", leaving},
+                     {"gpus", gpus},
                      {"hold", hold}});
 }

@@ -27,6 +27,7 @@ def slots(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "garbage",
         "abandoned",
         "leaving",
+        "gpus",
     ],
 )
 def test_slots(slots: Path, tmp_path: Path, case: str) -> None:

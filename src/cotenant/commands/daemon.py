@@ -130,6 +130,7 @@ def command(
                     settings=settings,
                     events=events,
                     pairs_file=kept,
+                    lock_file=held,
                 ).run()
             finally:
                 if socket:

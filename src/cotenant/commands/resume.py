@@ -35,7 +35,7 @@ def command(words: tuple[str, ...], wait_seconds: float, segment_file: Path | No
     all of it, and then its threads run on. JOB is a job's name, its id or the beginning of that, or a PID of one of its
     processes or of its launcher.
     """
-    from cotenant import segment, units
+    from cotenant import figures, segment, units
     from cotenant.tenants import jobs, pausing
 
     path = segment.path_to_read(segment_file)
@@ -43,6 +43,12 @@ def command(words: tuple[str, ...], wait_seconds: float, segment_file: Path | No
     for tenant in pausing.resume_all(path, pids, wait_seconds):
         if tenant.where == segment.Where.resident:
             narrate(f"{tenant.job} ({tenant.pid}) runs on")
+        elif figures.evicted_for(tenant) is figures.EvictedFor.limit:
+            limit = units.limit_shown(tenant.memory_limit)
+            narrate(
+                f"{tenant.job} ({tenant.pid}) has more memory than its limit {limit}: it is restored when it frees"
+                f" some, or under a higher limit: cotenant ctl {tenant.pid} --memory"
+            )
         else:
             need = units.size_shown(tenant.host_bytes)
             narrate(f"{tenant.job} ({tenant.pid}) is restored when {need} of the GPU's memory are free")

@@ -211,6 +211,8 @@ def ends(seconds: float | None, launcher: int | None) -> Callable[[bool], bool]:
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: told.append(number))
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else it was started under nohup
+        signal.signal(signal.SIGHUP, lambda number, _: told.append(number))
     deadline = time.monotonic() + seconds if seconds else None
     try:
         process = os.pidfd_open(launcher) if launcher else None

@@ -35,7 +35,7 @@ Examples:
 @segment_option
 def command(
     words: tuple[str, ...], once: bool, readonly: bool, interval_seconds: float, segment_file: Path | None
-) -> None:
+) -> int:
     """Show each GPU with what each class used of it, its clock and power, and its tenants; with JOB only the tenants of
     this job. In a terminal it goes on until q, and its keys sort, filter and steer the tenants.
 
@@ -62,10 +62,12 @@ def command(
     looking.check(path, words)  # what is wrong is an error before there is a screen
     if once or not is_on_terminal():
         say(frame.frame(looking.twice(path, interval_seconds, words), table.width_of_stdout()))
-        return
+        return 0
     from cotenant.top.screen import Top
 
-    Top(path, interval_seconds, readonly, words).run()
+    screen = Top(path, interval_seconds, readonly, words)
+    screen.run()
+    return screen.return_code or 0
 
 
 def is_on_terminal() -> bool:

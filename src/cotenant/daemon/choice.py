@@ -6,7 +6,7 @@ import os
 
 from cotenant import segment
 from cotenant.errors import USAGE, Problem
-from cotenant.policies import registry
+from cotenant.policies import patience, registry
 
 
 def for_segment(name: str) -> str:
@@ -16,7 +16,8 @@ def for_segment(name: str) -> str:
         encoded = told.encode()
     except UnicodeEncodeError:
         raise Problem(f"{told} is not UTF-8", "put the file where its path is", USAGE) from None
-    registry.find_live(told)
+    with patience.of_a_command(told):
+        registry.find_live(told)
     if len(encoded) > segment.LONGEST_POLICY_NAME:
         hint = "put the file where its path is shorter"
         raise Problem(f"{told} has over {segment.LONGEST_POLICY_NAME} characters", hint, USAGE)

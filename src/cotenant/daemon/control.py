@@ -208,6 +208,7 @@ class Control:
             self.file.unlink()  # of a daemon that was killed
         with in_its_folder(self.file) as name:
             self.listener.bind(name)
+        self.bound = self.file.lstat()
         # Who is not let through by the folder's mode comes no further; the rest is decided message by message.
         os.chmod(self.file, 0o666 if is_shared else 0o600)
         self.listener.listen(MOST_PEERS)
@@ -222,7 +223,8 @@ class Control:
             self.thread.join(PATIENCE_SECONDS)
         self.listener.close()
         with contextlib.suppress(OSError):
-            self.file.unlink()
+            if os.path.samestat(self.bound, self.file.lstat()):  # not that of another daemon
+                self.file.unlink()
 
     def work(self) -> None:
         # Signals are for the daemon's main thread.

@@ -75,6 +75,19 @@ def release(path: Path, file: int) -> None:
     os.close(file)
 
 
+def keep(path: Path, file: int) -> bool:
+    """For the daemon that holds it: where somebody has removed the file, the lock moves to a new one. False: another
+    daemon came first, and serves the segment now. Raises OSError, and a Problem where somebody has planted the file."""
+    if is_named(file_for(path), file):
+        return True
+    again = acquire(path)
+    if again is None:
+        return False
+    os.dup2(again, file, inheritable=False)
+    os.close(again)
+    return True
+
+
 def is_named(name: Path, file: int) -> bool:
     try:
         return os.path.samestat(os.fstat(file), os.lstat(name))

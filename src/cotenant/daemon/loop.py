@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cotenant.config.live import LiveSettings
+from cotenant.daemon import lock
 from cotenant.daemon.attachment import Attachment, Look
 from cotenant.daemon.clocks import NOT_YET, ClockAtWork, Clocks, Reading
 from cotenant.daemon.report import Report, Told
@@ -29,6 +30,7 @@ from cotenant.gpus import outsiders
 from cotenant.mps import pairs
 from cotenant.policies import border, registry
 from cotenant.policies.interface import Knobs, Met, Pair, Policy, Said, TenantId, View
+from cotenant.policies.patience import SECONDS, TooLong, end_the_wait, limited
 from cotenant.policies.strict import Strict
 from cotenant.tenants import jobs
 
@@ -40,7 +42,6 @@ ACTIVE_US = 1_000_000
 SHARE = 0.06
 LONGEST_PAUSE_MS = 250.0  # that the cost of ticks may lead to
 WEIGHT_OF_NEW = 0.2  # in the running mean of what a tick costs
-PATIENCE_SECONDS = 5.0
 KEEP_SECONDS = 10.0  # from one writing of what was learned to the next
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -55,9 +56,10 @@ class Daemon:
         settings: LiveSettings | None = None,
         events: Watching | None = None,
         pairs_file: Path | None = None,
+        lock_file: int | None = None,
     ) -> None:
         """`policy` is for as long as the segment names none; `settings` change it and the time to linger. What a policy
-        learns of pairs of programs is kept in `pairs_file`."""
+        learns of pairs of programs is kept in `pairs_file`. `lock_file` is open, and holds the segment's lock."""
         self.attachment = attachment
         self.default_policy = policy
         self.linger_seconds = linger_seconds
@@ -77,6 +79,7 @@ class Daemon:
         self.about = registry.about(Strict)
         self.controllers: dict[int, Policy] = {}
         self.pairs_file = pairs_file
+        self.lock_file = lock_file
         self.learned: dict[int, dict[Pair, Met]] = {}  # and not kept yet, by the GPU's number
         self.keep_at = 0.0
         self.problem = ""
@@ -94,12 +97,14 @@ class Daemon:
         """Until a signal ends it, or no tenant has been there for the time to linger."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         signal.signal(signal.SIGALRM, end_the_wait)
-        self.patience_seconds = PATIENCE_SECONDS
+        self.patience_seconds = SECONDS
         self.clocks.start()  # with these signals blocked
-        cause = "no tenant was left"
+        cause, is_the_one = "no tenant was left", True
         try:
             next_tick = time.monotonic()
             while self.is_needed():
+                if not (is_the_one := self.keeps_the_lock()):
+                    break
                 began = max(next_tick, time.monotonic())
                 pause_ms = self.tick()
                 next_tick = began + (pause_ms or 0) / 1000
@@ -107,15 +112,27 @@ class Daemon:
                     cause = "a signal ended it"
                     break
         finally:
-            if self.events is not None and self.attachment.is_current():
-                self.events.look(is_news=True)
-                self.events.ended(cause)
             self.keep_learned()
-            self.attachment.reset()
-            self.report.remove()
-            if self.settings is not None and self.attachment.is_current():
-                self.settings.end()
+            if is_the_one:  # else all that is another daemon's now
+                self.leave(cause)
             self.clocks.end()
+
+    def leave(self, cause: str) -> None:
+        if self.events is not None and self.attachment.is_current():
+            self.events.look(is_news=True)
+            self.events.ended(cause)
+        self.attachment.reset()
+        self.report.remove()
+        if self.settings is not None and self.attachment.is_current():
+            self.settings.end()
+
+    def keeps_the_lock(self) -> bool:
+        """A segment that was replaced has another lock."""
+        if self.lock_file is None or not self.attachment.is_current():
+            return True
+        with contextlib.suppress(OSError, Problem):
+            return lock.keep(self.attachment.path, self.lock_file)
+        return True
 
     def rest(self, until: float) -> bool:
         """Whether a signal has ended it."""
@@ -184,12 +201,8 @@ class Daemon:
         if not self.patience_seconds:
             yield
             return
-        # Again and again: an exception may be caught.
-        signal.setitimer(signal.ITIMER_REAL, self.patience_seconds, self.patience_seconds)
-        try:
+        with limited(self.patience_seconds):
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def follow_settings(self) -> None:
         """Files may have changed."""
@@ -300,17 +313,6 @@ class Daemon:
 def told(sentence: str, processes: Mapping[TenantId, tuple[int, int]]) -> Told:
     """With the process that it is about, where that is another than the one asked about."""
     return Told(sentence, processes.get(sentence.about) if isinstance(sentence, Said) else None)
-
-
-class TooLong(BaseException):
-    """A policy has not answered."""
-
-    def __repr__(self) -> str:
-        return f"it did not answer for {PATIENCE_SECONDS:.0f} s"
-
-
-def end_the_wait(number: int, frame: object) -> None:
-    raise TooLong
 
 
 class Activity:

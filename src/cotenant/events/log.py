@@ -39,7 +39,10 @@ def append(path: Path, events: Iterable[Event]) -> None:
     descriptor = files.open_trusted(path, file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.fchmod(descriptor, open_segment(path).daemon_file_mode)  # whatever the umask
-        os.write(descriptor, text)
+        before = os.fstat(descriptor).st_size
+        written = os.write(descriptor, text)
+        if written < len(text):  # a full disk; half an event would spoil the next one's line
+            os.ftruncate(descriptor, before + text.rfind(b"\n", 0, written) + 1)
         is_full = os.fstat(descriptor).st_size >= MOST_BYTES
     finally:
         os.close(descriptor)
@@ -72,22 +75,29 @@ def events_in(text: bytes) -> Iterator[Event]:
 
 def follow(path: Path, from_start: bool = False) -> Iterator[Event]:
     """Those that come from now on, without end; `from_start`: those that are kept first. Raises Problem as `read`."""
-    file, opened = file_for(path), -1
-    rest, is_first = b"", not from_start
+    file, opened, at = file_for(path), -1, 0
+    is_first = not from_start
     if from_start:
         yield from events_in(contents(path, old(file)))
     try:
         while True:
             if opened < 0:
-                opened = opened_to_follow(path, file, from_end=is_first)
+                opened = opened_to_follow(path, file)
+                at = os.fstat(opened).st_size if opened >= 0 and is_first else 0
                 is_first = False
             if opened >= 0:
-                while more := os.read(opened, MOST_BYTES):
-                    *lines, rest = (rest + more).split(b"\n")
-                    yield from events_in(b"\n".join(lines))
+                if os.fstat(opened).st_size < at:  # somebody has emptied it
+                    at = 0
+                while more := os.pread(opened, MOST_BYTES, at):
+                    # Half a line is read again when there is more of it; that of a full disk goes away.
+                    length = more.rfind(b"\n") + 1 or (len(more) if len(more) == MOST_BYTES else 0)
+                    if not length:
+                        break
+                    yield from events_in(more[:length])
+                    at += length
                 if is_another(file, opened):
                     os.close(opened)
-                    opened, rest = -1, b""
+                    opened = -1
                     continue
             time.sleep(LOOK_SECONDS)
     finally:
@@ -95,17 +105,14 @@ def follow(path: Path, from_start: bool = False) -> Iterator[Event]:
             os.close(opened)
 
 
-def opened_to_follow(path: Path, file: Path, from_end: bool) -> int:
+def opened_to_follow(path: Path, file: Path) -> int:
     """-1: there is none yet."""
     try:
-        opened = files.open_trusted(path, file, os.O_RDONLY)
+        return files.open_trusted(path, file, os.O_RDONLY)
     except FileNotFoundError:
         return -1
     except OSError as error:
         raise Problem(f"cannot read {file}: {error.strerror}", "run this as the segment's owner") from None
-    if from_end:
-        os.lseek(opened, 0, os.SEEK_END)
-    return opened
 
 
 def is_another(file: Path, opened: int) -> bool:

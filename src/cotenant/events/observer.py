@@ -43,7 +43,7 @@ class Observer:
                 self.verdicts.remember((event.pid, event.started, event.gpu), verdict)
 
     def look(
-        self, seen: segment.Snapshot, at: float, at_ns: int, is_alive: Callable[[int], bool]
+        self, seen: segment.Snapshot, at: float, at_ns: int, is_alive: Callable[[int, int], bool]
     ) -> list[Event]:
         lately = self.looks.look(seen, at_ns)
         now = {(one.pid, one.started): one for one in seen.tenants}
@@ -70,11 +70,13 @@ class Observer:
                 yield self.there[process]
 
     def gone(
-        self, now: dict[Process, segment.Tenant], at: float, is_alive: Callable[[int], bool]
+        self, now: dict[Process, segment.Tenant], at: float, is_alive: Callable[[int, int], bool]
     ) -> Iterator[Event]:
         for process in [one for one in self.there if one not in now]:
             joined = self.there.pop(process)
-            cause = "it gave its slot back" if is_alive(joined.pid) else "its process has ended"
+            cause = (
+                "it gave its slot back" if is_alive(joined.pid, joined.started) else "its process has ended"
+            )
             yield Event(
                 at, Kind.left, cause, joined.job, joined.pid, joined.started, joined.run_id, joined.uid
             )

@@ -14,6 +14,7 @@ from cotenant.errors import Problem
 from cotenant.events import log
 from cotenant.events.kinds import Event, Kind
 from cotenant.events.observer import Observer
+from cotenant.tenants import jobs
 
 LOOK_SECONDS = 1.0
 PAUSE_FOR_COST = 50
@@ -92,5 +93,7 @@ def troubles() -> dict[Path, str]:
     return {}
 
 
-def is_alive(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")
+def is_alive(pid: int, started: int) -> bool:
+    """Nobody may have asked yet how it ended, and its number may have become another's."""
+    fields = jobs.stat_of(pid)
+    return bool(fields) and fields[0] not in "ZX" and fields[19] == str(started)

@@ -15,6 +15,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from cotenant import private_folders
 from cotenant.mps.decide import Known
 
 VARIABLE = "COTENANT_LAST_RUN"
@@ -44,7 +45,7 @@ def prepare(environment: Mapping[str, str], job: str) -> Path | None:
     if file is None:
         return None
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folders.make(file.parent)
         if file.exists() and file.stat().st_size > LONGEST_BYTES:
             kept = file.read_text(errors="replace")[-LONGEST_BYTES // 4 :].partition("\n")[2]
             unfinished = file.with_name(f"{file.name}.{os.getpid()}")

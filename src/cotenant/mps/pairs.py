@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cotenant import private_folders
 from cotenant.mps.last_runs import cache_in
 
 # `run` seldom has a pair to tell of, and to load what policies are made of is a tenth of its start.
@@ -146,7 +147,7 @@ def keep(file: Path | None, gpu: str, learned: Mapping[Pair, Met], now: float | 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[None]:
     """Nobody else of ours writes it meanwhile."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folders.make(file.parent)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(file.with_name(f".{file.name}.lock"), flags, 0o600)
     try:

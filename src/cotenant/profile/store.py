@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cotenant import output_files
+from cotenant import output_files, private_folders
 from cotenant.errors import Problem
 from cotenant.profile import job as jobs
 from cotenant.profile import kernel as kernels
@@ -125,7 +125,7 @@ def check_place(environment: Mapping[str, str]) -> None:
         raise nowhere()
     for part in ("kernels", "jobs"):
         try:
-            (place / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folders.make(place / part)
         except OSError as error:
             raise Problem(
                 f"cannot write {place / part}: {output_files.reason(error)}",
@@ -199,7 +199,7 @@ def job_names(environment: Mapping[str, str]) -> list[str]:
 def written(path: Path) -> Iterator[None]:
     """Nobody else writes it meanwhile."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folders.make(path.parent)
         lock = os.open(path.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise Problem(f"cannot write {path}: {output_files.reason(error)}", "check the folder") from None

@@ -5,6 +5,7 @@ chosen line or, where that is a run, to all tenants of the run.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from cotenant import classes, segment, units
+from cotenant import classes, endings, segment, units
 from cotenant.errors import Problem
 from cotenant.tenants import wait_reasons
 from cotenant.top import actions, frame, looking
@@ -113,9 +114,16 @@ class Top(App[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
+        self.end_in_order()
         self.table.focus()
         self.look()
         self.set_interval(self.interval_seconds, self.look)
+
+    def end_in_order(self) -> None:
+        """A signal that would end this process at once would leave the terminal raw, and on the other screen."""
+        for number in endings.SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                asyncio.get_running_loop().add_signal_handler(number, self.exit, None, 128 + number)
 
     def on_resize(self) -> None:
         self.draw()

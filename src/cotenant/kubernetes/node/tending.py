@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from cotenant.classes import TenantClass
 from cotenant.errors import Problem, narrate
 from cotenant.events.kinds import Event, Kind
 from cotenant.events.observer import Observer
+from cotenant.events.watching import is_alive
 from cotenant.kubernetes.inventory import STEP, Device
 from cotenant.kubernetes.node import changes, durable, evictions, outsiders
 from cotenant.kubernetes.node.changes import Wanted
@@ -332,7 +332,3 @@ def paused_before(file: Path) -> dict[Process, Pause]:
         }
     except (OSError, ValueError, TypeError):
         return {}
-
-
-def is_alive(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")
