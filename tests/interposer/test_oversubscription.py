@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("knobs")
 
+PAGE = 2 * MiB
+
 
 @pytest.mark.parametrize("way", ["alloc", "ordered", "mapped"])
 def test_production_gets_what_an_opportunistic_job_has(job: Start, tenants_now: TenantsNow, way: str) -> None:
@@ -321,6 +323,28 @@ def test_headroom_is_kept_for_the_classes_above(
     above.process.stdin = None
     above.finish()
     assert below.hear() == "whole"
+
+
+def test_a_job_that_would_fill_the_headroom_is_refused_and_runs_on(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
+) -> None:
+    """With it the job would be evicted, and restored only when production has left."""
+    knobs("--headroom", "12M")
+    below, above = (job(name, COTENANT_CAPACITY="") for name in ("opportunistic", "production"))
+    tell(above, f"add alloc {4 * MiB}", "added")
+    below.say("info")
+    free = int(below.hear().split()[0]) // PAGE * PAGE
+    take = "say(driver.cuMemAlloc({})[0].name)"
+    tell(below, take.format(free - 10 * MiB), "CUDA_ERROR_OUT_OF_MEMORY")
+    tell(below, take.format(free - 12 * MiB), "CUDA_SUCCESS")
+    tell(below, take.format(PAGE), "CUDA_ERROR_OUT_OF_MEMORY")
+    assert of(below, tenants_now()).evictions == 0
+    # With nobody above on the GPU, all of it can be had.
+    assert above.process and above.process.stdin
+    above.process.stdin.close()
+    above.process.stdin = None
+    above.finish()
+    tell(below, take.format(PAGE), "CUDA_SUCCESS")
 
 
 def test_a_smaller_capacity_holds_for_everybody(job: Start, tenants_now: TenantsNow) -> None:

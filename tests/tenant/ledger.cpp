@@ -29,7 +29,7 @@ CUdevice device = kDevice;
 int met = 0;
 // What the rest of the tenant answers, and what it was asked.
 std::function<bool()> frees = [] { return false; }, settles = frees, trims = frees, makes_space = frees;
-bool within = true, in_capture = false;
+bool within = true, in_capture = false, in_headroom = false;
 uint64_t in_stock = 0, graph_bytes = 0, graph_counted = 0, promised = 0;
 CUdevice graph_device = kDevice;
 auto change = tenant::Change::none;
@@ -56,6 +56,7 @@ Change settle_pools(Membership&) {
 }
 void trim_pools(const Place&) { trims(); }
 bool is_within_capacity(const Place&) { return within; }
+bool takes_headroom(const Place&) { return in_headroom; }
 bool Need::wait(bool) { return makes_space(); }
 void Need::withdraw() {}
 Place place_of_pool(CUmemoryPool) { return place_of_device(1 - kDevice); }

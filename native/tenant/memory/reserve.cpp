@@ -35,10 +35,13 @@ bool take(const Place& place, uint64_t bytes) {
         if (bytes == 0 || is_within_capacity(place)) return true;
         give(place, bytes);
         if (free_deferred() || need.wait(false)) continue;
-        // What other slots count may be garbage: where no limit is set, the driver has the last word.
         if (place.is_limited()) return false;
         count(place, bytes);
-        return true;
+        // What other slots count may be garbage: where no limit is set, the driver has the last word. But with the
+        // headroom of the higher classes this tenant would be evicted, and not be restored while they are there.
+        if (!takes_headroom(place)) return true;
+        give(place, bytes);
+        return false;
     }
     return false;
 }
