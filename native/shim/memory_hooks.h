@@ -325,6 +325,8 @@ struct MemoryInfo;
 template <int index, bool per_thread, class Size>
 struct MemoryInfo<index, per_thread, CUresult(Size*, Size*)> {
     static CUresult call(Size* free, Size* total) {
+        // While the program's memory is evicted, more is free than it can have.
+        tenant::Still still;
         free_what_has_ended();
         CUresult result = call_real<index>(free, total);
         if (result != CUDA_SUCCESS) return result;
