@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "../require.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
+#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 
 namespace {
@@ -65,6 +67,12 @@ CUresult device_count(int* out) {
     return CUDA_SUCCESS;
 }
 CUresult exchange_mode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
+CUcontext context_at(uint64_t number) { return reinterpret_cast<CUcontext>(number * 16); }
+CUcontext current_one = context_at(1);
+CUresult get_current(CUcontext* out) {
+    *out = current_one;
+    return CUDA_SUCCESS;
+}
 
 // A graph: positive sizes allocate, and its negative frees what was allocated under the same number.
 struct Node {
@@ -104,6 +112,7 @@ namespace tenant {
 DriverCalls driver;
 [[maybe_unused]] const bool has_joined = (not_inherited.joined.store(membership), true);
 Membership* Membership::join() { return nullptr; }
+CUcontext owner_of(CUcontext context) { return context; }
 Lock ledger_lock{Rank::ledger};
 LedgerLocked::LedgerLocked() : Locked(ledger_lock) {}
 UnderWay::UnderWay() = default;
@@ -246,11 +255,21 @@ void graphs() {
     REQUIRE(counts(32, 32));
     EndingGraphMemory(exec_at(3)).result(CUDA_SUCCESS);
     REQUIRE(counts(0, 32));
+    // An exec goes with its context, and nobody destroys it then.
+    promise_graph_memory(exec_at(4), place_of_device(1), 64 * kMiB);
+    current_one = context_at(2);
+    promise_graph_memory(exec_at(5), place_of_device(1), 96 * kMiB);
+    REQUIRE(counts(0, 96));
+    context_ended(context_at(2));
+    REQUIRE(counted[kFirstGpu + 1] == 64 * int64_t{kMiB});
+    EndingGraphMemory(exec_at(4)).result(CUDA_SUCCESS);
+    REQUIRE(counts(0, 32));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+    driver.cuCtxGetCurrent = get_current;
     driver.cuDeviceGetDefaultMemPool = driver.cuDeviceGetMemPool = default_pool;
     driver.cuMemPoolGetAttribute = attribute;
     driver.cuDeviceGetGraphMemAttribute = graph_attribute;

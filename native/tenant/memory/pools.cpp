@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tenant/context.h"
+#include "tenant/context_end.h"
 #include "tenant/fork.h"
+#include "tenant/green_contexts.h"
 #include "tenant/membership.h"
 #include "tenant/memory/table.h"
 #include "tenant/relaxed.h"
@@ -84,6 +87,15 @@ Change settle_locked() {
         changed = std::max(changed, settle_graph_memory(graph_memory[__builtin_ctzll(known)]));
     return changed;
 }
+
+// Nobody destroys the execs of a context that has ended.
+void forget_context(CUcontext context) {
+    if (!Membership::current_if_joined()) return;
+    LedgerLocked locked;
+    promises.remove_if([&](uint64_t, const Promise& promise) { return promise.context == context; });
+    settle_locked();
+}
+LISTEN(AtContextEnd, ContextEndStep::ledger, forget_context)
 
 }  // namespace
 
@@ -237,8 +249,9 @@ uint64_t graph_memory_counted(const Place& place) {
 }
 
 void promise_graph_memory(CUgraphExec exec, const Place& place, uint64_t bytes) {
+    CUcontext context = owner_of(current_context());
     LedgerLocked locked;
-    promises.enter(reinterpret_cast<uint64_t>(exec), {place.device, bytes});
+    promises.enter(reinterpret_cast<uint64_t>(exec), {place.device, bytes, context});
     settle_locked();
 }
 

@@ -58,6 +58,7 @@ void promise_graph_memory(CUgraphExec exec, const Place& place, uint64_t bytes);
 struct GraphMemoryPromise {
     CUdevice device;
     uint64_t bytes;
+    CUcontext context;  // the exec goes with it
 };
 // Around the end of an exec, whose handle the driver may give away before it returns.
 class EndingGraphMemory {
