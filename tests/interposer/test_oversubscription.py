@@ -358,6 +358,17 @@ def test_a_smaller_capacity_holds_for_everybody(job: Start, tenants_now: Tenants
     tell(both[0], "check", "whole")
 
 
+@pytest.mark.parametrize("tenant_class", ["standard", "opportunistic"])
+def test_at_the_capacity_a_job_has_what_its_own_pools_hold_unused(job: Start, tenant_class: str) -> None:
+    one = job(tenant_class, COTENANT_OVERSUBSCRIBE="0")
+    fill = (
+        "import memory_ways; memory_ways.kept_in_pool(40 << 20); say(memory_ways.counted(settle=False) >> 20)"
+    )
+    one.say(fill)
+    assert int(one.hear()) >= 40
+    tell(one, f"add alloc {44 * MiB}", "added")
+
+
 def test_a_job_that_has_become_more_important_comes_back(
     job: Start, cotenant: Run, tenants_now: TenantsNow
 ) -> None:

@@ -279,9 +279,18 @@ void limits(wire::Segment& segment) {
     frees = [] { return std::exchange(within, true) == false; };
     REQUIRE(allocate(scene.first, 3ull << 30, kPage) && scene.has(11, 10));
     frees = [] { return false; };
+    // So is what its own stocks hold unused.
+    release(3ull << 30);
+    within = false;
+    trims = [] { return within = true; };
+    REQUIRE(allocate(scene.first, 3ull << 30, kPage) && scene.has(11, 10));
+    trims = [] { return false; };
     within = false;
     change_memory_limit(scene.slot, 0);
     REQUIRE(allocate(scene.first, 5ull << 30, kPage) && scene.has(12, 10));
+    in_headroom = true;
+    REQUIRE(!allocate(scene.first, 6ull << 30, kPage) && scene.has(12, 10));
+    in_headroom = false;
     within = true;
     // The driver is asked again while others make space, and not in vain for ever.
     int calls = 0, spaces = 0, freed = 0;
