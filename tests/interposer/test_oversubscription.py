@@ -14,7 +14,7 @@ import pytest
 
 from cotenant import segment
 from cotenant.segment import Where
-from tests.interposer.conftest import OUT_OF_MEMORY, MiB, of, tell
+from tests.interposer.conftest import MOVING_JOB, OUT_OF_MEMORY, MiB, of, tell
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -223,6 +223,33 @@ def test_production_that_breathes_does_not_keep_a_job_away(
         return where == Where.resident
 
     wait_for(has_come_back)
+
+
+def test_what_one_process_has_evicted_counts_for_the_limit_of_the_others_of_its_run(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
+) -> None:
+    """It would not be restored as long as they have its part of the limit."""
+    knobs("--stay", "600s")
+    size = {"COTENANT_CAPACITY": "200M"}
+    above, one = job("production", **size), job("opportunistic", COTENANT_MEMORY="70M", **size)
+    answer_of_child = "say(memory.child.stdout.readline().strip())"
+    begin = f"memory.child = subprocess.Popen({MOVING_JOB}, stdin=-1, stdout=-1, text=True)"
+    tell(one, f"import subprocess; {begin}; {answer_of_child}", "ready")
+
+    def tell_child(line: str, answer: str) -> None:
+        to_child = f"memory.child.stdin.write({line!r} + chr(10)); memory.child.stdin.flush()"
+        tell(one, f"{to_child}; {answer_of_child}", answer)
+
+    tell(one, f"add alloc {40 * MiB}", "added")
+    tell_child(f"add alloc {20 * MiB}", "added")
+    tell(above, f"add alloc {164 * MiB}", "added")
+    assert of(one, tenants_now()).where == Where.evicted
+    tell_child(f"add alloc {14 * MiB}", OUT_OF_MEMORY)
+    tell_child(f"add alloc {10 * MiB}", "added")
+    tell(above, "free", "freed")
+    tell(one, "check", "whole")
+    tell_child("check", "whole")
+    tell(one, "memory.child.stdin.close(); say(memory.child.wait())", "0")
 
 
 def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(

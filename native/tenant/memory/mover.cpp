@@ -281,6 +281,7 @@ void Mover::have_more_space() {
     MovableBytes before = before_evicting_, now = before_evicting_ = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        show_evicted(slot_, gpu, now.absent[gpu]);
         correct({&membership_, 0, gpu}, before.all[gpu] - before.absent[gpu], now.all[gpu] - now.absent[gpu]);
         absent += now.absent[gpu];
     }
@@ -386,6 +387,7 @@ bool Mover::claim() {
 void Mover::restore() {
     UnderWay under_way;
     if (!claim()) return;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) show_evicted(slot_, gpu, 0);
     set_where(wire::restoring);
     uint64_t began = wire::now_ns();
     bool back = false;
@@ -398,6 +400,7 @@ void Mover::restore() {
     MovableBytes now = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        show_evicted(slot_, gpu, now.absent[gpu]);
         if (now.absent[gpu]) give({&membership_, 0, gpu}, now.absent[gpu]);
         absent += now.absent[gpu];
     }
@@ -429,6 +432,7 @@ void Mover::show() {
     mine_.paused.store(is_paused_);
     uint64_t wanted = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        show_evicted(slot_, gpu, bytes.absent[gpu]);
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
         if (!is_evicted) continue;
         uint64_t here = will_restore && bytes.absent[gpu] ? bytes.absent[gpu] + needed_bytes(gpu) : 0;

@@ -48,7 +48,7 @@ Allowance both(const Allowance& run, const Allowance& user) {
 
 Allowance allowance(wire::Segment& segment, const wire::Slot& slot, const uint8_t uuid[16], uint64_t total) {
     int gpu = known_gpu(segment, uuid);
-    return both({memory_limit(slot, total), gpu < 0 ? 0 : memory_used(segment, slot, gpu, total)},
+    return both({memory_limit(slot, total), gpu < 0 ? 0 : memory_allocated(segment, slot, gpu, total)},
                 {users_memory_limit(segment, total), gpu < 0 ? 0 : memory_used_by_user(segment, gpu, total)});
 }
 
