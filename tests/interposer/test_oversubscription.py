@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from cotenant.segment import Where
+from cotenant.segment import Refusal, Where
 from tests.interposer.conftest import MOVING_JOB, OUT_OF_MEMORY, MiB, of, tell
+from tests.interposer.namespaces import skip_unless_allowed
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -125,6 +126,30 @@ def test_without_room_on_the_host_nobody_leaves(
     knobs("--host-memory", "256M")
     wait_for(lambda: not tenants_now()[0].refusal or say_and_hear(above, f"add alloc {38 * MiB}") == "added")
     tell(below, "say(1)", "1")
+
+
+IN_MOUNTS_OF_ITS_OWN = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def test_where_the_machine_has_too_little_memory_left_nobody_leaves(
+    job: Start, tenant: Start, tenants_now: TenantsNow, tmp_path: Path
+) -> None:
+    """The kernel would end a process for what an eviction takes."""
+    skip_unless_allowed(IN_MOUNTS_OF_ITS_OWN, "user and mount")
+    machine = tmp_path / "meminfo"
+    machine.write_text("MemTotal: 24682416 kB\nMemAvailable: 65536 kB\n")
+    pretend = ["sh", "-c", 'mount --bind "$0" /proc/meminfo && exec "$@"', str(machine)]
+    command = [*IN_MOUNTS_OF_ITS_OWN, *pretend, *MOVING_JOB]
+    below, above = tenant("opportunistic", command, COTENANT_CAPACITY="64M"), job("production")
+    assert below.hear() == "ready"
+    tell(below, f"add alloc {44 * MiB}", "added")
+    tell(above, f"add alloc {38 * MiB}", OUT_OF_MEMORY)
+    about = of(below, tenants_now())
+    assert (about.where, about.host_bytes, about.refusal) == (Where.resident, 0, Refusal.host_memory)
+    tell(below, "check", "whole")
+    machine.write_text("MemTotal: 24682416 kB\nMemAvailable: 24682416 kB\n")
+    wait_for(lambda: say_and_hear(above, f"add alloc {38 * MiB}") == "added")
+    assert of(below, tenants_now()).where == Where.evicted
 
 
 def say_and_hear(one: Tenant, line: str) -> str:
