@@ -154,10 +154,13 @@ void family(wire::Segment& segment) {
     // A user's limit is for that user's processes, of whatever run, and for nobody else's.
     wire::attached(segment).uid = a.uid;
     for (wire::Slot* slot : {&a, &alone, &stranger}) tenant::count_memory(*slot, 2, 300);
-    REQUIRE(tenant::memory_used_by_user(segment, 2, 0) == 900);
+    REQUIRE(tenant::memory_allocated_by_user(segment, 2, 0) == 900);
+    alone.memory[2].evicted_bytes.store(50);
+    REQUIRE(tenant::memory_allocated_by_user(segment, 2, 0) == 950);
+    alone.memory[2].evicted_bytes.store(0);
     for (uid_t other : {a.uid + 1, a.uid - 1}) {
         stranger.uid = other;
-        REQUIRE(tenant::memory_used_by_user(segment, 2, 0) == 600);
+        REQUIRE(tenant::memory_allocated_by_user(segment, 2, 0) == 600);
         REQUIRE(!tenant::take_memory(segment, a, 2, 401, tenant::kNoLimit, kLimit));
         REQUIRE(tenant::take_memory(segment, a, 2, 400, tenant::kNoLimit, kLimit));
         tenant::give_memory(a, 2, 400);
@@ -174,7 +177,7 @@ void garbage(wire::Segment& segment) {
         REQUIRE(!tenant::take_memory(segment, a, 0, 101, kLimit, none, kTotal));
         REQUIRE(tenant::memory_used(segment, a, 0, kTotal) == 900);
         REQUIRE(tenant::memory_used(segment, a.run_id, 0, kTotal) == 900);
-        REQUIRE(tenant::memory_used_by_user(segment, 0, kTotal) == 900);
+        REQUIRE(tenant::memory_allocated_by_user(segment, 0, kTotal) == 900);
         tenant::give_memory(a, 0, 900);
     }
     // Managed memory may be more than the GPU has.

@@ -41,6 +41,10 @@ uint64_t bytes_of(const wire::Slot& slot, int gpu, uint64_t total) {
     return is_own(slot) ? own.bytes[gpu].load() : credible(slot.gpus[gpu].memory_bytes.load(), total);
 }
 
+uint64_t evicted_of_other(const wire::Slot& slot, int gpu, uint64_t total) {
+    return is_own(slot) ? 0 : credible(slot.memory[gpu].evicted_bytes.load(), total);
+}
+
 template <class Do>
 void for_each_live(wire::Segment& segment, Do&& act) {
     uint64_t words[wire::kSlotWords];
@@ -94,9 +98,8 @@ uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, ui
 uint64_t memory_allocated(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total) {
     uint64_t allocated = memory_used(segment, slot, gpu, total);
     if (is_no_run(slot.run_id)) return allocated;
-    for_each_process(segment, slot.run_id, [&](wire::Slot& other) {
-        if (!is_own(other)) allocated += credible(other.memory[gpu].evicted_bytes.load(), total);
-    });
+    for_each_process(segment, slot.run_id,
+                     [&](wire::Slot& other) { allocated += evicted_of_other(other, gpu, total); });
     return allocated;
 }
 
@@ -115,11 +118,11 @@ uint64_t users_memory_limit(wire::Segment& segment, uint64_t total) {
     return limit_in_bytes(wire::imposed_memory_limit(segment, here.uid, here.gid), total);
 }
 
-uint64_t memory_used_by_user(wire::Segment& segment, int gpu, uint64_t total) {
+uint64_t memory_allocated_by_user(wire::Segment& segment, int gpu, uint64_t total) {
     uint64_t used = 0;
     uid_t user = wire::attached(segment).uid;
     for_each_live(segment, [&](wire::Slot& slot) {
-        if (slot.uid == user) used += bytes_of(slot, gpu, total);
+        if (slot.uid == user) used += bytes_of(slot, gpu, total) + evicted_of_other(slot, gpu, total);
     });
     return used;
 }
@@ -136,7 +139,7 @@ bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t byt
     count_memory(slot, gpu, bytes);
     FAULT_POINT();
     bool fits = (limit == kNoLimit || memory_allocated(segment, slot, gpu, total) <= limit) &&
-                (users_limit == kNoLimit || memory_used_by_user(segment, gpu, total) <= users_limit);
+                (users_limit == kNoLimit || memory_allocated_by_user(segment, gpu, total) <= users_limit);
     if (fits || bytes == 0) return true;
     FAULT_POINT();
     give_memory(slot, gpu, bytes);

@@ -31,9 +31,9 @@ uint64_t memory_used(wire::Segment& segment, const uint8_t run_id[16], int gpu, 
 // Likewise, with what the others of them have evicted: it is allocated, and will be on the GPU again.
 uint64_t memory_allocated(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total);
 // The limit that an administrator has set (wire/shared_segment.h) for all processes of this process's user together,
-// and what they have taken.
+// and what they have allocated: with what others than this process have evicted.
 uint64_t users_memory_limit(wire::Segment& segment, uint64_t total);
-uint64_t memory_used_by_user(wire::Segment& segment, int gpu, uint64_t total);
+uint64_t memory_allocated_by_user(wire::Segment& segment, int gpu, uint64_t total);
 // Whether there is a limit of either kind.
 bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot);
 
