@@ -250,6 +250,25 @@ def test_production_that_breathes_does_not_keep_a_job_away(
     wait_for(has_come_back)
 
 
+def test_a_job_that_the_driver_takes_over_its_limit_runs_on(
+    job: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    """Evicted, it could free nothing, and would never be restored."""
+    one = job("opportunistic", COTENANT_MEMORY="60M", COTENANT_CAPACITY="")
+    # Of so many pools the last is not counted by itself, but found by NVML, as the driver's own memory is.
+    pool = "check(driver.cuMemPoolCreate(memory_ways.pool_properties()))"
+    tell(one, f"import memory_ways; memory.pools = [{pool} for _ in range(260)]; say(1)", "1")
+    take = "check(driver.cuMemAllocFromPoolAsync(1 << 20, memory.pools[-1], 0))"
+    tell(one, f"{take}; memory.add('alloc', 40 << 20); say(1)", "1")
+    wait_for(lambda: of(one, tenants_now()).uses[0].memory_bytes > 60 * MiB)
+    for command in ("pause", "resume"):
+        assert one.process
+        done = cotenant(command, str(one.process.pid), env=one.env)
+        assert done.returncode == 0, done.stderr
+    tell(one, "check", "whole")
+    assert of(one, tenants_now()).evictions == 1
+
+
 def test_what_one_process_has_evicted_counts_for_the_limit_of_the_others_of_its_run(
     job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
 ) -> None:

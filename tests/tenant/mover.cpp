@@ -104,7 +104,10 @@ void limits(wire::Segment& segment) {
         scene.allocate(kBig, 46);
         change_memory_limit(scene.slot, kShareOfGpu | 500000);
         REQUIRE(scene.look() == wire::resident);
+        // What comes later is the driver's own: the tenant has nothing that it could free for that.
         scene.allocate(kSmall, 22);
+        REQUIRE(scene.look() == wire::resident);
+        change_memory_limit(scene.slot, kShareOfGpu | 499999);
         REQUIRE(scene.look() == wire::evicted);
     }
 }
