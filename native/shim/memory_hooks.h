@@ -89,6 +89,25 @@ struct FreeInOrder {
     }
 };
 
+// `arguments`: the driver's, after the first.
+template <int index, bool per_thread>
+struct FromPool {
+    template <class... Arguments>
+    static CUresult call(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream, Arguments... arguments) {
+        bool refused = false;
+        auto allocate = [&] {
+            tenant::PoolReservation reserved(bytes, pool, stream, per_thread);
+            refused = reserved.refused();
+            return reserved.call([&] {
+                CUresult result = call_real<index>(out, arguments...);
+                return reserved.result(result, result == CUDA_SUCCESS ? *out : 0);
+            });
+        };
+        CUresult result = allocate();
+        return refused && tenant::wait_for_queued_frees(stream) ? allocate() : result;
+    }
+};
+
 template <int index, bool per_thread, class Function>
 struct AllocateInOrder;
 template <int index, bool per_thread, class... Pool>
@@ -114,22 +133,17 @@ struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUstrea
     }
     static CUresult call(CUdeviceptr* out, size_t bytes, CUstream stream) {
         tenant::InContextOf there(stream);
-        if (there.is_known() && tenant::pool_is_movable(stream, per_thread)) return from_movable(out, bytes, stream);
-        tenant::PoolReservation reserved(bytes, nullptr, stream, per_thread);
-        return reserved.call([&] {
-            CUresult result = call_real<index>(out, bytes, stream);
-            return reserved.result(result, result == CUDA_SUCCESS ? *out : 0);
-        });
+        if (!there.is_known() || !tenant::pool_is_movable(stream, per_thread))
+            return FromPool<index, per_thread>::call(out, bytes, nullptr, stream, bytes, stream);
+        CUresult result = from_movable(out, bytes, stream);
+        bool again = result == CUDA_ERROR_OUT_OF_MEMORY && tenant::may_free_deferred();
+        return again && tenant::wait_for_queued_frees(stream) ? from_movable(out, bytes, stream) : result;
     }
 };
 template <int index, bool per_thread>
 struct AllocateInOrder<index, per_thread, CUresult(CUdeviceptr*, size_t, CUmemoryPool, CUstream)> {
     static CUresult call(CUdeviceptr* out, size_t bytes, CUmemoryPool pool, CUstream stream) {
-        tenant::PoolReservation reserved(bytes, pool, stream, per_thread);
-        return reserved.call([&] {
-            CUresult result = call_real<index>(out, bytes, pool, stream);
-            return reserved.result(result, result == CUDA_SUCCESS ? *out : 0);
-        });
+        return FromPool<index, per_thread>::call(out, bytes, pool, stream, bytes, pool, stream);
     }
 };
 
@@ -311,6 +325,8 @@ struct MemoryInfo;
 template <int index, bool per_thread, class Size>
 struct MemoryInfo<index, per_thread, CUresult(Size*, Size*)> {
     static CUresult call(Size* free, Size* total) {
+        // While the program's memory is evicted, more is free than it can have.
+        tenant::Still still;
         free_what_has_ended();
         CUresult result = call_real<index>(free, total);
         if (result != CUDA_SUCCESS) return result;

@@ -42,7 +42,7 @@
 namespace wire {
 
 constexpr char kMagic[8] = {'c', 'o', 't', 'e', 'n', 'a', 'n', 't'};
-constexpr uint32_t kVersion = 11;
+constexpr uint32_t kVersion = 12;
 constexpr size_t kSmallestPlace = 8192;
 constexpr int kSlots = 256;
 constexpr int kGpus = 16;
@@ -262,6 +262,7 @@ struct Slot {
         Count refused;        // allocations that the limit did not allow
         Count movable_bytes;  // of memory_bytes: can be evicted
         Count wanted_bytes;   // more that it waits for (Residence::waiting_since_ns)
+        Count evicted_bytes;  // on the host now, and not in memory_bytes
     } memory[kGpus];
     // GPU time that an operation takes, of a tenant that passes no gates; 0: not known.
     struct Pace {

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cotenant import segment
-from cotenant.segment import Where
-from tests.interposer.conftest import OUT_OF_MEMORY, MiB, of, tell
+from cotenant.segment import Refusal, Where
+from tests.interposer.conftest import MOVING_JOB, OUT_OF_MEMORY, MiB, of, tell
+from tests.interposer.namespaces import skip_unless_allowed
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     TenantsNow = Callable[[], tuple[segment.Tenant, ...]]
 
 pytestmark = pytest.mark.usefixtures("knobs")
+
+PAGE = 2 * MiB
 
 
 @pytest.mark.parametrize("way", ["alloc", "ordered", "mapped"])
@@ -125,6 +128,30 @@ def test_without_room_on_the_host_nobody_leaves(
     tell(below, "say(1)", "1")
 
 
+IN_MOUNTS_OF_ITS_OWN = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def test_where_the_machine_has_too_little_memory_left_nobody_leaves(
+    job: Start, tenant: Start, tenants_now: TenantsNow, tmp_path: Path
+) -> None:
+    """The kernel would end a process for what an eviction takes."""
+    skip_unless_allowed(IN_MOUNTS_OF_ITS_OWN, "user and mount")
+    machine = tmp_path / "meminfo"
+    machine.write_text("MemTotal: 24682416 kB\nMemAvailable: 65536 kB\n")
+    pretend = ["sh", "-c", 'mount --bind "$0" /proc/meminfo && exec "$@"', str(machine)]
+    command = [*IN_MOUNTS_OF_ITS_OWN, *pretend, *MOVING_JOB]
+    below, above = tenant("opportunistic", command, COTENANT_CAPACITY="64M"), job("production")
+    assert below.hear() == "ready"
+    tell(below, f"add alloc {44 * MiB}", "added")
+    tell(above, f"add alloc {38 * MiB}", OUT_OF_MEMORY)
+    about = of(below, tenants_now())
+    assert (about.where, about.host_bytes, about.refusal) == (Where.resident, 0, Refusal.host_memory)
+    tell(below, "check", "whole")
+    machine.write_text("MemTotal: 24682416 kB\nMemAvailable: 24682416 kB\n")
+    wait_for(lambda: say_and_hear(above, f"add alloc {38 * MiB}") == "added")
+    assert of(below, tenants_now()).where == Where.evicted
+
+
 def say_and_hear(one: Tenant, line: str) -> str:
     one.say(line)
     return one.hear()
@@ -221,6 +248,52 @@ def test_production_that_breathes_does_not_keep_a_job_away(
         return where == Where.resident
 
     wait_for(has_come_back)
+
+
+def test_a_job_that_the_driver_takes_over_its_limit_runs_on(
+    job: Start, cotenant: Run, tenants_now: TenantsNow
+) -> None:
+    """Evicted, it could free nothing, and would never be restored."""
+    one = job("opportunistic", COTENANT_MEMORY="60M", COTENANT_CAPACITY="")
+    # Of so many pools the last is not counted by itself, but found by NVML, as the driver's own memory is.
+    pool = "check(driver.cuMemPoolCreate(memory_ways.pool_properties()))"
+    tell(one, f"import memory_ways; memory.pools = [{pool} for _ in range(260)]; say(1)", "1")
+    take = "check(driver.cuMemAllocFromPoolAsync(1 << 20, memory.pools[-1], 0))"
+    tell(one, f"{take}; memory.add('alloc', 40 << 20); say(1)", "1")
+    wait_for(lambda: of(one, tenants_now()).uses[0].memory_bytes > 60 * MiB)
+    for command in ("pause", "resume"):
+        assert one.process
+        done = cotenant(command, str(one.process.pid), env=one.env)
+        assert done.returncode == 0, done.stderr
+    tell(one, "check", "whole")
+    assert of(one, tenants_now()).evictions == 1
+
+
+def test_what_one_process_has_evicted_counts_for_the_limit_of_the_others_of_its_run(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
+) -> None:
+    """It would not be restored as long as they have its part of the limit."""
+    knobs("--stay", "600s")
+    size = {"COTENANT_CAPACITY": "200M"}
+    above, one = job("production", **size), job("opportunistic", COTENANT_MEMORY="70M", **size)
+    answer_of_child = "say(memory.child.stdout.readline().strip())"
+    begin = f"memory.child = subprocess.Popen({MOVING_JOB}, stdin=-1, stdout=-1, text=True)"
+    tell(one, f"import subprocess; {begin}; {answer_of_child}", "ready")
+
+    def tell_child(line: str, answer: str) -> None:
+        to_child = f"memory.child.stdin.write({line!r} + chr(10)); memory.child.stdin.flush()"
+        tell(one, f"{to_child}; {answer_of_child}", answer)
+
+    tell(one, f"add alloc {40 * MiB}", "added")
+    tell_child(f"add alloc {20 * MiB}", "added")
+    tell(above, f"add alloc {164 * MiB}", "added")
+    assert of(one, tenants_now()).where == Where.evicted
+    tell_child(f"add alloc {14 * MiB}", OUT_OF_MEMORY)
+    tell_child(f"add alloc {10 * MiB}", "added")
+    tell(above, "free", "freed")
+    tell(one, "check", "whole")
+    tell_child("check", "whole")
+    tell(one, "memory.child.stdin.close(); say(memory.child.wait())", "0")
 
 
 def test_nobody_leaves_for_one_that_its_own_limit_keeps_away(
@@ -323,6 +396,28 @@ def test_headroom_is_kept_for_the_classes_above(
     assert below.hear() == "whole"
 
 
+def test_a_job_that_would_fill_the_headroom_is_refused_and_runs_on(
+    job: Start, knobs: Callable[..., None], tenants_now: TenantsNow
+) -> None:
+    """With it the job would be evicted, and restored only when production has left."""
+    knobs("--headroom", "12M")
+    below, above = (job(name, COTENANT_CAPACITY="") for name in ("opportunistic", "production"))
+    tell(above, f"add alloc {4 * MiB}", "added")
+    below.say("info")
+    free = int(below.hear().split()[0]) // PAGE * PAGE
+    take = "say(driver.cuMemAlloc({})[0].name)"
+    tell(below, take.format(free - 10 * MiB), "CUDA_ERROR_OUT_OF_MEMORY")
+    tell(below, take.format(free - 12 * MiB), "CUDA_SUCCESS")
+    tell(below, take.format(PAGE), "CUDA_ERROR_OUT_OF_MEMORY")
+    assert of(below, tenants_now()).evictions == 0
+    # With nobody above on the GPU, all of it can be had.
+    assert above.process and above.process.stdin
+    above.process.stdin.close()
+    above.process.stdin = None
+    above.finish()
+    tell(below, take.format(PAGE), "CUDA_SUCCESS")
+
+
 def test_a_smaller_capacity_holds_for_everybody(job: Start, tenants_now: TenantsNow) -> None:
     both = [job(name, COTENANT_CAPACITY="20M") for name in ("opportunistic", "production")]
     tell(both[0], f"add alloc {12 * MiB}", "added")
@@ -332,6 +427,17 @@ def test_a_smaller_capacity_holds_for_everybody(job: Start, tenants_now: Tenants
     tell(both[1], f"add alloc {6 * MiB}", OUT_OF_MEMORY)
     tell(both[1], "free", "freed")
     tell(both[0], "check", "whole")
+
+
+@pytest.mark.parametrize("tenant_class", ["standard", "opportunistic"])
+def test_at_the_capacity_a_job_has_what_its_own_pools_hold_unused(job: Start, tenant_class: str) -> None:
+    one = job(tenant_class, COTENANT_OVERSUBSCRIBE="0")
+    fill = (
+        "import memory_ways; memory_ways.kept_in_pool(40 << 20); say(memory_ways.counted(settle=False) >> 20)"
+    )
+    one.say(fill)
+    assert int(one.hear()) >= 40
+    tell(one, f"add alloc {44 * MiB}", "added")
 
 
 def test_a_job_that_has_become_more_important_comes_back(

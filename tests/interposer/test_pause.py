@@ -130,6 +130,18 @@ def test_one_that_is_over_its_limit_is_told_so_when_it_is_resumed(job: Tenant, c
     tell(job, "check", "whole")
 
 
+def test_what_is_free_is_said_when_the_memory_is_back(tenant: Start, cotenant: Run) -> None:
+    """Meanwhile it would be more than the job can have."""
+    job = tenant("opportunistic", MOVING_JOB, COTENANT_MEMORY="256M")
+    assert job.hear() == "ready"
+    tell(job, f"add alloc {100 * MiB}", "added")
+    tell(job, "info", f"{156 * MiB} {256 * MiB}")
+    pause(cotenant, job)
+    job.say("info")
+    resume(cotenant, job)
+    assert job.hear() == f"{156 * MiB} {256 * MiB}"
+
+
 def test_it_stays_paused_until_it_is_resumed(job: Tenant, cotenant: Run, tenants_now: TenantsNow) -> None:
     tell(job, f"add alloc {4 * MiB}", "added")
     pause(cotenant, job)

@@ -179,6 +179,25 @@ release(); check(driver.cuStreamSynchronize(stream)); print(driver.cuMemAlloc(44
     assert said.split() == ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_SUCCESS"]
 
 
+@pytest.mark.parametrize("moves", ["0", "1"])
+@pytest.mark.parametrize("bound", ["COTENANT_MEMORY", "COTENANT_CAPACITY"])
+def test_what_a_stream_has_freed_it_has_in_another_size_where_no_more_is_left(
+    tenant: Start, moves: str, bound: str
+) -> None:
+    """Also before the GPU has got there, as from the driver's own pools."""
+    one = tenant(
+        "opportunistic",
+        PRELUDE
+        + """
+stream = gpu.stream(); piece = check(driver.cuMemAllocAsync(40 << 20, stream))
+gpu.launch(gpu.kernel('spin'), stream, ((500_000,), (ctypes.c_uint64,)))
+check(driver.cuMemFreeAsync(piece, stream)); print(driver.cuMemAllocAsync(30 << 20, stream)[0].name)
+""",
+        **{bound: "64M", "COTENANT_OVERSUBSCRIBE": moves},
+    )
+    assert one.finish().split() == ["CUDA_SUCCESS"]
+
+
 CAPTURE_AND_FREE = """
 capturing, held = gpu.stream(), gpu.stream(); piece = check(driver.cuMemAlloc(4 << 20)); hold(held)
 def free():

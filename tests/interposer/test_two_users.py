@@ -210,6 +210,21 @@ def test_a_users_jobs_share_the_memory_limit_that_the_administrator_set(
     assert order(other, "160") == "got it"
 
 
+def test_a_job_that_is_paused_leaves_nothing_of_the_users_limit_to_others(
+    tenant: Start, folder: Path, cotenant: Run
+) -> None:
+    """When it is resumed, the user's jobs would have more than the administrator allows."""
+    assert cotenant("segment", "grants", folder, "--limit", f"{os.geteuid()}=300M").returncode == 0
+    command = [sys.executable, "-u", "-c", ALLOCATES]
+    one, other = (ready(tenant("opportunistic", command, COTENANT_OVERSUBSCRIBE="1")) for _ in range(2))
+    assert order(one, "160") == "got it"
+    assert one.process
+    paused = cotenant("pause", str(one.process.pid), env=one.env)
+    assert paused.returncode == 0, paused.stderr
+    assert order(other, "160") == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert order(other, "120") == "got it"
+
+
 TELLS = """
 import sys
 from soft import Gpu, check, driver

@@ -29,7 +29,7 @@ CUdevice device = kDevice;
 int met = 0;
 // What the rest of the tenant answers, and what it was asked.
 std::function<bool()> frees = [] { return false; }, settles = frees, trims = frees, makes_space = frees;
-bool within = true, in_capture = false;
+bool within = true, in_capture = false, in_headroom = false;
 uint64_t in_stock = 0, graph_bytes = 0, graph_counted = 0, promised = 0;
 CUdevice graph_device = kDevice;
 auto change = tenant::Change::none;
@@ -56,6 +56,7 @@ Change settle_pools(Membership&) {
 }
 void trim_pools(const Place&) { trims(); }
 bool is_within_capacity(const Place&) { return within; }
+bool takes_headroom(const Place&) { return in_headroom; }
 bool Need::wait(bool) { return makes_space(); }
 void Need::withdraw() {}
 Place place_of_pool(CUmemoryPool) { return place_of_device(1 - kDevice); }
@@ -278,9 +279,18 @@ void limits(wire::Segment& segment) {
     frees = [] { return std::exchange(within, true) == false; };
     REQUIRE(allocate(scene.first, 3ull << 30, kPage) && scene.has(11, 10));
     frees = [] { return false; };
+    // So is what its own stocks hold unused.
+    release(3ull << 30);
+    within = false;
+    trims = [] { return within = true; };
+    REQUIRE(allocate(scene.first, 3ull << 30, kPage) && scene.has(11, 10));
+    trims = [] { return false; };
     within = false;
     change_memory_limit(scene.slot, 0);
     REQUIRE(allocate(scene.first, 5ull << 30, kPage) && scene.has(12, 10));
+    in_headroom = true;
+    REQUIRE(!allocate(scene.first, 6ull << 30, kPage) && scene.has(12, 10));
+    in_headroom = false;
     within = true;
     // The driver is asked again while others make space, and not in vain for ever.
     int calls = 0, spaces = 0, freed = 0;

@@ -124,6 +124,13 @@ void mending(wire::Segment& segment) {
     slot.memory_limit.store(3);
     tenant::mend_quota(slot);
     REQUIRE(shown.load() == 200 && slot.memory_limit.load() == kLimit);
+    // Its own evicted memory comes back; it allocates nothing before.
+    wire::Count& evicted = slot.memory[2].evicted_bytes;
+    tenant::show_evicted(slot, 2, 500);
+    REQUIRE(evicted.load() == 500 && tenant::memory_allocated(segment, slot, 2, 0) == 200);
+    evicted.store(0xdeadbeef);
+    tenant::mend_quota(slot);
+    REQUIRE(evicted.load() == 500);
 }
 
 void family(wire::Segment& segment) {
@@ -136,15 +143,24 @@ void family(wire::Segment& segment) {
     REQUIRE(tenant::take_memory(segment, b, 0, 5000, tenant::kNoLimit));
     REQUIRE(!tenant::take_memory(segment, stranger, 0, UINT64_MAX, kLimit));
     REQUIRE(tenant::process_of(segment, a.run_id, &a) == &b && !tenant::process_of(segment, alone.run_id, &alone));
+    // What another process of the run has evicted is allocated, too, whatever is on the GPU now.
+    b.memory[1].evicted_bytes.store(300);
+    stranger.memory[1].evicted_bytes.store(900);
+    tenant::give_memory(a, 1, 1000);
+    REQUIRE(!tenant::take_memory(segment, a, 1, 701, kLimit) && tenant::take_memory(segment, a, 1, 700, kLimit));
+    REQUIRE(tenant::memory_allocated(segment, a, 1, 0) == 1000 && tenant::memory_used(segment, a, 1, 0) == 700);
     b.memory_limit.store(5);
     REQUIRE(tenant::memory_limit(b, 100) == 5 && tenant::memory_limit(a, 100) == tenant::kNoLimit);
     // A user's limit is for that user's processes, of whatever run, and for nobody else's.
     wire::attached(segment).uid = a.uid;
     for (wire::Slot* slot : {&a, &alone, &stranger}) tenant::count_memory(*slot, 2, 300);
-    REQUIRE(tenant::memory_used_by_user(segment, 2, 0) == 900);
+    REQUIRE(tenant::memory_allocated_by_user(segment, 2, 0) == 900);
+    alone.memory[2].evicted_bytes.store(50);
+    REQUIRE(tenant::memory_allocated_by_user(segment, 2, 0) == 950);
+    alone.memory[2].evicted_bytes.store(0);
     for (uid_t other : {a.uid + 1, a.uid - 1}) {
         stranger.uid = other;
-        REQUIRE(tenant::memory_used_by_user(segment, 2, 0) == 600);
+        REQUIRE(tenant::memory_allocated_by_user(segment, 2, 0) == 600);
         REQUIRE(!tenant::take_memory(segment, a, 2, 401, tenant::kNoLimit, kLimit));
         REQUIRE(tenant::take_memory(segment, a, 2, 400, tenant::kNoLimit, kLimit));
         tenant::give_memory(a, 2, 400);
@@ -161,7 +177,7 @@ void garbage(wire::Segment& segment) {
         REQUIRE(!tenant::take_memory(segment, a, 0, 101, kLimit, none, kTotal));
         REQUIRE(tenant::memory_used(segment, a, 0, kTotal) == 900);
         REQUIRE(tenant::memory_used(segment, a.run_id, 0, kTotal) == 900);
-        REQUIRE(tenant::memory_used_by_user(segment, 0, kTotal) == 900);
+        REQUIRE(tenant::memory_allocated_by_user(segment, 0, kTotal) == 900);
         tenant::give_memory(a, 0, 900);
     }
     // Managed memory may be more than the GPU has.

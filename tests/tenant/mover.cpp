@@ -19,6 +19,8 @@ void pausing(wire::Segment& segment) {
         uint64_t before = clock_ns;
         tick_ns = 10 * kMs;
         REQUIRE(scene.look(1) == wire::evicted && scene.is_away(6) && scene.has(0, 0) && scene.shows(0, 0));
+        REQUIRE(scene.slot.memory[kBig].evicted_bytes.load() == 4 * kPage);
+        REQUIRE(scene.slot.memory[kSmall].evicted_bytes.load() == 2 * kPage);
         REQUIRE(scene.mine.evictions.load() == times && scene.mine.saved_bytes.load() == times * 6 * kPage);
         REQUIRE(scene.mine.since_ns.load() > before && scene.mine.waiting_since_ns.load() > before);
         REQUIRE(scene.mine.paused.load() == 1 && scene.waits_for(0, 0) && scene.mine.wanted_bytes.load() == 0);
@@ -32,6 +34,7 @@ void pausing(wire::Segment& segment) {
         before = clock_ns;
         // At once, though it has just been evicted.
         REQUIRE(scene.look(1) == wire::resident && scene.is_back() && scene.has(4, 2) && scene.shows(4, 2));
+        for (auto& on_one : scene.slot.memory) REQUIRE(on_one.evicted_bytes.load() == 0);
         REQUIRE(scene.mine.since_ns.load() > before && scene.mine.paused.load() == 0 && ended_notices == notices);
         REQUIRE(scene.mine.transfer_ns.load() > scene.mine.eviction_ns.load() && scene.mine.eviction_ns.load() > 0);
         REQUIRE(steps == static_cast<int>(times) && scene.look() == wire::resident);
@@ -101,7 +104,10 @@ void limits(wire::Segment& segment) {
         scene.allocate(kBig, 46);
         change_memory_limit(scene.slot, kShareOfGpu | 500000);
         REQUIRE(scene.look() == wire::resident);
+        // What comes later is the driver's own: the tenant has nothing that it could free for that.
         scene.allocate(kSmall, 22);
+        REQUIRE(scene.look() == wire::resident);
+        change_memory_limit(scene.slot, kShareOfGpu | 499999);
         REQUIRE(scene.look() == wire::evicted);
     }
 }

@@ -28,6 +28,7 @@ class Groups:
     def __init__(self, program: Path, folder: Path) -> None:
         self.program, self.folder = program, folder
         self.membership = folder / "membership"
+        self.machine = folder / "meminfo"
         (folder / "groups").mkdir()
 
     def have(self, path: str, limit: str, name: str = "memory.max") -> None:
@@ -35,12 +36,24 @@ class Groups:
         group.mkdir(parents=True, exist_ok=True)
         (group / name).write_text(f"{limit}\n")
 
-    def seen(self, membership: str, *more: str) -> tuple[int, bool]:
+    def ask(self, membership: str, *more: str) -> tuple[int, bool, int]:
         self.membership.write_text(membership)
-        command = [str(self.program), str(self.membership), str(self.folder / "groups"), *more]
+        command = [
+            str(self.program),
+            str(self.membership),
+            str(self.folder / "groups"),
+            str(self.machine),
+            *more,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        found, known = map(int, done.stdout.split())
-        return found, bool(known)
+        found, known, left = map(int, done.stdout.split())
+        return found, bool(known), left
+
+    def seen(self, membership: str, *more: str) -> tuple[int, bool]:
+        return self.ask(membership, *more)[:2]
+
+    def left(self, membership: str) -> int:
+        return self.ask(membership)[2]
 
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -95,3 +108,37 @@ def test_a_limit_that_is_there_and_cannot_be_read_is_not_taken_for_none(groups: 
     groups.have("slice", str(96 * MiB))
     (groups.folder / "groups" / "slice" / "job" / "memory.max").mkdir(parents=True)
     assert groups.seen("0::/slice/job\n") == (96 * MiB, False)
+
+
+NO_BOUND = 2**64 - 1
+
+
+def test_what_is_left_is_what_the_machine_and_each_group_still_have(groups: Groups) -> None:
+    assert groups.left("0::/slice/job\n") == NO_BOUND
+    groups.machine.write_text("MemTotal:  999 kB\nMemAvailable:    92160 kB\n")
+    assert groups.left("0::/slice/job\n") == 90 * MiB
+    # A group that has no limit, or does not say what it has, is no bound.
+    groups.have("slice/job", str(200 * MiB), "memory.current")
+    groups.have("slice/job", "max")
+    groups.have("slice", str(64 * MiB))
+    assert groups.left("0::/slice/job\n") == 90 * MiB
+    groups.have("slice", str(50 * MiB), "memory.current")
+    assert groups.left("0::/slice/job\n") == 14 * MiB
+    # What the kernel would give up at once counts as left; memory of processes does not.
+    figures = {"anon": 30, "inactive_file": 3, "active_file": 2, "slab_reclaimable": 1, "slab": 9, "shmem": 8}
+    groups.have("slice", "\n".join(f"{name} {count * MiB}" for name, count in figures.items()), "memory.stat")
+    assert groups.left("0::/slice/job\n") == 20 * MiB
+    groups.have("slice", str(70 * MiB), "memory.current")
+    assert groups.left("0::/slice/job\n") == 0
+    groups.have("slice/job", str(90 * MiB))
+    groups.have("slice", str(10 * MiB), "memory.current")
+    assert groups.left("0::/slice/job\n") == 0
+
+
+def test_what_is_left_of_a_group_of_the_first_version(groups: Groups) -> None:
+    groups.have("memory/job", str(64 * MiB), "memory.limit_in_bytes")
+    groups.have("memory/job", str(60 * MiB), "memory.usage_in_bytes")
+    groups.have(
+        "memory/job", f"active_file 1\ntotal_active_file {2 * MiB}\ntotal_inactive_file {MiB}", "memory.stat"
+    )
+    assert groups.left("4:memory:/job\n") == 7 * MiB

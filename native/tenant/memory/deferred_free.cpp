@@ -12,6 +12,8 @@
 #include "tenant/memory/residence.h"
 #include "tenant/memory/table.h"
 #include "tenant/relaxed.h"
+#include "wire/clock.h"
+#include "wire/sleep.h"
 
 namespace tenant {
 
@@ -47,6 +49,8 @@ struct InCapture {
 
 constexpr uint32_t kMostEvents = 64;
 constexpr uint64_t kOfThread = uint64_t{1} << 63;
+// For what is queued: a stream may stand for as long as a higher class has work, or wait for this very thread.
+constexpr uint64_t kQueuePatienceNs = 10000000000;
 
 // Guarded by the residence's lock.
 MemoryTable<DeferredFree*> by_pointer;  // null: freed during a capture
@@ -280,6 +284,18 @@ void forget_context(CUcontext context) {
 }
 LISTEN(AtContextEnd, ContextEndStep::deferred_free, forget_context)
 
+// Null: a capture is open, which such an event would end, or the driver has none (before CUDA 12.5).
+CUevent end_of_queued_work() {
+    Membership* membership = Membership::current_if_joined();
+    CUevent end = nullptr;
+    if (!membership) return nullptr;
+    MembershipLocked locked(*membership);
+    if (captures.load() || driver.cuEventCreate(&end, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+    if (driver.cuCtxRecordEvent(current_context(), end) == CUDA_SUCCESS) return end;
+    driver.cuEventDestroy_v2(end);
+    return nullptr;
+}
+
 }  // namespace
 
 bool may_free_deferred() { return waiting.load(std::memory_order_relaxed) != 0 && !capture_is_open(); }
@@ -351,6 +367,20 @@ CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default)
     remove(*there);
     drop_if_empty(its);
     return pointer;
+}
+
+bool wait_for_queued_frees(CUstream stream) {
+    InContextOf there(stream);
+    Relaxed relaxed;
+    CUevent end = end_of_queued_work();
+    if (!end) return false;
+    CUresult result = CUDA_ERROR_NOT_READY;
+    for (uint64_t began = wire::now_ns(); !capture_is_open() && wire::now_ns() - began < kQueuePatienceNs;) {
+        if ((result = driver.cuEventQuery(end)) != CUDA_ERROR_NOT_READY) break;
+        wire::nap(100000);
+    }
+    driver.cuEventDestroy_v2(end);
+    return result == CUDA_SUCCESS;
 }
 
 void end_order_of(CUstream stream) {

@@ -3,8 +3,8 @@
 // is free from the call on.
 //
 // Frees in one stream take effect in their order, so only the event of the oldest of each stream is queried. No call
-// waits for the GPU, and none disturbs a capture: the querying thread is in relaxed mode, and queries nothing while a
-// capture is open.
+// but wait_for_queued_frees waits for the GPU, and none disturbs a capture: the querying thread is in relaxed mode, and
+// queries nothing while a capture is open.
 #pragma once
 
 #include "tenant/memory/ledger.h"
@@ -20,6 +20,10 @@ CUresult defer_free_in(CUdeviceptr pointer, CUstream stream, bool per_thread_def
 bool is_deferred(CUdeviceptr pointer);
 // What this stream has freed and is just as large; 0: nothing.
 CUdeviceptr take_again(uint64_t bytes, CUstream stream, bool per_thread_default);
+// Waits until the GPU has done what is queued now in the stream's context: what its streams have freed is free then.
+// The driver itself gives such memory out again without waiting, in any size: an allocation in stream order that finds
+// no space is tried once more afterwards. False: it cannot be waited for, or takes too long.
+bool wait_for_queued_frees(CUstream stream);
 // Its handle may be another stream's soon, which has not freed what this one has.
 void end_order_of(CUstream stream);
 

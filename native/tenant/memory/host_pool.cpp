@@ -21,6 +21,12 @@ uint64_t pinned_by_all(wire::Segment& segment) {
     return sum;
 }
 
+// Where there is less the kernel would end a process, perhaps this one. Some of it stays for the program itself.
+bool is_left(uint64_t bytes) {
+    uint64_t left = host_memory().left;
+    return bytes <= left - left / 8;
+}
+
 }  // namespace
 
 uint64_t host_budget(const wire::Segment& segment) {
@@ -35,6 +41,7 @@ uint64_t host_budget(const wire::Segment& segment) {
 }
 
 bool HostPool::fits(uint64_t bytes) const {
+    if (bytes > this->bytes() && !is_left(bytes - this->bytes())) return false;
     return pinned_by_all(*segment_) - slot_->residence.host_pinned_bytes.load() + bytes <= host_budget(*segment_);
 }
 
@@ -53,6 +60,10 @@ bool HostPool::claim(uint64_t bytes, wire::Refusal* why) {
     if (!blocks_.reserve(wanted)) return false;
     *why = wire::host_budget;
     uint64_t more = wanted - blocks_.count();
+    if (!is_left(more * kBlock)) {
+        *why = wire::host_memory;
+        return false;
+    }
     if (!take_from_budget(more)) return false;
     claimed_ = more;
     fresh_.begin(static_cast<uint32_t>(claimed_ - (touched_ ? 1 : 0)));

@@ -43,7 +43,7 @@ class HostPool {
     // The blocks that were pinned in it, in which nothing is: the driver has let them go.
     void forget_context(CUcontext context);
 
-    // Whether the budget has space for so much of one's own.
+    // Whether the budget, and the machine, have space for so much of one's own.
     bool fits(uint64_t bytes) const;
     uint64_t bytes() const { return blocks_.count() * kBlock; }
     char* at(uint64_t offset) const { return blocks_[offset / kBlock].pages + offset % kBlock; }

@@ -63,12 +63,13 @@ class Mover : private Others {
 
  private:
     void take_requests();
-    bool is_over_limit() const;
+    void see_limit();
+    bool exceeds_limit() const;
     bool must_make_space(uint64_t now);
     bool is_pressed();
     template <class See>
     void see_crowds(See&& see);  // of the GPUs where it has memory that can be evicted
-    bool must_evict(uint64_t now) { return is_paused_ || is_over_limit() || must_make_space(now); }
+    bool must_evict(uint64_t now) { return is_paused_ || is_over_limit_ || must_make_space(now); }
     void evict();
     bool evict_chunks(const UnusedRanges& unused);
     bool is_partly_evicted() const;
@@ -90,6 +91,8 @@ class Mover : private Others {
     wire::Where where_ = wire::resident;
     uint64_t where_since_ns_ = 0;
     bool is_paused_ = false;  // by hand
+    bool is_over_limit_ = false;
+    uint64_t seen_limit_ = 0;
     uint64_t evicting_ns_ = 0, next_try_ns_ = 0;
     uint64_t asked_ns_ = 0;  // since when it has to evict, and waits for a step boundary
     uint64_t crowded_ns_ = 0, prepare_from_ns_ = 0;
@@ -147,6 +150,7 @@ void Mover::take_requests() {
 
 void Mover::look(uint64_t now) {
     take_requests();
+    see_limit();
     show();
     if (where_ == wire::evicted) {
         membership_.beat(now);
@@ -180,7 +184,15 @@ void Mover::see_crowds(See&& see) {
     }
 }
 
-bool Mover::is_over_limit() const {
+// Only a change of the limit evicts a tenant for it: it allocates nothing over its limit, but the driver does, for a
+// module that is loaded later. That memory cannot be evicted: the tenant would never be restored.
+void Mover::see_limit() {
+    uint64_t limit = memory_limit(slot_, uint64_t{1} << 40);
+    is_over_limit_ = (is_over_limit_ || limit != seen_limit_) && exceeds_limit();
+    seen_limit_ = limit;
+}
+
+bool Mover::exceeds_limit() const {
     if (!has_own_memory_limit(slot_)) return false;
     MovableBytes bytes = movable_bytes();
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
@@ -281,6 +293,7 @@ void Mover::have_more_space() {
     MovableBytes before = before_evicting_, now = before_evicting_ = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        show_evicted(slot_, gpu, now.absent[gpu]);
         correct({&membership_, 0, gpu}, before.all[gpu] - before.absent[gpu], now.all[gpu] - now.absent[gpu]);
         absent += now.absent[gpu];
     }
@@ -338,7 +351,7 @@ void Mover::evict_the_rest() {
 }
 
 bool Mover::may_restore() {
-    if (is_paused_ || is_over_limit()) return false;
+    if (is_paused_ || is_over_limit_) return false;
     wire::Segment& segment = membership_.segment();
     MovableBytes bytes = movable_bytes();
     uint32_t hopeless = 0;
@@ -386,6 +399,7 @@ bool Mover::claim() {
 void Mover::restore() {
     UnderWay under_way;
     if (!claim()) return;
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) show_evicted(slot_, gpu, 0);
     set_where(wire::restoring);
     uint64_t began = wire::now_ns();
     bool back = false;
@@ -398,6 +412,7 @@ void Mover::restore() {
     MovableBytes now = movable_bytes();
     uint64_t absent = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        show_evicted(slot_, gpu, now.absent[gpu]);
         if (now.absent[gpu]) give({&membership_, 0, gpu}, now.absent[gpu]);
         absent += now.absent[gpu];
     }
@@ -423,12 +438,13 @@ void Mover::show() {
     ResidenceLocked locked;
     MovableBytes bytes = movable_bytes();
     bool is_evicted = where_ == wire::evicted;
-    bool will_restore = is_evicted && !is_paused_ && !is_over_limit();
+    bool will_restore = is_evicted && !is_paused_ && !is_over_limit_;
     // Others may have written anything there.
     if (mine_.where.load() != where_) set_where(where_);
     mine_.paused.store(is_paused_);
     uint64_t wanted = 0;
     for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        show_evicted(slot_, gpu, bytes.absent[gpu]);
         slot_.memory[gpu].movable_bytes.store(bytes.all[gpu] - bytes.absent[gpu]);
         if (!is_evicted) continue;
         uint64_t here = will_restore && bytes.absent[gpu] ? bytes.absent[gpu] + needed_bytes(gpu) : 0;

@@ -26,6 +26,7 @@ struct Own {
     std::atomic<const wire::Slot*> slot{nullptr};
     std::atomic<uint64_t> limit{0};
     std::atomic<uint64_t> bytes[wire::kGpus]{};
+    std::atomic<uint64_t> evicted[wire::kGpus]{};
     // Changes of `bytes` and of what the slot shows, which are made one after the other.
     std::atomic<uint64_t> begun{0}, ended{0};
 } own;
@@ -38,6 +39,10 @@ uint64_t limit_of(const wire::Slot& slot) {
 
 uint64_t bytes_of(const wire::Slot& slot, int gpu, uint64_t total) {
     return is_own(slot) ? own.bytes[gpu].load() : credible(slot.gpus[gpu].memory_bytes.load(), total);
+}
+
+uint64_t evicted_of_other(const wire::Slot& slot, int gpu, uint64_t total) {
+    return is_own(slot) ? 0 : credible(slot.memory[gpu].evicted_bytes.load(), total);
 }
 
 template <class Do>
@@ -90,6 +95,14 @@ uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, ui
     return used;
 }
 
+uint64_t memory_allocated(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total) {
+    uint64_t allocated = memory_used(segment, slot, gpu, total);
+    if (is_no_run(slot.run_id)) return allocated;
+    for_each_process(segment, slot.run_id,
+                     [&](wire::Slot& other) { allocated += evicted_of_other(other, gpu, total); });
+    return allocated;
+}
+
 wire::Slot* process_of(wire::Segment& segment, const uint8_t run_id[16], const wire::Slot* but) {
     wire::Slot* found = nullptr;
     if (is_no_run(run_id)) return nullptr;
@@ -105,11 +118,11 @@ uint64_t users_memory_limit(wire::Segment& segment, uint64_t total) {
     return limit_in_bytes(wire::imposed_memory_limit(segment, here.uid, here.gid), total);
 }
 
-uint64_t memory_used_by_user(wire::Segment& segment, int gpu, uint64_t total) {
+uint64_t memory_allocated_by_user(wire::Segment& segment, int gpu, uint64_t total) {
     uint64_t used = 0;
     uid_t user = wire::attached(segment).uid;
     for_each_live(segment, [&](wire::Slot& slot) {
-        if (slot.uid == user) used += bytes_of(slot, gpu, total);
+        if (slot.uid == user) used += bytes_of(slot, gpu, total) + evicted_of_other(slot, gpu, total);
     });
     return used;
 }
@@ -125,8 +138,8 @@ bool take_memory(wire::Segment& segment, wire::Slot& slot, int gpu, uint64_t byt
     if (bytes > limit || bytes > users_limit) return false;
     count_memory(slot, gpu, bytes);
     FAULT_POINT();
-    bool fits = (limit == kNoLimit || memory_used(segment, slot, gpu, total) <= limit) &&
-                (users_limit == kNoLimit || memory_used_by_user(segment, gpu, total) <= users_limit);
+    bool fits = (limit == kNoLimit || memory_allocated(segment, slot, gpu, total) <= limit) &&
+                (users_limit == kNoLimit || memory_allocated_by_user(segment, gpu, total) <= users_limit);
     if (fits || bytes == 0) return true;
     FAULT_POINT();
     give_memory(slot, gpu, bytes);
@@ -146,8 +159,14 @@ void count_memory(wire::Slot& slot, int gpu, uint64_t bytes) {
 
 void give_memory(wire::Slot& slot, int gpu, uint64_t bytes) { count_memory(slot, gpu, 0 - bytes); }
 
+void show_evicted(wire::Slot& slot, int gpu, uint64_t bytes) {
+    own.evicted[gpu].store(bytes);
+    slot.memory[gpu].evicted_bytes.store(bytes);
+}
+
 void own_quota(wire::Slot& slot, uint64_t limit) {
     for (auto& bytes : own.bytes) bytes.store(0);
+    for (auto& bytes : own.evicted) bytes.store(0);
     own.begun.store(0);
     own.ended.store(0);
     own.slot.store(&slot);
@@ -163,6 +182,10 @@ void change_memory_limit(wire::Slot& slot, uint64_t limit) {
 void mend_quota(wire::Slot& slot) {
     uint64_t limit;
     if (!read_memory_limit(slot, &limit) || limit != own.limit.load()) change_memory_limit(slot, own.limit.load());
+    for (int gpu = 0; gpu < wire::kGpus; ++gpu) {
+        uint64_t shown = slot.memory[gpu].evicted_bytes.load(), bytes = own.evicted[gpu].load();
+        if (shown != bytes) slot.memory[gpu].evicted_bytes.compare_exchange_strong(shown, bytes);
+    }
     // While a change is under way the two differ rightly. One that begins after the last look at `begun` does no harm:
     // it has changed the slot, and nothing is exchanged; or it has not, and adds itself to what was put right.
     uint64_t begun = own.begun.load();

@@ -28,10 +28,12 @@ inline uint64_t credible(uint64_t bytes, uint64_t total) { return total && bytes
 // What the tenant of this slot has taken on a GPU with `total` bytes: its live processes together.
 uint64_t memory_used(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total);
 uint64_t memory_used(wire::Segment& segment, const uint8_t run_id[16], int gpu, uint64_t total);
+// Likewise, with what the others of them have evicted: it is allocated, and will be on the GPU again.
+uint64_t memory_allocated(wire::Segment& segment, const wire::Slot& slot, int gpu, uint64_t total);
 // The limit that an administrator has set (wire/shared_segment.h) for all processes of this process's user together,
-// and what they have taken.
+// and what they have allocated: with what others than this process have evicted.
 uint64_t users_memory_limit(wire::Segment& segment, uint64_t total);
-uint64_t memory_used_by_user(wire::Segment& segment, int gpu, uint64_t total);
+uint64_t memory_allocated_by_user(wire::Segment& segment, int gpu, uint64_t total);
 // Whether there is a limit of either kind.
 bool has_memory_limit(wire::Segment& segment, const wire::Slot& slot);
 
@@ -53,5 +55,7 @@ uint64_t memory_of_process(const wire::Slot& slot, int gpu, uint64_t total);
 // What the driver has taken already is counted, limit or not.
 void count_memory(wire::Slot& slot, int gpu, uint64_t bytes);
 void give_memory(wire::Slot& slot, int gpu, uint64_t bytes);
+// What of the own memory is evicted now. To be shown before it is given, and until it is counted again.
+void show_evicted(wire::Slot& slot, int gpu, uint64_t bytes);
 
 }  // namespace tenant

@@ -48,8 +48,8 @@ Allowance both(const Allowance& run, const Allowance& user) {
 
 Allowance allowance(wire::Segment& segment, const wire::Slot& slot, const uint8_t uuid[16], uint64_t total) {
     int gpu = known_gpu(segment, uuid);
-    return both({memory_limit(slot, total), gpu < 0 ? 0 : memory_used(segment, slot, gpu, total)},
-                {users_memory_limit(segment, total), gpu < 0 ? 0 : memory_used_by_user(segment, gpu, total)});
+    return both({memory_limit(slot, total), gpu < 0 ? 0 : memory_allocated(segment, slot, gpu, total)},
+                {users_memory_limit(segment, total), gpu < 0 ? 0 : memory_allocated_by_user(segment, gpu, total)});
 }
 
 Allowance allowance(const uint8_t uuid[16], uint64_t total) {
@@ -65,7 +65,8 @@ Allowance allowance(const uint8_t uuid[16], uint64_t total) {
     run_id_from_environment(run_id);
     if (wire::Slot* process = process_of(*segment, run_id, nullptr)) return allowance(*segment, *process, uuid, total);
     int gpu = known_gpu(*segment, uuid);
-    return both(run, {users_memory_limit(*segment, total), gpu < 0 ? 0 : memory_used_by_user(*segment, gpu, total)});
+    return both(run,
+                {users_memory_limit(*segment, total), gpu < 0 ? 0 : memory_allocated_by_user(*segment, gpu, total)});
 }
 
 }  // namespace

@@ -29,16 +29,28 @@ bool take_within_limit(const Place& place, uint64_t bytes) {
     return false;
 }
 
+// What stocks hold unused is the tenant's own to use before others make space. True: worth another look.
+bool stocks_shrink(const Place& place, bool* trimmed) {
+    if (settle_pools(*place.membership) == Change::shrank) return true;
+    if (*trimmed) return false;
+    trim_pools(place);
+    return *trimmed = true;
+}
+
 // Whether the tenant may take that much more.
 bool take(const Place& place, uint64_t bytes) {
+    bool trimmed = false;
     for (Need need(place, bytes); take_within_limit(place, bytes);) {
         if (bytes == 0 || is_within_capacity(place)) return true;
         give(place, bytes);
-        if (free_deferred() || need.wait(false)) continue;
-        // What other slots count may be garbage: where no limit is set, the driver has the last word.
+        if (free_deferred() || stocks_shrink(place, &trimmed) || need.wait(false)) continue;
         if (place.is_limited()) return false;
         count(place, bytes);
-        return true;
+        // What other slots count may be garbage: where no limit is set, the driver has the last word. But with the
+        // headroom of the higher classes this tenant would be evicted, and not be restored while they are there.
+        if (!takes_headroom(place)) return true;
+        give(place, bytes);
+        return false;
     }
     return false;
 }

@@ -128,6 +128,12 @@ bool is_within_capacity(const Place& place) {
     return !self || crowd->gpu.capacity == 0 || crowd->taken() <= crowd->usable_by(*self);
 }
 
+bool takes_headroom(const Place& place) {
+    std::unique_ptr<Crowd> crowd = see_crowd(place.membership->segment(), place.gpu, place.total());
+    const arbiter::Tenant* self = crowd ? crowd->find(number_of(place.membership->segment(), place.slot())) : nullptr;
+    return self && crowd->taken() > crowd->usable_by(*self) && crowd->taken() <= crowd->gpu.capacity;
+}
+
 void Crowd::wake_chosen(wire::Segment& segment, const arbiter::Tenant& who) const {
     uint32_t chosen[wire::kSlots];
     if (wire::is_shared(segment)) {

@@ -36,6 +36,8 @@ uint32_t number_of(wire::Segment& segment, const wire::Slot& slot);
 
 // Bytes that were counted in the slot just now: whether all tenants together are within the GPU's capacity.
 bool is_within_capacity(const Place& place);
+// Likewise: whether they are, but only with what is kept free for the classes above this tenant.
+bool takes_headroom(const Place& place);
 
 // One allocation that does not fit. Between two tries nothing of it is counted or held.
 class Need {
