@@ -35,6 +35,7 @@ class Job:
 
 _JOBS = (
     Job("decode", "production", "production:Decode", "16 decoding steps in CUDA graphs", 20.0, GPU_BOUND),
+    Job("tokens", "production", "production:Tokens", "each token to the host", 15.0, GPU_BOUND),
     Job("encoder", "production", "production:Encoder", "one graph of 1 to 2 ms", 100.0, SHORT_REQUESTS),
     Job("dense", "production", "production:Encoder", "the same, little time between", 400.0, SHORT_REQUESTS),
     Job("busy", "production", "production:BusyEncoder", "the same, one after the other"),
@@ -61,6 +62,7 @@ _JOBS = (
     Job("jax", "opportunistic", "matrix_products:JaxProducts", "JAX matrix products of 0.4 ms"),
     Job("longk-zeros", "opportunistic", "opportunistic:LongKernelsOfZeros", "the same, of zeros"),
     Job("graph", "opportunistic", "opportunistic:ManyKernelGraph", "a graph of 200 small kernels"),
+    Job("streams", "opportunistic", "opportunistic:Streams", "eight streams and events"),
     Job("copies", "opportunistic", "opportunistic:Copies", "64 MiB host<->device copies"),
     Job("eager", "opportunistic", "opportunistic:Eager", "small eager training, CPU-bound"),
     Job("vision-batch", "opportunistic", "unpaced:Vision", "vision, one request after the other"),

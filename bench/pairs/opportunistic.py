@@ -138,6 +138,42 @@ class ManyKernelGraph:
         return lambda: pytorch.bytes_of(state)
 
 
+class Streams:
+    """Eight streams of short matrix products, which wait for each other by events before and after each step."""
+
+    STREAMS, PRODUCTS, WIDTH = 8, 6, 2048
+
+    def __init__(self) -> None:
+        self.about = pytorch.start()
+        source = torch.Generator(device="cuda").manual_seed(pytorch.SEED)
+        options = {"device": "cuda", "dtype": torch.bfloat16, "generator": source}
+        self._streams = [torch.cuda.Stream() for _ in range(self.STREAMS)]
+        self._first = [torch.randn(512 * (1 + i % 4), self.WIDTH, **options) for i in range(self.STREAMS)]
+        self._weights = torch.randn(self.WIDTH, self.WIDTH, **options) / self.WIDTH**0.5
+        self._now = [one.clone() for one in self._first]
+        for _ in range(5):
+            self.step()()
+
+    def prepare(self) -> None:
+        for now, first in zip(self._now, self._first, strict=True):
+            now.copy_(first)
+
+    def step(self) -> Callable[[], object]:
+        begun = torch.cuda.current_stream()
+        for stream, now in zip(self._streams, self._now, strict=True):
+            stream.wait_stream(begun)
+            with torch.cuda.stream(stream):
+                for _ in range(self.PRODUCTS):
+                    now.copy_(torch.tanh(now @ self._weights))
+        for stream in self._streams:
+            begun.wait_stream(stream)
+        return pytorch.mark()
+
+    def snapshot(self) -> Callable[[], bytes]:
+        result = torch.stack([now[0] for now in self._now])
+        return lambda: pytorch.bytes_of(result)
+
+
 class Copies:
     """64 MiB to the GPU, a small kernel, 64 MiB back; both ends pinned."""
 

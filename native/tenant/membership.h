@@ -75,11 +75,13 @@ class Membership {
     }
     bool is_lane() const { return lane_ != nullptr; }
     static inline StandingPlaces standing_places;
-    // Whether this stream of its may stand at a gate. One behind which another of its streams waits may not
-    // (linked_streams.h).
+    // Whether this stream of its may stand at a gate.
     bool may_stand(StreamState& state) {
-        return !linked_streams.count(state.gpu) && (!is_lane() || standing_places.take(this, state));
+        return is_lane() ? standing_places.take(this, state) : !linked_streams_on(state.gpu);
     }
+    // How many of its streams wait for each other there (linked_streams.h). Those of lanes stand at gates all the same:
+    // a thread of a lane that waits may hold what production's threads need.
+    uint32_t linked_streams_on(int gpu) const { return is_lane() ? 0 : linked_streams.count(gpu); }
     // When something last happened in its streams on this GPU, as its watcher sees it.
     uint64_t moved_ns(int gpu) const { return std::max(moved_ns_[gpu].load(), burst_began_ns(gpu)); }
     // What was launched behind gates, ever, as long as it takes alone.

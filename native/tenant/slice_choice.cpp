@@ -103,7 +103,7 @@ void SliceChoice::mind(bool has_above) {
     uint64_t now = wire::now_ns();
     note_graphs(now);
     bool is_linked = graphs_ns_ && now - graphs_ns_ < kGraphNs;
-    membership_.used_gpus.each([&](int gpu) { is_linked |= membership_.linked_streams.count(gpu) > 0; });
+    membership_.used_gpus.each([&](int gpu) { is_linked |= membership_.linked_streams_on(gpu) > 0; });
     cutting_.look(static_cast<double>(now) / 1000, noted.us, noted.squares, cost_us, is_linked);
     admission::Slicing slicing{tenant_class,    shares,   weight, has_above && is_any_above_awake(),
                                cutting_.cuts(), overlaps_};

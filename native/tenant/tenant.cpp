@@ -343,7 +343,7 @@ void Work::pass_gate(Shape shape, const Expected& expected) {
                          expected.us,
                          membership_->progress.operations_in_flight(*state_),
                          !changes && membership_->progress.gate_is_ahead(*state_),
-                         membership_->linked_streams.count(state_->gpu)};
+                         membership_->linked_streams_on(state_->gpu)};
     admission::Verdict verdict = admission::admit(knobs, seen);
     if (verdict == admission::Verdict::wait) {
         {
