@@ -3,10 +3,9 @@
 //
 //   rest   the expected rest of the kernel that runs at a random moment, E[d^2] / 2 E[d] over the kernels of the last
 //          second: a random moment hits long kernels more often than short ones
-//   cut    where the rest is longer than what a cut costs more than a change of contexts with nothing running, and
-//   where
-//          its streams are linked (native/tenant/linked_streams.h): what waits there for another stream would hold the
-//          GPU for the whole of a longer slice, in every gap of the higher class
+//   cut    where the rest is longer than what a cut costs more than a change of contexts with nothing running; and
+//          where streams of the tenant are linked (native/tenant/linked_streams.h): one that waits for another would
+//          hold the GPU for the whole of a longer slice, in every gap of the higher class
 //
 // Both are learned: the rest from the tenant's own kernels, the cost from how long production's bursts waited for the
 // GPU while this tenant was the only one in their way (CutCost):

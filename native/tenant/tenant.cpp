@@ -154,9 +154,10 @@ wire::Count& figure(wire::Figures& figures, Kind kind) { return (&figures.kernel
 bool wait_at_gate(Membership& membership, StreamState& state, bool copies) {
     // Many threads of lanes may wait for long beside production, which needs the processors: they look ever less often.
     constexpr uint64_t kShortestNap = 50000, kLongestNap = 200000, kLongestNapOfLane = 1000000;
-    constexpr uint64_t kLongestNs = 1000000000, kLongestOfLaneNs = 60000000000;
+    constexpr uint64_t kLongestOfLaneNs = 60000000000;
     bool is_lane = membership.is_lane();
-    uint64_t longest_nap = is_lane ? kLongestNapOfLane : kLongestNap, longest = is_lane ? kLongestOfLaneNs : kLongestNs;
+    uint64_t longest_nap = is_lane ? kLongestNapOfLane : kLongestNap;
+    uint64_t longest = is_lane ? kLongestOfLaneNs : kLongestPatienceNs;
     wire::Slot& slot = membership.slot();
     wire::Flag& gate = copies ? slot.copy_gates[state.gpu] : slot.gpus[state.gpu].gate;
     state.among_copies.store(copies, std::memory_order_relaxed);
