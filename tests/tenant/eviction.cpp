@@ -388,8 +388,9 @@ void host_memory(wire::Segment& segment) {
 
 void budget(wire::Segment& segment) {
     Job job(segment, 3);
-    uint64_t all = wire::memory_knobs_of(segment.header).host_memory;
-    REQUIRE(job.pool.fits(all) && !job.pool.fits(all + 1));
+    constexpr uint64_t kAll = 4 * tenant::HostPool::kBlock;  // which every machine has left
+    wire::set_memory_knobs(segment.header, {0, kAll, 0});
+    REQUIRE(job.pool.fits(kAll) && !job.pool.fits(kAll + 1));
     wire::Count& pinned = segment.slot(0).residence.host_pinned_bytes;
     wire::set_memory_knobs(segment.header, {0, tenant::HostPool::kBlock, 0});
     REQUIRE(!job.eviction.evict(job.nothing(), nobody) && job.eviction.refusal() == wire::host_budget);
