@@ -33,6 +33,7 @@ from soft import Gpu, check, driver
 slice_us = ctypes.c_uint64(2048)
 control = (ctypes.c_ubyte * 32)(*struct.pack('IIIIQII', 1, 2, 0xa06c0103, 0, ctypes.addressof(slice_us), 8, 0))
 assert ctypes.CDLL(None).ioctl(99, ctypes.c_ulong(0xc020462a), control) == 0
+def say(text): sys.stdout.write(f'{text}\\n')  # at once: the kernel module's lines come between two writes
 gpu = Gpu(); spin = gpu.kernel('spin'); stream = gpu.stream(); kept = []
 def kernels(us):
     length = ctypes.c_uint64(us); parameters = (ctypes.c_void_p * 1)(ctypes.addressof(length))
@@ -59,14 +60,14 @@ def block(ms, begin=lambda: None):
 def late(ms):
     wait, launch = block(ms), kernels(1000)
     return lambda: wait() or launch()
-def hold(ms): return block(ms, lambda: print('holds', flush=True))
+def hold(ms): return block(ms, lambda: say('holds'))
 launch = lambda: None
-print('ready', flush=True)
+say('ready')
 while True:
     if select.select([sys.stdin], [], [], 0)[0]:
         what, us = sys.stdin.readline().split()
         launch = globals()[what](int(us))
-        print('does', what, us, flush=True)
+        say(f'does {what} {us}')
     launch(); check(driver.cuStreamSynchronize(stream))
 """
 

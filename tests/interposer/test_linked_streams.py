@@ -57,13 +57,14 @@ def step(steps):
     gpu.launch(spin, second, short); gpu.launch(add, second, increase)
     join(back, second, first)
     check(driver.cuEventRecord(ends[steps % 4], second))
-print('ready', flush=True)
+def say(text): sys.stdout.write(f'{text}\\n')  # at once: the kernel module's lines come between two writes
+say('ready')
 steps = 0
 while not select.select([sys.stdin], [], [], 0)[0]: step(steps); steps += 1
 gpu.synchronize()
 host = ctypes.c_float()
 check(driver.cuMemcpyDtoH(ctypes.addressof(host), driver.CUdeviceptr(number.value), 4))
-print(steps, host.value, flush=True)
+say(f'{steps} {host.value}')
 """
 
 
