@@ -62,7 +62,8 @@ bool SliceChoice::is_any_above_awake() {
     return any;
 }
 
-// The branches of a graph wait for each other as linked streams do, and so do its kernels and the gates aside of them.
+// A tenant of graphs that was drained did an H200's production as much harm as one of linked streams: most likely the
+// branches of a graph, and its kernels and the gates aside of them, wait for each other in the same way.
 void SliceChoice::note_graphs(uint64_t now_ns) {
     uint64_t graphs = 0;
     membership_.used_gpus.each([&](int gpu) { graphs += membership_.slot().gpus[gpu].figures.graphs.load(); });

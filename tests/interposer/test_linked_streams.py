@@ -162,12 +162,12 @@ def test_a_thread_does_not_wait_for_its_gate_for_as_long_as_a_higher_class_works
 
 
 def test_linked_streams_can_be_paused_while_a_higher_class_is_busy(
-    tenant: Start, steps: Callable[..., Tenant], cotenant: Run
+    tenant: Start, tenants_now: TenantsNow, steps: Callable[..., Tenant], cotenant: Run
 ) -> None:
     high, low = rested(tenant("production", OBEDIENT)), steps("events", COTENANT_OVERSUBSCRIBE="1")
     goes_on(low)
     assert order(high, "begin") == "did begin"
-    wait_for(lambda: bool(mapped_slot(low).gpus[0].gate))
+    wait_for(lambda: use(tenants_now(), low).gated)
     for command in ("pause", "resume"):
         assert low.process
         done = cotenant(command, str(low.process.pid), env=low.env)
